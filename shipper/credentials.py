@@ -1,0 +1,84 @@
+"""Secrets: their shapes, and what of them may be seen.
+
+A credential arrives beside a policy, by its id, and lives in memory only. It has exactly one of the shapes below. Its
+`repr` names the shape and nothing else, so that no log line, traceback or debugger output shows it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+Shape = Literal["api_key", "basic", "bearer_token", "certificate", "token"]
+
+_SHAPES: dict[frozenset[str], Shape] = {
+    frozenset({"api_key"}): "api_key",
+    frozenset({"username", "password"}): "basic",
+    frozenset({"bearer_token"}): "bearer_token",
+    frozenset({"certificate", "key"}): "certificate",
+    frozenset({"token"}): "token",
+}
+
+
+class Credential(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """One secret. `fields` holds the strings of its `shape`; read them where they go onto the wire, nowhere else."""
+
+    shape: Shape
+    fields: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"<Credential {self.shape}>"
+
+    def __rich_repr__(self) -> Any:
+        yield self.shape
+
+    def __hash__(self) -> int:
+        return hash(self.canonical())
+
+    @classmethod
+    def parse(cls, value: object) -> Credential:
+        """A credential from its JSON or YAML shape; raises ValueError, which never quotes the value."""
+        if not isinstance(value, Mapping):
+            raise ValueError("a credential is a mapping, such as {api_key: …} or {username: …, password: …}")
+        shape = _SHAPES.get(frozenset(map(str, value)))
+        if shape is None:
+            shapes = "{api_key}, {username, password}, {bearer_token}, {certificate, key}, {token}"
+            raise ValueError(f"a credential has exactly one of the shapes {shapes}")
+        if not all(isinstance(text, str) and text for text in value.values()):
+            raise ValueError(f"every field of a credential of shape {shape} is a string that is not empty")
+        if shape not in ("certificate",) and any(ord(c) < 32 or ord(c) == 127 for v in value.values() for c in v):
+            raise ValueError(f"a credential of shape {shape} holds a control character (a line end left in a file?)")
+        return cls(shape, {str(key): text for key, text in value.items()})
+
+    def canonical(self) -> bytes:
+        """The bytes that two credentials share exactly if they are the same secret; for keyed fingerprints only."""
+        return json.dumps(dict(self.fields), sort_keys=True, separators=(",", ":")).encode()
+
+    def authorization(self) -> str:
+        """The value of an HTTP `Authorization` header; raises ValueError for a shape that has none."""
+        match self.shape:
+            case "api_key":
+                return f"ApiKey {_encoded_api_key(self.fields['api_key'])}"
+            case "basic":
+                pair = f"{self.fields['username']}:{self.fields['password']}"
+                return f"Basic {base64.b64encode(pair.encode()).decode()}"
+            case "bearer_token":
+                return f"Bearer {self.fields['bearer_token']}"
+            case _:
+                raise ValueError(f"a credential of shape {self.shape} has no Authorization header")
+
+
+def _encoded_api_key(key: str) -> str:
+    """Elasticsearch takes base64 of `id:secret`; both forms are handed out, so both are accepted."""
+    if ":" in key:
+        return base64.b64encode(key.encode()).decode()
+    try:
+        base64.b64decode(key, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("an api_key is `id:secret` or the base64 of that") from None
+    return key

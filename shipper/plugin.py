@@ -1,0 +1,253 @@
+"""PUBLIC: all that a plugin may import.
+
+A plugin is one class in one file, found by an entry point of the group `shipper.inputs`, `shipper.processors` or
+`shipper.outputs`; the entry point's name is the `type` that a policy writes. The class body *is* the configuration: a
+frozen struct whose fields, types, defaults and docstrings become the JSON Schema and the reference. An input or output
+is opened as an async context manager, so acquire and release stand together; leaving the block releases all.
+
+    class ConsoleOutput(Output):
+        '''Writes events to standard error.'''
+        pretty: bool = False
+
+        @asynccontextmanager
+        async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
+            yield Console(self)
+
+Values of the types `Size`, `Duration` and `Material` are written as `1MiB`, `30s` and the path of a PEM file.
+A field's docstring is the string literal below it. Raise ValueError in `__post_init__` for options that do not fit
+together: it becomes an error that names the place in the policy.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Annotated, Any, ClassVar, Protocol
+
+import msgspec
+
+from shipper.aio import Asyncio
+from shipper.credentials import Credential, Shape
+from shipper.errors import Backpressure, Held, Later, StartFailed, TooLarge
+from shipper.event import Batch, Fields, join, merged, nested, tagged
+from shipper.retry import backoff
+from shipper.tls import ClientTls, Material, client_context, server_context
+from shipper.units import Duration, Size
+
+__all__ = [
+    "Answer",
+    "Answers",
+    "Asyncio",
+    "Backpressure",
+    "Batch",
+    "ClientTls",
+    "Credential",
+    "DataStream",
+    "Duration",
+    "Fields",
+    "Held",
+    "Input",
+    "InputContext",
+    "Later",
+    "Material",
+    "Outcome",
+    "Output",
+    "OutputContext",
+    "Processor",
+    "Sender",
+    "Settings",
+    "Shape",
+    "Size",
+    "Source",
+    "StartFailed",
+    "TooLarge",
+    "backoff",
+    "client_context",
+    "join",
+    "merged",
+    "nested",
+    "server_context",
+    "tagged",
+]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of everything that a policy configures."""
+
+
+_Part = Annotated[str, msgspec.Meta(pattern=r"^[^A-Z\\/*?\"<>| ,#:-][^A-Z\\/*?\"<>| ,#:-]*$", max_length=100)]
+
+
+class DataStream(Settings, frozen=True):
+    """The data stream of events: `type-dataset-namespace`."""
+
+    type: Annotated[str, msgspec.Meta(pattern=r"^[a-z]+$")] = "logs"
+    dataset: _Part = "generic"
+    namespace: _Part = "default"
+
+
+# -- processors --------------------------------------------------------------------------------------------------------
+
+
+class Processor(Settings, frozen=True):
+    """Changes the events of a batch, before they are stored."""
+
+    per_event: ClassVar[bool] = True
+    """Whether `process` looks at every event: then it runs in a worker thread."""
+
+    def process(self, batch: Batch) -> Batch:
+        """The batch as it goes on, perhaps with fewer events; keeps nothing beyond the call.
+
+        An event that cannot be handled goes on, marked by `tagged`; if the call raises, all events of the batch are.
+        """
+        raise NotImplementedError
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------------
+
+
+class InputContext(Protocol):
+    """What the shipper offers to one input."""
+
+    name: str
+    aio: Asyncio
+    credentials: Mapping[str, Credential]
+    """The secrets of `Input.credential_ids`, for the revision that opens the input."""
+
+    async def emit(
+        self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
+    ) -> None:
+        """Store batches together with the input's new positions, in one transaction; returns when all is durable.
+
+        That return is the acknowledgement for a peer. `positions` are merged into the stored ones (None removes one);
+        never put an event's text there, they are stored in the clear. While there is no room, waits, or raises
+        Backpressure if `wait` is false. If cancelled, the batches were either stored with their positions, or not
+        at all.
+        """
+        ...
+
+    async def positions(self) -> dict[str, bytes]:
+        """The stored positions of this input (by its name and type); call it in `Source.run`, not before."""
+        ...
+
+    def report(self, problem: str | None) -> None:
+        """Say what keeps the input from doing its job (DEGRADED), or None when nothing does (HEALTHY)."""
+        ...
+
+    def listen(self, host: str, port: int) -> socket.socket:
+        """The listening socket of this address; it belongs to the process, so never close it.
+
+        Port 0 is any free one, the same one for each call with the same name. Raises StartFailed.
+        """
+        ...
+
+
+class Source(Protocol):
+    """A running input, made by `Input.open`."""
+
+    async def run(self) -> None:
+        """Read and emit until cancelled; called once, when the revision is active. Returning means: read to the end."""
+        ...
+
+    def change(self, settings: Any, credentials: Mapping[str, Credential]) -> None:
+        """From now on use these settings, of an input with the same `place`; called in the instant of the cut."""
+        ...
+
+
+class Input(Settings, frozen=True):
+    """Where events come from."""
+
+    data_stream: DataStream = msgspec.field(default_factory=DataStream)
+    """The data stream of the events."""
+
+    def place(self) -> Any:
+        """What it reads from. Two revisions with equal places of one name and type keep the input running."""
+        return msgspec.to_builtins(self, enc_hook=str)
+
+    def credential_ids(self) -> tuple[str, ...]:
+        """The ids of the credentials it needs."""
+        return ()
+
+    def open(self, context: InputContext) -> AbstractAsyncContextManager[Source]:
+        """Prepare everything that can fail (raise StartFailed), but read nothing before `Source.run`."""
+        raise NotImplementedError
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------------
+
+
+class Outcome(Enum):
+    """The answer for one event."""
+
+    DELIVERED = "delivered"
+    DUPLICATE = "duplicate"
+    """The destination has had it before, under our own id."""
+    REJECTED = "rejected"
+    """Refused for ever: it becomes a dead letter."""
+    LATER = "later"
+    """No final answer: the same id again, after a while."""
+    HELD = "held"
+    """Refused for lack of a permission: kept, shown, probed gently."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer for one event that was not simply delivered; `reason` never quotes the event."""
+
+    outcome: Outcome
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers for a batch of `count` events: by position, those that were not simply delivered."""
+
+    count: int
+    others: Mapping[int, Answer] = field(default_factory=dict)
+    retry_after: float | None = None
+    """Seconds that the destination asked to wait, for those that come later."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputContext:
+    """What the shipper offers to one lane of an output."""
+
+    name: str
+    aio: Asyncio
+    credential: Credential | None
+
+
+class Sender(Protocol):
+    """An open output, made by `Output.open`."""
+
+    async def send(self, batch: Batch) -> Answers:
+        """Deliver a batch and say what became of each event.
+
+        Called by as many tasks at once as `Output.workers` says. Raises Later, Held or TooLarge where the request as a
+        whole got no answer for its events. On cancel the connection in use is aborted, never used again.
+        """
+        ...
+
+
+class Output(Settings, frozen=True):
+    """Where events go. All settings but those named in `live` say where, or as whom: changing one puts a barrier."""
+
+    live: ClassVar[frozenset[str]] = frozenset({"workers"})
+    """Settings that do not matter to an event already queued; they are changed without a barrier."""
+    takes: ClassVar[frozenset[Shape]] = frozenset()
+    """Shapes of credential that it takes."""
+
+    credential: str | None = None
+    """The id of the secret to authenticate with."""
+    workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
+    """Requests under way at once."""
+
+    def open(self, context: OutputContext) -> AbstractAsyncContextManager[Sender]:
+        """Acquire what sending needs, without contacting the destination: a dead one is no reason to fail.
+
+        Leaving the block closes every connection, and with it every use of the credential.
+        """
+        raise NotImplementedError
