@@ -1,0 +1,198 @@
+"""The conversation with the supervisor, over standard input and standard output.
+
+Lines are answered in their order. Nothing here touches the data path: a policy is checked here and made active by
+`Rollout`; what is said waits in the `Outbox`. The end of standard input means that the supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+
+import trio
+
+from shipper import log
+from shipper.actions import Actions
+from shipper.errors import CredentialError
+from shipper.lines import Line, LineSplitter
+from shipper.messages import (
+    MAX_LINE_BYTES,
+    Action,
+    Credentials,
+    Error,
+    Hello,
+    Message,
+    Observe,
+    Observed,
+    Policy,
+    State,
+    Stop,
+    parse,
+)
+from shipper.observer import Observer
+from shipper.outbox import Outbox
+from shipper.rollout import Rollout
+from shipper.signal import Signal
+
+_log = log.get(__name__)
+
+CHUNK = 65536
+ACTIONS_AT_ONCE = 16
+QUIET_SECONDS = 0.02
+
+
+class Conversation:
+    """Reads lines and answers them; see `shipper.messages` for what can be said."""
+
+    def __init__(self, descriptor: int, outbox: Outbox) -> None:
+        self.outbox = outbox
+        self._reading = trio.CancelScope()
+        self._interrupted = False
+        self._lines = _read_lines(descriptor)
+
+    def interrupt(self) -> None:
+        """End the conversation, as the end of standard input does."""
+        self._interrupted = True
+        self._reading.cancel("told to stop by a signal")
+
+    async def hello(self) -> Hello | None:
+        """Wait for `hello`; what comes before it is answered with `error`. None: standard input ended."""
+        async for line, message in self._messages():
+            if isinstance(message, Hello):
+                return message
+            await self.error(line, "`hello` comes first")
+        return None
+
+    async def locked(self, refuse: Callable[[Policy], None]) -> Stop:
+        """The state directory cannot be opened: nack every policy, until told to stop."""
+        async for line, message in self._messages():
+            match message:
+                case Policy():
+                    refuse(message)
+                case Stop():
+                    return message
+                case _:
+                    await self.error(line, "the state directory is locked")
+        return Stop()
+
+    async def run(self, rollout: Rollout, actions: Actions, observing: Observing) -> Stop:
+        """Answer lines until told to stop, by a message or by the end of standard input."""
+        async with trio.open_nursery() as nursery:
+            limit = trio.CapacityLimiter(ACTIONS_AT_ONCE)
+            stop = Stop()
+            async for line, message in self._messages():
+                match message:
+                    case Stop():
+                        stop = message
+                        break
+                    case Policy():
+                        await rollout.offer(message)
+                    case Credentials():
+                        try:
+                            rollout.supply(message.credentials)
+                        except CredentialError as error:
+                            await self.error(line, str(error))
+                    case Observe():
+                        observing.ask()
+                    case Action():
+                        nursery.start_soon(self._perform, actions, message, limit)
+                    case Hello():
+                        await self.error(line, "a second `hello`; it has no effect")
+            nursery.cancel_scope.cancel("told to stop")
+        return stop
+
+    async def _messages(self) -> AsyncIterator[tuple[int, Message]]:
+        """Messages with the numbers of their lines, until the end; what is none is answered with `error`."""
+        while (line := await self._next_line()) is not None:
+            await self.outbox.has_room()
+            if line.text is None:
+                await self.error(line.number, f"the line is longer than {MAX_LINE_BYTES} bytes; it was skipped")
+                continue
+            try:
+                message = parse(line.text)
+            except ValueError as error:
+                await self.error(line.number, str(error))
+                continue
+            yield line.number, message
+
+    async def _next_line(self) -> Line | None:
+        with trio.CancelScope() as self._reading:
+            if not self._interrupted:
+                return await anext(self._lines, None)
+        return None
+
+    async def error(self, line: int, message: str) -> None:
+        """Answer a line that is not understood."""
+        await self.outbox.has_room()
+        self.outbox.say(Error(line_number=line, message=message))
+
+    async def _perform(self, actions: Actions, action: Action, limit: trio.CapacityLimiter) -> None:
+        async with limit:
+            self.outbox.say(await actions.perform(action))
+
+
+class Observing:
+    """Says `observed` when something changed, when asked, and at least every `heartbeat` seconds."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.heartbeat = 25.0
+        self.stopping: State | None = None
+        self._outbox = outbox
+        self._signal = Signal()
+        self._asked = False
+        self._last: tuple[object, ...] | None = None
+        self.latest: Observed | None = None
+
+    def changed(self) -> None:
+        """Something may have changed."""
+        self._signal.set()
+
+    def ask(self) -> None:
+        """Say it once now, changed or not."""
+        self._asked = True
+        self._signal.set()
+
+    async def run(self, observer: Observer) -> None:
+        """Look and say, for ever."""
+        due = trio.current_time()
+        while True:
+            with trio.move_on_at(due) as late:
+                await self._signal.wait()
+            observed = self.latest = await observer.look(self.stopping)
+            essence = _essence(observed)
+            if late.cancelled_caught or self._asked or essence != self._last:
+                self._asked, self._last = False, essence
+                self._outbox.say(observed)
+                due = trio.current_time() + self.heartbeat
+            else:
+                await trio.sleep(QUIET_SECONDS)
+
+
+def _essence(observed: Observed) -> tuple[object, ...]:
+    """What makes an `observed` worth saying; figures alone wait for the heartbeat."""
+    return (
+        observed.state,
+        observed.message,
+        observed.revisions,
+        tuple((unit.id, unit.state, unit.message) for unit in observed.units),
+        tuple((d.epoch, d.revision, tuple(d.outputs)) for d in observed.draining),
+        tuple(observed.credentials_in_use),
+        tuple(observed.credentials_wanted),
+        observed.queue.limit_bytes,
+        observed.queue.events == 0,
+        observed.dead_letters.events,
+    )
+
+
+async def _read_lines(descriptor: int) -> AsyncIterator[Line]:
+    """Lines of a file descriptor. Not a buffered reader: one left in a read can abort the interpreter at its exit."""
+    splitter = LineSplitter(MAX_LINE_BYTES)
+    while True:
+        try:
+            data = await trio.to_thread.run_sync(os.read, descriptor, CHUNK, abandon_on_cancel=True)
+        except OSError:
+            data = b""
+        if not data:
+            return
+        for line in splitter.feed(data):
+            yield line

@@ -1,0 +1,42 @@
+"""A stream of bytes becomes lines, in bounded memory: the framing of the control protocol. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """One line, counted from 1; `text` is None where it was longer than allowed and was skipped."""
+
+    number: int
+    text: bytes | None
+
+
+class LineSplitter:
+    """Feed it what arrives; a line longer than `limit` bytes is skipped to its end and never held."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._number = 0
+
+    def feed(self, data: bytes) -> Iterator[Line]:
+        """The lines that `data` completes."""
+        *ended, rest = data.split(b"\n")
+        for end in ended:
+            self._keep(end)
+            self._number += 1
+            text = None if self._size > self._limit else b"".join(self._parts)
+            self._parts, self._size = [], 0
+            if text is None or text.strip():
+                yield Line(self._number, text)
+        self._keep(rest)
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._limit:
+            self._parts.clear()
+        elif part:
+            self._parts.append(part)

@@ -1,0 +1,293 @@
+"""Everything that can be said on standard input and standard output: frozen values, no I/O.
+
+One JSON object a line (PROTOCOL, version 1). Unknown keys are ignored; what does not fit is one `ValueError` whose text
+never quotes the line, since a line may hold secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+VERSION = 1
+MAX_LINE_BYTES = 4 << 20
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Stage = Literal["received", "active", "drained"]
+Change = Literal["none", "live", "barrier"]
+Reason = Literal[
+    "invalid",
+    "stale",
+    "conflict",
+    "credential_missing",
+    "credential_conflict",
+    "superseded",
+    "failed",
+    "locked",
+]
+State = Literal["STARTING", "CONFIGURING", "HEALTHY", "DEGRADED", "FAILED", "STOPPING", "STOPPED"]
+
+
+class Revision(NamedTuple):
+    """The number of a policy; compares by epoch first."""
+
+    epoch: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}:{self.number}" if self.epoch else str(self.number)
+
+    @classmethod
+    def parse(cls, text: str) -> Revision:
+        """What `str` made."""
+        epoch, _, number = text.rpartition(":")
+        return cls(int(epoch or 0), int(number))
+
+
+# -- supervisor → shipper ----------------------------------------------------------------------------------------------
+
+
+class Inbound(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
+    """Base of what a supervisor says."""
+
+
+class StateKeyText(msgspec.Struct, frozen=True):
+    id: str
+    key: str
+
+    def __repr__(self) -> str:
+        return f"<state key {self.id}>"
+
+
+class Hello(Inbound, frozen=True):
+    protocol: int
+    supervisor: str = ""
+    state_keys: Sequence[StateKeyText] | None = None
+    heartbeat_seconds: Annotated[float, msgspec.Meta(gt=0, le=86400)] = 25.0
+
+
+class Policy(Inbound, frozen=True):
+    revision: Count
+    policy: str
+    epoch: Count = 0
+    sha256: str | None = None
+    credentials: Any = msgspec.field(default_factory=dict)
+
+    @property
+    def at(self) -> Revision:
+        return Revision(self.epoch, self.revision)
+
+    def __repr__(self) -> str:
+        return f"<policy {self.at}>"
+
+
+class Credentials(Inbound, frozen=True):
+    credentials: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<credentials {list(self.credentials)}>"
+
+
+class Observe(Inbound, frozen=True):
+    pass
+
+
+class Action(Inbound, frozen=True):
+    id: str
+    name: str
+    params: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Stop(Inbound, frozen=True):
+    within_seconds: Annotated[float, msgspec.Meta(ge=0, le=86400 * 365)] = 20.0
+
+
+Message: TypeAlias = Hello | Policy | Credentials | Observe | Action | Stop
+
+_DECODER: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
+_TYPES = ("hello", "policy", "credentials", "observe", "action", "stop")
+
+
+class _Envelope(msgspec.Struct):
+    type: str
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+
+
+def parse(line: bytes) -> Message:
+    """The message of one line; raises ValueError with a text that quotes nothing of it but key names."""
+    try:
+        return _DECODER.decode(line)
+    except RecursionError:
+        raise ValueError("the line is nested too deeply") from None
+    except msgspec.ValidationError as error:
+        raise ValueError(_complaint(line, str(error))) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ValueError("the line is not a JSON object in UTF-8") from None
+
+
+def _complaint(line: bytes, text: str) -> str:
+    try:
+        kind = _ENVELOPE.decode(line).type
+    except (msgspec.DecodeError, RecursionError):
+        return f"the line is not an object with a `type`; types are {', '.join(_TYPES)}"
+    if kind not in _TYPES:
+        shown = f" `{kind}`" if re.fullmatch(r"[a-z_]{1,30}", kind) else ""
+        return f"unknown message type{shown}; types are {', '.join(_TYPES)}"
+    return f"{kind}: {re.sub(r'value .*? - at', 'value - at', text)}"
+
+
+# -- shipper → supervisor ----------------------------------------------------------------------------------------------
+
+
+class Outbound(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
+    """Base of what the shipper says."""
+
+    def line(self) -> bytes:
+        """The message as one line of the protocol."""
+        return msgspec.json.encode(self) + b"\n"
+
+
+class Revisions(msgspec.Struct, frozen=True):
+    """The newest durable revision of each stage."""
+
+    received: Revision | None = None
+    active: Revision | None = None
+    drained: Revision | None = None
+
+
+class Ready(Outbound, frozen=True, kw_only=True):
+    protocol: int = VERSION
+    version: str
+    pid: int
+    instance: str
+    max_line_bytes: int = MAX_LINE_BYTES
+    http: str | None
+    revisions: Revisions
+    credentials_in_use: Sequence[str]
+    credentials_wanted: Sequence[str]
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Events that a barrier waited for; `accepted` is the sum of the others once it is settled."""
+
+    accepted: int = 0
+    delivered: int = 0
+    duplicate: int = 0
+    dead_letter: int = 0
+    dropped: int = 0
+    damaged: int = 0
+
+    @property
+    def answered(self) -> int:
+        return self.delivered + self.duplicate + self.dead_letter + self.dropped + self.damaged
+
+
+class CredentialUse(msgspec.Struct, frozen=True):
+    in_use: Sequence[str]
+    released: Sequence[str]
+
+
+class Ack(Outbound, frozen=True, kw_only=True, omit_defaults=True):
+    epoch: int
+    revision: int
+    sha256: str
+    stage: Stage
+    change: Change
+    credentials: CredentialUse | None = None
+    ledger: Counts | None = None
+
+    def line(self) -> bytes:
+        fields = {"type": "ack", **msgspec.to_builtins(self), "epoch": self.epoch}
+        if self.ledger is not None:
+            fields["ledger"] = msgspec.structs.asdict(self.ledger)
+        return msgspec.json.encode(fields) + b"\n"
+
+
+class Released(Outbound, frozen=True, kw_only=True):
+    credentials: Sequence[str]
+
+
+class NackError(msgspec.Struct, frozen=True):
+    path: str
+    line: int
+    column: int
+    message: str
+
+
+class Nack(Outbound, frozen=True, kw_only=True):
+    epoch: int
+    revision: int
+    sha256: str
+    reason: Reason
+    errors: Sequence[NackError] = ()
+    released: Sequence[str] = ()
+
+
+class Unit(msgspec.Struct, frozen=True):
+    id: str
+    kind: Literal["input", "output"]
+    type: str
+    state: State
+    message: str = ""
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    events: int
+    reason: str
+
+
+class Draining(msgspec.Struct, frozen=True):
+    epoch: int
+    revision: int
+    events: int
+    bytes: int
+    oldest_seconds: float
+    outputs: Mapping[str, Waiting]
+
+
+class QueueFigures(msgspec.Struct, frozen=True):
+    events: int
+    bytes: int
+    limit_bytes: int
+    oldest_seconds: float
+    disk_bytes: int
+
+
+class DeadLetterFigures(msgspec.Struct, frozen=True):
+    events: int = 0
+    bytes: int = 0
+    oldest_seconds: float = 0.0
+
+
+class Observed(Outbound, frozen=True, kw_only=True):
+    state: State
+    message: str
+    revisions: Revisions
+    draining: Sequence[Draining]
+    units: Sequence[Unit]
+    queue: QueueFigures
+    dead_letters: DeadLetterFigures
+    credentials_in_use: Sequence[str]
+    credentials_wanted: Sequence[str]
+
+
+class Result(Outbound, frozen=True, kw_only=True):
+    id: str
+    status: Literal["SUCCESS", "FAILED"]
+    message: str = ""
+    result: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Error(Outbound, frozen=True, kw_only=True):
+    line_number: int = msgspec.field(name="line")
+    message: str
+
+
+class Stopped(Outbound, frozen=True, kw_only=True):
+    clean: bool
+    undelivered: int

@@ -1,0 +1,81 @@
+"""Standard output: what is to be said waits here, so that nobody waits for a supervisor that does not read.
+
+Acks, nacks, results and errors go out in their order; of `observed` only the newest waits. When the other side closed
+the pipe, what is said is forgotten: all that matters is durable and said again after a restart.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+
+import trio
+
+from shipper.messages import Observed, Outbound
+from shipper.signal import Signal
+
+FULL = 1024
+
+
+class Outbox:
+    """Writes to a file descriptor from a thread; `say` never waits."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._waiting: deque[Outbound] = deque()
+        self._observed: Observed | None = None
+        self._news = Signal()
+        self._written = trio.Event()
+        self._closed = False
+        self._writing = False
+
+    def say(self, message: Outbound) -> None:
+        """Take a message to be written."""
+        if self._closed:
+            return
+        if isinstance(message, Observed):
+            self._observed = message
+        else:
+            self._waiting.append(message)
+        self._news.set()
+
+    async def has_room(self) -> None:
+        """Wait while very much waits: so a supervisor that only talks cannot fill our memory with answers."""
+        while len(self._waiting) >= FULL:
+            await self._written.wait()
+
+    async def flushed(self) -> None:
+        """Wait until all was written, or the pipe is closed."""
+        while self._waiting or self._observed is not None or self._writing:
+            await self._written.wait()
+
+    async def run(self) -> None:
+        """Write what was said, for ever."""
+        while True:
+            await self._news.wait()
+            while self._waiting or self._observed is not None:
+                text = self._take()
+                self._writing = True
+                try:
+                    await trio.to_thread.run_sync(_write, self._descriptor, text, abandon_on_cancel=True)
+                except OSError:
+                    self._closed = True
+                    self._waiting.clear()
+                    self._observed = None
+                self._writing = False
+                self._written.set()
+                self._written = trio.Event()
+
+    def _take(self) -> bytes:
+        lines: list[bytes] = []
+        while self._waiting and len(lines) < 64:
+            lines.append(self._waiting.popleft().line())
+        if not self._waiting and self._observed is not None:
+            lines.append(self._observed.line())
+            self._observed = None
+        return b"".join(lines)
+
+
+def _write(descriptor: int, text: bytes) -> None:
+    while text:
+        text = text[os.write(descriptor, text) :]
