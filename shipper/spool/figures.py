@@ -1,0 +1,106 @@
+"""How much waits, for whom, under which revision: counters kept beside the database, exact, at no cost per batch.
+
+A batch is counted in the group (revision, lanes that hold it whole); the unsettled rest of one in the group of its lane
+alone. There are as many groups as there are different routes, so every figure is a sum over a few numbers, however many
+batches wait; and when lanes retire, what they hold moves from one side of the byte limit to the other without a scan.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from shipper.messages import Revision
+from shipper.spool.queue import Settled, Todo
+from shipper.spool.schema import BARRIER, BATCH
+
+Group = tuple[Revision, frozenset[int]]
+
+
+class Amount(NamedTuple):
+    events: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Figures:
+    """Sums over groups. Changed only by what a committed transaction returned, in any order."""
+
+    events: Counter[Group]
+    bytes: Counter[Group]
+
+    @classmethod
+    def of(cls, db: sqlite3.Connection) -> Figures:
+        """Counted once, when the spool is opened: one pass over the todos, in the order of their places."""
+        figures = cls(Counter(), Counter())
+        rows = db.execute(
+            "SELECT seq, kind, epoch, revision, lane, count, bytes FROM todo WHERE kind != ? ORDER BY seq", (BARRIER,)
+        )
+        for (_, kind, epoch, number), same in groupby(rows, key=lambda row: row[:4]):
+            holders = list(same)
+            whole = [frozenset(row[4] for row in holders)] if kind == BATCH else [frozenset({r[4]}) for r in holders]
+            for lanes, row in zip(whole, holders, strict=False):
+                figures.add(Revision(epoch, number), lanes, row[5], row[6])
+        return figures
+
+    def add(self, revision: Revision, lanes: frozenset[int], events: int, size: int) -> None:
+        """More (or, negative, less) waits for these lanes."""
+        group = (revision, lanes)
+        self.events[group] += events
+        self.bytes[group] += size
+        if not self.events[group]:
+            del self.events[group], self.bytes[group]
+
+    def settled(self, lane: int, change: Settled) -> None:
+        """Take away what a lane settled, and keep what it left."""
+        todo, others = change.todo, change.others
+        mine = frozenset({lane})
+        if todo.kind == BATCH:
+            self._move(todo, others | mine, others)
+        else:
+            self.add(todo.revision, mine, -todo.events, -todo.size)
+        if change.left is not None:
+            self.add(todo.revision, mine, change.left.events, change.left.size)
+
+    def rebound(self, todo: Todo, others: frozenset[int], source: int, target: int) -> None:
+        """A todo went from one lane to another."""
+        self._move(todo, others | {source}, others | {target})
+
+    def _move(self, todo: Todo, source: frozenset[int], target: frozenset[int]) -> None:
+        self.add(todo.revision, source, -todo.events, -todo.size)
+        if target:
+            self.add(todo.revision, target, todo.events, todo.size)
+
+    def total(self) -> Amount:
+        """Everything that waits; an event counts once, however many lanes wait for it."""
+        return Amount(self.events.total(), self.bytes.total())
+
+    def of_lanes(self, lanes: Collection[int], revision: Revision | None = None) -> Amount:
+        """What waits for any of these lanes; `revision`: only what entered under it."""
+        wanted = frozenset(lanes)
+        return self._sum(g for g in self.events if g[1] & wanted and (revision is None or g[0] == revision))
+
+    def only_of(self, lanes: Collection[int]) -> Amount:
+        """What waits for these lanes and no other."""
+        wanted = frozenset(lanes)
+        return self._sum(group for group in self.events if group[1] <= wanted)
+
+    def by_revision(self, lanes: Collection[int]) -> Iterator[tuple[Revision, int, Amount]]:
+        """(revision, lane, amount) for these lanes, where something waits; oldest revision first."""
+        revisions = sorted({group[0] for group in self.events})
+        for revision in revisions:
+            for lane in sorted(lanes):
+                amount = self._sum(g for g in self.events if g[0] == revision and lane in g[1])
+                if amount.events:
+                    yield revision, lane, amount
+
+    def _sum(self, groups: Iterable[Group]) -> Amount:
+        events = size = 0
+        for group in groups:
+            events += self.events[group]
+            size += self.bytes[group]
+        return Amount(events, size)

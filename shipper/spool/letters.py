@@ -1,0 +1,109 @@
+"""The dead-letter store: events that a destination refused for ever, with the reason, sealed and bounded.
+
+A letter is written in the transaction that settles its event, under the key (lane, seq, item), so a replay writes it
+once. What does not fit pushes out the oldest, counted, or is refused so that the event stays queued: the policy says.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from shipper.errors import ShipperError
+from shipper.messages import DeadLetterFigures, Revision
+from shipper.spool.schema import get_meta, set_meta
+from shipper.spool.seal import Damaged, Sealer
+
+
+class Full(ShipperError):
+    """The store has no room, and the policy says that the event stays queued then."""
+
+
+class Letter(NamedTuple):
+    """A rejected event: the item's number in its batch, its id, the event as JSON, the output's name and the reason."""
+
+    item: int
+    id: str
+    document: bytes
+    output: str
+    reason: str
+
+
+class Limits(NamedTuple):
+    """How much the store may hold, and what happens then."""
+
+    max_bytes: int = 256 << 20
+    when_full: Literal["drop_oldest", "hold"] = "drop_oldest"
+
+
+def add(
+    db: sqlite3.Connection,
+    sealer: Sealer,
+    lane: int,
+    revision: Revision,
+    seq: int,
+    letters: Sequence[Letter],
+    limits: Limits,
+    now: float,
+) -> int:
+    """Store letters; returns how many old ones were dropped for them. Raises Full."""
+    if not letters:
+        return 0
+    held = int(get_meta(db, "dead_letter_bytes") or 0)
+    for letter in letters:
+        row = f"{lane}:{seq}:{letter.item}"
+        body = sealer.seal("dead_letter", row, *revision, orjson.dumps([letter.id]) + b"\n" + letter.document)
+        cursor = db.execute(
+            "INSERT OR IGNORE INTO dead_letter (lane, seq, item, output, at, reason, bytes, body)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (lane, seq, letter.item, letter.output, now, f"{revision} {letter.reason}", len(body), body),
+        )
+        held += len(body) * cursor.rowcount
+    if held > limits.max_bytes and limits.when_full == "hold":
+        raise Full
+    dropped = 0
+    while held > limits.max_bytes:
+        oldest = db.execute("SELECT id, bytes FROM dead_letter ORDER BY id LIMIT 1").fetchone()
+        db.execute("DELETE FROM dead_letter WHERE id = ?", (oldest[0],))
+        held -= oldest[1]
+        dropped += 1
+    set_meta(db, "dead_letter_bytes", held)
+    return dropped
+
+
+def figures(db: sqlite3.Connection, now: float) -> DeadLetterFigures:
+    """How many there are, their bytes, and the age of the oldest, in seconds."""
+    count, held, oldest = db.execute("SELECT count(*), total(bytes), min(at) FROM dead_letter").fetchone()
+    return DeadLetterFigures(count, int(held), round(max(0.0, now - oldest), 3) if count else 0.0)
+
+
+def page(db: sqlite3.Connection, sealer: Sealer, after: int, limit: int) -> list[dict[str, Any]]:
+    """Letters above the id `after`, oldest first, opened; one that is damaged says so instead of its event."""
+    rows = db.execute(
+        "SELECT id, lane, seq, item, output, at, reason, body FROM dead_letter WHERE id > ? ORDER BY id LIMIT ?",
+        (after, limit),
+    ).fetchall()
+    return [_opened(sealer, row) for row in rows]
+
+
+def _opened(sealer: Sealer, row: tuple[int, int, int, int, str, float, str, bytes]) -> dict[str, Any]:
+    id, lane, seq, item, output, at, noted, body = row
+    code, _, reason = noted.partition(" ")
+    revision = Revision.parse(code)
+    letter: dict[str, Any] = {"id": id, "output": output, "at": at, "revision": list(revision), "reason": reason}
+    try:
+        plain = sealer.open("dead_letter", f"{lane}:{seq}:{item}", *revision, body)
+    except Damaged:
+        return {**letter, "damaged": True}
+    head, _, document = plain.partition(b"\n")
+    return {**letter, "event_id": orjson.loads(head)[0], "event": orjson.loads(document)}
+
+
+def delete(db: sqlite3.Connection, upto: int) -> int:
+    """Delete the letters up to and with this id; returns how many there were."""
+    (freed,) = db.execute("SELECT total(bytes) FROM dead_letter WHERE id <= ?", (upto,)).fetchone()
+    set_meta(db, "dead_letter_bytes", max(0, int(get_meta(db, "dead_letter_bytes") or 0) - int(freed)))
+    return db.execute("DELETE FROM dead_letter WHERE id <= ?", (upto,)).rowcount

@@ -1,0 +1,149 @@
+"""Orders end a drain that cannot end by itself: its events are bound to another credential, dead-lettered or dropped.
+
+An order is durable before it runs, runs in bounded steps, and resumes after a crash. It touches only what stands below
+the barrier that was its lane's last one when it was given (`upto`). A rebind moves events together with the barriers
+above them: first every barrier is put into the target lane too, empty, so that at no moment an event that was moved
+stands below no barrier; then the events move; at last the emptied barriers of the source settle as they are.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import orjson
+
+from shipper.event import Batch, join
+from shipper.messages import Counts, Revision
+from shipper.spool import letters, queue
+from shipper.spool.queue import Settled, Todo, Verdict
+from shipper.spool.schema import BARRIER, BATCH
+from shipper.spool.seal import Damaged, Sealer
+
+STEP = 32
+
+Name = Literal["rebind", "dead_letter", "drop"]
+
+
+class Order(NamedTuple):
+    """One order for one lane. `revision` says under which revision the events entered (None: any)."""
+
+    name: Name
+    lane: int
+    upto: int
+    target: int | None = None
+    revision: Revision | None = None
+    id: int = 0
+
+
+@dataclass(slots=True)
+class Step:
+    """What a step changed."""
+
+    done: bool
+    settled: list[tuple[int, Settled]] = field(default_factory=list)
+    moved: list[tuple[Todo, frozenset[int]]] = field(default_factory=list)
+    """Todos that went to the target lane, each with the other lanes that hold its batch whole."""
+
+
+def place(db: sqlite3.Connection, order: Order) -> int:
+    """Make an order durable; returns its id. A rebind puts its barriers at once."""
+    epoch, number = order.revision if order.revision is not None else (None, None)
+    id = db.execute(
+        "INSERT INTO standing_order (name, lane, target, epoch, revision, upto) VALUES (?, ?, ?, ?, ?, ?)",
+        (order.name, order.lane, order.target, epoch, number, order.upto),
+    ).lastrowid
+    if order.name == "rebind":
+        _mirror_barriers(db, order)
+    return int(id or 0)
+
+
+def _mirror_barriers(db: sqlite3.Connection, order: Order) -> None:
+    db.execute(
+        "INSERT OR IGNORE INTO barrier (lane, seq, epoch, revision, accepted)"
+        " SELECT ?, seq, epoch, revision, 0 FROM barrier WHERE lane = ?",
+        (order.target, order.lane),
+    )
+    db.execute(
+        "INSERT OR IGNORE INTO todo SELECT ?, seq, kind, epoch, revision, 0, 0, 0 FROM todo"
+        " WHERE lane = ? AND kind = ?",
+        (order.target, order.lane, BARRIER),
+    )
+
+
+def standing(db: sqlite3.Connection) -> list[Order]:
+    """The orders that are not done, oldest first."""
+    rows = db.execute("SELECT name, lane, upto, target, epoch, revision, id FROM standing_order ORDER BY id")
+    return [
+        Order(name, lane, upto, target, None if epoch is None else Revision(epoch, number), id)
+        for name, lane, upto, target, epoch, number, id in rows.fetchall()
+    ]
+
+
+def step(db: sqlite3.Connection, sealer: Sealer, order: Order, limits: letters.Limits, now: float) -> Step:
+    """Carry out the next part of an order; when nothing is left, forget the order."""
+    epoch, number = order.revision if order.revision is not None else (None, None)
+    rows = db.execute(
+        "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq <= ? AND kind != ?"
+        " AND (? IS NULL OR (epoch, revision) = (?, ?)) ORDER BY seq LIMIT ?",
+        (order.lane, order.upto, BARRIER, epoch, epoch, number, STEP),
+    ).fetchall()
+    todos = [queue.todo_of(row) for row in rows]
+    if not todos:
+        db.execute("DELETE FROM standing_order WHERE id = ?", (order.id,))
+        return Step(done=True)
+    if order.name == "rebind":
+        return Step(done=False, moved=[(todo, _move(db, order, todo)) for todo in todos])
+    return Step(done=False, settled=[_end(db, sealer, order, todo, limits, now) for todo in todos])
+
+
+def _move(db: sqlite3.Connection, order: Order, todo: Todo) -> frozenset[int]:
+    """Give a todo to the target lane; what its barrier accepted goes with it."""
+    others = queue.holders(db, order.lane, todo.seq) if todo.kind == BATCH else frozenset()
+    key = (order.target, order.lane, todo.seq)
+    db.execute("UPDATE todo SET lane = ? WHERE lane = ? AND seq = ?", key)
+    db.execute("UPDATE rest SET lane = ? WHERE lane = ? AND seq = ?", key)
+    for lane, change in ((order.lane, -todo.events), (order.target, todo.events)):
+        db.execute(
+            "UPDATE barrier SET accepted = accepted + ? WHERE lane = ? AND seq ="
+            " (SELECT seq FROM barrier WHERE lane = ? AND seq > ? ORDER BY seq LIMIT 1)",
+            (change, lane, lane, todo.seq),
+        )
+    return others
+
+
+def _end(
+    db: sqlite3.Connection, sealer: Sealer, order: Order, todo: Todo, limits: letters.Limits, now: float
+) -> tuple[int, Settled]:
+    """Dead-letter or drop what is left of a todo; bytes that cannot be read any more count as damaged."""
+    (output,) = db.execute("SELECT output FROM lane WHERE id = ?", (order.lane,)).fetchone()
+    verdict = Verdict(Counts(dropped=todo.events))
+    if order.name == "dead_letter":
+        try:
+            batch = queue.load(db, sealer, order.lane, todo)
+            verdict = Verdict(Counts(dead_letter=todo.events), letters=_letters(batch, output, "ordered"))
+        except Damaged:
+            verdict = Verdict(Counts(damaged=todo.events))
+    unbounded = limits._replace(when_full="drop_oldest")
+    change = queue.settle(db, sealer, order.lane, todo.seq, verdict, unbounded, now)
+    assert change is not None
+    return order.lane, change
+
+
+def _letters(batch: Batch, output: str, reason: str) -> list[letters.Letter]:
+    return letters_of(batch, dict.fromkeys(range(batch.count), reason), output)
+
+
+def letters_of(batch: Batch, reasons: dict[int, str], output: str) -> list[letters.Letter]:
+    """Letters for the events at these positions."""
+    if not reasons:
+        return []
+    picked = batch.pick(sorted(reasons))
+    documents = join(*picked.columns()).split(b"\n")
+    ids = join(*picked.id_columns(), [b"\n"] * picked.count).split(b"\n")
+    items = range(picked.count) if picked.items is None else picked.items
+    return [
+        letters.Letter(item, orjson.loads(b'"' + id + b'"'), document, output, reasons[position])
+        for position, item, id, document in zip(sorted(reasons), items, ids, documents, strict=False)
+    ]

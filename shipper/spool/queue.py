@@ -1,0 +1,218 @@
+"""Transactions of batches: enter, be read by a lane, be settled. Pure functions of the database.
+
+Each runs inside one transaction of the store and may be replayed, so none keeps state outside of it; they return what
+changed, and `Spool` keeps its counters by that.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shipper.errors import ShipperError
+from shipper.event import Batch
+from shipper.messages import Counts, Revision
+from shipper.spool import letters
+from shipper.spool.schema import BARRIER, BATCH, REST, get_meta, next_seq
+from shipper.spool.seal import Damaged, Sealer
+
+
+class NotActive(ShipperError):
+    """The revision under which a batch was to enter is not the active one any more; nothing was stored."""
+
+
+class Packed(NamedTuple):
+    """A batch, ready to be sealed; `events` events."""
+
+    events: int
+    body: bytes
+
+
+class Entered(NamedTuple):
+    """A stored batch: its place, and what its body takes on disk, in bytes."""
+
+    seq: int
+    events: int
+    size: int
+
+
+class Todo(NamedTuple):
+    """What a lane has to settle next."""
+
+    seq: int
+    kind: int
+    revision: Revision
+    events: int
+    size: int
+    at: float
+
+    @property
+    def is_barrier(self) -> bool:
+        return self.kind == BARRIER
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of (some of) a batch's events on a lane."""
+
+    counts: Counts
+    """Of events that have their final answer; its `accepted` is not used."""
+    letters: Sequence[letters.Letter] = ()
+    rest: Batch | None = None
+    """The events without one; None: all are settled."""
+
+
+class Settled(NamedTuple):
+    """What a settle changed: the todo before and after, and the other lanes that hold the batch whole."""
+
+    todo: Todo
+    others: frozenset[int]
+    left: Todo | None
+    letters_dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What enters together, in one transaction."""
+
+    revision: Revision
+    input: str
+    lanes: Sequence[int]
+    batches: Sequence[Packed]
+    positions: Mapping[str, bytes | None] = field(default_factory=dict)
+
+
+def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, entry: Entry) -> list[Entered]:
+    """The cut of an input: its batches, their places in every lane, and its positions. Raises NotActive."""
+    if get_meta(db, "active") != str(entry.revision):
+        raise NotActive
+    epoch, number = entry.revision
+    entered = []
+    for packed in entry.batches:
+        seq = next_seq(db)
+        sealed = sealer.seal("batch", seq, epoch, number, packed.body)
+        size = len(sealed)
+        db.execute(
+            "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (seq, epoch, number, packed.events, size, now, origin, sealed),
+        )
+        db.executemany(
+            "INSERT INTO todo VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [(lane, seq, BATCH, epoch, number, packed.events, size, now) for lane in entry.lanes],
+        )
+        entered.append(Entered(seq, packed.events, size))
+    for key, position in entry.positions.items():
+        if position is None:
+            db.execute("DELETE FROM cursor WHERE input = ? AND key = ?", (entry.input, key))
+        else:
+            db.execute("INSERT OR REPLACE INTO cursor VALUES (?, ?, ?)", (entry.input, key, position))
+    return entered
+
+
+def positions(db: sqlite3.Connection, input: str) -> dict[str, bytes]:
+    """The stored positions of an input."""
+    return dict(db.execute("SELECT key, position FROM cursor WHERE input = ?", (input,)).fetchall())
+
+
+def window(db: sqlite3.Connection, lane: int, after: int, limit: int) -> list[Todo]:
+    """The next todos of a lane, in order."""
+    rows = db.execute(
+        "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq > ? ORDER BY seq LIMIT ?",
+        (lane, after, limit),
+    ).fetchall()
+    return [todo_of(row) for row in rows]
+
+
+def load(db: sqlite3.Connection, sealer: Sealer, lane: int, todo: Todo) -> Batch:
+    """The events of a todo; raises Damaged if the stored bytes cannot be read any more."""
+    epoch, number = todo.revision
+    if todo.kind == REST:
+        row = db.execute("SELECT id, origin, body FROM rest WHERE lane = ? AND seq = ?", (lane, todo.seq)).fetchone()
+        kind = "rest"
+    else:
+        row = db.execute("SELECT seq, origin, body FROM batch WHERE seq = ?", (todo.seq,)).fetchone()
+        kind = "batch"
+    if row is None:
+        raise Damaged(f"{kind} {todo.seq} is missing")
+    packed = sealer.open(kind, row[0], epoch, number, row[2])
+    try:
+        return Batch.unpack(packed, origin=row[1], seq=todo.seq)
+    except ValueError as error:
+        raise Damaged(str(error)) from None
+
+
+def settle(
+    db: sqlite3.Connection, sealer: Sealer, lane: int, seq: int, verdict: Verdict, limits: letters.Limits, now: float
+) -> Settled | None:
+    """Note answers: counts, dead letters, and what is left, in one transaction. None: it was settled before.
+
+    Raises letters.Full where dead letters find no room and must not push out older ones.
+    """
+    row = db.execute(
+        "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq = ?", (lane, seq)
+    ).fetchone()
+    if row is None:
+        return None
+    todo = todo_of(row)
+    left_count = verdict.rest.count if verdict.rest is not None else 0
+    if verdict.counts.answered + left_count != todo.events:
+        raise AssertionError(f"lane {lane}: {todo.events} != {verdict.counts.answered} + {left_count}")
+    dropped = letters.add(db, sealer, lane, todo.revision, seq, verdict.letters, limits, now)
+    count_answers(db, lane, seq, verdict.counts)
+    others = holders(db, lane, seq)
+    left = None
+    if verdict.rest is None:
+        db.execute("DELETE FROM todo WHERE lane = ? AND seq = ?", (lane, seq))
+        db.execute("DELETE FROM rest WHERE lane = ? AND seq = ?", (lane, seq))
+    else:
+        left = _write_rest(db, sealer, lane, todo, verdict.rest)
+    if todo.kind == BATCH and not others:
+        db.execute("DELETE FROM batch WHERE seq = ?", (seq,))
+    return Settled(todo, others, left, dropped)
+
+
+def _write_rest(db: sqlite3.Connection, sealer: Sealer, lane: int, todo: Todo, rest: Batch) -> Todo:
+    db.execute("DELETE FROM rest WHERE lane = ? AND seq = ?", (lane, todo.seq))
+    id = next_seq(db)
+    sealed = sealer.seal("rest", id, *todo.revision, rest.pack())
+    db.execute("INSERT INTO rest VALUES (?, ?, ?, ?, ?)", (id, lane, todo.seq, rest.origin, sealed))
+    db.execute(
+        "UPDATE todo SET kind = ?, count = ?, bytes = ? WHERE lane = ? AND seq = ?",
+        (REST, rest.count, len(sealed), lane, todo.seq),
+    )
+    return todo._replace(kind=REST, events=rest.count, size=len(sealed))
+
+
+def count_answers(db: sqlite3.Connection, lane: int, seq: int, counts: Counts) -> None:
+    """Add to the oldest open barrier above `seq` on the lane, which is the one that counts it."""
+    db.execute(
+        "UPDATE barrier SET delivered = delivered + ?, duplicate = duplicate + ?, dead_letter = dead_letter + ?,"
+        " dropped = dropped + ?, damaged = damaged + ? WHERE lane = ? AND seq ="
+        " (SELECT seq FROM barrier WHERE lane = ? AND seq > ? ORDER BY seq LIMIT 1)",
+        (
+            counts.delivered,
+            counts.duplicate,
+            counts.dead_letter,
+            counts.dropped,
+            counts.damaged,
+            lane,
+            lane,
+            seq,
+        ),
+    )
+
+
+def holders(db: sqlite3.Connection, lane: int, seq: int) -> frozenset[int]:
+    """The other lanes that have this batch to do, whole."""
+    rows = db.execute(
+        "SELECT todo.lane FROM lane JOIN todo ON todo.lane = lane.id AND todo.seq = ? WHERE lane.id != ? AND kind = ?",
+        (seq, lane, BATCH),
+    )
+    return frozenset(row[0] for row in rows.fetchall())
+
+
+def todo_of(row: tuple[int, int, int, int, int, int, float]) -> Todo:
+    seq, kind, epoch, number, count, size, at = row
+    return Todo(seq, kind, Revision(epoch, number), count, size, at)

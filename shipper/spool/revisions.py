@@ -1,0 +1,349 @@
+"""Transactions of revisions: received, the cut, barriers, drained, and which credentials are in use.
+
+The barrier in rows. The cut of revision r puts one barrier, at one new place of the sequence, into every lane that r
+retires, and counts what stands below it on that lane and below no older open barrier. It is settled when it is its
+lane's first row; then both its counts and its place say that everything below has its final answer, and they must
+agree. `drained` may be said of r when no barrier of r or an older revision is open: so it implies the older ones.
+
+A credential is in use while the active revision, a received one, or a lane refers to it. A lane that is not active is
+deleted in the transaction that settles its last barrier, which comes after its connections are closed.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shipper.messages import Ack, Change, Counts, CredentialUse, Revision, Revisions, Stage
+from shipper.spool.schema import BARRIER, get_meta, next_seq, set_meta
+from shipper.spool.seal import Sealer
+
+
+class Text(NamedTuple):
+    """A policy as it is stored: its text's digest, the digest of its meaning, and the ids it refers to."""
+
+    at: Revision
+    sha256: str
+    meaning: str
+    change: Change
+    credentials: Sequence[str]
+    policy: str
+
+
+class Known(NamedTuple):
+    """What the spool knows of a revision."""
+
+    at: Revision
+    sha256: str
+    meaning: str
+    change: Change
+    stage: str
+    credentials: tuple[str, ...]
+    drained: Ack | None
+
+
+class LaneKey(NamedTuple):
+    """The identity of a lane. Same key in two revisions = the same lane."""
+
+    output: str
+    type: str
+    destination: str
+    credential: str | None
+
+
+class LaneRow(NamedTuple):
+    """A lane as it is stored; `settings` is the JSON form of its output's configuration."""
+
+    id: int
+    key: LaneKey
+    settings: dict[str, Any]
+    active: bool
+
+
+class Cut(NamedTuple):
+    """What a cut did: every lane of the revision in the order asked for, and the ids of those it retired."""
+
+    seq: int
+    lanes: list[LaneRow]
+    retired: frozenset[int]
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+def known(db: sqlite3.Connection) -> list[Known]:
+    """All revisions that are stored, oldest first."""
+    rows = db.execute(
+        "SELECT epoch, number, sha256, meaning, change, stage, credentials, drained FROM revision"
+        " ORDER BY epoch, number"
+    ).fetchall()
+    return [
+        Known(
+            Revision(epoch, number),
+            sha256,
+            meaning,
+            change,
+            stage,
+            tuple(json.loads(credentials)),
+            None if drained is None else msgspec.json.decode(drained, type=Ack),
+        )
+        for epoch, number, sha256, meaning, change, stage, credentials, drained in rows
+    ]
+
+
+def stages(db: sqlite3.Connection) -> Revisions:
+    """The newest revision of each stage."""
+    row = db.execute(
+        "SELECT epoch, number FROM revision WHERE stage IN ('received', 'active') ORDER BY 1 DESC, 2 DESC LIMIT 1"
+    ).fetchone()
+    active, drained = get_meta(db, "active"), get_meta(db, "drained")
+    return Revisions(
+        received=Revision(*row) if row else None,
+        active=Revision.parse(active) if active else None,
+        drained=Revision.parse(drained) if drained else None,
+    )
+
+
+def receive(
+    db: sqlite3.Connection,
+    sealer: Sealer,
+    text: Text,
+    fingerprints: Mapping[str, bytes],
+    superseded: Collection[Revision] = (),
+) -> None:
+    """Store a valid policy, and the fingerprints of its credentials; `superseded` ones are spent by it."""
+    for old in superseded:
+        db.execute(
+            "UPDATE revision SET stage = 'superseded' WHERE epoch = ? AND number = ? AND stage = 'received'", old
+        )
+    sealed = sealer.seal("policy", str(text.at), *text.at, text.policy.encode())
+    db.execute(
+        "INSERT INTO revision (epoch, number, sha256, meaning, change, stage, credentials, policy)"
+        " VALUES (?, ?, ?, ?, ?, 'received', ?, ?)"
+        " ON CONFLICT (epoch, number) DO UPDATE SET change = excluded.change WHERE stage = 'received'",
+        (*text.at, text.sha256, text.meaning, text.change, json.dumps(sorted(text.credentials)), sealed),
+    )
+    db.executemany(
+        "INSERT INTO credential VALUES (?, ?, 'used') ON CONFLICT (id) DO UPDATE SET state = 'used'",
+        list(fingerprints.items()),
+    )
+
+
+def forget(db: sqlite3.Connection, at: Revision) -> None:
+    """A received revision failed to start: its number is not spent."""
+    db.execute("DELETE FROM revision WHERE epoch = ? AND number = ? AND stage = 'received'", at)
+
+
+def policy_text(db: sqlite3.Connection, sealer: Sealer, at: Revision) -> str:
+    """The stored text of a revision; raises Damaged."""
+    (sealed,) = db.execute("SELECT policy FROM revision WHERE epoch = ? AND number = ?", at).fetchone()
+    return sealer.open("policy", str(at), *at, sealed).decode()
+
+
+# -- the cut -----------------------------------------------------------------------------------------------------------
+
+
+def cut(
+    db: sqlite3.Connection, sealer: Sealer, at: Revision, wanted: Sequence[tuple[LaneKey, Mapping[str, Any]]]
+) -> Cut:
+    """Make a received revision active, with these lanes; put a barrier into every lane that it retires."""
+    seq = next_seq(db)
+    before = {row.id for row in lanes(db, sealer) if row.active}
+    now_active = [_adopt(db, sealer, key, settings) for key, settings in wanted]
+    retired = before - {row.id for row in now_active}
+    for lane in sorted(retired):
+        _put_barrier(db, lane, seq, at)
+    db.execute("UPDATE revision SET stage = 'active' WHERE epoch = ? AND number = ?", at)
+    db.execute("DELETE FROM revision WHERE stage != 'active' AND (epoch, number) < (?, ?)", at)
+    set_meta(db, "active", str(at))
+    return Cut(seq, now_active, frozenset(retired))
+
+
+def _adopt(db: sqlite3.Connection, sealer: Sealer, key: LaneKey, settings: Mapping[str, Any]) -> LaneRow:
+    id = _find_lane(db, key) or _insert_lane(db, key)
+    sealed = sealer.seal("lane", id, 0, 0, json.dumps(dict(settings)).encode())
+    db.execute("UPDATE lane SET settings = ?, active = 1 WHERE id = ?", (sealed, id))
+    return LaneRow(id, key, dict(settings), True)
+
+
+def adopt_retired(db: sqlite3.Connection, sealer: Sealer, key: LaneKey, like: int) -> LaneRow:
+    """The lane of this key; made, retired, with the settings of the lane `like`, if there is none."""
+    rows = {row.id: row for row in lanes(db, sealer)}
+    id = _find_lane(db, key)
+    if id is not None:
+        return rows[id]
+    id, settings = _insert_lane(db, key), rows[like].settings
+    sealed = sealer.seal("lane", id, 0, 0, json.dumps(settings).encode())
+    db.execute("UPDATE lane SET settings = ? WHERE id = ?", (sealed, id))
+    return LaneRow(id, key, settings, False)
+
+
+def _find_lane(db: sqlite3.Connection, key: LaneKey) -> int | None:
+    row = db.execute(
+        "SELECT id FROM lane WHERE output = ? AND type = ? AND destination = ? AND credential IS ?", key
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _insert_lane(db: sqlite3.Connection, key: LaneKey) -> int:
+    row = db.execute(
+        "INSERT INTO lane (output, type, destination, credential, settings, active) VALUES (?, ?, ?, ?, x'', 0)"
+        " RETURNING id",
+        key,
+    ).fetchone()
+    return int(row[0])
+
+
+def _put_barrier(db: sqlite3.Connection, lane: int, seq: int, at: Revision) -> None:
+    (older,) = db.execute("SELECT coalesce(max(seq), 0) FROM barrier WHERE lane = ?", (lane,)).fetchone()
+    (accepted,) = db.execute(
+        "SELECT coalesce(sum(count), 0) FROM todo WHERE lane = ? AND seq > ? AND kind != ?", (lane, older, BARRIER)
+    ).fetchone()
+    db.execute("UPDATE lane SET active = 0 WHERE id = ?", (lane,))
+    db.execute("INSERT INTO todo VALUES (?, ?, ?, ?, ?, 0, 0, 0)", (lane, seq, BARRIER, *at))
+    db.execute(
+        "INSERT INTO barrier (lane, seq, epoch, revision, accepted) VALUES (?, ?, ?, ?, ?)", (lane, seq, *at, accepted)
+    )
+
+
+def lanes(db: sqlite3.Connection, sealer: Sealer) -> list[LaneRow]:
+    """Every lane, oldest first; raises Damaged."""
+    rows = db.execute("SELECT id, output, type, destination, credential, settings, active FROM lane ORDER BY id")
+    return [
+        LaneRow(
+            id,
+            LaneKey(output, type, destination, credential),
+            json.loads(sealer.open("lane", id, 0, 0, sealed)),
+            bool(on),
+        )
+        for id, output, type, destination, credential, sealed, on in rows.fetchall()
+    ]
+
+
+# -- the barrier -------------------------------------------------------------------------------------------------------
+
+
+def settle_barrier(db: sqlite3.Connection, lane: int, seq: int) -> bool:
+    """Note that a lane has settled everything below a barrier; true if the lane is gone with it.
+
+    The place of the barrier and its counts must both say so: a disagreement is a bug, and nothing may be revoked on it.
+    """
+    first = db.execute("SELECT seq, kind FROM todo WHERE lane = ? ORDER BY seq LIMIT 1", (lane,)).fetchone()
+    row = db.execute(
+        "SELECT epoch, revision, accepted, delivered, duplicate, dead_letter, dropped, damaged FROM barrier"
+        " WHERE lane = ? AND seq = ?",
+        (lane, seq),
+    ).fetchone()
+    if row is None:
+        return False
+    counts = Counts(*row[2:])
+    if first != (seq, BARRIER) or counts.accepted != counts.answered:
+        raise AssertionError(f"barrier {seq} of lane {lane}: first row {first}, {counts.accepted} != {counts.answered}")
+    db.execute("INSERT INTO settled VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute("DELETE FROM barrier WHERE lane = ? AND seq = ?", (lane, seq))
+    db.execute("DELETE FROM todo WHERE lane = ? AND seq = ?", (lane, seq))
+    return drop_empty_lane(db, lane)
+
+
+def drop_empty_lane(db: sqlite3.Connection, lane: int) -> bool:
+    """Delete a retired lane that has nothing to do any more, with its settings; true if it was."""
+    gone = db.execute(
+        "DELETE FROM lane WHERE id = ? AND active = 0 AND NOT EXISTS (SELECT 1 FROM todo WHERE lane = ?)", (lane, lane)
+    )
+    return gone.rowcount > 0
+
+
+def drained(db: sqlite3.Connection, closing: Revision | None, still_used: Collection[str]) -> Ack | None:
+    """Commit `drained` for the newest revision of which it is true, and return the ack to write; None: nothing new.
+
+    `closing` is the oldest revision that replaced an input which is not closed yet, `still_used` are credentials of
+    such inputs. What the ack lists as released is every id released since the last one.
+    """
+    open_barrier = db.execute("SELECT epoch, revision FROM barrier ORDER BY 1, 2 LIMIT 1").fetchone()
+    last = stages(db).drained
+    candidates = [
+        revision
+        for revision in known(db)
+        if revision.stage == "active"
+        and (closing is None or revision.at < closing)
+        and (last is None or revision.at > last)
+        and (open_barrier is None or revision.at < open_barrier)
+    ]
+    if not candidates:
+        return None
+    top = candidates[-1]
+    release(db, still_used)
+    released = [row[0] for row in db.execute("SELECT id FROM credential WHERE state = 'released' ORDER BY id")]
+    ack = _ack(top, "drained", CredentialUse(in_use(db, still_used), released), _sum_settled(db, top.at))
+    db.execute("UPDATE credential SET state = 'reported' WHERE state = 'released'")
+    db.execute("UPDATE revision SET drained = ? WHERE epoch = ? AND number = ?", (msgspec.json.encode(ack), *top.at))
+    db.execute("DELETE FROM revision WHERE (epoch, number) < (?, ?)", top.at)
+    set_meta(db, "drained", str(top.at))
+    return ack
+
+
+def _ack(known: Known, stage: Stage, use: CredentialUse, ledger: Counts) -> Ack:
+    epoch, number = known.at
+    return Ack(
+        epoch=epoch,
+        revision=number,
+        sha256=known.sha256,
+        stage=stage,
+        change=known.change,
+        credentials=use,
+        ledger=ledger,
+    )
+
+
+def _sum_settled(db: sqlite3.Connection, upto: Revision) -> Counts:
+    row = db.execute(
+        "SELECT total(accepted), total(delivered), total(duplicate), total(dead_letter), total(dropped), total(damaged)"
+        " FROM settled WHERE (epoch, revision) <= (?, ?)",
+        upto,
+    ).fetchone()
+    db.execute("DELETE FROM settled WHERE (epoch, revision) <= (?, ?)", upto)
+    return Counts(*map(int, row))
+
+
+# -- credentials -------------------------------------------------------------------------------------------------------
+
+
+def fingerprints(db: sqlite3.Connection) -> dict[str, bytes]:
+    """The keyed fingerprint of every id that was ever in use: an id names one secret for ever."""
+    return dict(db.execute("SELECT id, fingerprint FROM credential").fetchall())
+
+
+def in_use(db: sqlite3.Connection, still_used: Collection[str] = ()) -> list[str]:
+    """Ids that the active revision, a received one, a lane, or an input that is not closed refers to."""
+    ids = set(still_used) | wanted_by_lanes(db)
+    active = get_meta(db, "active")
+    for revision in known(db):
+        if revision.stage == "received" or str(revision.at) == active:
+            ids.update(revision.credentials)
+    return sorted(ids)
+
+
+def wanted_by_lanes(db: sqlite3.Connection) -> set[str]:
+    """Ids that lanes need to deliver what they hold."""
+    return {row[0] for row in db.execute("SELECT DISTINCT credential FROM lane WHERE credential IS NOT NULL")}
+
+
+def release(db: sqlite3.Connection, still_used: Collection[str]) -> list[str]:
+    """Mark, and return, the ids that nothing refers to any more; while nothing is active, none counts as released."""
+    if get_meta(db, "active") is None:
+        return []
+    used = {row[0] for row in db.execute("SELECT id FROM credential WHERE state = 'used'")}
+    free = sorted(used.difference(in_use(db, still_used)))
+    db.executemany("UPDATE credential SET state = 'released' WHERE id = ?", [(id,) for id in free])
+    return free
+
+
+def forget_credentials(db: sqlite3.Connection, ids: Collection[str], still_used: Collection[str]) -> list[str]:
+    """After a nack: forget those that nothing refers to, and return them."""
+    free = sorted(set(ids).difference(in_use(db, still_used)))
+    db.executemany("DELETE FROM credential WHERE id = ? AND state = 'used'", [(id,) for id in free])
+    return free

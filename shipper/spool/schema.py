@@ -1,0 +1,87 @@
+"""The tables of the spool.
+
+    batch    one row for each batch that entered; goes when its last todo goes, in the same transaction
+    todo     what a lane still has to settle, in the order in which it entered: a batch, the rest of one, or a
+             barrier; a barrier is settled when it is the first row of its lane
+    rest     the unsettled events of a batch that a lane has settled in part; small, so that one forbidden event does
+             not keep a megabyte
+    barrier  what each open barrier counts; (lane, seq) of its todo
+    lane     one destination identity; `active` where the active revision routes events to it
+    revision texts that were received; `stage` is received, superseded or active; older active ones stay until drained
+
+Counts and sizes stand twice, in `batch` and in `todo`, so that one damaged page does not make the queue unknowable.
+Everything that holds event bytes, settings or policy texts is sealed (`seal.py`); what stands in the clear are numbers,
+names of inputs and outputs, ids of credentials, digests, and the positions of inputs.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, Final
+
+BATCH: Final = 0
+REST: Final = 1
+BARRIER: Final = 2
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS revision (
+    epoch INTEGER NOT NULL, number INTEGER NOT NULL, sha256 TEXT NOT NULL, meaning TEXT NOT NULL,
+    change TEXT NOT NULL, stage TEXT NOT NULL, credentials TEXT NOT NULL, policy BLOB NOT NULL, drained BLOB,
+    PRIMARY KEY (epoch, number));
+CREATE TABLE IF NOT EXISTS lane (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, output TEXT NOT NULL, type TEXT NOT NULL, destination TEXT NOT NULL,
+    credential TEXT, settings BLOB NOT NULL, active INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS batch (
+    seq INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, revision INTEGER NOT NULL, count INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, at REAL NOT NULL, origin BLOB NOT NULL, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS todo (
+    lane INTEGER NOT NULL, seq INTEGER NOT NULL, kind INTEGER NOT NULL, epoch INTEGER NOT NULL,
+    revision INTEGER NOT NULL, count INTEGER NOT NULL, bytes INTEGER NOT NULL, at REAL NOT NULL,
+    PRIMARY KEY (lane, seq)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS rest (
+    id INTEGER PRIMARY KEY, lane INTEGER NOT NULL, seq INTEGER NOT NULL, origin BLOB NOT NULL, body BLOB NOT NULL,
+    UNIQUE (lane, seq));
+CREATE TABLE IF NOT EXISTS barrier (
+    lane INTEGER NOT NULL, seq INTEGER NOT NULL, epoch INTEGER NOT NULL, revision INTEGER NOT NULL,
+    accepted INTEGER NOT NULL, delivered INTEGER NOT NULL DEFAULT 0, duplicate INTEGER NOT NULL DEFAULT 0,
+    dead_letter INTEGER NOT NULL DEFAULT 0, dropped INTEGER NOT NULL DEFAULT 0, damaged INTEGER NOT NULL DEFAULT 0,
+    waited REAL NOT NULL DEFAULT 0, PRIMARY KEY (lane, seq)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS settled (
+    epoch INTEGER NOT NULL, revision INTEGER NOT NULL, accepted INTEGER NOT NULL, delivered INTEGER NOT NULL,
+    duplicate INTEGER NOT NULL, dead_letter INTEGER NOT NULL, dropped INTEGER NOT NULL, damaged INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS cursor (
+    input TEXT NOT NULL, key TEXT NOT NULL, position BLOB NOT NULL, PRIMARY KEY (input, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS credential (
+    id TEXT PRIMARY KEY, fingerprint BLOB NOT NULL, state TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS dead_letter (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, lane INTEGER NOT NULL, seq INTEGER NOT NULL, item INTEGER NOT NULL,
+    output TEXT NOT NULL, at REAL NOT NULL, reason TEXT NOT NULL, bytes INTEGER NOT NULL, body BLOB NOT NULL,
+    UNIQUE (lane, seq, item));
+CREATE TABLE IF NOT EXISTS standing_order (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, lane INTEGER NOT NULL, target INTEGER,
+    epoch INTEGER, revision INTEGER, upto INTEGER NOT NULL);
+"""
+
+
+def prepare(db: sqlite3.Connection) -> None:
+    """Make what is missing."""
+    for statement in _TABLES.split(";\n"):
+        if statement.strip():
+            db.execute(statement)
+    db.execute("INSERT OR IGNORE INTO meta VALUES ('seq', 0)")
+
+
+def next_seq(db: sqlite3.Connection) -> int:
+    """The next place in the spool; never given twice, though rows are deleted."""
+    (seq,) = db.execute("UPDATE meta SET value = value + 1 WHERE key = 'seq' RETURNING value").fetchone()
+    return int(seq)
+
+
+def get_meta(db: sqlite3.Connection, key: str) -> Any:
+    row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return None if row is None else row[0]
+
+
+def set_meta(db: sqlite3.Connection, key: str, value: Any) -> None:
+    db.execute("INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, value))

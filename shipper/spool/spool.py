@@ -1,0 +1,178 @@
+"""The spool as the rest of the program sees it: durable when a call returns, with the figures of what waits.
+
+All methods are safe to cancel: a transaction that was handed to the store either commits or was never there.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+
+from shipper.event import Batch
+from shipper.messages import Ack, DeadLetterFigures, Revision, Revisions
+from shipper.spool import letters, orders, queue, revisions, schema
+from shipper.spool.figures import Figures
+from shipper.spool.keys import StateKey
+from shipper.spool.queue import Entered, Entry, Todo, Verdict
+from shipper.spool.revisions import Cut, LaneKey, LaneRow, Text
+from shipper.spool.store import Store, open_store
+
+Result = TypeVar("Result")
+
+
+class Spool:
+    """Made by `open_spool`."""
+
+    def __init__(self, store: Store, figures: Figures) -> None:
+        self.store = store
+        self.figures = figures
+        self.origin = os.urandom(16)
+        self.limits = letters.Limits()
+        self.room = trio.Event()
+        """Set, and replaced, whenever something left the spool."""
+
+    # -- batches -------------------------------------------------------------------------------------------------------
+
+    async def enter(self, entry: Entry) -> list[Entered]:
+        """Store batches with their input's positions. Raises queue.NotActive; waits while the disk is full."""
+        now = time.time()
+        entered = await self.store.append(lambda db: queue.enter(db, self.store.sealer, self.origin, now, entry))
+        if entry.lanes:
+            lanes = frozenset(entry.lanes)
+            for batch in entered:
+                self.figures.add(entry.revision, lanes, batch.events, batch.size)
+        return entered
+
+    async def positions(self, input: str) -> dict[str, bytes]:
+        """The stored positions of an input."""
+        return await self.store.read(lambda db: queue.positions(db, input))
+
+    async def window(self, lane: int, after: int, limit: int = 64) -> list[Todo]:
+        """The next todos of a lane."""
+        return await self.store.read(lambda db: queue.window(db, lane, after, limit))
+
+    async def load(self, lane: int, todo: Todo) -> Batch:
+        """The events of a todo, from disk. Raises Damaged."""
+        return await self.store.read(lambda db: queue.load(db, self.store.sealer, lane, todo))
+
+    async def settle(self, lane: int, seq: int, verdict: Verdict) -> int:
+        """Note what became of a todo; returns how many old dead letters it pushed out. Raises letters.Full."""
+        now, limits = time.time(), self.limits
+        change = await self.store.do(lambda db: queue.settle(db, self.store.sealer, lane, seq, verdict, limits, now))
+        if change is None:
+            return 0
+        self.figures.settled(lane, change)
+        self.made_room()
+        return change.letters_dropped
+
+    def made_room(self) -> None:
+        """Wake those that wait for room."""
+        self.room.set()
+        self.room = trio.Event()
+
+    # -- revisions -----------------------------------------------------------------------------------------------------
+
+    async def known(self) -> list[revisions.Known]:
+        return await self._config(revisions.known)
+
+    async def stages(self) -> Revisions:
+        return await self._config(revisions.stages)
+
+    async def receive(
+        self, text: Text, fingerprints: Mapping[str, bytes], superseded: Collection[Revision] = ()
+    ) -> None:
+        """Store a valid policy."""
+        await self._config(lambda db: revisions.receive(db, self.store.sealer, text, fingerprints, superseded))
+
+    async def forget(self, at: Revision) -> None:
+        """Forget a received revision that failed to start."""
+        await self._config(lambda db: revisions.forget(db, at))
+
+    async def cut(self, at: Revision, wanted: Sequence[tuple[LaneKey, Mapping[str, Any]]]) -> Cut:
+        """Make a revision active and put the barriers, in one transaction."""
+        return await self._config(lambda db: revisions.cut(db, self.store.sealer, at, wanted))
+
+    async def adopt_retired(self, key: LaneKey, like: int) -> LaneRow:
+        """The lane of this key; made, retired, with the settings of the lane `like`, if there is none."""
+        return await self._config(lambda db: revisions.adopt_retired(db, self.store.sealer, key, like))
+
+    async def lanes(self) -> list[LaneRow]:
+        return await self._config(lambda db: revisions.lanes(db, self.store.sealer))
+
+    async def settle_barrier(self, lane: int, seq: int) -> bool:
+        """A lane has settled all below a barrier; true if the lane is gone."""
+        return await self._config(lambda db: revisions.settle_barrier(db, lane, seq))
+
+    async def drained(self, closing: Revision | None, still_used: Collection[str]) -> Ack | None:
+        """Commit `drained` for the newest revision of which it is true now."""
+        return await self._config(lambda db: revisions.drained(db, closing, still_used))
+
+    async def release(self, still_used: Collection[str]) -> list[str]:
+        """Mark and return the credentials that became free."""
+        return await self._config(lambda db: revisions.release(db, still_used))
+
+    async def forget_credentials(self, ids: Collection[str], still_used: Collection[str]) -> list[str]:
+        return await self._config(lambda db: revisions.forget_credentials(db, ids, still_used))
+
+    async def policy_text(self, at: Revision) -> str:
+        """The stored text of a revision. Raises Damaged."""
+        return await self._config(lambda db: revisions.policy_text(db, self.store.sealer, at))
+
+    async def in_use(self, still_used: Collection[str]) -> list[str]:
+        return await self._config(lambda db: revisions.in_use(db, still_used))
+
+    async def fingerprints(self) -> dict[str, bytes]:
+        return await self._config(revisions.fingerprints)
+
+    # -- orders and dead letters ---------------------------------------------------------------------------------------
+
+    async def place_order(self, order: orders.Order) -> int:
+        """Make an order durable; it is carried out by `step_order` until that says it is done."""
+        return await self._config(lambda db: orders.place(db, order))
+
+    async def standing_orders(self) -> list[orders.Order]:
+        return await self._config(orders.standing)
+
+    async def step_order(self, order: orders.Order) -> bool:
+        """Carry out one bounded step; true when the order is done."""
+        now, limits = time.time(), self.limits
+        step = await self._config(lambda db: orders.step(db, self.store.sealer, order, limits, now))
+        for lane, change in step.settled:
+            self.figures.settled(lane, change)
+        for todo, others in step.moved:
+            assert order.target is not None
+            self.figures.rebound(todo, others, order.lane, order.target)
+        self.made_room()
+        return step.done
+
+    async def dead_letters(self) -> DeadLetterFigures:
+        now = time.time()
+        return await self.store.read(lambda db: letters.figures(db, now))
+
+    async def letters(self, after: int, limit: int) -> list[dict[str, Any]]:
+        return await self.store.read(lambda db: letters.page(db, self.store.sealer, after, limit))
+
+    async def delete_letters(self, upto: int) -> int:
+        return await self._config(lambda db: letters.delete(db, upto))
+
+    async def query(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
+        """One bounded read."""
+        return await self.store.read(query)
+
+    async def _config(self, op: Callable[[sqlite3.Connection], Result]) -> Result:
+        """The config path goes first and waits for no room."""
+        return await self.store.do(op, urgent=True)
+
+
+@asynccontextmanager
+async def open_spool(directory: Path, keys: Sequence[StateKey] | None) -> AsyncIterator[Spool]:
+    """Own a state directory. Raises StateBusy, StateLocked, StartFailed."""
+    async with open_store(directory, keys, prepare=schema.prepare) as store:
+        yield Spool(store, await store.do(Figures.of, urgent=True))
