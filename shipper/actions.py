@@ -1,0 +1,185 @@
+"""The actions of the protocol: each takes `params` and answers with one result."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import orjson
+import trio
+
+from shipper import __version__, log
+from shipper.delivery import Delivery
+from shipper.errors import ShipperError, place
+from shipper.intake import Intake
+from shipper.messages import Action, Observed, Result, Revision
+from shipper.orders import Orders
+from shipper.rollout import Rollout
+from shipper.spool.spool import Spool
+
+_log = log.get(__name__)
+
+Params = TypeVar("Params")
+PAGE = 200
+
+
+class _Wrong(ShipperError):
+    """The params do not fit."""
+
+
+class _Rebind(msgspec.Struct):
+    source: str = msgspec.field(name="from")
+    target: str = msgspec.field(name="to")
+
+
+class _End(msgspec.Struct):
+    revision: int
+    epoch: int = 0
+    output: str | None = None
+
+
+class _Tap(msgspec.Struct):
+    point: str
+    limit: int = 10
+    seconds: float = 5.0
+
+
+class _Letters(msgspec.Struct):
+    list: bool | dict[str, Any] | int | None = None
+    export: str | None = None
+    delete: int | None = None
+    after: int = 0
+    limit: int = PAGE
+
+
+class Actions:
+    """Answers actions; `look` makes an `observed`."""
+
+    def __init__(
+        self,
+        *,
+        spool: Spool,
+        intake: Intake,
+        delivery: Delivery,
+        rollout: Rollout,
+        orders: Orders,
+        look: Callable[[], Awaitable[Observed]],
+    ) -> None:
+        self._spool, self._intake, self._delivery = spool, intake, delivery
+        self._rollout, self._orders, self._look = rollout, orders, look
+        self._verbs: dict[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
+            "rebind": self._rebind,
+            "dead_letter": lambda params: self._end("dead_letter", params),
+            "drop": lambda params: self._end("drop", params),
+            "diagnostics": self._diagnostics,
+            "tap": self._tap,
+            "dead_letters": self._dead_letters,
+        }
+
+    async def perform(self, action: Action) -> Result:
+        """Carry out an action; whatever happens, there is one result."""
+        verb = self._verbs.get(action.name)
+        if verb is None:
+            return _failed(action, f"unknown action; actions are {', '.join(self._verbs)}")
+        try:
+            return Result(id=action.id, status="SUCCESS", result=await verb(action.params))
+        except ShipperError as error:
+            return _failed(action, str(error))
+        except Exception as error:
+            _log.error("an action failed", action=action.name, error=place(error))
+            return _failed(action, f"failed: {place(error)}")
+
+    async def _rebind(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        order = _read(params, _Rebind)
+        await self._orders.rebind(order.source, order.target)
+        return {"released": await self._rollout.release_now(order.source)}
+
+    async def _end(self, name: Literal["dead_letter", "drop"], params: Mapping[str, Any]) -> dict[str, Any]:
+        order = _read(params, _End)
+        await self._orders.end(name, Revision(order.epoch, order.revision), order.output)
+        return {}
+
+    async def _tap(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        tap = _read(params, _Tap)
+        if not (1 <= tap.limit <= PAGE and 0 < tap.seconds <= 60):
+            raise _Wrong(f"limit is 1 to {PAGE}, seconds up to 60")
+        points = self._points()
+        if tap.point not in points:
+            raise _Wrong(f"no such point; there are: {', '.join(points) or 'none'}")
+        return {"events": await self._intake.taps.collect(tap.point, tap.limit, tap.seconds)}
+
+    def _points(self) -> list[str]:
+        inputs = self._intake.running.items()
+        points = [f"inputs.{name}" for name, _ in inputs]
+        points += [f"inputs.{name}.processors.{n}" for name, r in inputs for n in range(len(r.plan.processors))]
+        return points + sorted({f"outputs.{lane.key.output}" for lane in self._delivery.lanes.values()})
+
+    async def _dead_letters(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        wanted = _read(params, _Letters)
+        if wanted.delete is not None:
+            return {"deleted": await self._spool.delete_letters(wanted.delete)}
+        if wanted.export is not None:
+            return await self._export(wanted.export)
+        page = await self._spool.letters(wanted.after, min(max(1, wanted.limit), PAGE))
+        listed = [{key: value for key, value in letter.items() if key != "event"} for letter in page]
+        return {"dead_letters": listed}
+
+    async def _export(self, name: str) -> dict[str, Any]:
+        """Write all letters, with their events in the clear, to a new file of mode 0600 in the state directory."""
+        directory = self._spool.store.directory.path
+        path = (directory / name).resolve()
+        if path.parent != directory.resolve() or path.exists():
+            raise _Wrong("export takes the name of a new file in the state directory")
+        count = after = 0
+        async with await trio.open_file(path, "xb", opener=_private) as file:
+            while page := await self._spool.letters(after, PAGE):
+                await file.write(b"".join(orjson.dumps(letter) + b"\n" for letter in page))
+                count, after = count + len(page), page[-1]["id"]
+        return {"exported": count, "path": str(path), "upto": after}
+
+    async def _diagnostics(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        observed = msgspec.to_builtins(await self._look())
+        return {
+            "versions": {"shipper": __version__, "python": sys.version.split()[0], "sqlite": sqlite3.sqlite_version},
+            "observed": observed,
+            "policies": await self._rollout.texts(),
+            "counters": self._delivery.counters(),
+            "tasks": _tasks(),
+            "state_directory": str(Path(self._spool.store.directory.path)),
+        }
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _tasks() -> list[str]:
+    """The tree of tasks, indented."""
+    lines: list[str] = []
+
+    def walk(task: trio.lowlevel.Task, depth: int) -> None:
+        lines.append("  " * depth + task.name)
+        for nursery in task.child_nurseries:
+            for child in sorted(nursery.child_tasks, key=lambda child: child.name):
+                walk(child, depth + 1)
+
+    root = trio.lowlevel.current_root_task()
+    if root is not None:
+        walk(root, 0)
+    return lines[:500]
+
+
+def _read(params: Mapping[str, Any], shape: type[Params]) -> Params:
+    try:
+        return msgspec.convert(dict(params), shape)
+    except msgspec.ValidationError as error:
+        raise _Wrong(f"params: {error}") from None
+
+
+def _failed(action: Action, message: str) -> Result:
+    return Result(id=action.id, status="FAILED", message=message)

@@ -1,0 +1,135 @@
+"""One attempt to deliver a batch, in memory: which events have their final answer, and what is left to do.
+
+Pure bookkeeping: `Lane` sends, and asks here what to send next and what to note in the spool.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shipper.event import Batch
+from shipper.messages import Counts
+from shipper.plugin import Answer, Answers, Outcome
+from shipper.spool.orders import letters_of
+from shipper.spool.queue import Verdict
+
+_FINAL = (Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.REJECTED)
+
+
+@dataclass(slots=True)
+class Trouble:
+    """Why a lane stops sending for a while; `held` if the destination refuses us, which waits for a person."""
+
+    reason: str
+    held: bool = False
+    retry_after: float | None = None
+
+
+class Attempt:
+    """The answers for the events of one batch, as they come in for pieces of it."""
+
+    def __init__(self, batch: Batch, pieces: Sequence[Sequence[int]] | None = None) -> None:
+        self.batch = batch
+        self.trouble: Trouble | None = None
+        self.retry_after: float | None = None
+        self._pieces: list[Sequence[int]] = list(pieces or [range(batch.count)])
+        self._tally: Counter[Outcome] = Counter()
+        self._rejected: dict[int, str] = {}
+        self._open: dict[int, Answer] = {}
+
+    @classmethod
+    def probe(cls, batch: Batch, events: int) -> Attempt:
+        """An attempt of the first few events; the others stay open, to be sent when these were answered."""
+        if batch.count <= events:
+            return cls(batch)
+        attempt = cls(batch, [range(events)])
+        attempt._leave(range(events, batch.count), Answer(Outcome.LATER))
+        return attempt
+
+    # -- what to send --------------------------------------------------------------------------------------------------
+
+    def next_piece(self) -> tuple[Sequence[int], Batch] | None:
+        """The positions and the events to send next; None when all were asked for."""
+        if not self._pieces or self.trouble is not None:
+            return None
+        positions = self._pieces.pop()
+        whole = len(positions) == self.batch.count
+        return positions, self.batch if whole else self.batch.pick(positions)
+
+    # -- what was answered ---------------------------------------------------------------------------------------------
+
+    def answered(self, positions: Sequence[int], answers: Answers) -> None:
+        """The destination answered for each of these."""
+        if answers.count != len(positions):
+            self.failed(positions, Trouble(f"the output answered for {answers.count} of {len(positions)} events"))
+            return
+        self.retry_after = answers.retry_after
+        self._tally[Outcome.DELIVERED] += len(positions) - len(answers.others)
+        for at, answer in answers.others.items():
+            self._note(positions[at], answer)
+
+    def too_large(self, positions: Sequence[int], reason: str) -> None:
+        """The request was too large: halves next; a single event is refused for ever."""
+        if len(positions) == 1:
+            self._note(positions[0], Answer(Outcome.REJECTED, reason))
+            return
+        middle = len(positions) // 2
+        self._pieces += [positions[middle:], positions[:middle]]
+
+    def failed(self, positions: Sequence[int], trouble: Trouble) -> None:
+        """No answer for these, nor for what was still to be sent."""
+        self.trouble = trouble
+        outcome = Outcome.HELD if trouble.held else Outcome.LATER
+        for piece in (positions, *self._pieces):
+            self._leave(piece, Answer(outcome, trouble.reason))
+        self._pieces.clear()
+
+    def _note(self, position: int, answer: Answer) -> None:
+        if answer.outcome not in _FINAL:
+            self._open[position] = answer
+            return
+        self._tally[answer.outcome] += 1
+        if answer.outcome is Outcome.REJECTED:
+            self._rejected[position] = answer.reason
+
+    def _leave(self, positions: Sequence[int], answer: Answer) -> None:
+        self._open.update(dict.fromkeys(positions, answer))
+
+    # -- what follows --------------------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> int:
+        """How many events have their final answer."""
+        return self._tally.total()
+
+    @property
+    def left(self) -> int:
+        return len(self._open)
+
+    def problem(self) -> str | None:
+        """Why events are left; one reason for all, a refusal before a mere delay."""
+        answers = sorted(self._open.values(), key=lambda answer: answer.outcome is not Outcome.HELD)
+        return next((answer.reason for answer in answers if answer.reason), None)
+
+    def overloaded(self) -> Trouble | None:
+        """The destination put off most of the events one by one: then the whole lane waits."""
+        later = sum(answer.outcome is Outcome.LATER for answer in self._open.values())
+        if self.trouble is None and later * 2 > self.batch.count:
+            return Trouble(self.problem() or "events were put off", retry_after=self.retry_after)
+        return self.trouble
+
+    def verdict(self, output: str, *, keep_rejected: bool = False) -> Verdict | None:
+        """What to note in the spool; None if nothing changed. `keep_rejected`: there is no room for dead letters."""
+        rejected = {} if keep_rejected else self._rejected
+        still_open = sorted({**self._open, **(self._rejected if keep_rejected else {})})
+        if len(still_open) == self.batch.count:
+            return None
+        counts = Counts(
+            delivered=self._tally[Outcome.DELIVERED],
+            duplicate=self._tally[Outcome.DUPLICATE],
+            dead_letter=len(rejected),
+        )
+        rest = self.batch.pick(still_open) if still_open else None
+        return Verdict(counts, letters_of(self.batch, rejected, output), rest)

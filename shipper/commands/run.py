@@ -1,0 +1,46 @@
+"""`shipper run`: the sidecar process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+FOR_A_PERSON = """\
+shipper run waits for `hello` on standard input: it speaks a protocol with a supervising agent, one JSON object a line.
+For people there is `shipper supervise POLICY.yaml --state DIR`, which launches it. To stop: Ctrl-C.
+To try the protocol by hand:  {"type":"hello","protocol":1}
+"""
+
+
+@click.command("run")
+@click.option("--state", required=True, type=click.Path(path_type=Path), help="The state directory; made if absent.")
+@click.option("--http", metavar="HOST:PORT", help="Serve /livez, /readyz, /metrics and /status there (port 0: any).")
+def command(state: Path, http: str | None) -> int:
+    """Be the sidecar: take policies on standard input, answer on standard output.
+
+    It is launched by a supervising agent; people use `shipper supervise`. Logs go to standard error.
+
+    \b
+    Example:
+      echo '{"type":"hello","protocol":1}' | shipper run --state /tmp/shipper
+    """
+    stdout = os.dup(1)
+    os.dup2(2, 1)  # whatever a library prints is no line of the protocol
+    if sys.stdin is not None and sys.stdin.isatty():
+        click.echo(FOR_A_PERSON, err=True)
+    import trio
+
+    from shipper import log
+    from shipper.http import parse_address
+    from shipper.sidecar import Options, run
+
+    if http is not None:
+        parse_address(http)
+    log.configure()
+    try:
+        return trio.run(run, Options(state, http), 0, stdout)
+    finally:
+        log.flush()

@@ -1,0 +1,121 @@
+"""All lanes: which run, and which a revision takes over or retires.
+
+Opening a lane contacts nobody, so a dead destination never keeps a revision from becoming active. Retired lanes drain
+beside the active ones with their own credential and connections, a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+import trio
+
+from shipper import log
+from shipper.aio import Asyncio
+from shipper.errors import PolicyError
+from shipper.keyring import Keyring
+from shipper.lane import Lane
+from shipper.plugin import Output
+from shipper.policy import restore_output
+from shipper.recent import Recent
+from shipper.registry import Registry
+from shipper.spool.revisions import LaneRow
+from shipper.spool.spool import Spool
+from shipper.tap import Taps
+
+_log = log.get(__name__)
+
+DRAINING_AT_ONCE = 8
+
+
+class Delivery:
+    """The lanes of this process, by id; they live in `nursery`."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        *,
+        spool: Spool,
+        keyring: Keyring,
+        aio: Asyncio,
+        registry: Registry,
+        taps: Taps,
+        on_change: Callable[[], None],
+        on_barrier: Callable[[], None],
+    ) -> None:
+        self.lanes: dict[int, Lane] = {}
+        self.unreadable: dict[str, str] = {}
+        """Outputs whose lane cannot be opened (its plugin is gone), with the reason; their events are held."""
+        self._nursery = nursery
+        self._spool, self._keyring, self._aio, self._registry = spool, keyring, aio, registry
+        self._on_change, self._on_barrier = on_change, on_barrier
+        self._slots = trio.Semaphore(DRAINING_AT_ONCE)
+        self._recent = Recent()
+        self._taps = taps
+        self._past: Counter[tuple[str, str]] = Counter()
+
+    def restore(self, rows: Iterable[LaneRow]) -> None:
+        """Open the lanes that the spool knows, with the settings they had."""
+        for row in rows:
+            try:
+                output = restore_output(row.key.type, row.settings, self._registry)
+            except (PolicyError, LookupError, ValueError) as error:
+                self.unreadable[row.key.output] = f"cannot be opened again: {error}"
+                _log.error("a lane cannot be opened", output=row.key.output, error=str(error))
+                continue
+            self._open(row, output)
+
+    def take_over(self, rows: Iterable[LaneRow], outputs: Mapping[str, Output], retired: Iterable[int]) -> None:
+        """After a cut: the lanes of the active revision, with its settings, and those that it retired."""
+        for id in retired:
+            if id in self.lanes:
+                self.lanes[id].adopt(self.lanes[id].output, active=False)
+        for row in rows:
+            output = outputs[row.key.output]
+            if row.id in self.lanes:
+                self.lanes[row.id].adopt(output, active=True)
+            else:
+                self._open(row, output)
+
+    def ensure(self, row: LaneRow, output: Output) -> None:
+        """Open a lane if it is not open."""
+        if row.id not in self.lanes:
+            self._open(row, output)
+
+    def _open(self, row: LaneRow, output: Output) -> None:
+        lane = Lane(
+            row,
+            output,
+            spool=self._spool,
+            keyring=self._keyring,
+            aio=self._aio,
+            slots=self._slots,
+            recent=self._recent,
+            taps=self._taps,
+            on_change=self._on_change,
+            on_barrier=self._on_barrier,
+        )
+        self.lanes[row.id] = lane
+        self._nursery.start_soon(self._run, lane, name=f"lane {lane.id} of output {row.key.output}")
+
+    async def _run(self, lane: Lane) -> None:
+        await lane.run()
+        del self.lanes[lane.id]
+        self._past.update({(lane.key.output, name): count for name, count in lane.counters.items()})
+        self._spool.made_room()
+        self._on_change()
+
+    def poke(self) -> None:
+        """Credentials have arrived, or another cause to try at once."""
+        for lane in self.lanes.values():
+            lane.poke()
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """By output: events delivered, duplicate, dead_letter, damaged since the process started, and retries."""
+        sums: dict[str, Counter[str]] = {}
+        for (output, name), count in self._past.items():
+            sums.setdefault(output, Counter())[name] += count
+        for lane in self.lanes.values():
+            sums.setdefault(lane.key.output, Counter()).update(lane.counters)
+        return {output: dict(counter) for output, counter in sums.items()}

@@ -1,0 +1,320 @@
+"""Intake: inputs run, and what they emit passes the processors and becomes durable under the active revision.
+
+    input ── emit ──> processors, pack (a worker thread) ──> room? ──> spool.enter: batches, todos, positions, one cut
+
+`emit` returns when the batch is durable: that is the acknowledgement to the input's peer, and the back-pressure. Which
+revision an event belongs to is decided by the spool alone: a batch is stored only if the revision it was prepared for
+is still the active one in that very transaction. One that comes too late, or that still waits for room at the cut, is
+prepared again from what the input gave, under the new revision. So a cut waits for no batch, and an input that two
+revisions share runs through it: there is no moment at which it is stopped.
+
+Room is a matter of bytes: what active lanes hold (and what retired lanes hold beyond a limit of their own) stays within
+the queue's limit. A batch larger than the limit enters when nothing else is there.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import trio
+
+from shipper import log
+from shipper.aio import Asyncio
+from shipper.errors import Backpressure, StartFailed, place
+from shipper.event import Batch, tagged
+from shipper.keyring import Keyring
+from shipper.lane import Lane
+from shipper.listeners import Listeners
+from shipper.messages import Revision
+from shipper.plan import InputPlan, Plan
+from shipper.plugin import Credential, Processor, Source
+from shipper.retry import backoff
+from shipper.spool.queue import Entry, NotActive, Packed
+from shipper.spool.spool import Spool
+from shipper.tap import Taps
+
+_log = log.get(__name__)
+
+INLINE_BYTES = 4096
+READ_TO_THE_END = "read to the end"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where an input's events go under one revision."""
+
+    revision: Revision
+    processors: Sequence[Processor]
+    lanes: Sequence[Lane]
+
+
+class Port:
+    """What one running input sees of the shipper: the `InputContext` of the plugin contract."""
+
+    def __init__(self, intake: Intake, name: str, type: str, credentials: Mapping[str, Credential]) -> None:
+        self.name, self.type = name, type
+        self.credentials = credentials
+        self.aio = intake.aio
+        self.problem: str | None = None
+        self.waiting = 0
+        self._intake = intake
+        self._route: Route | None = None
+        self._switched = trio.Event()
+
+    def switch(self, route: Route) -> None:
+        """From now on events belong to this route; what waits for room goes there too."""
+        self._route = route
+        self._switched.set()
+        self._switched = trio.Event()
+
+    async def emit(
+        self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
+    ) -> None:
+        while True:
+            route, switched = self._route, self._switched
+            if route is None:
+                await switched.wait()
+                continue
+            ready = await _prepare(route, self.name, batches, self._intake.taps)
+            if await self._intake.enter(self, route, ready, positions or {}, wait=wait):
+                return
+            if self._route is route:
+                await switched.wait()
+
+    async def positions(self) -> dict[str, bytes]:
+        return await self._intake.spool.positions(f"{self.type}/{self.name}")
+
+    def report(self, problem: str | None) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            self._intake.on_change()
+
+    def listen(self, host: str, port: int) -> socket.socket:
+        return self._intake.listeners.get(self.name, host, port)
+
+    def is_switched_from(self, route: Route) -> bool:
+        return self._route is not route
+
+
+class Running:
+    """An input that runs, or is prepared to."""
+
+    def __init__(self, plan: InputPlan, port: Port) -> None:
+        self.plan, self.port = plan, port
+        self.scope = trio.CancelScope()
+        self.go = trio.Event()
+        self.closed = trio.Event()
+        self.source: Source | None = None
+        self.failure: str | None = None
+        self.ended = False
+
+
+class Intake:
+    """The inputs of this process; they live in `nursery`, and stop when it does."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        *,
+        spool: Spool,
+        keyring: Keyring,
+        aio: Asyncio,
+        listeners: Listeners,
+        on_change: Callable[[], None],
+        on_closed: Callable[[], None],
+    ) -> None:
+        self.spool, self.aio, self.listeners = spool, aio, listeners
+        self.on_change, self.on_closed = on_change, on_closed
+        self.taps = Taps()
+        self.running: dict[str, Running] = {}
+        self.held: dict[str, InputPlan] = {}
+        """Inputs of the active revision that read nothing, since they have no output."""
+        self.max_bytes = 1 << 30
+        self.retired_max_bytes = 1 << 30
+        self.lanes: Mapping[int, Lane] = {}
+        self._reserved = 0
+        self._nursery = nursery
+        self._keyring = keyring
+
+    # -- make before break ---------------------------------------------------------------------------------------------
+
+    async def prepare(self, plan: Plan) -> dict[str, Running]:
+        """Open the inputs of a plan that do not run yet. Raises StartFailed, and then, or on cancel, closes them."""
+        prepared: dict[str, Running] = {}
+        try:
+            for name, input in plan.inputs.items():
+                if input.outputs and not self._is_kept(name, input):
+                    running = Running(input, Port(self, name, input.spec.type, self._credentials(input)))
+                    prepared[name] = running
+                    await self._nursery.start(self._run, running, name=f"input {name}")
+        except BaseException:
+            self.withdraw(prepared)
+            raise
+        return prepared
+
+    def withdraw(self, prepared: Mapping[str, Running]) -> None:
+        """Close inputs that were prepared for a revision that does not become active."""
+        for running in prepared.values():
+            running.scope.cancel("the revision did not become active")
+
+    def switch(self, plan: Plan, prepared: Mapping[str, Running], lanes: Mapping[str, Lane]) -> list[Running]:
+        """The cut: from now on all events enter under `plan`. Returns the inputs that are closing."""
+        closing = []
+        for name, running in list(self.running.items()):
+            if name in prepared or name not in plan.inputs or not plan.inputs[name].outputs:
+                running.scope.cancel("a newer revision replaced or removed this input")
+                closing.append(self.running.pop(name))
+        self.running.update(prepared)
+        self.held = {name: input for name, input in plan.inputs.items() if not input.outputs}
+        for name, running in self.running.items():
+            input = plan.inputs[name]
+            changed = input.spec.config != running.plan.spec.config
+            running.plan = input
+            running.port.credentials = self._credentials(input)
+            if running.source is not None and name not in prepared and changed:
+                running.source.change(input.spec.config, running.port.credentials)
+            running.port.switch(Route(plan.at, input.processors, [lanes[output] for output in input.outputs]))
+            running.go.set()
+        self.spool.made_room()
+        return closing
+
+    def _is_kept(self, name: str, input: InputPlan) -> bool:
+        return name in self.running and self.running[name].plan.place == input.place
+
+    def _credentials(self, input: InputPlan) -> dict[str, Credential]:
+        ids = input.spec.config.credential_ids()
+        return {id: credential for id in ids if (credential := self._keyring.get(id)) is not None}
+
+    # -- a running input -----------------------------------------------------------------------------------------------
+
+    async def _run(self, running: Running, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Open, wait for the cut, read; an input that fails later is opened again after a while."""
+        waits = backoff(1.0, 60.0)
+        try:
+            with running.scope:
+                while not running.ended:
+                    try:
+                        async with running.plan.spec.config.open(running.port) as running.source:
+                            task_status.started()
+                            task_status = trio.TASK_STATUS_IGNORED
+                            await running.go.wait()
+                            self._note_failure(running, None)
+                            await running.source.run()
+                            running.ended = True
+                    except Exception as error:
+                        if not running.go.is_set():
+                            raise _as_start_failed(running, error) from error
+                        self._note_failure(running, _describe(error))
+                        await trio.sleep(next(waits))
+        finally:
+            running.closed.set()
+            self.on_closed()
+
+    def _note_failure(self, running: Running, failure: str | None) -> None:
+        if failure is not None:
+            _log.error("an input failed", input=running.port.name, error=failure)
+        if failure != running.failure:
+            running.failure = failure
+            self.on_change()
+
+    # -- into the spool ------------------------------------------------------------------------------------------------
+
+    async def enter(
+        self,
+        port: Port,
+        route: Route,
+        ready: Sequence[tuple[Batch, Packed]],
+        positions: Mapping[str, bytes | None],
+        *,
+        wait: bool,
+    ) -> bool:
+        """Store batches that were prepared for `route`; false if its revision is not the active one any more."""
+        size = sum(len(packed.body) for _, packed in ready)
+        if not ready and not positions:
+            return True
+        if ready and not await self._room(port, route, size, wait=wait):
+            return False
+        self._reserved += size
+        try:
+            entered = await self.spool.enter(
+                Entry(
+                    route.revision,
+                    f"{port.type}/{port.name}",
+                    [lane.id for lane in route.lanes],
+                    [packed for _, packed in ready],
+                    positions,
+                )
+            )
+        except NotActive:
+            return False
+        finally:
+            self._reserved -= size
+        for (batch, _), stored in zip(ready, entered, strict=True):
+            placed = replace(batch, origin=self.spool.origin, seq=stored.seq)
+            for lane in route.lanes:
+                lane.arrived(stored.seq, placed)
+        return True
+
+    async def _room(self, port: Port, route: Route, size: int, *, wait: bool) -> bool:
+        """Wait for room; false if the route was switched meanwhile. Raises Backpressure if `wait` is false."""
+        while self.used() and self.used() + self._reserved + size > self.max_bytes:
+            if not wait:
+                raise Backpressure("the queue is full")
+            freed = self.spool.room
+            port.waiting += 1
+            self.on_change()
+            try:
+                await freed.wait()
+            finally:
+                port.waiting -= 1
+            if port.is_switched_from(route):
+                return False
+        return True
+
+    def used(self) -> int:
+        """Bytes that count against the queue's limit."""
+        figures = self.spool.figures
+        retired = figures.only_of([id for id, lane in self.lanes.items() if not lane.active]).bytes
+        return figures.total().bytes - min(retired, self.retired_max_bytes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether an input waits for room."""
+        return any(running.port.waiting for running in self.running.values())
+
+
+async def _prepare(route: Route, name: str, batches: Sequence[Batch], taps: Taps) -> list[tuple[Batch, Packed]]:
+    if sum(len(batch.body) for batch in batches) <= INLINE_BYTES:
+        return _process(route, name, batches, taps)
+    return await trio.to_thread.run_sync(_process, route, name, batches, taps)
+
+
+def _process(route: Route, name: str, batches: Sequence[Batch], taps: Taps) -> list[tuple[Batch, Packed]]:
+    ready = []
+    for batch in batches:
+        taps.offer(f"inputs.{name}", batch)
+        for number, processor in enumerate(route.processors):
+            batch = _apply(processor, batch)
+            taps.offer(f"inputs.{name}.processors.{number}", batch)
+        if batch.count:
+            ready.append((batch, Packed(batch.count, batch.pack())))
+    return ready
+
+
+def _apply(processor: Processor, batch: Batch) -> Batch:
+    try:
+        return processor.process(batch)
+    except Exception as error:
+        name = type(processor).__name__
+        _log.error("a processor failed", processor=name, error=place(error))
+        return batch.replace([tagged(event, f"{name} failed: {type(error).__name__}") for event in batch.own()])
+
+
+def _as_start_failed(running: Running, error: Exception) -> StartFailed:
+    return error if isinstance(error, StartFailed) else StartFailed(f"input {running.port.name}: {_describe(error)}")
+
+
+def _describe(error: Exception) -> str:
+    return str(error) if isinstance(error, (StartFailed, OSError)) else place(error)

@@ -1,0 +1,67 @@
+"""The secrets that this process holds, by id. Memory only; on disk there are keyed fingerprints of them (`spool`).
+
+An id names one secret for ever: what comes under a known id must be the same secret, also after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from shipper import log
+from shipper.credentials import Credential
+from shipper.errors import CredentialError
+
+
+class Keyring:
+    """Credentials by id; `fingerprint` is keyed by the state directory, `known` are the fingerprints stored there."""
+
+    def __init__(self, fingerprint: Callable[[bytes], bytes], known: Mapping[str, bytes]) -> None:
+        self._fingerprint = fingerprint
+        self._known = dict(known)
+        self._held: dict[str, Credential] = {}
+
+    def parse(self, values: object, path: str = "credentials") -> dict[str, Credential]:
+        """Credentials by id, from a message. Raises CredentialError; its text names ids and shapes only."""
+        if not isinstance(values, Mapping):
+            raise CredentialError("invalid", "credentials are a mapping of ids to secrets", path)
+        parsed = {}
+        for id, value in values.items():
+            try:
+                parsed[id] = Credential.parse(value)
+            except ValueError as error:
+                raise CredentialError("invalid", f"credential `{id}`: {error}", f"{path}.{id}") from None
+            for secret in parsed[id].fields.values():
+                log.hide(secret)
+        return parsed
+
+    def check(self, offered: Mapping[str, Credential]) -> None:
+        """Raises CredentialError if an id is known with another secret."""
+        for id, credential in offered.items():
+            known = self._known.get(id)
+            held = self._held.get(id)
+            mark = self._fingerprint(credential.canonical())
+            if (known is not None and known != mark) or (held is not None and held != credential):
+                raise CredentialError("credential_conflict", f"credential `{id}` is known with another content")
+
+    def fingerprints(self, offered: Mapping[str, Credential]) -> dict[str, bytes]:
+        """What the spool stores of these."""
+        return {id: self._fingerprint(credential.canonical()) for id, credential in offered.items()}
+
+    def keep(self, offered: Mapping[str, Credential]) -> None:
+        """Hold these, after `check`."""
+        self._held.update(offered)
+        self._known.update(self.fingerprints(offered))
+
+    def forget(self, ids: Collection[str], *, entirely: bool = False) -> None:
+        """Hold these no longer; `entirely`: they were never used, and the ids are free again."""
+        for id in ids:
+            self._held.pop(id, None)
+            if entirely:
+                self._known.pop(id, None)
+
+    def get(self, id: str | None) -> Credential | None:
+        """The secret of an id, if it is held."""
+        return self._held.get(id) if id is not None else None
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._held

@@ -1,0 +1,145 @@
+"""Looks at all parts and makes the `observed` of this moment."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+
+from shipper import health
+from shipper.delivery import Delivery
+from shipper.health import LaneView
+from shipper.intake import READ_TO_THE_END, Intake, Running
+from shipper.lane import Lane
+from shipper.messages import DeadLetterFigures, Draining, Observed, QueueFigures, Revision, State, Unit
+from shipper.rollout import Rollout
+from shipper.spool.queue import Todo
+from shipper.spool.schema import BARRIER
+from shipper.spool.spool import Spool
+
+
+class Observer:
+    """`deadline_problem` says whether a drain is past its deadline."""
+
+    def __init__(
+        self,
+        *,
+        spool: Spool,
+        intake: Intake,
+        delivery: Delivery,
+        rollout: Rollout,
+        deadline_problem: Callable[[], str | None],
+        wanted: Callable[[], list[str]],
+    ) -> None:
+        self._spool, self._intake, self._delivery, self._rollout = spool, intake, delivery, rollout
+        self._deadline_problem, self._wanted = deadline_problem, wanted
+        self._letters = DeadLetterFigures()
+
+    async def look(self, stopping: State | None = None) -> Observed:
+        """The state of the whole. While the disk does not answer, figures that stand there are those of before."""
+        lanes = dict(self._delivery.lanes)
+        heads = await self._heads(list(lanes)) if self._spool.store.problem is None else {}
+        views = {id: _view(lane, heads.get(id)) for id, lane in lanes.items()}
+        if self._spool.store.problem is None:
+            self._letters = await self._spool.dead_letters()
+        units = self.units(views)
+        state, message = health.overall(
+            units,
+            failure=self._spool.store.problem,
+            running=self._rollout.plan is not None,
+            configuring=self._rollout.is_configuring,
+        )
+        return Observed(
+            state=stopping or state,
+            message=message,
+            revisions=self._rollout.stages,
+            draining=self._draining(views),
+            units=units,
+            queue=self._queue(views),
+            dead_letters=self._letters,
+            credentials_in_use=self._rollout.in_use,
+            credentials_wanted=self._wanted(),
+        )
+
+    def units(self, views: dict[int, LaneView]) -> list[Unit]:
+        full = self._full_message(views) if self._intake.is_full else ""
+        inputs = [_input_unit(name, running, full) for name, running in sorted(self._intake.running.items())]
+        inputs += [
+            Unit(f"inputs.{name}", "input", plan.spec.type, "DEGRADED", "it has no output, so it reads nothing")
+            for name, plan in sorted(self._intake.held.items())
+        ]
+        outputs = health.output_units(views.values(), self._delivery.unreadable)
+        problem = self._deadline_problem()
+        if problem is not None:
+            outputs = [
+                Unit(unit.id, unit.kind, unit.type, "DEGRADED", unit.message or problem)
+                if any(view.output == unit.id.partition(".")[2] and not view.active for view in views.values())
+                else unit
+                for unit in outputs
+            ]
+        return inputs + outputs
+
+    async def _heads(self, lanes: list[int]) -> dict[int, Todo]:
+        def heads(db: sqlite3.Connection) -> dict[int, Todo]:
+            found = {}
+            for lane in lanes:
+                row = db.execute(
+                    "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND kind != ?"
+                    " ORDER BY seq LIMIT 1",
+                    (lane, BARRIER),
+                ).fetchone()
+                if row is not None:
+                    found[lane] = Todo(row[0], row[1], Revision(row[2], row[3]), *row[4:])
+            return found
+
+        return await self._spool.query(heads)
+
+    def _draining(self, views: dict[int, LaneView]) -> list[Draining]:
+        figures = self._spool.figures
+        retired = [id for id, view in views.items() if not view.active]
+        amounts = list(figures.by_revision(retired))
+        totals = {revision: figures.of_lanes(retired, revision) for revision, _, _ in amounts}
+        first: dict[Revision, float] = {}
+        for view in views.values():
+            if not view.active and view.oldest is not None and view.oldest_revision is not None:
+                known = first.get(view.oldest_revision, view.oldest)
+                first[view.oldest_revision] = min(known, view.oldest)
+        return health.draining(views, amounts, totals, first, time.time())
+
+    def _queue(self, views: dict[int, LaneView]) -> QueueFigures:
+        total = self._spool.figures.total()
+        oldest = min((view.oldest for view in views.values() if view.oldest is not None), default=None)
+        return QueueFigures(
+            events=total.events,
+            bytes=total.bytes,
+            limit_bytes=self._intake.max_bytes,
+            oldest_seconds=0.0 if oldest is None else round(max(0.0, time.time() - oldest), 3),
+            disk_bytes=self._spool.store.disk_bytes(),
+        )
+
+    def _full_message(self, views: dict[int, LaneView]) -> str:
+        most = max(views, key=lambda id: self._spool.figures.of_lanes([id]).bytes, default=None)
+        holder = "" if most is None else f", output {views[most].output} holds the most"
+        return f"the queue is full{holder}; intake waits"
+
+
+def _view(lane: Lane, head: Todo | None) -> LaneView:
+    return LaneView(
+        id=lane.id,
+        output=lane.key.output,
+        type=lane.key.type,
+        active=lane.active,
+        problem=lane.problem,
+        oldest=head.at if head is not None else None,
+        oldest_revision=head.revision if head is not None else None,
+    )
+
+
+def _input_unit(name: str, running: Running, full: str) -> Unit:
+    type = running.plan.spec.type
+    if running.failure is not None:
+        return Unit(f"inputs.{name}", "input", type, "FAILED", running.failure)
+    if running.ended:
+        return Unit(f"inputs.{name}", "input", type, "STOPPED", READ_TO_THE_END)
+    problem = running.port.problem or (full if running.port.waiting else "")
+    return Unit(f"inputs.{name}", "input", type, "DEGRADED" if problem else "HEALTHY", problem)

@@ -1,0 +1,102 @@
+"""Orders of a supervisor, and of `drain.on_deadline`, that end a drain which cannot end by itself.
+
+An order names lanes with an unsettled barrier. For each it first ends what is under way there, then runs in bounded
+steps; it is durable before it runs, so it resumes after a crash.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+
+import trio
+
+from shipper.delivery import Delivery
+from shipper.errors import ShipperError
+from shipper.keyring import Keyring
+from shipper.messages import Revision
+from shipper.spool.orders import Name, Order
+from shipper.spool.revisions import LaneKey
+from shipper.spool.spool import Spool
+
+
+class NothingToOrder(ShipperError):
+    """The order names nothing; the text lists what there is."""
+
+
+class Orders:
+    """Carries out orders, one at a time. `settled` is called when barriers may have become settled."""
+
+    def __init__(self, *, spool: Spool, delivery: Delivery, keyring: Keyring, settled: Callable[[], None]) -> None:
+        self._spool, self._delivery, self._keyring, self._settled = spool, delivery, keyring, settled
+        self._one = trio.Lock()
+
+    async def resume(self) -> None:
+        """Carry on with orders that a crash interrupted."""
+        for order in await self._spool.standing_orders():
+            await self._carry_out(order, place=False)
+
+    async def end(self, name: Name, revision: Revision, output: str | None) -> None:
+        """Dead-letter or drop what entered under a revision and still waits below a barrier. Raises NothingToOrder."""
+        lasts = await self._barriers()
+        figures = self._spool.figures.by_revision(lasts)
+        waiting = [(at, lane, self._output(lane)) for at, lane, _ in figures]
+        lanes = [lane for at, lane, at_output in waiting if at == revision and output in (None, at_output)]
+        if not lanes:
+            raise NothingToOrder(f"nothing drains there; what drains: {_listed(waiting)}")
+        for lane in lanes:
+            await self._carry_out(Order(name, lane, lasts[lane], revision=revision))
+
+    async def end_lane(self, name: Name, lane: int, upto: int) -> None:
+        """The same for all that stands below a barrier of one lane."""
+        await self._carry_out(Order(name, lane, upto))
+
+    async def rebind(self, source: str, target: str) -> None:
+        """Bind what waits for one credential to another, same destination. Raises NothingToOrder."""
+        lasts = await self._barriers()
+        lanes = [lane for lane in self._delivery.lanes.values() if lane.key.credential == source and lane.id in lasts]
+        if not lanes:
+            known = sorted({lane.key.credential or "" for lane in self._delivery.lanes.values() if lane.id in lasts})
+            raise NothingToOrder(
+                f"nothing that drains is bound to `{source}`; there is: {', '.join(known) or 'nothing'}"
+            )
+        if self._keyring.get(target) is None:
+            raise NothingToOrder(f"credential `{target}` is not held; send it first")
+        for lane in lanes:
+            key = LaneKey(*lane.key[:3], target)
+            row = await self._spool.adopt_retired(key, lane.id)
+            self._delivery.ensure(row, lane.output)
+            await self._carry_out(Order("rebind", lane.id, lasts[lane.id], target=row.id))
+            await lane.ended_or_active()
+
+    async def _carry_out(self, order: Order, *, place: bool = True) -> None:
+        async with self._one:
+            lane = self._delivery.lanes.get(order.lane)
+            if lane is None:
+                await self._steps(order, place)
+            else:
+                async with lane.suspended():
+                    await self._steps(order, place)
+        self._delivery.poke()
+        self._settled()
+
+    async def _steps(self, order: Order, place: bool) -> None:
+        if place:
+            order = order._replace(id=await self._spool.place_order(order))
+        while not await self._spool.step_order(order):
+            pass
+
+    async def _barriers(self) -> dict[int, int]:
+        """By lane, the place of its last unsettled barrier."""
+
+        def last(db: sqlite3.Connection) -> dict[int, int]:
+            return dict(db.execute("SELECT lane, max(seq) FROM barrier GROUP BY lane").fetchall())
+
+        return await self._spool.query(last)
+
+    def _output(self, lane: int) -> str:
+        return self._delivery.lanes[lane].key.output if lane in self._delivery.lanes else ""
+
+
+def _listed(waiting: Iterable[tuple[Revision, int, str]]) -> str:
+    return ", ".join(f"revision {revision} of output {output}" for revision, _, output in waiting) or "nothing"

@@ -1,0 +1,350 @@
+"""The life of a revision.
+
+    policy ─> checked, planned ─> received ─> new inputs opened ─> cut ─> active ─> retired lanes drain ─> drained
+              │ any doubt: nack; nothing changed                  │ failed: nack; the old pipeline runs on
+
+`offer` checks and plans, in the order of the lines, and decides at once; it never waits for the disk or for an earlier
+revision. One task, `run`, makes the newest offered revision active: a revision that arrives before its predecessor is
+active replaces it (`superseded`). A second task, `watch`, says `drained` and `released` as barriers are settled.
+
+Make before break: whatever can fail is done before the cut, the cut is one transaction, and what follows it is
+synchronous. This path shares with the data path the writer of the spool, where it goes first, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import trio
+
+from shipper import log
+from shipper.credentials import Credential
+from shipper.delivery import Delivery
+from shipper.errors import CredentialError, PolicyError, StartFailed
+from shipper.intake import Intake, Running
+from shipper.keyring import Keyring
+from shipper.messages import Ack, Nack, NackError, Outbound, Policy, Reason, Released, Revision, Revisions
+from shipper.plan import Plan, digest, make
+from shipper.plugin import Output
+from shipper.policy import restore_output
+from shipper.registry import Registry
+from shipper.signal import Signal
+from shipper.spool.letters import Limits
+from shipper.spool.revisions import Cut, Known
+from shipper.spool.spool import Spool
+
+_log = log.get(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Candidate:
+    """A valid revision on its way to become active."""
+
+    plan: Plan
+    offered: Mapping[str, Credential]
+    resumes: bool
+    """It is the active revision already, and its inputs are to be started (after a restart)."""
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    said: Ack | None = None
+    cutting: bool = False
+    """Past the point of no return: it will be active."""
+
+
+class Rollout:
+    """The revisions of this process. `say` takes what is to be written, `on_change` is told of every progress."""
+
+    def __init__(
+        self,
+        *,
+        spool: Spool,
+        keyring: Keyring,
+        registry: Registry,
+        intake: Intake,
+        delivery: Delivery,
+        settled: Signal,
+        say: Callable[[Outbound], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.stages = Revisions()
+        self.in_use: list[str] = []
+        self.plan: Plan | None = None
+        self.since: float = 0.0
+        """When the running plan became active, on trio's clock."""
+        self.settled = settled
+        self._spool, self._keyring, self._registry = spool, keyring, registry
+        self._intake, self._delivery = intake, delivery
+        self._say, self._on_change = say, on_change
+        self._known: dict[Revision, Known] = {}
+        self._candidate: Candidate | None = None
+        self._spent: list[Candidate] = []
+        self._offered = Signal()
+        self._closing: list[tuple[Revision, Running]] = []
+        self._last: Ack | None = None
+
+    async def restore(self) -> None:
+        """What the spool knows, before anything is offered."""
+        await self._refresh()
+
+    @property
+    def is_configuring(self) -> bool:
+        return self._candidate is not None
+
+    # -- offered -------------------------------------------------------------------------------------------------------
+
+    async def offer(self, message: Policy) -> None:
+        """Check a policy and put it on its way, or nack it."""
+        sha256 = digest(message.policy)
+        if message.sha256 is not None and message.sha256.lower() != sha256:
+            error = NackError("sha256", 1, 1, "sha256 is not that of the policy's text")
+            return self._refuse(message, sha256, "invalid", [error])
+        if (reason := self._out_of_order(message.at, sha256)) is not None:
+            return self._refuse(message, sha256, reason)
+        try:
+            plan = await trio.to_thread.run_sync(make, message.at, message.policy, self._registry)
+            carried = self._keyring.parse(message.credentials)
+            self._keyring.check(carried)
+            offered = {id: secret for id, secret in carried.items() if id in plan.credentials}
+            self._check_credentials(plan, offered)
+        except PolicyError as error:
+            errors = [NackError(p.path, p.line, p.column, p.message) for p in error.problems]
+            return self._refuse(message, sha256, "invalid", errors)
+        except CredentialError as error:
+            return self._refuse(message, sha256, _reason(error), [NackError(error.path, 1, 1, str(error))])
+        return self._accept(plan, offered)
+
+    def supply(self, credentials: Mapping[str, object]) -> None:
+        """Secrets that were asked for, or that are in use. Raises CredentialError, and then keeps none."""
+        supplied = self._keyring.parse(credentials)
+        self._keyring.check(supplied)
+        self._keyring.keep({id: secret for id, secret in supplied.items() if id in self.in_use})
+        self._delivery.poke()
+        self._on_change()
+
+    def _out_of_order(self, at: Revision, sha256: str) -> Reason | None:
+        known, waiting = self._known.get(at), self._candidate
+        other = known.sha256 if known is not None else None
+        if waiting is not None and waiting.plan.at == at:
+            other = waiting.plan.sha256
+        if other is not None and other != sha256:
+            return "conflict"
+        if at == self.stages.active:
+            return None
+        if (self.stages.active is not None and at < self.stages.active) or (waiting and at < waiting.plan.at):
+            return "stale"
+        return "superseded" if known is not None and known.stage == "superseded" else None
+
+    def _check_credentials(self, plan: Plan, offered: Mapping[str, Credential]) -> None:
+        for id, path in plan.credentials.items():
+            if id not in offered and id not in self._keyring:
+                raise CredentialError("credential_missing", f"credential `{id}` did not come with the policy", path)
+        for name, output in plan.policy.outputs.items():
+            named = output.config.credential
+            credential = None if named is None else offered.get(named) or self._keyring.get(named)
+            if credential is not None and credential.shape not in output.config.takes:
+                takes = ", ".join(sorted(output.config.takes)) or "none"
+                text = f"credential `{named}` has the shape {credential.shape}; this output takes {takes}"
+                raise CredentialError("invalid", text, f"outputs.{name}.credential")
+
+    def _accept(self, plan: Plan, offered: Mapping[str, Credential]) -> None:
+        waiting = self._candidate
+        if waiting is not None and waiting.plan.at == plan.at:
+            if waiting.said is not None:
+                self._say(waiting.said)
+            return
+        if plan.at == self.stages.active and (self.plan is not None or waiting is not None):
+            self._keyring.keep(offered)
+            self._delivery.poke()
+            self._say(self._highest(plan.at))
+            return
+        if waiting is not None and not waiting.cutting:
+            waiting.scope.cancel("a newer revision arrived")
+            self._spent.append(waiting)
+        self._candidate = Candidate(plan, offered, resumes=plan.at == self.stages.active)
+        self._offered.set()
+        self._on_change()
+
+    def _refuse(self, message: Policy, sha256: str, reason: Reason, errors: Iterable[NackError] = ()) -> None:
+        kept = {*self.in_use, *(self._candidate.plan.credentials if self._candidate else ())}
+        carried = message.credentials if isinstance(message.credentials, Mapping) else {}
+        self._nack(message.at, sha256, reason, errors, sorted(set(carried).difference(kept)))
+
+    def _nack(
+        self, at: Revision, sha256: str, reason: Reason, errors: Iterable[NackError], released: Iterable[str]
+    ) -> None:
+        _log.warning("a policy was refused", revision=str(at), reason=reason, errors=[e.message for e in errors])
+        nack = Nack(
+            epoch=at.epoch,
+            revision=at.number,
+            sha256=sha256,
+            reason=reason,
+            errors=tuple(errors),
+            released=tuple(released),
+        )
+        self._say(nack)
+
+    # -- received, and the cut -----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Make offered revisions active, the newest first."""
+        while True:
+            await self._offered.wait()
+            while (candidate := self._candidate) is not None:
+                with candidate.scope:
+                    await self._bring_up(candidate)
+                if self._candidate is candidate:
+                    self._candidate = None
+                    self._on_change()
+
+    async def _bring_up(self, candidate: Candidate) -> None:
+        plan = candidate.plan
+        try:
+            if not candidate.resumes:
+                await self._receive(candidate)
+            self._keyring.keep(candidate.offered)
+            await self._refresh()
+            prepared = await self._intake.prepare(plan)
+        except StartFailed as error:
+            await self._fail(candidate, str(error))
+            return
+        if candidate.scope.cancel_called:
+            self._intake.withdraw(prepared)
+            return
+        candidate.cutting = True
+        with trio.CancelScope(shield=True):
+            cut = await self._resume(plan) if candidate.resumes else await self._cut(plan)
+            self._switch(plan, cut, prepared)
+            if self._candidate is candidate:
+                self._candidate = None
+            await self._refresh()
+        self._say(self._highest(plan.at))
+        self._delivery.poke()
+        self.settled.set()
+        self._on_change()
+
+    async def _receive(self, candidate: Candidate) -> None:
+        """Durable, then said; those that it replaced are nacked first."""
+        plan = candidate.plan
+        with trio.CancelScope(shield=True):
+            active = [lane.key for lane in self._delivery.lanes.values() if lane.active]
+            known = self._known.get(self.stages.active) if self.stages.active is not None else None
+            change = plan.change(known.meaning if known is not None else None, active)
+            spent, self._spent = self._spent, []
+            marks = self._keyring.fingerprints(candidate.offered)
+            await self._spool.receive(plan.stored(change), marks, [old.plan.at for old in spent])
+            await self._refresh()
+            for old in spent:
+                released = await self._forget(old, keep=candidate)
+                self._nack(old.plan.at, old.plan.sha256, "superseded", (), released)
+        candidate.said = Ack(
+            epoch=plan.at.epoch, revision=plan.at.number, sha256=plan.sha256, stage="received", change=change
+        )
+        self._say(candidate.said)
+        self._on_change()
+
+    async def _fail(self, candidate: Candidate, cause: str) -> None:
+        """The number is not spent; the old pipeline runs on."""
+        with trio.CancelScope(shield=True):
+            if not candidate.resumes:
+                await self._spool.forget(candidate.plan.at)
+            newer = self._candidate if self._candidate is not candidate else None
+            released = await self._forget(candidate, keep=newer)
+            await self._refresh()
+        error = NackError("", 1, 1, cause)
+        self._nack(candidate.plan.at, candidate.plan.sha256, "failed", [error], released)
+
+    async def _forget(self, candidate: Candidate, keep: Candidate | None) -> list[str]:
+        kept = self._closing_use() | (set(keep.plan.credentials) if keep is not None else set())
+        released = await self._spool.forget_credentials(list(candidate.offered), kept)
+        self._keyring.forget(released, entirely=True)
+        return released
+
+    async def _cut(self, plan: Plan) -> Cut:
+        return await self._spool.cut(plan.at, [(output.key, output.settings) for output in plan.outputs.values()])
+
+    async def _resume(self, plan: Plan) -> Cut:
+        """After a restart: the lanes as they were stored, whatever files that the policy names have become since."""
+        return Cut(0, [row for row in await self._spool.lanes() if row.active], frozenset())
+
+    def _switch(self, plan: Plan, cut: Cut, prepared: Mapping[str, Running]) -> None:
+        outputs = {row.key.output: self._output(plan, row.key.output, row.settings) for row in cut.lanes}
+        self._delivery.take_over(cut.lanes, outputs, cut.retired)
+        queue, letters = plan.policy.queue, plan.policy.dead_letters
+        retired = queue.retired_max_bytes
+        self._intake.max_bytes = int(queue.max_bytes)
+        self._intake.retired_max_bytes = int(queue.max_bytes if retired is None else retired)
+        self._spool.limits = Limits(int(letters.max_bytes), letters.when_full)
+        log.set_level(plan.policy.log_level)
+        lanes = {row.key.output: self._delivery.lanes[row.id] for row in cut.lanes}
+        for running in self._intake.switch(plan, prepared, lanes):
+            self._closing.append((plan.at, running))
+        self.plan, self.since = plan, trio.current_time()
+
+    def _output(self, plan: Plan, name: str, settings: Mapping[str, object]) -> Output:
+        planned = plan.outputs[name]
+        same = planned.settings == settings
+        return planned.spec.config if same else restore_output(planned.spec.type, settings, self._registry)
+
+    def _highest(self, at: Revision) -> Ack:
+        known = self._known[at]
+        if known.drained is not None:
+            return known.drained
+        return Ack(epoch=at.epoch, revision=at.number, sha256=known.sha256, stage="active", change=known.change)
+
+    # -- drained, released ---------------------------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Say `drained` and `released` as soon as they are true and durable."""
+        while True:
+            await self.settled.wait()
+            await self._advance()
+
+    async def _advance(self) -> None:
+        with trio.CancelScope(shield=True):
+            self._closing = [(at, running) for at, running in self._closing if not running.closed.is_set()]
+            closing = min((at for at, _ in self._closing), default=None)
+            ack = await self._spool.drained(closing, self._still_used())
+            free = await self._spool.release(self._still_used()) if ack is None else []
+            await self._refresh()
+        if ack is not None and ack.credentials is not None:
+            self._keyring.forget(set(ack.credentials.released).difference(self.in_use))
+            self._say(ack)
+        if free:
+            self._keyring.forget(free)
+            self._say(Released(credentials=free))
+        if ack is not None or free:
+            self._on_change()
+
+    async def release_now(self, id: str) -> list[str]:
+        """After an order: the id, if nothing refers to it any more; released by the order's result."""
+        free = await self._spool.release(self._still_used())
+        await self._refresh()
+        self._keyring.forget(free)
+        if others := [other for other in free if other != id]:
+            self._say(Released(credentials=others))
+        self._on_change()
+        return [id] if id not in self.in_use else []
+
+    async def texts(self) -> dict[str, str]:
+        """The texts of the revisions that are stored; they hold no secrets."""
+        return {str(at): await self._spool.policy_text(at) for at in self._known}
+
+    def _still_used(self) -> set[str]:
+        """Credentials of replaced inputs that are not closed, and of a revision on its way."""
+        return self._closing_use() | (set(self._candidate.plan.credentials) if self._candidate is not None else set())
+
+    def _closing_use(self) -> set[str]:
+        return {id for _, running in self._closing for id in running.port.credentials}
+
+    async def _refresh(self) -> None:
+        self._known = {known.at: known for known in await self._spool.known()}
+        self.stages = await self._spool.stages()
+        self.in_use = await self._spool.in_use(self._still_used())
+
+
+def _reason(error: CredentialError) -> Reason:
+    reasons: dict[str, Reason] = {
+        "credential_missing": "credential_missing",
+        "credential_conflict": "credential_conflict",
+    }
+    return reasons.get(error.reason, "invalid")

@@ -1,0 +1,319 @@
+"""The process `shipper run`: opens what is shared, runs the conversation, and ends in order.
+
+    standard input ──> Conversation ──> Rollout ──> Intake (inputs) ──> Spool ──> Delivery (lanes)
+    standard output <── Outbox <── acks, observed
+
+Lifetimes are nested: around all the outbox, then the spool, the asyncio thread, delivery, and innermost intake. To stop
+is to cancel intake, to give delivery until the deadline, and to cancel it; what was accepted is durable all the time.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import signal
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+
+from shipper import __version__, log
+from shipper.actions import Actions
+from shipper.aio import Asyncio, open_asyncio
+from shipper.control import Conversation, Observing
+from shipper.deadline import Deadlines
+from shipper.delivery import Delivery
+from shipper.errors import StartFailed, StateBusy, StateLocked
+from shipper.http import serve_status
+from shipper.intake import Intake
+from shipper.keyring import Keyring
+from shipper.listeners import Listeners
+from shipper.messages import (
+    VERSION,
+    DeadLetterFigures,
+    Error,
+    Hello,
+    Nack,
+    NackError,
+    Observed,
+    Policy,
+    QueueFigures,
+    Ready,
+    Revisions,
+    Stopped,
+)
+from shipper.observer import Observer
+from shipper.orders import Orders
+from shipper.outbox import Outbox
+from shipper.plan import digest
+from shipper.registry import Registry
+from shipper.rollout import Rollout
+from shipper.signal import Signal
+from shipper.spool.keys import StateKey
+from shipper.spool.spool import Spool, open_spool
+
+_log = log.get(__name__)
+
+FLUSH_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Of the command line."""
+
+    state: Path
+    http: str | None = None
+
+
+async def run(options: Options, stdin: int, stdout: int) -> int:
+    """Run until told to stop; returns the exit status of the protocol."""
+    outbox = Outbox(stdout)
+    conversation = Conversation(stdin, outbox)
+    status = 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run)
+        await nursery.start(_heed_signals, conversation, nursery.cancel_scope)
+        status = await _converse(options, conversation, outbox)
+        with trio.move_on_after(FLUSH_SECONDS):
+            await outbox.flushed()
+        nursery.cancel_scope.cancel("the process ends")
+    return status
+
+
+async def _heed_signals(
+    conversation: Conversation, process: trio.CancelScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """The first signal is a `stop`; the second ends the process: what is accepted is durable."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        await anext(signals)
+        conversation.interrupt()
+        await anext(signals)
+        process.cancel("told to stop at once by a second signal")
+
+
+async def _converse(options: Options, conversation: Conversation, outbox: Outbox) -> int:
+    hello = await conversation.hello()
+    if hello is None:
+        outbox.say(Stopped(clean=True, undelivered=0))
+        return 0
+    if hello.protocol != VERSION:
+        outbox.say(Error(line_number=1, message=f"protocol {VERSION} is spoken here, not {hello.protocol}"))
+        return 78
+    try:
+        keys = _state_keys(hello)
+    except ValueError as error:
+        outbox.say(Error(line_number=1, message=f"hello.state_keys: {error}"))
+        return 78
+    try:
+        async with open_spool(options.state, keys) as spool:
+            return await _ship(options, hello, conversation, outbox, spool)
+    except StateLocked as error:
+        await _refuse_all(conversation, outbox, str(error))
+        outbox.say(Stopped(clean=True, undelivered=0))
+        return 0
+    except (StateBusy, StartFailed) as error:
+        _log.error(str(error))
+        outbox.say(Error(line_number=1, message=str(error)))
+        return 75 if isinstance(error, StateBusy) else 1
+
+
+def _state_keys(hello: Hello) -> list[StateKey] | None:
+    if not hello.state_keys:
+        return None
+    try:
+        return [StateKey(text.id, base64.b64decode(text.key, validate=True)) for text in hello.state_keys]
+    except binascii.Error:
+        raise ValueError("a key is 32 bytes in base64") from None
+
+
+async def _refuse_all(conversation: Conversation, outbox: Outbox, cause: str) -> None:
+    """The directory is locked: say so at once, and nack every policy."""
+
+    def refuse(policy: Policy) -> None:
+        carried = policy.credentials if isinstance(policy.credentials, dict) else {}
+        outbox.say(
+            Nack(
+                epoch=policy.epoch,
+                revision=policy.revision,
+                sha256=digest(policy.policy),
+                reason="locked",
+                errors=[NackError("", 1, 1, cause)],
+                released=sorted(carried),
+            )
+        )
+
+    _log.error(cause)
+    outbox.say(
+        Observed(
+            state="FAILED",
+            message=cause,
+            revisions=Revisions(),
+            draining=(),
+            units=(),
+            queue=QueueFigures(events=0, bytes=0, limit_bytes=0, oldest_seconds=0.0, disk_bytes=0),
+            dead_letters=DeadLetterFigures(),
+            credentials_in_use=(),
+            credentials_wanted=(),
+        )
+    )
+    await conversation.locked(refuse)
+
+
+async def _ship(options: Options, hello: Hello, conversation: Conversation, outbox: Outbox, spool: Spool) -> int:
+    """The whole of a process that owns its state directory."""
+    async with open_asyncio() as aio, trio.open_nursery() as delivering:
+        async with trio.open_nursery() as taking_in:
+            keyring = Keyring(spool.store.sealer.fingerprint, await spool.fingerprints())
+            parts = _Parts(aio, spool, keyring, outbox, delivering, taking_in)
+            await parts.restore()
+            parts.observing.heartbeat = hello.heartbeat_seconds
+            async with serve_status(aio, options.http, parts.status) if options.http else _nothing() as http:
+                outbox.say(parts.ready(http))
+                parts.start(delivering)
+                taking_in.start_soon(parts.rollout.run)
+                stop = await conversation.run(parts.rollout, parts.actions, parts.observing)
+                parts.observing.stopping = "STOPPING"
+                parts.observing.ask()
+            taking_in.cancel_scope.cancel("told to stop")
+        with trio.move_on_after(stop.within_seconds):
+            await parts.delivered()
+        delivering.cancel_scope.cancel("told to stop")
+    clean = spool.store.problem is None
+    outbox.say(Stopped(clean=clean, undelivered=spool.figures.total().events))
+    return 0 if clean else 1
+
+
+@asynccontextmanager
+async def _nothing() -> AsyncIterator[None]:
+    yield None
+
+
+class _Parts:
+    """What runs in a process that owns its state directory, made of each other in this order."""
+
+    def __init__(
+        self,
+        aio: Asyncio,
+        spool: Spool,
+        keyring: Keyring,
+        outbox: Outbox,
+        delivering: trio.Nursery,
+        taking_in: trio.Nursery,
+    ) -> None:
+        registry = Registry.installed()
+        settled = Signal()
+        self.spool, self.keyring = spool, keyring
+        self.observing = Observing(outbox)
+        changed = self.observing.changed
+        self.intake = Intake(
+            taking_in,
+            spool=spool,
+            keyring=keyring,
+            aio=aio,
+            listeners=Listeners(),
+            on_change=changed,
+            on_closed=settled.set,
+        )
+        self.delivery = Delivery(
+            delivering,
+            spool=spool,
+            keyring=keyring,
+            aio=aio,
+            registry=registry,
+            taps=self.intake.taps,
+            on_change=changed,
+            on_barrier=settled.set,
+        )
+        self.intake.lanes = self.delivery.lanes
+        self.rollout = Rollout(
+            spool=spool,
+            keyring=keyring,
+            registry=registry,
+            intake=self.intake,
+            delivery=self.delivery,
+            settled=settled,
+            say=outbox.say,
+            on_change=changed,
+        )
+        self.orders = Orders(spool=spool, delivery=self.delivery, keyring=keyring, settled=settled.set)
+        self.deadlines = Deadlines(
+            spool=spool,
+            rollout=self.rollout,
+            delivery=self.delivery,
+            keyring=keyring,
+            orders=self.orders,
+            on_change=changed,
+        )
+        self.observer = Observer(
+            spool=spool,
+            intake=self.intake,
+            delivery=self.delivery,
+            rollout=self.rollout,
+            deadline_problem=lambda: self.deadlines.problem,
+            wanted=self.wanted,
+        )
+        self.actions = Actions(
+            spool=spool,
+            intake=self.intake,
+            delivery=self.delivery,
+            rollout=self.rollout,
+            orders=self.orders,
+            look=self.observer.look,
+        )
+        spool.store.on_problem(lambda _: changed())
+
+    async def restore(self) -> None:
+        """What the spool knows: its lanes, and its revisions."""
+        self.delivery.restore(await self.spool.lanes())
+        await self.rollout.restore()
+
+    def start(self, delivering: trio.Nursery) -> None:
+        """All that outlives intake."""
+        delivering.start_soon(self.rollout.watch)
+        delivering.start_soon(self.deadlines.run)
+        delivering.start_soon(self.orders.resume)
+        delivering.start_soon(self.observing.run, self.observer)
+        self.rollout.settled.set()
+
+    def ready(self, http: str | None) -> Ready:
+        return Ready(
+            version=__version__,
+            pid=os.getpid(),
+            instance=str(uuid.uuid4()),
+            http=http,
+            revisions=self.rollout.stages,
+            credentials_in_use=self.rollout.in_use,
+            credentials_wanted=self.wanted(),
+        )
+
+    def wanted(self) -> list[str]:
+        """Ids that queued events need and that are not held."""
+        needed = {
+            lane.key.credential
+            for lane in self.delivery.lanes.values()
+            if lane.key.credential is not None and self.spool.figures.of_lanes([lane.id]).events
+        }
+        return sorted(id for id in needed if id not in self.keyring)
+
+    async def delivered(self) -> None:
+        """Wait until nothing waits, and every barrier is settled."""
+        while self.spool.figures.total().events or any(not lane.active for lane in self.delivery.lanes.values()):
+            await self.spool.room.wait()
+
+    def status(self) -> dict[str, Any]:
+        """For those who look over HTTP: the last `observed`, with the figures of now."""
+        self.observing.changed()
+        latest = self.observing.latest
+        if latest is None:
+            return {"state": "STARTING", "message": "", "counters": {}}
+        total = self.spool.figures.total()
+        view: dict[str, Any] = {**msgspec.to_builtins(latest), "counters": self.delivery.counters()}
+        view["queue"] |= {"events": total.events, "bytes": total.bytes}
+        return view
