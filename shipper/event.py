@@ -102,6 +102,8 @@ class Batch:
         """What each event has beside `shared`, as new nested fields; changing them changes nothing here."""
         if self.offset is None:
             return [orjson.loads(document) for document in self._documents()]
+        if not self.count:
+            return []
         texts = self.body[:-1].decode().split("\n")
         return [{"message": text, "log": {"offset": int(at)}} for text, at in zip(texts, self._offsets(), strict=True)]
 
@@ -117,7 +119,7 @@ class Batch:
         overlap = {key for event in events for key in event if key in self.shared}
         moved = {key: self.shared[key] for key in overlap}
         shared = {key: value for key, value in self.shared.items() if key not in overlap}
-        body = b"".join(orjson.dumps(merged(moved, event)) + b"\n" for event in events)
+        body = b"".join([orjson.dumps(merged(moved, event) if moved else event) + b"\n" for event in events])
         return replace(self._subset(positions), count=len(events), body=body, shared=shared, offset=None, gap=1)
 
     def pick(self, positions: Sequence[int]) -> Batch:
@@ -138,10 +140,15 @@ class Batch:
 
     def share(self, fields: Mapping[str, Any]) -> Batch:
         """The same batch, with `fields` (nested) set in every event, over what was there."""
-        own = {"message"} | ({"offset"} & set(fields.get("log", ()))) if self.offset is not None else None
-        if own is not None and not own & (fields.keys() | set(fields.get("log", ()))):
-            return replace(self, shared=merged(self.shared, fields))
-        return replace(self, shared=merged(self.shared, fields)).replace([merged(e, fields) for e in self.own()])
+        shared = replace(self, shared=merged(self.shared, fields))
+        return shared.replace([merged(own, fields) for own in self.own()]) if self._has_own(fields) else shared
+
+    def _has_own(self, fields: Mapping[str, Any]) -> bool:
+        """Whether some event may have one of these fields of its own."""
+        if self.offset is None:
+            return b"\\u" in self.body or any(orjson.dumps(key) in self.body for key in fields)
+        log = fields.get("log", {})
+        return "message" in fields or not isinstance(log, Mapping) or "offset" in log
 
     def data_streams(self) -> str | list[str] | None:
         """The data stream `type-dataset-namespace`: one for all, one for each event, or None where none has one."""
@@ -149,7 +156,7 @@ class Batch:
             return _stream_name(self.shared["data_stream"])
         if b'"data_stream"' not in self.body:
             return None
-        return [_stream_name(own.get("data_stream") or {}) for own in self.own()]
+        return [_stream_name(own.get("data_stream")) for own in self.own()]
 
     # -- on the wire -----------------------------------------------------------------------------------------------
 
@@ -160,6 +167,8 @@ class Batch:
         """
         if self.offset is None:
             return self._document_columns()
+        if not self.count:
+            return ((),)
         shared = {key: value for key, value in self.shared.items() if key != "log"}
         log = orjson.dumps(self.shared.get("log", {}))[:-1]
         before = orjson.dumps(shared)[:-1] + (b"," if shared else b"") + b'"log":' + log
@@ -254,9 +263,14 @@ def nested(flat: Mapping[str, Any]) -> Fields:
     """Dotted names as nested fields: {"service.name": "shop"} is {"service": {"name": "shop"}}."""
     result: Fields = {}
     for name, value in flat.items():
-        for key in reversed(name.split(".")):
-            value = {key: value}
-        result = merged(result, value)
+        *above, last = name.split(".")
+        at = result
+        for key in above:
+            if not isinstance(at.get(key), dict):
+                at[key] = {}
+            at = at[key]
+        old = at.get(last)
+        at[last] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return result
 
 
@@ -268,6 +282,6 @@ def tagged(event: Fields, message: str) -> Fields:
     return {**event, "tags": tags, "error": {**(error if isinstance(error, dict) else {}), "message": message}}
 
 
-def _stream_name(stream: Mapping[str, Any]) -> str:
-    kind, dataset = stream.get("type", "logs"), stream.get("dataset", "generic")
-    return f"{kind}-{dataset}-{stream.get('namespace', 'default')}"
+def _stream_name(stream: object) -> str:
+    parts = stream if isinstance(stream, Mapping) else {}
+    return f"{parts.get('type', 'logs')}-{parts.get('dataset', 'generic')}-{parts.get('namespace', 'default')}"

@@ -13,9 +13,9 @@ is opened as an async context manager, so acquire and release stand together; le
         async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
             yield Console(self)
 
-Values of the types `Size`, `Duration` and `Material` are written as `1MiB`, `30s` and the path of a PEM file.
-A field's docstring is the string literal below it. Raise ValueError in `__post_init__` for options that do not fit
-together: it becomes an error that names the place in the policy.
+Values of the types `Size`, `Duration` and `Material` are written as `1MiB`, `30s` and the path of a PEM file. A class
+with a required field says `kw_only=True`. A field's docstring is the string literal below it. Raise ValueError in
+`__post_init__` for options that do not fit together: it becomes an error that names the place in the policy.
 """
 
 from __future__ import annotations

@@ -30,15 +30,17 @@ class Material(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def read(cls, path: str) -> Material:
         """Raises ValueError that says what is wrong with the file."""
         try:
+            if Path(path).exists() and not Path(path).is_file():
+                raise ValueError("this path is not a file")
             with Path(path).open("rb") as file:
                 raw = file.read(_LARGEST + 1)
         except OSError as error:
-            raise ValueError(f"cannot read {path}: {error.strerror}") from None
+            raise ValueError(f"cannot read this file: {error.strerror}") from None
         if len(raw) > _LARGEST:
-            raise ValueError(f"{path} is larger than 1MiB")
+            raise ValueError("this file is larger than 1MiB")
         if b"-----BEGIN " not in raw:
-            raise ValueError(f"{path} holds no PEM block")
-        return cls(path, raw.decode("ascii", "replace"))
+            raise ValueError("this file holds no PEM block")
+        return cls(path, raw.decode("ascii", "ignore"))
 
 
 class ClientTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

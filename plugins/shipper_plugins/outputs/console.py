@@ -1,0 +1,71 @@
+"""`console`: events as JSON on standard error, to see what a policy makes of them.
+
+Never on standard output, which belongs to the supervising agent. One batch at a time is written, in a thread that is
+abandoned on cancel: a terminal that was stopped, or a pipe that nobody reads, holds up a lane but never the process.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import ClassVar
+
+import orjson
+import trio
+
+from shipper.plugin import Answers, Batch, Later, Output, OutputContext, Sender, join
+
+_STANDARD_ERROR = 2
+_one_batch_at_a_time = threading.Lock()
+
+
+class ConsoleOutput(Output, frozen=True, kw_only=True):
+    """Writes events to standard error."""
+
+    live: ClassVar[frozenset[str]] = Output.live | {"pretty"}
+
+    pretty: bool = False
+    """Whether an event takes several lines, indented."""
+
+    def __post_init__(self) -> None:
+        if self.credential is not None:
+            raise ValueError("credential: the console takes none")
+
+    @asynccontextmanager
+    async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
+        """See `Output.open`."""
+        yield _Console(self.pretty)
+
+
+class _Console:
+    def __init__(self, pretty: bool) -> None:
+        self._pretty = pretty
+        # Own tokens: an abandoned thread keeps its one, and must not take it from the rest of the process.
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def send(self, batch: Batch) -> Answers:
+        """See `Sender.send`; raises Later if nobody can read standard error any more."""
+        try:
+            await trio.to_thread.run_sync(_write, self._text(batch), abandon_on_cancel=True, limiter=self._limiter)
+        except OSError as error:
+            raise Later(f"standard error: {error.strerror}") from error
+        return Answers(batch.count)
+
+    def _text(self, batch: Batch) -> bytes:
+        if not self._pretty:
+            return join(*batch.columns()) if batch.count else b""
+        option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+        return b"".join(orjson.dumps(event, option=option) for event in batch.whole())
+
+
+def _write(text: bytes) -> None:
+    rest = memoryview(text)
+    with _one_batch_at_a_time:
+        while rest:
+            try:
+                rest = rest[os.write(_STANDARD_ERROR, rest) :]
+            except BlockingIOError:
+                select.select([], [_STANDARD_ERROR], [])

@@ -1,0 +1,202 @@
+"""`file`: events as NDJSON in a file of this host.
+
+    outputs: {archive: {type: file, path: /var/log/archive/events.ndjson, rotate_bytes: 100MiB, keep: 7}}
+
+- A batch is answered when its lines are written and synced; so it is written at least once, and twice if a crash comes
+  between the sync and the note of it. With `id_field` each line carries the id of its event: the same id is the same
+  event.
+- The file is whole lines at all times that a reader can rely on: a write that fails is cut off again, and what a crash
+  left of a line is cut off when the file is next opened (or, if it cannot have come from here, ended by a line feed).
+- `path` becomes `path.1`, that `path.2`, and so on, before it would grow beyond `rotate_bytes`. A file that another
+  program moved away is noticed before each write.
+- One batch at a time is written to a path, however many outputs name it. Two processes must not share one.
+
+A write is never abandoned: on cancel it is awaited, since bytes must not go out behind the lane's back, and a disk ends
+a write soon or fails it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from itertools import repeat
+from typing import Annotated, ClassVar
+from weakref import WeakValueDictionary
+
+import msgspec
+import orjson
+import trio
+
+from shipper.plugin import Answers, Batch, Later, Output, OutputContext, Sender, Size, join
+
+_LOOK_BACK = 1 << 16
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+_locks: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
+
+
+class FileOutput(Output, frozen=True, kw_only=True):
+    """Writes events to a file, one JSON object a line."""
+
+    live: ClassVar[frozenset[str]] = Output.live | {"sync", "rotate_bytes", "keep"}
+
+    path: Annotated[str, msgspec.Meta(min_length=1)]
+    """The file; its directory must exist."""
+    sync: bool = True
+    """Whether a batch counts as delivered only when it is on the disk, not just in the page cache."""
+    rotate_bytes: Size = Size(100 << 20)
+    """The size beyond which the file does not grow, unless one batch is larger."""
+    keep: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 7
+    """How many rotated files to keep."""
+    id_field: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    """The key under which to write the id of an event, such as `_id`; no event may have it."""
+
+    def __post_init__(self) -> None:
+        if self.credential is not None:
+            raise ValueError("credential: a file takes none")
+
+    @asynccontextmanager
+    async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
+        """See `Output.open`."""
+        writer = LineFile(self.path, self.sync, self.rotate_bytes, self.keep)
+        try:
+            yield _FileSender(self, writer)
+        finally:
+            writer.close()
+
+
+class _FileSender:
+    def __init__(self, settings: FileOutput, writer: LineFile) -> None:
+        self._settings = settings
+        self._writer = writer
+        self._lock = _locks.setdefault(os.path.realpath(settings.path), trio.Lock())
+
+    async def send(self, batch: Batch) -> Answers:
+        """See `Sender.send`; raises Later, with the path and the system's reason, if the file cannot be written."""
+        async with self._lock:
+            try:
+                await trio.to_thread.run_sync(self._write, batch)
+            except OSError as error:
+                raise Later(f"{self._settings.path}: {error.strerror}") from error
+        return Answers(batch.count)
+
+    def _write(self, batch: Batch) -> None:
+        columns = batch.columns() if self._settings.id_field is None else _identified(batch, self._settings.id_field)
+        if batch.count:
+            self._writer.append(join(*columns))
+
+
+def _identified(batch: Batch, field: str) -> tuple[repeat[bytes] | list[bytes], ...]:
+    before = b"{" + orjson.dumps(field) + b':"'
+    ids = join(*batch.id_columns(), repeat(b"\n")).split(b"\n")[:-1]
+    rows = join(*batch.columns()).split(b"\n")[:-1]
+    rest = [b"," + row[1:] if row != b"{}" else b"}" for row in rows]
+    return (repeat(before), ids, repeat(b'"'), rest, repeat(b"\n"))
+
+
+class LineFile:
+    """A file of whole lines; without I/O until the first `append`. Its methods raise OSError, and block."""
+
+    def __init__(self, path: str, sync: bool, rotate_bytes: int, keep: int) -> None:
+        self._path = path
+        self._sync = sync
+        self._rotate_bytes = rotate_bytes
+        self._keep = keep
+        self._file: int | None = None
+
+    def append(self, lines: bytes) -> None:
+        """Write `lines` (which end with a line feed) and sync them; if that fails, nothing of them stays."""
+        file = self._current()
+        size = os.fstat(file).st_size
+        if size and size + len(lines) > self._rotate_bytes:
+            self._rotate()
+            file, size = self._current(), 0
+        try:
+            _write_all(file, lines)
+            if self._sync:
+                os.fsync(file)
+        except OSError:
+            # Kept open, a file whose sync has failed may report the next sync as good.
+            with suppress(OSError):
+                os.ftruncate(file, size)
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; the next `append` opens it again."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+    def _current(self) -> int:
+        if self._file is not None and not _is_at(self._file, self._path):
+            self.close()
+        if self._file is None:
+            self._file = self._opened()
+        return self._file
+
+    def _opened(self) -> int:
+        file = os.open(self._path, _FLAGS, 0o640)
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise OSError(0, "not a regular file")
+            _end_last_line(file)
+            self._sync_directory()
+        except OSError:
+            os.close(file)
+            raise
+        return file
+
+    def _rotate(self) -> None:
+        self.close()
+        for n in range(self._keep - 1, 0, -1):
+            with suppress(FileNotFoundError):
+                os.replace(f"{self._path}.{n}", f"{self._path}.{n + 1}")
+        os.replace(self._path, f"{self._path}.1")
+
+    def _sync_directory(self) -> None:
+        if not self._sync:
+            return
+        directory = os.open(os.path.dirname(self._path) or ".", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _is_at(file: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _write_all(file: int, lines: bytes) -> None:
+    rest = memoryview(lines)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def _end_last_line(file: int) -> None:
+    """Cut off what a crash left of a line of ours; end a line that is not ours."""
+    size = os.fstat(file).st_size
+    start = _start_of_last_line(file, size)
+    if start == size:
+        return
+    if os.pread(file, 1, start) == b"{":
+        os.ftruncate(file, start)
+    else:
+        _write_all(file, b"\n")
+
+
+def _start_of_last_line(file: int, size: int) -> int:
+    """The offset behind the last line feed."""
+    end = size
+    while end > 0:
+        start = max(0, end - _LOOK_BACK)
+        found = os.pread(file, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0

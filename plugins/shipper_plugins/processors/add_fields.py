@@ -1,0 +1,51 @@
+"""`add_fields`: the same fields in every event.
+
+    {type: add_fields, fields: {service.name: shop, labels: {team: web}}}
+
+The fields are held once for the whole batch, so lines of text are not even looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from shipper.plugin import Batch, Fields, Processor, nested
+
+
+class AddFields(Processor, frozen=True):
+    """Sets fields in every event, over what was there."""
+
+    fields: dict[str, Any]
+    """Names (dotted, or nested mappings) and their values."""
+
+    def __post_init__(self) -> None:
+        if not self.fields:
+            raise ValueError("fields: name at least one field")
+        _check_names(self.fields)
+        try:
+            orjson.dumps(self.fields)
+        except TypeError as error:
+            raise ValueError(f"fields: no JSON value: {error}") from None
+
+    def process(self, batch: Batch) -> Batch:
+        """The batch with the fields set."""
+        return batch.share(_nested(self.fields))
+
+
+def _check_names(fields: Mapping[str, Any]) -> None:
+    for name, value in fields.items():
+        if not isinstance(name, str) or not all(name.split(".")):
+            raise ValueError(f"fields: {name!r} is no name of a field")
+        parts = name.split(".")
+        above = next((up for up in (".".join(parts[:n]) for n in range(1, len(parts))) if up in fields), None)
+        if above is not None:
+            raise ValueError(f"fields: {above} is set, and fields below it too: nest them")
+        if isinstance(value, Mapping):
+            _check_names(value)
+
+
+def _nested(fields: Mapping[str, Any]) -> Fields:
+    return nested({name: _nested(value) if isinstance(value, Mapping) else value for name, value in fields.items()})

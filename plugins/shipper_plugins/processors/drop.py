@@ -1,0 +1,219 @@
+r"""`drop`: leave out the events that meet a condition.
+
+    type: drop
+    when:
+      or:
+        - equals: {http.response.status_code: 200, url.path: /health}
+        - regexp: {user_agent.original: '^kube-probe/'}
+        - and: [{range: {event.duration: {lt: 1000}}}, {not: {has_fields: [error.message]}}]
+
+A condition has exactly one key, as in Beats; where it names several fields, all must fit. A list of values fits if one
+of them does. What is missing, or of another type, fits nothing.
+
+Python's `re` backtracks, and holds the interpreter while it does: a bad expression over a hostile line would stop the
+whole process. So an expression in which a group with a repeat or an alternative is repeated without end, or many times,
+such as `(a+)+` or `(a|ab)*`, is refused (those take exponential time), and only the first 4096 characters of a text are
+looked at. The limit of this guard: what is left is polynomial, with a degree as high as the number of repeats in a row
+that can match the same text, so `.*a.*b.*c` over a line made for it still takes seconds. Time-outs inside a match do
+not exist in `re`; a linear engine (RE2) would be one more compiled dependency for one option.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from shipper.plugin import Batch, Fields, Processor, Settings
+
+Scalar = str | int | float | bool
+Test = Callable[[Callable[[str], Any]], bool]
+"""Takes a look-up of dotted names."""
+
+_LONGEST_TEXT = 4096
+_TOKEN = re.compile(
+    r"""\\.                                                # an escaped character
+    | \[\^?\]?(?:\\.|[^\]\\])*\]                          # a class
+    | \(\?(?:[a-zA-Z]+|P=\w+|\#[^)]*)\)                   # flags, a back-reference, a comment
+    | \((?:\?(?:P<\w+>|[:=!>]|<[=!]|[a-zA-Z-]+:|\(\w+\)))? # a group opens
+    | [*+?] | \{\d*,?\d*\}                               # a repeat
+    | .""",
+    re.DOTALL | re.VERBOSE,
+)
+_BOUNDED = re.compile(r"\{(?:\d*,)?(\d+)\}")
+_HEAVIEST = 4.0
+
+
+class Range(Settings, frozen=True):
+    """Bounds for a number."""
+
+    gte: float | None = None
+    gt: float | None = None
+    lte: float | None = None
+    lt: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.gte, self.gt, self.lte, self.lt) == (None, None, None, None):
+            raise ValueError("range: give at least one of gte, gt, lte, lt")
+
+    def holds(self, value: Any) -> bool:
+        """Whether `value` is a number within the bounds."""
+        return (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and (self.gte is None or value >= self.gte)
+            and (self.gt is None or value > self.gt)
+            and (self.lte is None or value <= self.lte)
+            and (self.lt is None or value < self.lt)
+        )
+
+
+class Condition(Settings, frozen=True):
+    """What an event must be like; exactly one key."""
+
+    equals: dict[str, Scalar] | None = None
+    """The field has this value."""
+    contains: dict[str, str] | None = None
+    """The field's text contains this."""
+    regexp: dict[str, str] | None = None
+    """This regular expression is found in the field's text."""
+    range: dict[str, Range] | None = None
+    """The field is a number within these bounds."""
+    has_fields: list[str] | None = None
+    """All these fields are there."""
+    and_: list[Condition] | None = msgspec.field(default=None, name="and")
+    """All of these hold."""
+    or_: list[Condition] | None = msgspec.field(default=None, name="or")
+    """One of these holds."""
+    not_: Condition | None = msgspec.field(default=None, name="not")
+    """This does not hold."""
+
+    def __post_init__(self) -> None:
+        parts = {name.rstrip("_"): getattr(self, name) for name in self.__struct_fields__}
+        given = [name for name, part in parts.items() if part is not None]
+        if len(given) != 1:
+            raise ValueError(f"a condition has exactly one of {', '.join(parts)}" + (f", not {given}" if given else ""))
+        if not parts[given[0]]:
+            raise ValueError(f"{given[0]}: must not be empty")
+        for name, pattern in (self.regexp or {}).items():
+            _check_pattern(name, pattern)
+
+    def test(self) -> Test:
+        """The condition as a function of one event, made once for a batch."""
+        if self.equals is not None:
+            return _every(self.equals, lambda wanted: lambda value: _equal(value, wanted))
+        if self.contains is not None:
+            return _every(self.contains, lambda wanted: lambda value: isinstance(value, str) and wanted in value)
+        if self.regexp is not None:
+            return _every(self.regexp, _search)
+        if self.range is not None:
+            return _every(self.range, lambda bounds: bounds.holds)
+        if self.has_fields is not None:
+            names = self.has_fields
+            return lambda look: all(look(name) is not None for name in names)
+        if self.not_ is not None:
+            refused = self.not_.test()
+            return lambda look: not refused(look)
+        tests = [condition.test() for condition in self.and_ or self.or_ or ()]
+        quantifier = all if self.and_ else any
+        return lambda look: quantifier(test(look) for test in tests)
+
+
+class Drop(Processor, frozen=True):
+    """Leaves out the events that meet a condition."""
+
+    when: Condition
+    """The condition."""
+
+    def process(self, batch: Batch) -> Batch:
+        """The batch without those events; it may be empty then."""
+        test, shared = self.when.test(), batch.shared
+        kept = [i for i, own in enumerate(batch.own()) if not test(_look_up(own, shared))]
+        return batch if len(kept) == batch.count else batch.pick(kept)
+
+
+def _look_up(own: Fields, shared: Fields) -> Callable[[str], Any]:
+    def look(name: str) -> Any:
+        value = _find(own, name)
+        return value if value is not None else _find(shared, name)
+
+    return look
+
+
+def _find(fields: Mapping[str, Any], name: str) -> Any:
+    """The value of a dotted name, whether the event is nested or has dotted keys; None where there is none."""
+    if name in fields:
+        return fields[name]
+    head, _, rest = name.partition(".")
+    below = fields.get(head)
+    return _find(below, rest) if rest and isinstance(below, Mapping) else None
+
+
+def _every(wanted: Mapping[str, Any], fit: Callable[[Any], Callable[[Any], bool]]) -> Test:
+    fits = [(name, fit(value)) for name, value in wanted.items()]
+
+    def test(look: Callable[[str], Any]) -> bool:
+        for name, fits_one in fits:
+            value = look(name)
+            if not (any(map(fits_one, value)) if isinstance(value, list) else fits_one(value)):
+                return False
+        return True
+
+    return test
+
+
+def _equal(value: Any, wanted: Scalar) -> bool:
+    return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
+
+
+def _search(pattern: str) -> Callable[[Any], bool]:
+    search = re.compile(pattern).search
+    return lambda value: isinstance(value, str) and search(value[:_LONGEST_TEXT]) is not None
+
+
+# -- patterns ----------------------------------------------------------------------------------------------------------
+
+
+def _check_pattern(name: str, pattern: str) -> None:
+    """Raises ValueError unless the pattern compiles and takes no exponential time."""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"regexp: {name}: {error}") from None
+    if re.search(r"\(\?[a-z]*x", pattern):
+        raise ValueError(f"regexp: {name}: the flag x is not supported")
+    weights, closed = [0.0], 0.0
+    for token in _TOKEN.findall(pattern):
+        closed = _weigh(name, token, weights, closed)
+
+
+def _weigh(name: str, token: str, weights: list[float], closed: float) -> float:
+    """Take one token of a pattern; the weight of the group that it closes is returned (0: it closes none).
+
+    A group weighs what its repeats weigh, an endless one 1, another or an alternative a quarter: about the degree of
+    the time that it takes. Repeating the group multiplies that. `weights` are those of the groups that are open.
+    """
+    if token[0] == "(" and (token[-1] != ")" or token.startswith("(?(")):
+        weights.append(0.0)
+    elif token == ")":
+        inner = weights.pop()
+        weights[-1] += inner
+        return inner
+    elif token == "|" or token[0] in "*+?{":
+        times = _most(token)
+        weights[-1] += closed * (times - 1) if closed else 1.0 if times == math.inf else 0.25
+        if closed and closed * times > _HEAVIEST and times > 1:
+            raise ValueError(
+                f"regexp: {name}: a repeated group holds a repeat or an alternative (this may be too slow)"
+            )
+    return 0.0
+
+
+def _most(token: str) -> float:
+    """How often a repeat allows what is before it."""
+    if bounded := _BOUNDED.fullmatch(token):
+        return float(bounded[1])
+    return math.inf if token[0] in "*+{" else 1.0

@@ -1,0 +1,144 @@
+"""The program `shipper`: finds the verb, runs it, and turns its end into an exit status.
+
+| status | meaning |
+|---|---|
+| 0 | done |
+| 1 | an error that a person can read above |
+| 2 | wrong usage of the command line |
+| 74 | the system refused a file or a channel, such as standard output on a full disk |
+| 75 | another process owns the state directory: try again when it has ended |
+| 78 | a wrong value of an option, or in a configuration file |
+| 130, 141 | interrupted; the reader of standard output is gone |
+
+Nothing of a verb is imported before it is chosen, for a supervisor waits for the first line of `shipper run` (importing
+aiohttp alone takes 0.2 s); therefore the list of verbs is the table here, not what the modules say.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from shipper import __version__
+from shipper.errors import OptionError, ShipperError, StateBusy
+
+FOR_PEOPLE = {
+    "supervise": "Watch policy files, and keep a shipper running by them.",
+    "demo": "Ship a while into a small local backend and rotate its credential.",
+    "validate": "Check policy files and name every mistake by its place.",
+    "status": "Show what a running shipper does.",
+    "schema": "Print the JSON Schema of policies, for editors.",
+}
+FOR_MACHINES = {
+    "run": "Be the sidecar: take policies on standard input, answer on standard output.",
+}
+_VERBS = FOR_PEOPLE | FOR_MACHINES
+_STATUS: dict[type[ShipperError], int] = {OptionError: 78, StateBusy: 75}
+
+
+class Verbs(click.Group):
+    """A group whose commands are imported when they are chosen."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _VERBS:
+            return None
+        command = importlib.import_module(f"shipper.commands.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, verbs in (("For people", FOR_PEOPLE), ("For machines", FOR_MACHINES)):
+            with formatter.section(title):
+                formatter.write_dl(list(verbs.items()))
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="shipper")
+def shipper() -> None:
+    """Ships logs, and says when an old credential can be revoked.
+
+    \b
+    Try it:        shipper demo
+    Use it:        shipper supervise policy.yaml --state /var/lib/shipper
+    Embed it:      shipper run --state DIR
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    status = _run(arguments)
+    sys.exit(status or _flush())
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        end = shipper.main(arguments, prog_name="shipper", standalone_mode=False)
+    except click.Abort:
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (ShipperError, KeyboardInterrupt, OSError) as error:
+        return _told(error)
+    except BaseExceptionGroup as group:
+        single = _single(group)
+        if not isinstance(single, ShipperError | KeyboardInterrupt | OSError):
+            raise
+        return _told(single)
+    return end if isinstance(end, int) else 0
+
+
+def _single(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What all leaves of nested groups are about: an interrupt among them, or the only one."""
+    interrupts, others = group.split(KeyboardInterrupt)
+    if interrupts is not None and others is None:
+        return KeyboardInterrupt()
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _told(error: ShipperError | KeyboardInterrupt | OSError) -> int:
+    """Say in one line what ended the program, and return the status."""
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    if isinstance(error, BrokenPipeError):
+        return _discard_output(141)
+    if isinstance(error, OSError) and error.filename:
+        click.echo(f"shipper: {error.filename}: {error.strerror}", err=True)
+        return 74
+    if isinstance(error, OSError):
+        click.echo(f"shipper: standard output or another channel: {error.strerror or error}", err=True)
+        return _discard_output(74)
+    click.echo(f"shipper: {error}", err=True)
+    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 1)
+
+
+def _flush() -> int:
+    """Write out what Python still holds, so that a full disk or a closed pipe is told by the status."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        return _told(error)
+    return 0
+
+
+def _discard_output(status: int) -> int:
+    """Let the interpreter flush into nothing at its end, or it would complain there once more."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+if __name__ == "__main__":
+    main()

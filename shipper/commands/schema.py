@@ -1,0 +1,25 @@
+"""`shipper schema`."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+
+@click.command("schema")
+def command() -> None:
+    """Print the JSON Schema of policies, with every installed plugin.
+
+    Editors with a YAML language server then complete and check a policy that begins with
+    `# yaml-language-server: $schema=shipper.schema.json`.
+
+    \b
+    Example:       shipper schema > shipper.schema.json
+    """
+    from shipper.registry import Registry
+    from shipper.schema import json_schema
+
+    schema = json_schema(Registry.installed())
+    if "$comment" in schema:
+        click.echo(f"shipper: {schema['$comment']}", err=True)
+    click.echo(msgspec.json.format(msgspec.json.encode(schema)))

@@ -1,0 +1,120 @@
+"""`shipper validate`: what a supervisor would say of policy files on this host.
+
+Variables and PEM files are read as they are here. Secrets are not: a file that refers to them can be checked where
+they must not be, so only the form of a reference is looked at. An id, as policies for `shipper run` have it, is
+accepted too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shipper.document import Node
+from shipper.errors import PolicyError, Problem
+
+if TYPE_CHECKING:
+    from shipper.policy import Policy
+    from shipper.registry import Registry
+
+REFUSED = 78
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One argument of the command line, and either its policy or its problems."""
+
+    path: Path
+    policy: Policy | None
+    problems: Sequence[Problem] = ()
+
+
+@click.command("validate")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the result.")
+def command(files: Sequence[Path], form: str) -> None:
+    """Check policy files and name every mistake by its place.
+
+    Each FILE is one policy; a directory is one as well, merged from its *.yaml and *.yml files. The exit status is 78
+    if any is refused.
+
+    \b
+    Example:       shipper validate policy.yaml
+    In CI:         shipper validate --format json policies/*.yaml
+    """
+    from shipper.registry import Registry
+
+    registry = Registry.installed()
+    results = [check(path, registry) for path in files]
+    if form == "json":
+        click.echo(json.dumps([_json(result) for result in results], indent=2))
+    else:
+        click.echo("\n".join(line for result in results for line in _lines(result)))
+    if any(result.policy is None for result in results):
+        click.get_current_context().exit(REFUSED)
+
+
+def check(path: Path, registry: Registry) -> Checked:
+    """The policy of a file or a directory, with a placeholder in place of every secret; reads no secret."""
+    from shipper.policy import build
+    from shipper.supervise.sources import read_tree
+
+    try:
+        return Checked(path, build(references(read_tree([path], os.environ)), registry))
+    except PolicyError as error:
+        return Checked(path, None, error.problems)
+
+
+def references(node: Node) -> Node:
+    """The tree with an id in place of every well-formed reference to a secret."""
+    if isinstance(node.value, list):
+        return replace(node, value=[references(item) for item in node.value])
+    if not isinstance(node.value, dict):
+        return node
+    children = {key: _entry(key, child) for key, child in node.value.items()}
+    return replace(node, value=children)
+
+
+def _entry(key: str, node: Node) -> Node:
+    if key == "credential":
+        return _placeholder(node)
+    if key == "credentials" and isinstance(node.value, list):
+        return replace(node, value=[_placeholder(item) for item in node.value])
+    return references(node)
+
+
+def _placeholder(node: Node) -> Node:
+    from shipper.supervise.secrets import Reference
+
+    try:
+        return Node(Reference.parse(node).label, node.mark)
+    except ValueError:
+        return node
+
+
+def _lines(result: Checked) -> list[str]:
+    if result.policy is None:
+        return [str(problem) for problem in result.problems]
+    counts = [_count(len(result.policy.inputs), "input"), _count(len(result.policy.outputs), "output")]
+    return [f"{result.path}: ok, {', '.join(counts)}"]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _json(result: Checked) -> dict[str, Any]:
+    errors = [
+        {"file": p.file, "line": p.line, "column": p.column, "path": p.path, "message": p.message}
+        for p in result.problems
+    ]
+    found = (
+        {} if result.policy is None else {"inputs": len(result.policy.inputs), "outputs": len(result.policy.outputs)}
+    )
+    return {"file": str(result.path), "valid": result.policy is not None, **found, "errors": errors}

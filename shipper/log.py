@@ -1,0 +1,287 @@
+"""What the shipper says about itself: one ECS JSON object a line on standard error, for people lines on a terminal.
+
+- Logging never blocks: a line is put into a queue, and a daemon thread writes it. A reader that stopped reading costs
+  lines, never time: at most 1,024 of at most 16 KiB wait, what comes on top is counted and the count is logged when
+  there is room again. (A blocking write would let a full pipe stop the shipping of events.)
+- Nothing of standard error escapes the format: the `logging` module, warnings and uncaught exceptions of threads and
+  destructors are routed here too. Of libraries, only warnings and errors are shown unless the level is `debug`.
+- Secrets have no business here, and callers pass none; as belt and braces, every text that was given to `hide` is
+  blotted out of all that is written, tracebacks included. Tracebacks never show values of variables.
+- A plain keyword of a call is a field `shipper.<keyword>`, one with a dot (`**{"file.path": …}`) a field of ECS.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping, MutableMapping
+from types import TracebackType
+from typing import Any, cast
+
+import orjson
+import structlog
+from structlog.dev import ConsoleRenderer, plain_traceback
+from structlog.typing import FilteringBoundLogger
+
+from shipper import __version__
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+
+_QUEUED_LINES = 1024
+_LINE_BYTES = 16384
+_KEPT_CHARACTERS = 2000
+_SECRETS = 1000
+_SHORTEST_SECRET = 4
+_FLUSH_SECONDS = 1.0
+_ECS = {"ecs.version": "8.17.0", "service.name": "shipper", "service.version": __version__}
+
+Event = MutableMapping[str, Any]
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes lines to a file descriptor from a thread of its own; `write` never waits."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.dropped = 0
+        self._descriptor = descriptor
+        # Not queue.Queue: its lock is not reentrant, and a destructor may log in the middle of a put.
+        self._lines: queue.SimpleQueue[bytes | threading.Event] = queue.SimpleQueue()
+        self._started = False
+        self._starting = threading.RLock()
+
+    def write(self, line: bytes) -> None:
+        """Take a line without its end; if too many wait already, count it as dropped."""
+        if self._lines.qsize() >= _QUEUED_LINES:
+            self.dropped += 1
+            return
+        self._start()
+        self._lines.put(line + b"\n")
+
+    def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
+        """Wait until all is written that was taken before, but no longer than `seconds`."""
+        if not self._started:
+            return True
+        written = threading.Event()
+        self._lines.put(written)
+        return written.wait(seconds)
+
+    def _start(self) -> None:
+        with self._starting:
+            if not self._started:
+                self._started = True
+                threading.Thread(target=self._run, name="log", daemon=True).start()
+                atexit.register(self.flush)
+
+    def _run(self) -> None:
+        told = 0
+        while True:
+            line = self._lines.get()
+            with contextlib.suppress(OSError):  # standard error is closed: there is nobody left to tell
+                if isinstance(line, bytes):
+                    _write_all(self._descriptor, line)
+                if self.dropped > told and self._lines.empty():
+                    _write_all(self._descriptor, _loss(self.dropped - told))
+                    told = self.dropped
+            if isinstance(line, threading.Event):
+                line.set()
+
+
+def _write_all(descriptor: int, line: bytes) -> None:
+    rest = memoryview(line)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:  # whoever shares the pipe made it non-blocking
+            time.sleep(0.01)
+
+
+# -- the steps of an event ---------------------------------------------------------------------------------------------
+
+
+def _admit(logger: Any, method: str, event: Event) -> Event:
+    if LEVELS.get(method, 40) < _log.level:
+        raise structlog.DropEvent
+    event["level"] = method
+    return event
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """The value as JSON can say it, without the hidden texts."""
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**63):
+        return value
+    if isinstance(value, Mapping) and depth < 4:
+        return {_redacted(str(key)): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset) and depth < 4:
+        return [_plain(item, depth + 1) for item in value]
+    return _redacted(value if isinstance(value, str) else str(value))
+
+
+def _redacted(text: str) -> str:
+    for secret in tuple(_log.secrets):
+        if secret in text:
+            text = text.replace(secret, "[hidden]")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()  # file names can hold surrogates
+
+
+def _redact(logger: Any, method: str, event: Event) -> Event:
+    if error := _exception(event.pop("exc_info", None)):
+        event["error.type"] = type(error).__qualname__
+        event["error.message"] = str(error)
+        event["error.stack_trace"] = "".join(traceback.format_exception(error))
+    return cast(Event, _plain(event))
+
+
+def _exception(given: Any) -> BaseException | None:
+    if given is True:
+        given = sys.exc_info()
+    if isinstance(given, tuple):
+        given = given[1]
+    return given if isinstance(given, BaseException) else None
+
+
+def _render(logger: Any, method: str, event: Event) -> bytes:
+    return _log.render(event)
+
+
+def _as_json(event: Event) -> bytes:
+    head = {
+        "@timestamp": _timestamp(),
+        "log.level": event.pop("level"),
+        "message": event.pop("event"),
+        **_ECS,
+        "log.logger": event.pop("logger", "shipper"),
+    }
+    fields = {key if "." in key else f"shipper.{key}": value for key, value in event.items()}
+    line = orjson.dumps(head | fields)
+    if len(line) > _LINE_BYTES:
+        cut = {key: str(fields[key])[-_KEPT_CHARACTERS:] for key in fields if key.startswith("error.")}
+        head["message"] = str(head["message"])[:_KEPT_CHARACTERS]
+        line = orjson.dumps(head | cut | {"shipper.cut_bytes": len(line)})
+    return line
+
+
+def _loss(lines: int) -> bytes:
+    message = "standard error was not read, log lines were dropped"
+    return _log.render({"level": "warning", "event": message, "logger": __name__, "dropped": lines}) + b"\n"
+
+
+def _timestamp() -> str:
+    now = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+
+
+def _for_people() -> Any:
+    console = ConsoleRenderer(colors=True, exception_formatter=plain_traceback, pad_event_to=0)
+
+    def render(event: Event) -> bytes:
+        event.pop("logger", None)
+        trace = event.pop("error.stack_trace", None)
+        line = console(None, "", {"timestamp": time.strftime("%H:%M:%S"), **event})
+        return (f"{line}\n{trace.rstrip()}" if trace else line).encode(errors="replace")
+
+    return render
+
+
+# -- the one log of the process ----------------------------------------------------------------------------------------
+
+
+class _Log:
+    def __init__(self) -> None:
+        self.level = LEVELS["info"]
+        self.secrets: dict[str, None] = {}
+        self.render = _as_json
+        self.writer = Writer(2)
+
+
+_log = _Log()
+
+
+class _Queue:
+    """What structlog calls a logger: the place where rendered lines go."""
+
+    def msg(self, line: bytes) -> None:
+        _log.writer.write(line)
+
+    debug = info = warning = error = critical = exception = msg
+
+
+def configure(level: str = "info") -> None:
+    """Set the log of this process up: the level, colours on a terminal, and the ways of libraries to it."""
+    if os.isatty(2) and "NO_COLOR" not in os.environ:
+        _log.render = _for_people()
+    logging.raiseExceptions = False
+    logging.getLogger().handlers[:] = [_FromLogging()]
+    logging.captureWarnings(True)
+    threading.excepthook = lambda args: _uncaught(args.exc_value, "a thread ended by an exception")
+    sys.unraisablehook = lambda args: _uncaught(args.exc_value, "an exception that could not be raised")
+    sys.excepthook = _ended
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """Change what is logged from now on; raises ValueError for an unknown level."""
+    if level not in LEVELS:
+        raise ValueError(f"log_level: one of {', '.join(LEVELS)} is expected")
+    _log.level = LEVELS[level]
+    logging.getLogger().setLevel(_log.level if level == "debug" else max(_log.level, logging.WARNING))
+
+
+def get(name: str) -> FilteringBoundLogger:
+    """The log of a module, by its name; it works before `configure` too."""
+    logger = structlog.wrap_logger(
+        _Queue(),
+        processors=[_admit, _redact, _render],
+        wrapper_class=structlog.make_filtering_bound_logger(0),
+        context_class=dict,
+        cache_logger_on_first_use=False,
+    )
+    return cast(FilteringBoundLogger, logger.bind(logger=name))
+
+
+def hide(secret: str) -> None:
+    """From now on write `[hidden]` wherever this text would stand, or a line of it where it has several.
+
+    Shorter than 4 characters is too short to be told from ordinary text. The newest 1,000 are kept.
+    """
+    for text in {secret, repr(secret)[1:-1], *secret.splitlines()}:
+        if len(text) >= _SHORTEST_SECRET and not text.startswith("-----"):
+            _log.secrets.pop(text, None)
+            _log.secrets[text] = None
+    while len(_log.secrets) > _SECRETS:
+        del _log.secrets[next(iter(_log.secrets))]
+
+
+def flush(seconds: float = _FLUSH_SECONDS) -> bool:
+    """Wait until what was logged is written, at most `seconds`; returns whether it is. It is done at exit anyway."""
+    return _log.writer.flush(seconds)
+
+
+# -- from libraries ----------------------------------------------------------------------------------------------------
+
+
+class _FromLogging(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        level = next((name for name, number in reversed(LEVELS.items()) if record.levelno >= number), "debug")
+        try:
+            message = record.getMessage()
+        except Exception:  # a library's mistake in its arguments
+            message = str(record.msg)
+        getattr(get(record.name), level)("%s", message, exc_info=record.exc_info)
+
+
+def _uncaught(error: BaseException | None, message: str) -> None:
+    get(__name__).error(message, exc_info=error)
+
+
+def _ended(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    get(__name__).critical("the program ended by an exception", exc_info=error)

@@ -1,0 +1,32 @@
+"""PUBLIC: what the author of a plugin needs to test it; the project's own tests use the same parts.
+
+    async def test_it_emits_each_line() -> None:
+        context = RecordingInputContext()
+        async with trio.open_nursery() as nursery, MyInput(path="…").open(context) as source:
+            nursery.start_soon(source.run)
+            await context.wait_for(3)
+            nursery.cancel_scope.cancel()
+
+- `context`: `RecordingInputContext` stands in for the shipper behind an input.
+- `destination`: `BulkDestination`, a real HTTP server on loopback that speaks the bulk API and misbehaves on request.
+- `checks`: what every output and every processor must hold, as assertions.
+
+Nothing here replaces a part of a plugin: sockets, files and requests are real. aiohttp is needed by `destination` only.
+"""
+
+from __future__ import annotations
+
+from shipper.testing.checks import check_output, check_processor
+from shipper.testing.context import RecordingInputContext
+from shipper.testing.destination import BulkDestination, Document, Reply, Request, open_destination
+
+__all__ = [
+    "BulkDestination",
+    "Document",
+    "RecordingInputContext",
+    "Reply",
+    "Request",
+    "check_output",
+    "check_processor",
+    "open_destination",
+]

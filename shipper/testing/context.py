@@ -1,0 +1,130 @@
+"""The shipper as one input sees it, recording what the input does.
+
+`emit` stores at once and in one step, as the spool's transaction does: a cancel strikes before it or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import trio
+
+from shipper.plugin import Asyncio, Backpressure, Batch, Credential, Fields, StartFailed
+
+
+class RecordingInputContext:
+    """An `InputContext` that keeps everything in memory. Its sockets are closed when it is forgotten."""
+
+    aio: Asyncio
+    """Only there if it was given."""
+
+    def __init__(
+        self,
+        name: str = "test",
+        *,
+        credentials: Mapping[str, Credential] | None = None,
+        positions: Mapping[str, bytes] | None = None,
+        aio: Asyncio | None = None,
+    ) -> None:
+        self.name = name
+        self.credentials: Mapping[str, Credential] = dict(credentials or {})
+        self.batches: list[Batch] = []
+        """What was stored, with the ids that the spool would have given."""
+        self.stored: dict[str, bytes] = dict(positions or {})
+        """The positions."""
+        self.problems: list[str | None] = []
+        """All that was reported, the newest last."""
+        if aio is not None:
+            self.aio = aio
+        self._origin = os.urandom(16)
+        self._full = False
+        self._count = 0
+        self._changed = trio.Event()
+        self._sockets: dict[tuple[str, int], socket.socket] = {}
+        weakref.finalize(self, _close, self._sockets)
+
+    @property
+    def count(self) -> int:
+        """How many events were emitted."""
+        return self._count
+
+    @property
+    def events(self) -> list[Fields]:
+        """Every emitted event with all its fields, nested."""
+        return [event for batch in self.batches for event in batch.whole()]
+
+    @property
+    def problem(self) -> str | None:
+        """The last report."""
+        return self.problems[-1] if self.problems else None
+
+    @property
+    def full(self) -> bool:
+        """While it is set, `emit` waits, or raises Backpressure."""
+        return self._full
+
+    @full.setter
+    def full(self, full: bool) -> None:
+        self._full = full
+        self._notify()
+
+    async def wait_for(self, count: int) -> None:
+        """Wait until at least `count` events were emitted."""
+        await self.wait_until(lambda: self._count >= count)
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until the condition holds; it is asked after each emit, report and change of `full`."""
+        while not condition():
+            await self._changed.wait()
+
+    # -- the contract ---------------------------------------------------------------------------------------------
+
+    async def emit(
+        self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
+    ) -> None:
+        """See `InputContext.emit`."""
+        await trio.lowlevel.checkpoint()
+        if self._full and not wait:
+            raise Backpressure("the test says that there is no room")
+        await self.wait_until(lambda: not self._full)
+        for batch in batches:
+            self.batches.append(replace(batch, origin=self._origin, seq=len(self.batches) + 1))
+            self._count += batch.count
+        for key, position in (positions or {}).items():
+            if position is None:
+                self.stored.pop(key, None)
+            else:
+                self.stored[key] = position
+        self._notify()
+
+    async def positions(self) -> dict[str, bytes]:
+        """See `InputContext.positions`."""
+        await trio.lowlevel.checkpoint()
+        return dict(self.stored)
+
+    def report(self, problem: str | None) -> None:
+        """See `InputContext.report`."""
+        self.problems.append(problem)
+        self._notify()
+
+    def listen(self, host: str, port: int) -> socket.socket:
+        """See `InputContext.listen`."""
+        if (host, port) not in self._sockets:
+            try:
+                self._sockets[host, port] = socket.create_server((host, port))
+            except OSError as error:
+                raise StartFailed(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        return self._sockets[host, port]
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+def _close(sockets: dict[tuple[str, int], socket.socket]) -> None:
+    for listener in sockets.values():
+        listener.close()

@@ -1,0 +1,34 @@
+"""Rules for all tests: an environment without surprises, and no silent skips where nobody would notice them."""
+
+import os
+
+import pytest
+
+# They outrank the throwaway authorities of tests: loopback TLS would fail on a machine that sets them.
+for _name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"):
+    os.environ.pop(_name, None)
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("root") and os.geteuid() != 0:
+        pytest.skip("needs root")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session, exitstatus):
+    """In CI a skipped test is a failure: what must not run is deselected by `-m`, which says so in the command."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", []) if reporter and os.environ.get("CI") else []
+    if skipped and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter):
+    skipped = terminalreporter.stats.get("skipped", [])
+    if skipped and os.environ.get("CI"):
+        terminalreporter.section("skipped, which fails in CI")
+        for report in skipped[:20]:
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+            terminalreporter.line(f"{report.nodeid}: {reason}")
+        if len(skipped) > 20:
+            terminalreporter.line(f"and {len(skipped) - 20} more")

@@ -1,0 +1,278 @@
+# ruff: noqa: ASYNC240 - small files, looked at by the test itself
+import os
+import resource
+import stat
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import trio
+import trio.testing
+from shipper_plugins.outputs import file as module
+from shipper_plugins.outputs.file import FileOutput
+
+from shipper.aio import open_asyncio
+from shipper.plugin import Batch, Later, OutputContext, Size
+from shipper.testing import check_output
+
+
+@pytest.fixture
+async def context() -> AsyncIterator[OutputContext]:
+    async with open_asyncio() as aio:
+        yield OutputContext("archive", aio, None)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "events.ndjson"
+
+
+def numbers(*values: int, seq: int = 1) -> Batch:
+    return replace(Batch.documents([b'{"n":%d}' % n for n in values]), origin=b"o" * 16, seq=seq)
+
+
+def written(path: Path) -> list[Any]:
+    text = path.read_bytes()
+    assert text == b"" or text.endswith(b"\n")
+    return [orjson.loads(line)["n"] for line in text.splitlines()]
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """The kernel writes what fits and then fails, as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_it_keeps_the_contract(context: OutputContext, path: Path) -> None:
+    (answers,) = await check_output(FileOutput(path=str(path)), context, [numbers(1, 2)])
+
+    assert answers.others == {}
+
+
+async def test_events_are_lines_of_json_with_what_they_share(context: OutputContext, path: Path) -> None:
+    batch = Batch.lines(b'say "hi"\n\n', offset=0, shared={"service": {"name": "shop"}})
+    async with FileOutput(path=str(path)).open(context) as sender:
+        await sender.send(batch)
+
+    assert [orjson.loads(line) for line in path.read_bytes().splitlines()] == batch.whole()
+
+
+async def test_a_file_is_appended_to_after_a_restart(context: OutputContext, path: Path) -> None:
+    for n in (1, 2):
+        async with FileOutput(path=str(path)).open(context) as sender:
+            await sender.send(numbers(n))
+
+    assert written(path) == [1, 2]
+
+
+async def test_nothing_is_opened_before_the_first_event(context: OutputContext, path: Path) -> None:
+    async with FileOutput(path=str(path / "missing")).open(context) as sender:
+        with pytest.raises(Later, match=r"events\.ndjson/missing: No such file or directory"):
+            await sender.send(numbers(1))
+
+
+@pytest.mark.parametrize("torn", [b'{"n":', b"{", b'{"n":9}', b'{"text":"' + b"x" * 200_000])
+async def test_a_line_that_a_crash_tore_is_cut_off(context: OutputContext, path: Path, torn: bytes) -> None:
+    path.write_bytes(b'{"n":1}\n' + torn)
+    async with FileOutput(path=str(path)).open(context) as sender:
+        await sender.send(numbers(2))
+
+    assert written(path) == [1, 2]
+
+
+async def test_a_line_of_somebody_else_is_ended_not_cut_off(context: OutputContext, path: Path) -> None:
+    path.write_bytes(b"not ours")
+    async with FileOutput(path=str(path)).open(context) as sender:
+        await sender.send(numbers(2))
+
+    assert path.read_bytes() == b'not ours\n{"n":2}\n'
+
+
+async def test_a_write_that_fails_in_the_middle_leaves_nothing_behind(context: OutputContext, path: Path) -> None:
+    async with FileOutput(path=str(path)).open(context) as sender:
+        await sender.send(numbers(1))
+        with largest_file(20), pytest.raises(Later, match=r"events\.ndjson: File too large"):
+            await sender.send(numbers(2, 3, 4))
+
+        assert written(path) == [1]
+
+        await sender.send(numbers(2, 3, 4))
+
+    assert written(path) == [1, 2, 3, 4]
+
+
+async def test_a_batch_whose_sync_fails_is_not_answered(
+    context: OutputContext, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the kernel can fail a sync, so this one is made to."""
+
+    def fail(file: int) -> None:
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(5, "Input/output error")
+
+    async with FileOutput(path=str(path)).open(context) as sender:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fail)
+            with pytest.raises(Later, match="Input/output error"):
+                await sender.send(numbers(1))
+
+        assert written(path) == []
+
+        await sender.send(numbers(1))
+
+    assert written(path) == [1]
+
+
+async def test_a_batch_is_synced_before_its_answer_unless_told_not_to(
+    context: OutputContext, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bytes] = []
+    real = os.fsync
+
+    def fsync(file: int) -> None:
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            synced.append(path.read_bytes())
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for sync in (True, False):
+        async with FileOutput(path=str(path), sync=sync).open(context) as sender:
+            await sender.send(numbers(1))
+
+    assert synced == [b'{"n":1}\n']
+
+
+async def test_a_full_file_is_rotated_and_old_ones_go(context: OutputContext, path: Path) -> None:
+    output = FileOutput(path=str(path), rotate_bytes=Size(20), keep=2)
+    async with output.open(context) as sender:
+        for n in range(1, 9):
+            await sender.send(numbers(n))
+
+    assert written(path) == [7, 8]
+    assert written(path.with_suffix(".ndjson.1")) == [5, 6]
+    assert written(path.with_suffix(".ndjson.2")) == [3, 4]
+    assert len(list(path.parent.iterdir())) == 3
+
+
+async def test_a_batch_larger_than_a_file_is_written_whole(context: OutputContext, path: Path) -> None:
+    async with FileOutput(path=str(path), rotate_bytes=Size(20)).open(context) as sender:
+        await sender.send(numbers(*range(100)))
+
+    assert written(path) == list(range(100))
+
+
+async def test_a_file_that_was_moved_away_is_made_anew(context: OutputContext, path: Path) -> None:
+    moved = path.with_suffix(".old")
+    async with FileOutput(path=str(path)).open(context) as sender:
+        await sender.send(numbers(1))
+        path.rename(moved)
+        await sender.send(numbers(2))
+
+    assert (written(moved), written(path)) == ([1], [2])
+
+
+async def test_ids_are_written_where_that_is_asked_for(context: OutputContext, path: Path) -> None:
+    batch = replace(Batch.documents([b'{"n":1}', b"{}", b'{"n":3}'], ids=[None, 'a"b', None]), origin=b"o" * 16, seq=5)
+    async with FileOutput(path=str(path), id_field="_id").open(context) as sender:
+        await sender.send(batch)
+        await sender.send(batch)
+
+    lines = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    prefix = batch.id_prefix().decode()
+    assert lines[:3] == [{"_id": f"{prefix}0", "n": 1}, {"_id": 'a"b'}, {"_id": f"{prefix}2", "n": 3}]
+    assert lines[:3] == lines[3:]
+
+
+async def test_batches_of_several_outputs_do_not_mix(context: OutputContext, path: Path) -> None:
+    output = FileOutput(path=str(path), rotate_bytes=Size(50_000), keep=100)
+    async with output.open(context) as one, output.open(context) as two, trio.open_nursery() as nursery:
+        for n in range(20):
+            nursery.start_soon((one if n % 2 else two).send, numbers(*range(n * 1000, n * 1000 + 1000)))
+
+    found = [n for part in path.parent.iterdir() for n in written(part)]
+    assert sorted(found) == list(range(20_000))
+    assert all(found[i + 1] == found[i] + 1 for i in range(len(found) - 1) if (i + 1) % 1000)
+
+
+async def test_a_cancel_before_the_write_writes_nothing(context: OutputContext, path: Path) -> None:
+    async with FileOutput(path=str(path)).open(context) as sender:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await sender.send(numbers(1))
+
+    assert scope.cancelled_caught
+    assert not path.exists()
+
+
+async def test_a_cancel_while_it_waits_for_its_turn_writes_nothing(context: OutputContext, path: Path) -> None:
+    async with FileOutput(path=str(path)).open(context) as sender, trio.open_nursery() as nursery:
+        lock = module._locks[os.path.realpath(path)]
+        async with lock:
+            nursery.start_soon(sender.send, numbers(1))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+
+    assert not path.exists()
+
+
+async def test_a_cancel_during_the_write_waits_for_its_end(
+    context: OutputContext, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = trio.Event()
+    go_on = trio.Event()
+    real = os.fsync
+
+    def fsync(file: int) -> None:
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            trio.from_thread.run_sync(begun.set)
+            trio.from_thread.run(wait_shielded)
+        real(file)
+
+    async def wait_shielded() -> None:
+        with trio.CancelScope(shield=True):
+            await go_on.wait()
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with trio.fail_after(10):
+        async with FileOutput(path=str(path)).open(context) as sender, trio.open_nursery() as nursery:
+            nursery.start_soon(sender.send, numbers(1))
+            await begun.wait()
+            nursery.cancel_scope.cancel()
+            go_on.set()
+
+    assert written(path) == [1]
+
+
+async def test_what_is_no_file_is_not_written_to(context: OutputContext, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path, reason in ((tmp_path, "Is a directory"), (fifo, "not a regular file")):
+        async with FileOutput(path=str(path)).open(context) as sender:
+            with trio.fail_after(5), pytest.raises(Later, match=reason):
+                await sender.send(numbers(1))
+
+
+async def test_a_batch_without_events_makes_no_file(context: OutputContext, path: Path) -> None:
+    async with FileOutput(path=str(path)).open(context) as sender:
+        answers = await sender.send(numbers())
+
+    assert answers.count == 0
+    assert not path.exists()
+
+
+def test_a_credential_is_refused() -> None:
+    with pytest.raises(ValueError, match="credential"):
+        FileOutput(path="/x", credential="es-1")
+
+
+def test_only_the_path_and_the_shape_of_lines_say_where() -> None:
+    assert FileOutput.live == {"workers", "sync", "rotate_bytes", "keep"}

@@ -1,0 +1,177 @@
+"""Who may import whom: a module imports from its own layer and from those below it, never from above.
+
+A new module of `shipper` gets its place in `LAYERS`, as low as what it imports allows. A group may be one module or a
+package; what is inside a package is its own affair.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SHIPPER = ROOT / "shipper"
+PLUGINS = ROOT / "plugins" / "shipper_plugins"
+
+LAYERS = [
+    {"__main__", "commands"},
+    {"sidecar", "supervise"},
+    {"control"},
+    {"actions", "deadline", "observer"},
+    {"rollout", "orders"},
+    {"intake", "delivery"},
+    {"lane"},
+    {"plan", "attempt", "health"},
+    {"policy", "registry", "spool", "http", "metrics", "schema", "settings"},
+    {"document", "messages", "log", "keyring", "outbox"},
+    {"plugin"},
+    {"aio", "tls", "retry", "credentials", "event", "units", "errors"}
+    | {"inotify", "lines", "listeners", "recent", "signal", "tap"},
+]
+"""From the top to the bottom."""
+
+ASYNCIO = {"asyncio", "aiohttp"}
+MAY_USE_ASYNCIO = {"aio", "http"}
+FOR_PLUGIN_AUTHORS = "testing"
+"""`shipper.testing` stands beside the layers: nothing of shipper imports it, and it imports what plugins may import."""
+
+Import = tuple[str, int]
+
+
+def imports(path: Path) -> Iterator[Import]:
+    """Every module that a file imports, anywhere in it, with its line; `from shipper import x` is `shipper.x`."""
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = absolute(path, node)
+            yield module, node.lineno
+            yield from ((f"{module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def absolute(path: Path, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    base = SHIPPER.parent if path.is_relative_to(SHIPPER) else PLUGINS.parent
+    package = path.relative_to(base).parts[: -node.level]
+    return ".".join([*package, *([node.module] if node.module else [])])
+
+
+def group(path: Path) -> str:
+    """The name in LAYERS of a file of shipper."""
+    return path.relative_to(SHIPPER).parts[0].removesuffix(".py")
+
+
+def groups_imported(path: Path) -> Iterator[Import]:
+    """The groups of shipper that a file imports, each once a line; a name of `shipper` itself is none."""
+    found = ((name.split("."), line) for name, line in imports(path))
+    yield from dict.fromkeys((parts[1], line) for parts, line in found if parts[0] == "shipper" and exists(parts[1:]))
+
+
+def exists(parts: list[str]) -> bool:
+    return bool(parts) and ((SHIPPER / f"{parts[0]}.py").exists() or (SHIPPER / parts[0]).is_dir())
+
+
+def modules(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.py") if path != SHIPPER / "__init__.py")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def depth(group_name: str) -> int:
+    return next(number for number, layer in enumerate(LAYERS) if group_name in layer)
+
+
+OF_SHIPPER = [path for path in modules(SHIPPER) if group(path) != FOR_PLUGIN_AUTHORS]
+LAYERED = [path for path in OF_SHIPPER if any(group(path) in layer for layer in LAYERS)]
+OF_TESTING = [path for path in modules(SHIPPER) if group(path) == FOR_PLUGIN_AUTHORS]
+
+
+def test_every_module_has_a_layer():
+    without = {group(path) for path in OF_SHIPPER} - set.union(*LAYERS)
+
+    assert not without, f"give {', '.join(sorted(without))} a place in LAYERS of tests/test_layers.py"
+
+
+def test_no_module_has_two_layers():
+    assert sum(map(len, LAYERS)) == len(set.union(*LAYERS))
+
+
+@pytest.mark.parametrize("path", LAYERED, ids=name)
+def test_a_module_imports_nothing_from_above(path):
+    allowed = set.union(*LAYERS[depth(group(path)) :])
+    wrong = [f"{name(path)}:{line} imports {other}" for other, line in groups_imported(path) if other not in allowed]
+
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", modules(PLUGINS), ids=name)
+def test_a_plugin_imports_the_public_door_and_its_own_package(path):
+    wrong = [f"{name(path)}:{line} imports {other}" for other, line in groups_imported(path) if other != "plugin"]
+
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", OF_TESTING, ids=name)
+def test_the_fakes_for_plugin_authors_import_the_public_door(path):
+    allowed = {"plugin", FOR_PLUGIN_AUTHORS}
+    wrong = [f"{name(path)}:{line} imports {other}" for other, line in groups_imported(path) if other not in allowed]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_shipper_imports_no_plugin_by_name():
+    """A plugin that comes with shipper has no privilege over a stranger's: entry points are the only way."""
+    wrong = [
+        f"{name(path)}:{line}"
+        for path in modules(SHIPPER)
+        for module, line in imports(path)
+        if module.split(".")[0] == "shipper_plugins"
+    ]
+
+    assert not wrong
+
+
+def test_asyncio_stays_behind_its_bridge():
+    wrong = [
+        f"{name(path)}:{line} imports {module}"
+        for path in OF_SHIPPER
+        for module, line in imports(path)
+        if module.split(".")[0] in ASYNCIO and group(path) not in MAY_USE_ASYNCIO
+    ]
+
+    assert not wrong
+
+
+def test_the_program_never_imports_from_its_tests():
+    wrong = [
+        f"{name(path)}:{line} imports {module}"
+        for path in (*modules(SHIPPER), *modules(PLUGINS))
+        for module, line in imports(path)
+        if module.split(".")[0] in ("tests", "pytest", "hypothesis", "trustme", "conftest")
+    ]
+
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import shipper.lane", {"lane"}),
+        ("from shipper import lane", {"lane"}),
+        ("from shipper.spool.queue import x", {"spool"}),
+        ("from shipper import __version__", set()),
+        ("def f():\n    from .lane import x", {"lane"}),
+        ("from . import lane", {"lane"}),
+    ],
+)
+def test_this_test_sees_every_form_of_import(source, expected, monkeypatch):
+    """A reader of imports that overlooks one form would pass for ever."""
+    path = SHIPPER / "imagined.py"
+    monkeypatch.setattr(Path, "read_text", lambda _: source)
+    monkeypatch.setitem(globals(), "exists", lambda parts: parts[:1] in (["lane"], ["spool"]))
+
+    assert {other for other, _ in groups_imported(path)} == expected

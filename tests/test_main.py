@@ -1,0 +1,130 @@
+"""The command line as a process: what it says, its exit status, and how little it imports."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import click
+import pytest
+
+from shipper import __main__ as program
+from shipper.__main__ import FOR_MACHINES, FOR_PEOPLE
+from shipper.errors import OptionError, ShipperError, StartFailed, StateBusy
+
+
+def run(*arguments, **more):
+    more = {"capture_output": True} | more
+    return subprocess.run([sys.executable, "-m", "shipper", *arguments], text=True, timeout=30, **more)
+
+
+def test_help_says_which_verbs_are_for_people_and_which_for_machines():
+    text = run("--help").stdout
+    people, machines = text.split("For people:")[1].split("For machines:")
+
+    assert [verb for verb in FOR_PEOPLE if f"  {verb} " in people] == list(FOR_PEOPLE)
+    assert "  run " in machines
+    assert "shipper demo" in text.split("For people:")[0]
+
+
+def test_nothing_of_a_verb_is_imported_before_it_is_chosen():
+    """A supervisor waits for the first line of `run`: aiohttp alone would take 0.2 s."""
+    check = "import sys, shipper.__main__; print([m for m in ('trio', 'aiohttp', 'rich', 'yaml') if m in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=30)
+
+    assert ended.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("verb", [*FOR_PEOPLE, *FOR_MACHINES])
+def test_every_verb_of_the_table_has_its_module(verb):
+    ended = run(verb, "--help")
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith(f"Usage: shipper {verb}")
+
+
+@pytest.mark.parametrize("arguments", [["nope"], ["--nope"]])
+def test_wrong_usage_exits_2_and_shows_the_way_to_help(arguments):
+    ended = run(*arguments)
+
+    assert ended.returncode == 2
+    assert "shipper --help" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (OptionError("--state: not a directory"), 78),
+        (StateBusy("another process owns it"), 75),
+        (StartFailed("the port is taken"), 1),
+        (ShipperError("it is wrong"), 1),
+        (FileNotFoundError(2, "No such file or directory", "policy.yaml"), 74),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_error_of_a_contract_is_one_line_and_a_status(error, status, nested, monkeypatch, capsys):
+    def fail():
+        raise ExceptionGroup("nursery", [ExceptionGroup("inner", [error])]) if nested else error
+
+    monkeypatch.setattr(program.shipper, "get_command", lambda ctx, name: click.Command(name, callback=fail))
+    with pytest.raises(SystemExit) as ended:
+        program.main(["run"])
+    said = capsys.readouterr().err
+
+    assert ended.value.code == status
+    assert said.startswith("shipper: ")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), BaseExceptionGroup("nursery", [KeyboardInterrupt()])])
+def test_an_interrupt_is_quiet(error, monkeypatch, capsys):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(program.shipper, "get_command", lambda ctx, name: click.Command(name, callback=fail))
+    with pytest.raises(SystemExit) as ended:
+        program.main(["run"])
+
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.strip() == ""
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch):
+    def fail():
+        raise ExceptionGroup("nursery", [KeyError("x"), StateBusy("y")])
+
+    monkeypatch.setattr(program.shipper, "get_command", lambda ctx, name: click.Command(name, callback=fail))
+    with pytest.raises(ExceptionGroup):
+        program.main(["run"])
+
+
+def test_a_reader_that_left_is_no_reason_for_a_traceback():
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ended = run("--version", capture_output=False, stdout=write, stderr=subprocess.PIPE)
+    finally:
+        os.close(write)
+
+    assert ended.stderr == ""
+    assert ended.returncode != 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_full_disk_is_told_in_one_line():
+    with open("/dev/full", "w") as full:
+        ended = run("--version", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+
+    assert ended.returncode == 74
+    assert ended.stderr == "shipper: standard output or another channel: No space left on device\n"
+
+
+def test_help_works_on_a_terminal():
+    primary, secondary = pty.openpty()
+    try:
+        assert run("--help", capture_output=False, stdout=secondary).returncode == 0
+        assert b"For machines" in os.read(primary, 65536)
+    finally:
+        os.close(primary)
+        os.close(secondary)

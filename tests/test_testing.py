@@ -1,0 +1,414 @@
+"""The test kit is itself tested: a fake that is wrong hides what it was made to find."""
+
+import asyncio
+import gzip
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import orjson
+import pytest
+import trio
+import trio.testing
+import trustme
+
+from shipper.aio import Asyncio, open_asyncio
+from shipper.plugin import (
+    Answer,
+    Answers,
+    Backpressure,
+    Batch,
+    Credential,
+    Fields,
+    Later,
+    Outcome,
+    Output,
+    OutputContext,
+    Processor,
+    Sender,
+    StartFailed,
+    merged,
+)
+from shipper.testing import (
+    BulkDestination,
+    RecordingInputContext,
+    Reply,
+    check_output,
+    check_processor,
+    open_destination,
+)
+
+KEY_1 = Credential("api_key", {"api_key": "one:first-secret"})
+KEY_2 = Credential("api_key", {"api_key": "two:second-secret"})
+
+
+def lines(*texts: str) -> Batch:
+    return Batch.lines("".join(f"{text}\n" for text in texts).encode(), offset=0, shared={})
+
+
+# -- the context of an input -------------------------------------------------------------------------------------------
+
+
+async def test_the_context_records_events_whole_with_ids_and_positions() -> None:
+    context = RecordingInputContext(positions={"a": b"1", "b": b"2"})
+
+    await context.emit(lines("x"), lines("y", "z"), positions={"a": None, "c": b"3"})
+
+    assert [event["message"] for event in context.events] == ["x", "y", "z"]
+    assert [batch.seq for batch in context.batches] == [1, 2]
+    assert await context.positions() == context.stored == {"b": b"2", "c": b"3"}
+    assert context.count == 3
+
+
+async def test_an_emit_waits_while_the_context_is_full() -> None:
+    context = RecordingInputContext()
+    context.full = True
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(context.emit, lines("x"))
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert context.count == 0
+
+        context.full = False
+
+    assert context.count == 1
+
+
+async def test_an_emit_that_does_not_wait_is_refused_while_the_context_is_full() -> None:
+    context = RecordingInputContext()
+    context.full = True
+
+    with pytest.raises(Backpressure):
+        await context.emit(lines("x"), wait=False)
+
+    assert context.count == 0
+
+
+async def test_a_cancelled_emit_stored_nothing() -> None:
+    context = RecordingInputContext()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await context.emit(lines("x"), positions={"a": b"1"})
+
+    assert (context.count, context.stored) == (0, {})
+
+
+async def test_waiting_for_events_ends_when_they_are_there() -> None:
+    context = RecordingInputContext()
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(context.wait_for, 2)
+            await context.emit(lines("x", "y"))
+
+
+def test_reports_are_kept_and_the_last_one_stands() -> None:
+    context = RecordingInputContext()
+    context.report("no such file")
+    context.report(None)
+
+    assert context.problems == ["no such file", None]
+    assert context.problem is None
+
+
+def test_a_listener_is_real_and_the_same_for_each_call() -> None:
+    context = RecordingInputContext()
+    listener = context.listen("127.0.0.1", 0)
+
+    assert listener.getsockname()[1] > 0
+    assert context.listen("127.0.0.1", 0) is listener
+    with pytest.raises(StartFailed):
+        RecordingInputContext().listen(*listener.getsockname())
+
+
+# -- the destination ---------------------------------------------------------------------------------------------------
+
+
+def bulk(*ids: str, op: str = "create") -> bytes:
+    return b"".join(
+        b'{"%s":{"_index":"logs","_id":"%s"}}\n{"n":"%s"}\n' % (op.encode(), i.encode(), i.encode()) for i in ids
+    )
+
+
+class Client:
+    def __init__(self, aio: Asyncio, destination: BulkDestination, tls: ssl.SSLContext | None = None) -> None:
+        self.aio = aio
+        self.destination = destination
+        self.tls = tls
+
+    async def post(
+        self,
+        body: bytes | AsyncIterator[bytes],
+        key: Credential | None = KEY_1,
+        query: str = "",
+        headers: dict[str, str] | None = None,
+    ) -> tuple[int, bytes]:
+        sent = {**(headers or {}), **({"Authorization": key.authorization()} if key else {})}
+
+        async def ask() -> tuple[int, bytes]:
+            url = f"{self.destination.url}/_bulk{query}"
+            async with (
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session,
+                session.post(url, data=body, headers=sent, ssl=self.tls or True) as response,
+            ):
+                return response.status, await response.read()
+
+        return await self.aio.call(ask)
+
+    async def create(self, *ids: str) -> list[int]:
+        status, body = await self.post(bulk(*ids))
+        assert status == 200
+        return [item["create"]["status"] for item in orjson.loads(body)["items"]]
+
+
+@asynccontextmanager
+async def a_destination(**options: object) -> AsyncIterator[tuple[BulkDestination, Client]]:
+    with trio.fail_after(20):
+        async with open_asyncio() as aio, open_destination(aio, **options) as destination:  # type: ignore[arg-type]
+            yield destination, Client(aio, destination)
+
+
+async def test_documents_are_created_once() -> None:
+    async with a_destination() as (destination, client):
+        assert await client.create("a", "b") == [201, 201]
+        assert await client.create("b", "c") == [409, 201]
+
+        assert destination.total == 3
+        assert destination.documents["logs"]["b"] == b'{"n":"b"}'
+        assert destination.copies == {"a": 1, "b": 2, "c": 1}
+        assert destination.events == [{"n": "a"}, {"n": "b"}, {"n": "c"}]
+        assert [(request.items, request.status) for request in destination.log] == [(2, 200), (2, 200)]
+
+
+async def test_only_ids_are_kept_where_that_is_asked_for() -> None:
+    async with a_destination(keep="ids") as (destination, client):
+        await client.create("a")
+
+        assert destination.documents == {"logs": {"a": b""}}
+
+
+async def test_a_compressed_body_is_read() -> None:
+    async with a_destination() as (destination, client):
+        await client.post(gzip.compress(bulk("a")), headers={"Content-Encoding": "gzip"})
+
+        assert destination.total == 1
+
+
+async def test_filter_path_leaves_only_what_it_names() -> None:
+    async with a_destination() as (_, client):
+        await client.create("a")
+        _, body = await client.post(bulk("a", "b"), query="?filter_path=errors,items.*.status,items.*.error.type")
+
+    conflict = {"status": 409, "error": {"type": "version_conflict_engine_exception"}}
+    assert orjson.loads(body) == {"errors": True, "items": [{"create": conflict}, {"create": {"status": 201}}]}
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"x\n", b'{"create":{}}\n{}', b'{"create":{}}\n', b'{"delete":{"_id":"1"}}\n{}\n']
+)
+async def test_what_is_no_bulk_body_is_refused_whole(body: bytes) -> None:
+    async with a_destination() as (_, client):
+        status, _ = await client.post(body)
+
+    assert status == 400
+
+
+async def test_a_key_is_asked_for_at_each_request() -> None:
+    async with a_destination(keys={KEY_1}) as (destination, client):
+        assert (await client.post(bulk("a")))[0] == 200
+
+        destination.keys = {KEY_2}
+
+        assert (await client.post(bulk("b")))[0] == 401
+        assert (await client.post(bulk("b"), KEY_2))[0] == 200
+        assert destination.refused == 1
+        assert [request.status for request in destination.requests_with(KEY_1)] == [200, 401]
+        assert "first-secret" not in repr(destination.log)
+
+
+async def test_a_key_revoked_while_the_body_arrives_refuses_the_request() -> None:
+    async with a_destination(keys={KEY_1}) as (destination, client):
+        headers_seen = trio.Event()
+
+        async def slow_body() -> AsyncIterator[bytes]:
+            yield bulk("a")
+            await client.aio.answer(headers_seen.wait)
+
+        async def revoke() -> None:
+            await destination.wait_until(lambda: destination.under_way == 1)
+            destination.keys = set()
+            headers_seen.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(revoke)
+            status, _ = await client.post(slow_body())
+
+        assert (status, destination.total) == (401, 0)
+
+
+async def test_a_script_refuses_the_whole_request() -> None:
+    async with a_destination() as (destination, client):
+        destination.script = lambda request, _: Reply(status=429, headers={"Retry-After": "7"}, body=b"<html>")
+
+        assert await client.post(bulk("a")) == (429, b"<html>")
+        assert destination.total == 0
+
+
+async def test_a_script_refuses_single_items() -> None:
+    async with a_destination() as (destination, client):
+        destination.script = lambda _, documents: Reply(
+            items={i: (400, "document_parsing_exception") for i, d in enumerate(documents) if d.id == "b"}
+        )
+
+        assert await client.create("a", "b") == [201, 400]
+        assert destination.total == 1
+
+
+async def test_a_script_answers_for_fewer_items() -> None:
+    async with a_destination() as (destination, client):
+        destination.script = lambda request, _: Reply(count=1)
+
+        assert await client.create("a", "b") == [201]
+        assert destination.total == 2
+
+
+@pytest.mark.parametrize("where", ["before", "middle"])
+async def test_a_script_cuts_the_connection_after_the_commit(where: str) -> None:
+    async with a_destination() as (destination, client):
+        destination.script = lambda request, _: Reply(cut=where)  # type: ignore[arg-type]
+
+        with pytest.raises(aiohttp.ClientError):
+            await client.post(bulk("a"))
+
+        assert destination.total == 1
+
+
+async def test_a_request_hangs_until_it_is_released() -> None:
+    async with a_destination() as (destination, client):
+        destination.script = lambda request, _: Reply(hang=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.create, "a")
+            await destination.wait_for(1)
+
+            assert destination.under_way == 1
+            assert destination.log[0].status is None
+
+            await destination.release()
+
+        assert destination.log[0].status == 200
+
+
+async def test_a_hanging_request_does_not_hold_up_the_end() -> None:
+    async with (
+        a_destination(script=lambda request, _: Reply(hang=True)) as (destination, client),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(client.create, "a")
+        await destination.wait_for(1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_stopped_destination_comes_back_on_its_port() -> None:
+    async with a_destination() as (destination, client):
+        url = destination.url
+        await destination.stop()
+        with pytest.raises((aiohttp.ClientError, asyncio.TimeoutError)):
+            await client.post(bulk("a"))
+        await destination.start()
+
+        assert await client.create("a") == [201]
+        assert destination.url == url
+
+
+async def test_a_client_is_known_by_its_certificate() -> None:
+    authority = trustme.CA()
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.verify_mode = ssl.CERT_OPTIONAL
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(server)
+    tls = ssl.create_default_context()
+    authority.configure_trust(tls)
+    authority.issue_cert("shipper@example.org", common_name="shipper").configure_cert(tls)
+    async with a_destination(tls=server, keys={"CN=shipper"}) as (destination, plain):
+        client = Client(plain.aio, destination, tls)
+
+        assert (await client.post(bulk("a"), key=None))[0] == 200
+        assert len(destination.requests_with("CN=shipper")) == 1
+
+
+# -- the checks --------------------------------------------------------------------------------------------------------
+
+
+class Answering(Output, frozen=True):
+    reason: str = ""
+    short: int = 0
+    leaks: bool = False
+    raises: bool = False
+
+    @asynccontextmanager
+    async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
+        yield Answerer(self, context)
+
+
+class Answerer:
+    def __init__(self, settings: Answering, context: OutputContext) -> None:
+        self.settings = settings
+        self.context = context
+
+    def __repr__(self) -> str:
+        return str(self.context.credential and self.context.credential.fields) if self.settings.leaks else "<Answerer>"
+
+    async def send(self, batch: Batch) -> Answers:
+        await trio.lowlevel.checkpoint()
+        if self.settings.raises:
+            raise Later(f"refused {self.context.credential and self.context.credential.fields}")
+        return Answers(batch.count - self.settings.short, {0: Answer(Outcome.REJECTED, self.settings.reason)})
+
+
+EVENT = "the text of an event"
+
+
+async def test_a_good_output_passes_the_check() -> None:
+    async with open_asyncio() as aio:
+        (answers,) = await check_output(Answering(reason="mapping"), OutputContext("main", aio, KEY_1), [lines(EVENT)])
+
+    assert answers.others[0].reason == "mapping"
+
+
+@pytest.mark.parametrize(
+    ("output", "complaint"),
+    [
+        (Answering(short=1), "answers"),
+        (Answering(leaks=True), "secret"),
+        (Answering(reason="bad: the text of an event"), "text of an event"),
+        (Answering(raises=True), "secret"),
+    ],
+)
+async def test_a_bad_output_does_not(output: Output, complaint: str) -> None:
+    async with open_asyncio() as aio:
+        with pytest.raises(AssertionError, match=complaint):
+            await check_output(output, OutputContext("main", aio, KEY_1), [lines(EVENT)])
+
+
+class Shout(Processor, frozen=True):
+    broken: str = ""
+
+    def process(self, batch: Batch) -> Batch:
+        if self.broken == "changes":
+            batch.shared["seen"] = True
+        if self.broken == "forgets":
+            return Batch.events(batch.whole())
+        events: list[Fields] = [merged(event, {"message": event["message"].upper()}) for event in batch.own()]
+        return batch.replace(events)
+
+
+def test_a_good_processor_passes_the_check() -> None:
+    assert check_processor(Shout(), lines("a", "b")).whole()[1]["message"] == "B"
+
+
+@pytest.mark.parametrize("broken", ["changes", "forgets"])
+def test_a_bad_processor_does_not(broken: str) -> None:
+    batch = Batch.unpack(lines("a", "b").pack(), origin=b"x" * 16, seq=7)
+
+    with pytest.raises(AssertionError):
+        check_processor(Shout(broken=broken), batch)

@@ -1,0 +1,95 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from shipper.commands.validate import command
+
+GOOD = "version: 1\nprocessors: [{type: add_fields, fields: {a: '${NAME}'}}]\n"
+BAD = "version: 1\noutputs: {main: {type: nosuch}}\nquue: {}\n"
+
+
+def validate(*arguments, **environment):
+    return CliRunner().invoke(command, [str(argument) for argument in arguments], env=environment)
+
+
+@pytest.fixture
+def good(tmp_path):
+    path = tmp_path / "good.yaml"
+    path.write_text(GOOD)
+    return path
+
+
+@pytest.fixture
+def bad(tmp_path):
+    path = tmp_path / "bad.yaml"
+    path.write_text(BAD)
+    return path
+
+
+def test_a_good_file_is_told_with_its_counts(good):
+    result = validate(good, NAME="x")
+
+    assert (result.exit_code, result.stdout) == (0, f"{good}: ok, 0 inputs, 0 outputs\n")
+
+
+def test_every_mistake_is_a_line_with_its_place_and_the_status_is_78(good, bad):
+    result = validate(good, bad, NAME="x")
+    lines = result.stdout.splitlines()
+
+    assert result.exit_code == 78
+    assert lines[0] == f"{good}: ok, 0 inputs, 0 outputs"
+    assert lines[1].startswith(f'{bad}:2:24: outputs.main.type: there is no output of type "nosuch"; installed: ')
+    assert lines[2] == f'{bad}:3:1: quue: unknown key "quue" (did you mean "queue"?)'
+    assert len(lines) == 3
+
+
+def test_the_result_can_be_read_by_programs(good, bad):
+    result = validate("--format", "json", good, bad, NAME="x")
+    first, second = json.loads(result.stdout)
+
+    assert result.exit_code == 78
+    assert first == {"file": str(good), "valid": True, "inputs": 0, "outputs": 0, "errors": []}
+    assert (second["valid"], second["errors"][1]["line"], second["errors"][1]["path"]) == (False, 3, "quue")
+
+
+@pytest.mark.parametrize("reference", ["{file: /no/such/secret}", "{env: NO_SUCH_VARIABLE}", "{systemd: x}", "es-2"])
+def test_a_secret_is_neither_read_nor_needed(tmp_path, reference):
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        f"version: 1\noutputs: {{main: {{type: elasticsearch, hosts: ['https://a:9200'], credential: {reference}}}}}\n"
+    )
+    result = validate(path)
+
+    assert (result.exit_code, result.stdout) == (0, f"{path}: ok, 0 inputs, 1 output\n")
+
+
+@pytest.mark.parametrize("secret", ["{api_key: hunter2}", "{file: a, env: hunter2}", "[hunter2]", "{hunter2: x}"])
+def test_a_secret_in_a_file_is_refused_and_never_shown(tmp_path, secret):
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        f"version: 1\noutputs: {{main: {{type: elasticsearch, hosts: ['https://a:9200'], credential: {secret}}}}}\n"
+    )
+    for form in ("text", "json"):
+        result = validate("--format", form, path)
+
+        assert result.exit_code == 78
+        assert "outputs.main.credential" in result.stdout
+        assert "hunter2" not in result.output
+
+
+def test_a_missing_variable_and_a_missing_file_are_mistakes(good, tmp_path):
+    assert validate(good).exit_code == 78
+    assert f"{good}:2:" in validate(good).stdout
+    assert validate(tmp_path / "none.yaml").exit_code == 78
+
+
+def test_a_directory_is_one_policy(tmp_path):
+    (tmp_path / "a.yaml").write_text("version: 1\n")
+    (tmp_path / "b.yml").write_text("queue: {max_bytes: 5MiB}\n")
+
+    assert validate(tmp_path).stdout == f"{tmp_path}: ok, 0 inputs, 0 outputs\n"
+
+
+def test_without_a_file_it_is_wrong_usage():
+    assert validate().exit_code == 2
