@@ -1,0 +1,42 @@
+# make run    a demonstration, from a fresh checkout        make test   all that must hold        make bench   how fast
+# Needs Python 3.11 or newer; everything else goes into .venv, anew whenever pyproject.toml changes.
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+BIN := .venv/bin
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+.PHONY: run test check bench clean
+
+run: .venv/installed
+	$(BIN)/shipper demo
+
+test: check
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+check: .venv/tested
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: .venv/tested
+	$(BIN)/python tests/benchmarks/throughput.py $(BENCH_ARGS)
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+
+# An interpreter that was moved or removed leaves a .venv that cannot run: it is made anew.
+.venv/pip: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "shipper needs Python 3.11 or newer, with venv (on Debian: apt install python3-venv)" >&2; exit 1; }
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@touch $@
+
+.venv/installed: .venv/pip
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+.venv/tested: .venv/installed
+	$(BIN)/python -m pip install --quiet --group test
+	@touch $@

@@ -1,0 +1,31 @@
+"""Real servers, each started once for all tests of a run."""
+
+import contextlib
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def _load(name):
+    """A module beside this file: with pytest's importlib mode test directories are no packages."""
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def opensearch():
+    """A running OpenSearch node with security: `url`, `ca`, and its administrator's requests."""
+    module = _load("opensearch")
+    with contextlib.ExitStack() as stack:
+        try:
+            node = stack.enter_context(module.running())
+        except module.Unavailable as why:
+            pytest.skip(str(why))
+        yield node
