@@ -92,7 +92,7 @@ class Port:
             self._intake.on_change()
 
     def listen(self, host: str, port: int) -> socket.socket:
-        return self._intake.listeners.get(self.name, host, port)
+        return self._intake.listeners.get(self, self.name, host, port)
 
     def is_switched_from(self, route: Route) -> bool:
         return self._route is not route
@@ -209,6 +209,7 @@ class Intake:
                         self._note_failure(running, _describe(error))
                         await trio.sleep(next(waits))
         finally:
+            self.listeners.release(running.port)
             running.closed.set()
             self.on_closed()
 

@@ -8,27 +8,31 @@ from shipper.errors import StartFailed
 
 BACKLOG = 1024
 
+Address = tuple[str, int, str]
+
 
 class Listeners:
-    """Sockets by the address that was asked for; port 0 is one free port for each name."""
+    """Sockets by the address that was asked for. Port 0 is one free port for each name."""
 
     def __init__(self) -> None:
-        self._sockets: dict[tuple[str, int, str], socket.socket] = {}
+        self._sockets: dict[Address, socket.socket] = {}
+        self._users: dict[Address, set[int]] = {}
 
-    def get(self, name: str, host: str, port: int) -> socket.socket:
-        """The listening socket of an address. Raises StartFailed."""
-        key = (host, port, name if port == 0 else "")
-        if key not in self._sockets:
-            self._sockets[key] = _listen(host, port)
-        return self._sockets[key]
+    def get(self, user: object, name: str, host: str, port: int) -> socket.socket:
+        """The listening socket of an address; `user` holds it until `release`. Raises StartFailed."""
+        address = (host, port, name if port == 0 else "")
+        if address not in self._sockets:
+            self._sockets[address] = _listen(host, port)
+        self._users.setdefault(address, set()).add(id(user))
+        return self._sockets[address]
 
-    def keep(self, ports: set[tuple[str, int]]) -> None:
-        """Close the sockets of all other addresses."""
-        for key in [key for key in self._sockets if key[:2] not in ports]:
-            self._sockets.pop(key).close()
-
-    def close(self) -> None:
-        self.keep(set())
+    def release(self, user: object) -> None:
+        """The user needs its sockets no longer; one that nobody holds is closed, and peers are refused."""
+        for address, users in list(self._users.items()):
+            users.discard(id(user))
+            if not users:
+                del self._users[address]
+                self._sockets.pop(address).close()
 
 
 def _listen(host: str, port: int) -> socket.socket:
