@@ -1,0 +1,74 @@
+"""`shipper supervise`: watch policy files, and keep a shipper running by them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import click
+
+
+@click.command(short_help="Watch policy files, and keep a shipper running by them.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH…", type=click.Path(path_type=Path))
+@click.option("--state", required=True, type=click.Path(path_type=Path), help="Directory of the queue and the state.")
+@click.option("--config", type=click.Path(path_type=Path), help="The supervisor's own settings.")
+@click.option("--json", is_flag=True, help="Tell what happens as one JSON object a line.")
+@click.option("--once", is_flag=True, help="Ship what is there, wait until all of it is delivered, and exit.")
+@click.option("--once-timeout", metavar="DURATION", help="With --once: give up (status 1) when refused for so long.")
+@click.option("--grace", default="20s", show_default=True, metavar="DURATION", help="How long a stop may deliver on.")
+def command(
+    paths: tuple[Path, ...],
+    state: Path,
+    config: Path | None,
+    json: bool,
+    once: bool,
+    once_timeout: str | None,
+    grace: str,
+) -> int:
+    """Launch a shipper and keep it on the policy in PATH…: files, or directories of *.yaml.
+
+    A changed file or secret becomes a new revision at once. What is queued drains with the credential it was accepted
+    under, and `on_release` (see --config) runs the moment that one can be revoked.
+
+    \b
+    Examples:
+      shipper supervise policy.yaml --state /var/lib/shipper
+      shipper supervise /etc/shipper/policy.d --config /etc/shipper/supervise.yaml --state /var/lib/shipper
+      shipper supervise import.yaml --state /tmp/import --once
+
+    \b
+    SIGHUP reads the files again; SIGTERM or Ctrl-C stops in order, a second one at once.
+    Exit status: 0 stopped as asked, 1 failed, 75 another supervisor owns the directory, 78 a wrong policy or option.
+    """
+    import os
+    import sys
+
+    import trio
+
+    from shipper.errors import OptionError, StateLocked
+    from shipper.supervise.agent import Options, supervise
+    from shipper.supervise.config import Config, read_config
+    from shipper.supervise.report import Report
+
+    options = Options(
+        paths,
+        state,
+        read_config(config, os.environ) if config else Config(),
+        grace=_seconds("--grace", grace),
+        once=once,
+        once_timeout=_seconds("--once-timeout", once_timeout) if once_timeout else math.inf,
+    )
+    try:
+        return trio.run(supervise, options, dict(os.environ), Report(sys.stdout, json=json))
+    except StateLocked as error:
+        raise OptionError(str(error)) from None
+
+
+def _seconds(option: str, text: str) -> float:
+    from shipper.errors import OptionError
+    from shipper.units import Duration
+
+    try:
+        return float(Duration.parse(text))
+    except ValueError as error:
+        raise OptionError(f"{option}: {error}") from None

@@ -1,0 +1,122 @@
+"""Linux inotify for trio: a file's change is seen in about 0.2 ms, without a thread and without polling.
+
+By ctypes, since the C library has all of it and a dependency would add a thread (watchfiles took 2 ms at its fastest).
+Where there is no inotify (another system, a seccomp filter, no instances left) `Inotify()` raises OSError, and the
+caller polls instead.
+
+What the kernel tells is a hint, never the truth: read the files again after an event, and read all of them after
+`Mask.OVERFLOW` (watch descriptor -1), which says that events were lost. A watch on a directory names its entries, also
+for a file that does not exist yet or is replaced by a rename; a watch on a file follows the inode, not the name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import struct
+from enum import IntFlag
+from typing import Any
+
+import trio
+
+_EVENT = struct.Struct("iIII")
+_ROOM = 64 * 1024
+
+
+class Mask(IntFlag):
+    """What happened, or what to be told of; the values of <sys/inotify.h>."""
+
+    MODIFY = 0x2
+    ATTRIB = 0x4
+    CLOSE_WRITE = 0x8
+    MOVED_FROM = 0x40
+    MOVED_TO = 0x80
+    CREATE = 0x100
+    DELETE = 0x200
+    DELETE_SELF = 0x400
+    MOVE_SELF = 0x800
+    UNMOUNT = 0x2000
+    OVERFLOW = 0x4000
+    IGNORED = 0x8000
+    ONLYDIR = 0x0100_0000
+    MASK_ADD = 0x2000_0000
+
+
+Event = tuple[int, Mask, str]
+"""The watch descriptor, what happened, and the name within a watched directory (empty for the watched path itself)."""
+
+
+class Inotify:
+    """One inotify instance; a context manager, which closes it and wakes a waiting `receive`."""
+
+    def __init__(self) -> None:
+        """Raises OSError where inotify is not available."""
+        self._descriptor = -1
+        self._libc = _libc()
+        self._descriptor = _checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def add(self, path: str | os.PathLike[str], mask: int) -> int:
+        """Watch `path`, or change the mask of its watch; returns the watch descriptor, raises OSError."""
+        return _checked(self._libc.inotify_add_watch(self._descriptor, os.fsencode(path), int(mask)), path)
+
+    def remove(self, watch: int) -> None:
+        """End a watch; no error if the kernel ended it before, since the path is gone."""
+        self._libc.inotify_rm_watch(self._descriptor, watch)
+
+    async def receive(self) -> list[Event]:
+        """What happened since the last call, at least one event; raises trio.ClosedResourceError after `close`.
+
+        Cancelled, it loses nothing. Events of a watch that was just removed may still come.
+        """
+        while True:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            if self._descriptor < 0:
+                raise trio.ClosedResourceError("inotify is closed")
+            try:
+                raw = os.read(self._descriptor, _ROOM)
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._descriptor)
+            else:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                return _events(raw)
+
+    def close(self) -> None:
+        """End all watches; may be called twice."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(RuntimeError):  # outside of trio nobody can be waiting
+                trio.lowlevel.notify_closing(descriptor)
+            os.close(descriptor)
+
+    def __enter__(self) -> Inotify:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _events(raw: bytes) -> list[Event]:
+    events: list[Event] = []
+    offset = 0
+    while offset < len(raw):
+        watch, mask, _cookie, length = _EVENT.unpack_from(raw, offset)
+        offset += _EVENT.size
+        events.append((watch, Mask(mask), os.fsdecode(raw[offset : offset + length].rstrip(b"\0"))))
+        offset += length
+    return events
+
+
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "inotify_init1"):
+        raise OSError(errno.ENOSYS, "this system has no inotify")
+    return libc
+
+
+def _checked(result: int, path: str | os.PathLike[str] | None = None) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), None if path is None else os.fspath(path))
+    return result

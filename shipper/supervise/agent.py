@@ -1,0 +1,380 @@
+"""The supervisor as a process: wires the files, the conversation, the sidecar and the people together.
+
+All decisions fall in `Conversation`, one at a time under one lock, and their effects are performed in order before the
+next thing that happened is looked at. So a `Save` that cannot be done (a full disk) holds everything that stands behind
+it, and nothing is sent or revoked that the state does not know; the sidecar ships on meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+
+from shipper import __version__
+from shipper.errors import OptionError, PolicyError
+from shipper.messages import Observed
+from shipper.registry import Registry
+from shipper.retry import backoff
+from shipper.supervise import status
+from shipper.supervise.child import Child, Said, environment_of_child, told
+from shipper.supervise.config import Config
+from shipper.supervise.conversation import (
+    HEARTBEAT,
+    Again,
+    Conversation,
+    Effect,
+    Effects,
+    Finish,
+    Revoke,
+    Save,
+    Say,
+    Send,
+    Serving,
+)
+from shipper.supervise.desired import Desired
+from shipper.supervise.ledger import Kept, Wanted
+from shipper.supervise.notify import Notify
+from shipper.supervise.report import Report
+from shipper.supervise.revoke import Revoker
+from shipper.supervise.vault import Vault
+from shipper.supervise.watch import Watch
+
+_RESTART_SECONDS = (0.1, 10.0)
+_STABLE_SECONDS = 60.0
+_SILENCE_SECONDS = 4 * HEARTBEAT
+_SAVE_SECONDS = (0.1, 10.0)
+_OVERTIME_SECONDS = 5.0
+_ANSWER_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says; durations in seconds."""
+
+    paths: Sequence[Path]
+    state: Path
+    config: Config
+    grace: float = 20.0
+    once: bool = False
+    once_timeout: float = math.inf
+
+
+async def supervise(options: Options, environment: Mapping[str, str], report: Report) -> int:
+    """Run until a signal or the end of `--once`; returns the exit status.
+
+    Raises StateBusy, StateLocked and OptionError before anything runs. Policy files that are wrong at the start are
+    reported, and the status is 78.
+    """
+    with Vault(options.state, options.config.state_keys) as vault, Watch() as watch:
+        return await _Agent(options, environment, report, vault, watch).run()
+
+
+class _Agent:
+    def __init__(
+        self, options: Options, environment: Mapping[str, str], report: Report, vault: Vault, watch: Watch
+    ) -> None:
+        ledger, existed = vault.load()
+        self._options, self._environment, self._report = options, environment, report
+        self._vault, self._watch = vault, watch
+        self._desired = Desired(options.paths, environment, Registry.installed(), once=options.once)
+        self._conversation = Conversation(
+            ledger,
+            fresh=not existed,
+            state_keys=options.config.state_keys,
+            revokes=options.config.on_release is not None,
+            once=options.once,
+        )
+        self._lock = trio.Lock()
+        self._notify = Notify(environment)
+        self._child: Child | None = None
+        self._phase = "starting"
+        self._stopping = trio.Event()
+        self._status = 0
+        self._reread = trio.Event()
+        self._observed = trio.Event()
+        self._revocations = 0
+        self._revoked = trio.Event()
+
+    async def run(self) -> int:
+        try:
+            first = await self._read()
+        except PolicyError as error:
+            self._say("invalid", errors=error.problems, consequence="; there is nothing to run")
+            return 78
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await nursery.start(self._heed_signals)
+            nursery.start_soon(self._notify.keep_alive)
+            nursery.start_soon(status.serve, self._options.state, self.status)
+            self._say("watching", paths=[str(path) for path in self._options.paths], method=self._watch.method)
+            await self._perform(self._conversation.begin())
+            await self._perform(self._conversation.wants(first))
+            nursery.start_soon(self._follow_files)
+            nursery.start_soon(self._watch_time)
+            await self._keep_sidecar()
+            await self._last_revocations()
+            nursery.cancel_scope.cancel("the sidecar has stopped as asked")
+        return self._status
+
+    async def status(self) -> dict[str, Any]:
+        """What `shipper status` is told, of this moment if the sidecar answers soon; no secrets."""
+        if self._child is not None:
+            self._child.send({"type": "observe"})
+            with trio.move_on_after(_ANSWER_SECONDS):
+                await self._observed.wait()
+        conversation = self._conversation
+        kept = conversation.ledger.kept.values()
+        return {
+            "supervisor": {"pid": os.getpid(), "version": __version__},
+            "sidecar": {
+                "state": self._phase,
+                "pid": self._child.pid if self._child else None,
+                "http": conversation.ready.http if conversation.ready else None,
+            },
+            "wanted": list(conversation.ledger.at),
+            "observed": msgspec.to_builtins(conversation.observed),
+            "credentials": [
+                {"id": one.id, "sources": one.sources, "units": one.units, "released": one.released} for one in kept
+            ],
+        }
+
+    # -- effects -------------------------------------------------------------------------------------------------------
+
+    async def _perform(self, effects: Effects) -> None:
+        """Perform what one thing that happened leads to, before the next one is looked at."""
+        async with self._lock:
+            for effect in effects:
+                await self._effect(effect)
+
+    async def _effect(self, effect: Effect) -> None:
+        match effect:
+            case Save():
+                await self._save()
+            case Send(message):
+                if self._child is not None:
+                    self._child.send(message)
+            case Say(what, fields):
+                self._report.say(what, fields)
+            case Revoke(kept):
+                self._revocations += 1
+                self._nursery.start_soon(self._revoke, kept)
+            case Again(seconds):
+                self._nursery.start_soon(self._again, seconds)
+            case Serving():
+                self._notify.send("READY=1", "STATUS=shipping")
+            case Finish(status):
+                self._stop(status)
+
+    async def _save(self) -> None:
+        for seconds in backoff(*_SAVE_SECONDS):
+            try:
+                await trio.to_thread.run_sync(self._vault.save, self._conversation.ledger)
+                return
+            except OSError as error:
+                self._say("save_failed", message=error.strerror)
+                await trio.sleep(seconds)
+
+    async def _again(self, seconds: float) -> None:
+        await trio.sleep(seconds)
+        await self._perform(self._conversation.again())
+
+    def _say(self, what: str, **fields: Any) -> None:
+        self._report.say(what, fields)
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> Wanted:
+        """What the files want, read until no path is unwatched that mattered; raises PolicyError."""
+        self._watch.follow(self._desired.watched)
+        while True:
+            known = self._conversation.ledger.known
+            try:
+                wanted = await trio.to_thread.run_sync(self._desired.read, known)
+            except PolicyError:
+                if not self._watch.follow(self._desired.watched):
+                    raise
+            else:
+                if not self._watch.follow(self._desired.watched):
+                    return wanted
+
+    async def _follow_files(self) -> None:
+        """Every change becomes a revision; what is not valid is told once, and the last valid policy runs on."""
+        known: tuple[object, ...] = ()
+        while True:
+            asked = await self._changed()
+            at = self._conversation.ledger.at
+            try:
+                while not await self._adopt(await self._read()):
+                    pass
+            except PolicyError as error:
+                if asked or known != error.problems:
+                    self._say("invalid", errors=error.problems, consequence="; the last valid policy runs on")
+                known = error.problems
+            else:
+                known = ()
+                if asked and at == self._conversation.ledger.at:
+                    await self._perform(self._conversation.again(asked=True))
+            if asked:
+                self._notify.send("READY=1")
+
+    async def _adopt(self, wanted: Wanted) -> bool:
+        """Make it the policy, unless a credential that it refers to was released since it was read."""
+        async with self._lock:
+            if self._conversation.ledger.outdates(wanted):
+                return False
+            for effect in self._conversation.wants(wanted):
+                await self._effect(effect)
+        return True
+
+    async def _changed(self) -> bool:
+        """Wait for a change, or for a SIGHUP: then the answer is True."""
+        async with trio.open_nursery() as nursery:
+
+            async def asked() -> None:
+                await self._reread.wait()
+                nursery.cancel_scope.cancel("SIGHUP")
+
+            nursery.start_soon(asked)
+            await self._watch.changed()
+            nursery.cancel_scope.cancel("a file changed")
+        if self._reread.is_set():
+            self._reread = trio.Event()
+            return True
+        return False
+
+    # -- the sidecar ---------------------------------------------------------------------------------------------------
+
+    async def _keep_sidecar(self) -> None:
+        """Launch the sidecar, and again when it ends, until the supervisor stops."""
+        waits = backoff(*_RESTART_SECONDS)
+        while not self._stopping.is_set():
+            since = trio.current_time()
+            reason = await self._one_sidecar()
+            if self._stopping.is_set():
+                return
+            if trio.current_time() - since > _STABLE_SECONDS:
+                waits = backoff(*_RESTART_SECONDS)
+            seconds = next(waits)
+            self._phase = f"restarting ({reason})"
+            self._say("ended", reason=reason, seconds=seconds)
+            with trio.move_on_after(seconds):
+                await self._stopping.wait()
+
+    async def _one_sidecar(self) -> str:
+        """How one sidecar process ended."""
+        command = self._options.config.launch(self._options.state)
+        environment = environment_of_child(self._without_secrets())
+        try:
+            child = self._child = await Child.launch(command, environment)
+        except OSError as error:
+            raise OptionError(f"the sidecar {command[0]} cannot be started: {error.strerror}") from None
+        self._phase = "running"
+        self._say("launched", pid=child.pid)
+        await self._perform(self._conversation.started())
+        try:
+            code = await child.converse(self._hear, self._silence)
+        finally:
+            self._child = None
+        self._conversation.ended()
+        if self._stopping.is_set():
+            self._status = self._status or (1 if code else 0)
+        elif code == 78:
+            self._stop(78)
+        return told(code)
+
+    async def _hear(self, message: Said | None) -> None:
+        if message is None:
+            self._say("garbled")
+        else:
+            await self._perform(self._conversation.heard(message))
+            if isinstance(message, Observed):
+                self._observed.set()
+                self._observed = trio.Event()
+
+    def _silence(self) -> float:
+        """Seconds without a line after which a sidecar is taken for dead; opening a large spool may take long."""
+        return _SILENCE_SECONDS if self._conversation.connected else math.inf
+
+    # -- revocation ----------------------------------------------------------------------------------------------------
+
+    async def _revoke(self, kept: Kept) -> None:
+        assert self._options.config.on_release is not None
+        revoker = Revoker(self._options.config.on_release, self._without_secrets, self._revoke_failed)
+        await revoker.revoke(kept)
+        await self._perform(self._conversation.revoked(kept.id))
+        self._revocations -= 1
+        self._revoked.set()
+
+    def _without_secrets(self) -> dict[str, str]:
+        """The environment of other programs: no variable that a policy ever named as a secret."""
+        kept = self._conversation.ledger.kept.values()
+        secret = {source.removeprefix("env:") for one in kept for source in one.sources if source.startswith("env:")}
+        secret |= self._desired.secret_variables
+        return {name: value for name, value in self._environment.items() if name not in secret}
+
+    def _revoke_failed(self, id: str, reason: str, seconds: float) -> None:
+        self._say("revoke_failed", credential=id, reason=reason, seconds=seconds)
+
+    async def _last_revocations(self) -> None:
+        """What was released in the last moment is revoked now rather than at the next start."""
+        with trio.move_on_after(self._options.grace):
+            while self._revocations:
+                self._revoked = trio.Event()
+                await self._revoked.wait()
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    async def _heed_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            task_status.started()
+            async for number in signals:
+                if number == signal.SIGHUP:
+                    self._notify.reloading()
+                    self._reread.set()
+                elif not self._stopping.is_set():
+                    self._stop(0)
+                else:
+                    self._say("killed")
+                    self._nursery.cancel_scope.cancel("a second signal")
+
+    def _stop(self, status: int) -> None:
+        if self._stopping.is_set():
+            return
+        self._status = status
+        self._phase = "stopping"
+        self._stopping.set()
+        self._notify.send("STOPPING=1")
+        self._say("stopping", seconds=self._options.grace)
+        if self._child is not None:
+            self._child.send({"type": "stop", "within_seconds": self._options.grace})
+            self._nursery.start_soon(self._kill_later, self._child)
+
+    async def _kill_later(self, child: Child) -> None:
+        await trio.sleep(self._options.grace + _OVERTIME_SECONDS)
+        child.kill()
+
+    async def _watch_time(self) -> None:
+        """`--once-timeout`: how long a destination may refuse."""
+        limit = self._options.once_timeout
+        refused: float | None = None
+        while limit < math.inf:
+            observed = self._conversation.observed
+            now = trio.current_time()
+            refused = None if observed is None or not _refuses(observed) else refused if refused is not None else now
+            if refused is not None and now - refused >= limit:
+                self._say("waits", reason=self._conversation.waits_for)
+                self._stop(1)
+                return
+            await trio.sleep(limit / 20)
+
+
+def _refuses(observed: Observed) -> bool:
+    return observed.state in ("DEGRADED", "FAILED")

@@ -1,0 +1,159 @@
+"""The sidecar as a child process: its pipes, and starting it again when it ends.
+
+It runs in a process group of its own, so that a Ctrl-C at a terminal reaches the supervisor alone, which then stops it
+in order. If the supervisor dies, the end of its standard input stops it. Its standard error is passed through.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+import trio
+
+from shipper import messages
+from shipper.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Stopped
+
+Said: TypeAlias = Ready | Ack | Released | Nack | Observed | Result | Error | Stopped
+
+LONGEST_LINE = 2 * messages.MAX_LINE_BYTES
+_CHUNK = 65536
+_DECODER: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
+
+
+class Lines:
+    """Splits a stream into lines in bounded memory: of a line that is too long nothing is kept but that it was."""
+
+    def __init__(self, longest: int = LONGEST_LINE) -> None:
+        self._longest = longest
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes | None]:
+        """The lines that end in this chunk; None stands for one that was too long."""
+        *ends, rest = chunk.split(b"\n")
+        lines: list[bytes | None] = []
+        for end in ends:
+            self._keep(end)
+            lines.append(None if self._size > self._longest else b"".join(self._parts))
+            self._parts, self._size = [], 0
+        self._keep(rest)
+        return lines
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._longest:
+            self._parts.clear()
+        else:
+            self._parts.append(part)
+
+
+def understood(line: bytes | None) -> Said | None:
+    """The message of a line, or None for what is none."""
+    try:
+        return None if line is None else _DECODER.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+class Child:
+    """One sidecar process."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self._process = process
+        self._outbox: deque[Mapping[str, Any]] = deque()
+        self._changed = trio.Event()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @classmethod
+    async def launch(cls, command: Sequence[str], environment: Mapping[str, str]) -> Child:
+        """Raises OSError if there is no such program."""
+        process = await trio.lowlevel.open_process(
+            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment), start_new_session=True
+        )
+        return cls(process)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Put a message into the outbox, which a sidecar that does not read cannot fill: a newer policy, and a newer
+        message without content of its own, takes the place of an older one that is not yet on its way."""
+        if message["type"] != "credentials":
+            self._outbox = deque(other for other in self._outbox if other["type"] != message["type"])
+        self._outbox.append(message)
+        self._changed.set()
+
+    async def converse(self, hear: Callable[[Said | None], Awaitable[None]], silence: Callable[[], float]) -> int:
+        """Write what is sent, pass on what is said (None for a line that is no message), until the process has ended.
+
+        Returns its exit status. It is killed if it says nothing for `silence()` seconds, and if this is cancelled.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._write)
+                await self._read(hear, silence)
+                nursery.cancel_scope.cancel("the sidecar closed its standard output")
+            with trio.move_on_after(silence()):
+                return await self._process.wait()
+        finally:
+            await self._reap()
+        return self._process.returncode or 0
+
+    def kill(self) -> None:
+        """What the sidecar accepted is durable, so this is safe at any time."""
+        self._process.kill()
+
+    async def _write(self) -> None:
+        stdin = self._process.stdin
+        assert stdin is not None
+        while True:
+            while self._outbox:
+                line = msgspec.json.encode(self._outbox.popleft()) + b"\n"
+                try:
+                    await stdin.send_all(line)
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    return
+            self._changed = trio.Event()
+            await self._changed.wait()
+
+    async def _read(self, hear: Callable[[Said | None], Awaitable[None]], silence: Callable[[], float]) -> None:
+        stdout = self._process.stdout
+        assert stdout is not None
+        lines = Lines()
+        while True:
+            with trio.move_on_after(silence()) as scope:
+                chunk = await stdout.receive_some(_CHUNK)
+            if scope.cancelled_caught:
+                self.kill()
+                return
+            if not chunk:
+                return
+            for line in lines.feed(bytes(chunk)):
+                await hear(understood(line))
+
+    async def _reap(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+        with trio.CancelScope(shield=True):
+            await self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                await trio.aclose_forcefully(stream)
+
+
+def told(status: int) -> str:
+    """An exit status in words."""
+    if status < 0:
+        return f"killed by signal {-status}"
+    meanings = {0: "stopped", 75: "another process owns its state directory", 78: "a wrong option or configuration"}
+    return f"exit status {status}" + (f" ({meanings[status]})" if status in meanings else "")
+
+
+def environment_of_child(environment: Mapping[str, str]) -> dict[str, str]:
+    """The supervisor's environment without what systemd meant for the supervisor alone."""
+    own = {"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "CREDENTIALS_DIRECTORY", "LISTEN_PID", "LISTEN_FDS"}
+    return {name: value for name, value in environment.items() if name not in own}

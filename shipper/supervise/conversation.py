@@ -1,0 +1,356 @@
+"""What the supervisor says and does next: a state machine without I/O.
+
+Each method takes one thing that happened and returns effects, to be performed in their order; the order carries the
+promises: `Save` stands before the `Send` that refers to a new credential, and before the `Revoke` of a released one.
+Acks, nacks and observations change nothing but this object, so a supervisor may die at any line of it: the next one
+learns from the ledger and from `ready` what it needs.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from shipper import __version__, messages
+from shipper.document import Node
+from shipper.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Revision, Stopped
+from shipper.retry import backoff
+from shipper.supervise.ledger import Kept, Ledger, Wanted
+from shipper.supervise.once import Once
+from shipper.supervise.places import placed
+from shipper.supervise.releases import Releases
+from shipper.supervise.vault import key_name
+
+HEARTBEAT = 25.0
+_ONCE_HEARTBEAT = 0.2  # an empty queue is no change of health, so nothing else would tell of it
+_RENUMBERINGS = 3
+_SUPPLY_SECONDS = 5.0
+_RETRY_SECONDS = (1.0, 60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Make the ledger durable; nothing behind this may happen before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One message to the sidecar; a policy replaces one that was not yet written to the pipe."""
+
+    message: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Tell the people."""
+
+    what: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Run `on_release` for a released credential until it succeeds, then call `revoked`."""
+
+    kept: Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Call `again` after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A policy is active for the first time in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Stop the sidecar and exit with this status."""
+
+    status: int
+
+
+Effect: TypeAlias = Save | Send | Say | Revoke | Again | Serving | Finish
+Effects: TypeAlias = Iterator[Effect]
+
+
+class Conversation:
+    """One supervisor's side of the protocol, over all restarts of its sidecar. Exhaust each iterator it returns."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        fresh: bool,
+        state_keys: Sequence[bytes] = (),
+        revokes: bool = True,
+        once: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`fresh`: there was no ledger before. `revokes`: there is a command to run for released credentials."""
+        self.ledger = ledger
+        self.observed: Observed | None = None
+        self.ready: Ready | None = None
+        self._fresh = fresh
+        self._state_keys = state_keys
+        self._revokes = revokes
+        self._clock = clock
+        self._releases = Releases()
+        self._tree: Node | None = None
+        self._once = Once() if once else None
+        self._serving = False
+        self._nacked = False
+        self._renumberings = 0
+        self._stages: dict[Revision, list[str]] = {}
+        self._sent_at: dict[Revision, float] = {}
+        self._supplied: dict[str, float] = {}
+        self._unknown: frozenset[str] = frozenset()
+        self._waits = backoff(*_RETRY_SECONDS)
+
+    @property
+    def waits_for(self) -> str:
+        """With `once`, what is still missing."""
+        return self._once.waits_for if self._once else ""
+
+    @property
+    def connected(self) -> bool:
+        """Whether a sidecar has said `ready`."""
+        return self.ready is not None
+
+    def begin(self) -> Effects:
+        """The supervisor has started: what was released before and is not revoked yet."""
+        for kept in self.ledger.pending:
+            yield from self._revocation(kept)
+
+    def wants(self, wanted: Wanted) -> Effects:
+        """The files say something valid, perhaps what they said before."""
+        before = self.ledger.at
+        self._tree = wanted.tree
+        if self.ledger.adopt(wanted):
+            yield Save()
+        for kept in wanted.credentials.values():
+            if any(one.canonical == kept.canonical for one in self.ledger.pending):
+                yield Say("returned", {"credential": kept.id, "sources": kept.sources})
+        if self.ledger.at != before:
+            self._nacked, self._renumberings, self._waits = False, 0, backoff(*_RETRY_SECONDS)
+            yield from self._policy()
+            yield from self._free()
+
+    def again(self, *, asked: bool = False) -> Effects:
+        """Send a policy again that was nacked: the cause may be gone; `asked` by a person, say if there is nothing."""
+        if self._nacked and self.connected:
+            yield from self._policy()
+        elif asked:
+            yield Say("unchanged", {"revision": str(self.ledger.at)})
+
+    def started(self) -> Effects:
+        """A sidecar process runs and listens."""
+        keys = [{"id": key_name(key), "key": base64.b64encode(key).decode()} for key in self._state_keys]
+        hello: dict[str, Any] = {
+            "type": "hello",
+            "protocol": messages.VERSION,
+            "supervisor": f"shipper/{__version__}",
+            "heartbeat_seconds": _ONCE_HEARTBEAT if self._once else HEARTBEAT,
+        }
+        yield Send(hello | ({"state_keys": keys} if keys else {}))
+
+    def ended(self) -> None:
+        """The sidecar process is gone; what it had not answered is open."""
+        self.ready, self.observed = None, None
+        self._supplied.clear()
+        self._stages.clear()
+
+    def revoked(self, id: str) -> Effects:
+        """`on_release` has succeeded for a credential."""
+        self.ledger.forget(id)
+        yield Save()
+        yield Say("revoked", {"credential": id})
+
+    def heard(self, message: messages.Outbound) -> Effects:
+        """The sidecar said something."""
+        match message:
+            case Ready():
+                yield from self._heard_ready(message)
+            case Ack():
+                yield from self._heard_ack(message)
+            case Released():
+                self._releases.released(message)
+            case Nack():
+                yield from self._heard_nack(message)
+            case Observed():
+                yield from self._heard_observed(message)
+            case Error():
+                yield Say("error", {"line": message.line_number, "message": message.message})
+            case Result():
+                yield Say("result", {"id": message.id, "status": message.status, "message": message.message})
+            case Stopped():
+                yield Say("stopped", {"clean": message.clean, "undelivered": message.undelivered})
+        yield from self._free()
+
+    # -- what is heard -------------------------------------------------------------------------------------------------
+
+    def _heard_ready(self, message: Ready) -> Effects:
+        self.ready = message
+        self._releases.ready(message, list(self.ledger.kept))
+        yield Say("ready", {"pid": message.pid, "version": message.version, "http": message.http})
+        top = max((at for at in _revisions(message) if at is not None), default=None)
+        if top is not None and (top > self.ledger.at or (self._fresh and top == self.ledger.at)):
+            self.ledger.climb(top)
+            yield Save()
+        self._fresh = False
+        yield from self._supply(message.credentials_wanted)
+        yield from self._policy()
+
+    def _heard_ack(self, message: Ack) -> Effects:
+        at = Revision(message.epoch, message.revision)
+        self._releases.ack(message)
+        stages = self._stages.setdefault(at, [])
+        if message.stage not in stages:
+            stages.append(message.stage)
+            yield Say("ack", self._told(at, message))
+        if at == self.ledger.at:
+            self._nacked, self._renumberings = False, 0
+        if message.stage != "received" and not self._serving:
+            self._serving = True
+            yield Serving()
+        if message.stage == "drained":
+            self._stages = {other: seen for other, seen in self._stages.items() if other >= at}
+            self._sent_at = {other: since for other, since in self._sent_at.items() if other >= at}
+
+    def _told(self, at: Revision, message: Ack) -> dict[str, Any]:
+        fields: dict[str, Any] = {"revision": str(at), "stage": message.stage, "change": message.change}
+        if at in self._sent_at:
+            fields["milliseconds"] = round((self._clock() - self._sent_at[at]) * 1000)
+        if message.ledger is not None:
+            counts = message.ledger
+            fields["ledger"] = {name: getattr(counts, name) for name in counts.__struct_fields__}
+        return fields
+
+    def _heard_nack(self, message: Nack) -> Effects:
+        at = Revision(message.epoch, message.revision)
+        self._releases.nack(message)
+        errors = [placed(self._tree if at == self.ledger.at else None, error) for error in message.errors]
+        yield Say("nack", {"revision": str(at), "reason": message.reason, "errors": errors})
+        if at != self.ledger.at:
+            return
+        self._nacked = True
+        if message.reason in ("stale", "conflict", "superseded"):
+            yield from self._renumbered()
+        elif not self._serving and (message.reason not in ("failed", "superseded") or self._once):
+            yield Finish(1 if message.reason == "failed" else 78)
+        elif message.reason == "failed":
+            yield Again(next(self._waits))
+
+    def _renumbered(self) -> Effects:
+        """The number is taken, so the sidecar knows more than the ledger: give the policy one above what it knows."""
+        if self._renumberings >= _RENUMBERINGS:
+            yield Say("refused", {"revision": str(self.ledger.at)})
+            return
+        self._renumberings += 1
+        known = self.observed or self.ready
+        tops = [at for at in _revisions(known) if at is not None] if known else []
+        self.ledger.climb(max([self.ledger.at, *tops]))
+        yield Save()
+        yield from self._policy()
+
+    def _heard_observed(self, message: Observed) -> Effects:
+        before, self.observed = self.observed, message
+        yield from _changes(before, message)
+        if not self.connected and message.state == "FAILED":
+            yield Finish(78)
+            return
+        yield from self._supply(message.credentials_wanted)
+        if self._once and message.revisions.active == self.ledger.at and self._once.done(self._inputs(), message):
+            yield Say("done", {"dead_letters": message.dead_letters.events})
+            yield Finish(0)
+
+    def _inputs(self) -> set[str]:
+        inputs = self._tree.value.get("inputs") if self._tree and isinstance(self._tree.value, dict) else None
+        return {f"inputs.{name}" for name in inputs.value} if inputs and isinstance(inputs.value, dict) else set()
+
+    # -- what is said --------------------------------------------------------------------------------------------------
+
+    def _policy(self) -> Effects:
+        if not self.connected:
+            return
+        at = self.ledger.at
+        self._releases.sent(at, self.ledger.ids)
+        self._sent_at.setdefault(at, self._clock())
+        yield Say("sent", {"revision": str(at)})
+        yield Send(
+            {
+                "type": "policy",
+                "epoch": at.epoch,
+                "revision": at.number,
+                "sha256": hashlib.sha256(self.ledger.policy.encode()).hexdigest(),
+                "policy": self.ledger.policy,
+                "credentials": self.ledger.supply(self.ledger.ids),
+            }
+        )
+
+    def _supply(self, wanted: Sequence[str]) -> Effects:
+        """Answer `credentials_wanted`, but not the same one at every observation that crosses the answer."""
+        now = self._clock()
+        due = [id for id in wanted if now - self._supplied.get(id, -_SUPPLY_SECONDS) >= _SUPPLY_SECONDS]
+        found = self.ledger.supply(due)
+        unknown = frozenset(wanted) - self.ledger.supply(wanted).keys()
+        if unknown - self._unknown:
+            yield Say("unknown", {"credentials": sorted(unknown)})
+        self._unknown = unknown
+        if found:
+            self._supplied |= dict.fromkeys(found, now)
+            yield Say("supplied", {"credentials": sorted(found)})
+            yield Send({"type": "credentials", "credentials": found})
+
+    def _free(self) -> Effects:
+        """Everything that may be revoked now."""
+        held = [id for id, kept in self.ledger.kept.items() if not kept.released]
+        free = self._releases.free(held, self.ledger.ids)
+        for id in free:
+            self.ledger.release(id)
+            self._releases.forget(id)
+        if free:
+            yield Save()
+        for id in free:
+            yield Say("released", {"credential": id, "sources": self.ledger.kept[id].sources})
+            yield from self._revocation(self.ledger.kept[id])
+
+    def _revocation(self, kept: Kept) -> Effects:
+        if self._revokes:
+            yield Revoke(kept)
+        else:
+            self.ledger.forget(kept.id)
+            yield Save()
+
+
+def _revisions(message: Ready | Observed) -> tuple[Revision | None, ...]:
+    return message.revisions.received, message.revisions.active, message.revisions.drained
+
+
+def _changes(before: Observed | None, now: Observed) -> Effects:
+    """What people want to know of an observation: units whose health changed."""
+    known = {unit.id: unit for unit in before.units} if before else {}
+    for unit in now.units:
+        old = known.pop(unit.id, None)
+        if old is None and unit.state in ("STARTING", "CONFIGURING"):
+            continue
+        if old is None or (old.state, _shape(old.message)) != (unit.state, _shape(unit.message)):
+            yield Say("unit", {"unit": unit.id, "type": unit.type, "state": unit.state, "message": unit.message})
+    for gone in known:
+        yield Say("unit", {"unit": gone, "type": known[gone].type, "state": "removed", "message": ""})
+    if (before is None or before.state != now.state) and now.state == "FAILED":
+        yield Say("failed", {"message": now.message})
+
+
+def _shape(message: str) -> str:
+    """A message without its numbers: a count that goes on is no news."""
+    return re.sub(r"\d+", "#", message)

@@ -1,0 +1,109 @@
+"""What the files want, and every path that this depends on.
+
+The policy is validated here as the sidecar will validate it, so that a mistake is named at its place in the user's file
+and never sent. Whether two readings mean the same is for `policy.meaning` to say: comments and the order of keys do not
+matter, the bytes of a certificate file do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shipper import document, policy
+from shipper.document import Node
+from shipper.errors import PolicyError, Problem
+from shipper.policy import Policy
+from shipper.registry import Registry
+from shipper.supervise import secrets, sources
+from shipper.supervise.ledger import Found, Wanted, identified
+from shipper.supervise.secrets import Reference
+from shipper.tls import Material
+
+
+class Desired:
+    """Reads the files again and again. `watched` names the paths of the last reading, the failed one included."""
+
+    def __init__(
+        self, paths: Sequence[Path], environment: Mapping[str, str], registry: Registry, *, once: bool = False
+    ) -> None:
+        self.paths = list(paths)
+        self.watched: frozenset[Path] = frozenset(self.paths)
+        self.secret_variables: frozenset[str] = frozenset()
+        self._environment = environment
+        self._registry = registry
+        self._once = once
+
+    def read(self, known: Mapping[bytes, str]) -> Wanted:
+        """What is wanted now, with the known ids for known contents; raises PolicyError. Blocks on files."""
+        seen = {*self.paths, *sources.policy_files(self.paths, [])}
+        try:
+            return self._read(known, seen)
+        finally:
+            self.watched = frozenset(seen)
+
+    def _read(self, known: Mapping[bytes, str], seen: set[Path]) -> Wanted:
+        tree = sources.read_tree(self.paths, self._environment)
+        if self._once:
+            tree = stopping_at_end(tree)
+        places = secrets.references(tree)
+        self.secret_variables |= {reference.name for reference in places if reference.kind == "env"}
+        kept = identified(known, self._found(places, seen))
+        tree = secrets.substituted(tree, dict(zip(places, (one.id for one in kept), strict=True)))
+        valid = policy.build(tree, self._registry)
+        seen.update(_materials(valid))
+        credentials = {one.id: one for one in kept}
+        reused = frozenset(credentials.keys() & set(known.values()))
+        return Wanted(tree, document.write(tree), policy.meaning(valid), credentials, reused)
+
+    def _found(self, places: Mapping[Reference, list[tuple[str, Node]]], seen: set[Path]) -> list[Found]:
+        found: list[Found] = []
+        problems: list[Problem] = []
+        for reference, uses in places.items():
+            try:
+                path = reference.path(self._environment)
+                seen.update([path] if path else [])
+                credential = secrets.read(reference, self._environment)
+            except ValueError as error:
+                problems += [secrets.problem(path, node, str(error)) for path, node in uses]
+            else:
+                units = tuple(".".join(path.split(".")[:2]) for path, _ in uses)
+                found.append(Found(credential, reference.label, str(reference), units))
+        if problems:
+            raise PolicyError(problems)
+        return found
+
+
+def stopping_at_end(tree: Node) -> Node:
+    """The tree with `stop_at_end: true` in every `file` input."""
+    inputs = tree.value.get("inputs") if isinstance(tree.value, dict) else None
+    if inputs is None or not isinstance(inputs.value, dict):
+        return tree
+    ending = {name: _ending(node) for name, node in inputs.value.items()}
+    assert isinstance(tree.value, dict)
+    return replace(tree, value={**tree.value, "inputs": replace(inputs, value=ending)})
+
+
+def _ending(node: Node) -> Node:
+    if not isinstance(node.value, dict) or "type" not in node.value or node.value["type"].value != "file":
+        return node
+    return replace(node, value={**node.value, "stop_at_end": Node(True, node.mark)})
+
+
+def _materials(valid: Policy) -> Iterator[Path]:
+    """The PEM files that the policy names, anywhere in the settings of its plugins."""
+    todo: list[Any] = [valid]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, Material):
+            yield Path(value.path).absolute()
+        elif isinstance(value, msgspec.Struct):
+            todo += [getattr(value, name) for name in value.__struct_fields__]
+        elif isinstance(value, Mapping):
+            todo += value.values()
+        elif isinstance(value, list | tuple | set | frozenset):
+            todo += value

@@ -1,0 +1,142 @@
+"""What the supervisor must remember: its revision number, the policy behind it, and every credential not yet revoked.
+
+It is kept sealed by `vault`, and saved before anything that refers to it is sent. So after a crash of either side the
+supervisor answers `credentials_wanted`, never gives a number to two policies, and runs `on_release` for every id that
+was released: at least once, as the flag goes only after it succeeded.
+
+An id is bound to a content, whatever file it came from: two files with the same key share one id, or revoking the one
+would kill the other. A content that was released and comes again gets a new id, since an id, once released, is never
+spoken of again. Ids are random: they say nothing of the secret, and cannot repeat after the state was lost.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from shipper.credentials import Credential
+from shipper.document import Node
+from shipper.messages import Revision
+
+
+class Kept(msgspec.Struct):
+    """A credential that was given out under `id`."""
+
+    id: str
+    fields: dict[str, str]
+    sources: list[str]
+    """The references it was read from, such as `file:/run/keys/es`."""
+    units: list[str]
+    """The inputs and outputs that use it, such as `outputs.main`."""
+    released: bool = False
+    """Nothing uses it any more, and `on_release` has not yet succeeded."""
+
+    def __repr__(self) -> str:
+        return f"<credential {self.id}>"
+
+    @property
+    def canonical(self) -> bytes:
+        return Credential.parse(self.fields).canonical()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the files say now: a valid policy, with ids in place of references."""
+
+    tree: Node
+    text: str
+    signature: str
+    """Equal for texts of the same meaning."""
+    credentials: Mapping[str, Kept]
+    reused: frozenset[str] = frozenset()
+    """Those of the ids that were known when the files were read."""
+
+
+class Ledger(msgspec.Struct):
+    """The durable state; `policy`, `signature` and `ids` are those of the newest number that was given out."""
+
+    format: int = 1
+    epoch: int = 0
+    number: int = 0
+    policy: str = ""
+    signature: str = ""
+    ids: list[str] = msgspec.field(default_factory=list)
+    kept: dict[str, Kept] = msgspec.field(default_factory=dict)
+
+    @property
+    def at(self) -> Revision:
+        return Revision(self.epoch, self.number)
+
+    def adopt(self, wanted: Wanted) -> bool:
+        """Give the policy a new number if it means something new; says whether anything must be saved."""
+        known = {id: (kept.sources, kept.units) for id, kept in self.kept.items()}
+        self.kept |= wanted.credentials
+        self.ids = sorted(wanted.credentials)
+        if wanted.signature == self.signature:
+            return known != {id: (kept.sources, kept.units) for id, kept in self.kept.items()}
+        self.number += 1
+        self.policy, self.signature = wanted.text, wanted.signature
+        return True
+
+    def climb(self, above: Revision) -> None:
+        """Give the present policy a new number, above one that the sidecar knows."""
+        top = max(above, self.at)
+        self.epoch, self.number = top.epoch, top.number + 1
+
+    @property
+    def known(self) -> dict[bytes, str]:
+        """The ids that a content may still be given out under."""
+        return {kept.canonical: kept.id for kept in self.kept.values() if not kept.released}
+
+    def outdates(self, wanted: Wanted) -> bool:
+        """Whether an id of the policy was released since the files were read: then they must be read again."""
+        return any(id not in self.kept or self.kept[id].released for id in wanted.reused)
+
+    def release(self, id: str) -> None:
+        """From now on the id is never referred to again; its secret stays until `forget`."""
+        self.kept[id].released = True
+
+    def forget(self, id: str) -> None:
+        """`on_release` has succeeded."""
+        self.kept.pop(id, None)
+
+    @property
+    def pending(self) -> list[Kept]:
+        """The released credentials that are not yet revoked."""
+        return [kept for kept in self.kept.values() if kept.released]
+
+    def supply(self, ids: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The secrets of those ids that are kept and not released."""
+        return {id: self.kept[id].fields for id in ids if id in self.kept and not self.kept[id].released}
+
+
+Draw = Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A credential as it was read just now."""
+
+    credential: Credential
+    label: str
+    source: str
+    units: tuple[str, ...]
+
+
+def identified(
+    known: Mapping[bytes, str], found: Iterable[Found], draw: Draw = lambda: secrets.token_hex(6)
+) -> list[Kept]:
+    """The credentials with their ids, in the order of `found`; a content that is known has its old id."""
+    ids = dict(known)
+    fresh: dict[str, Kept] = {}
+    answer: list[Kept] = []
+    for one in found:
+        id = ids.setdefault(one.credential.canonical(), f"{one.label}-{draw()}")
+        kept = fresh.setdefault(id, Kept(id, dict(one.credential.fields), [], []))
+        kept.sources = sorted({*kept.sources, one.source})
+        kept.units = sorted({*kept.units, *one.units})
+        answer.append(kept)
+    return answer

@@ -1,0 +1,174 @@
+"""What happens, in a few lines for people, or as one JSON object a line (`--json`).
+
+    12:00:01.002  revision 3 active after 12 ms (barrier)
+    12:00:01.480  revision 3 drained after 490 ms: 812 events delivered
+    12:00:01.481  released es-3f9c0a7be2d1 (file:/run/keys/es)
+
+Colours only on a terminal. A reader that has gone does not stop the shipping.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+import msgspec
+
+from shipper.errors import Problem
+
+_RED, _YELLOW, _GREEN, _DIM = "\033[31m", "\033[33m", "\033[32m", "\033[2m"
+_PLAIN = "\033[0m"
+_COLOURS = {
+    "invalid": _RED,
+    "nack": _RED,
+    "failed": _RED,
+    "error": _RED,
+    "ended": _YELLOW,
+    "unknown": _YELLOW,
+    "revoke_failed": _YELLOW,
+    "released": _GREEN,
+    "revoked": _GREEN,
+}
+_HEALTH = {"HEALTHY": _GREEN, "DEGRADED": _YELLOW, "FAILED": _RED}
+
+Fields = Mapping[str, Any]
+
+
+class Report:
+    """Writes what happens to a stream."""
+
+    def __init__(self, stream: TextIO, *, json: bool) -> None:
+        self._stream = stream
+        self._json = json
+        self._colours = not json and stream.isatty()
+
+    def say(self, what: str, fields: Fields | None = None) -> None:
+        """One thing that happened: a word for it, and what belongs to it."""
+        fields = fields or {}
+        for line in [_as_json(what, fields)] if self._json else self._for_people(what, fields):
+            with contextlib.suppress(BrokenPipeError, BlockingIOError):
+                print(line, file=self._stream, flush=True)
+
+    def _for_people(self, what: str, fields: Fields) -> list[str]:
+        now = time.time()
+        at = f"{time.strftime('%H:%M:%S', time.localtime(now))}.{int(now * 1000) % 1000:03d}"
+        first, *more = in_words(what, fields)
+        colour = _COLOURS.get(what) or _HEALTH.get(str(fields.get("state")), "")
+        if not self._colours:
+            return [f"{at}  {first}", *(f"    {line}" for line in more)]
+        return [f"{_DIM}{at}{_PLAIN}  {colour}{first}{_PLAIN}", *(f"    {line}" for line in more)]
+
+
+def _as_json(what: str, fields: Fields) -> str:
+    moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return msgspec.json.encode({"time": moment, "event": what, **fields}, enc_hook=_plain).decode()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Problem):
+        return {name: getattr(value, name) for name in Problem.__slots__}
+    raise TypeError(f"{type(value).__name__} in a report")
+
+
+def in_words(what: str, fields: Fields) -> list[str]:
+    """The lines for one thing that happened; a backend's words in it cannot steer the terminal."""
+    return ["".join(c if c.isprintable() else "\ufffd" for c in line) for line in _WORDS[what](fields)]
+
+
+def _line(template: str) -> Callable[[Fields], list[str]]:
+    return lambda fields: [template.format_map(fields)]
+
+
+def _problems(errors: Any) -> list[str]:
+    return [str(problem) for problem in errors]
+
+
+def _ack(fields: Fields) -> list[str]:
+    after = f" after {fields['milliseconds']} ms" if "milliseconds" in fields else ""
+    stage = f"revision {fields['revision']} {fields['stage']}{after}"
+    match fields["stage"]:
+        case "drained" if "ledger" in fields:
+            return [f"{stage}: {counted(fields['ledger'])}"]
+        case "active":
+            return [f"{stage} ({_CHANGES.get(fields['change'], fields['change'])})"]
+        case _:
+            return [stage]
+
+
+_CHANGES = {
+    "none": "it means the same as before",
+    "live": "nothing queued is affected",
+    "barrier": "what was queued before drains to where it was bound",
+}
+
+
+def counted(ledger: Mapping[str, int]) -> str:
+    """What became of the events that a barrier waited for."""
+    parts = [f"{count} {name.replace('_', ' ')}" for name, count in ledger.items() if name != "accepted" and count]
+    events = "event" if ledger.get("accepted") == 1 else "events"
+    return f"{ledger.get('accepted', 0)} {events}" + (f", {', '.join(parts)}" if parts else "")
+
+
+def _ready(fields: Fields) -> list[str]:
+    http = f", http://{fields['http']}" if fields["http"] else ""
+    return [f"sidecar is ready (version {fields['version']}, pid {fields['pid']}{http})"]
+
+
+def _unit(fields: Fields) -> list[str]:
+    message = f": {fields['message']}" if fields["message"] else ""
+    return [f"{fields['unit'].replace('inputs.', 'input ').replace('outputs.', 'output ')} {fields['state']}{message}"]
+
+
+def _released(fields: Fields) -> list[str]:
+    return [f"released {fields['credential']} ({', '.join(fields['sources'])}): it can be revoked now"]
+
+
+def _returned(fields: Fields) -> list[str]:
+    sources = ", ".join(fields["sources"])
+    return [f"{sources} holds again what was released before and is being revoked; it is {fields['credential']} now"]
+
+
+def _done(fields: Fields) -> list[str]:
+    letters = fields["dead_letters"]
+    return ["everything has its final answer" + (f"; {letters} events are dead letters" if letters else "")]
+
+
+def _unknown(fields: Fields) -> list[str]:
+    ids = ", ".join(fields["credentials"])
+    return [f"queued events need {ids}, which was released or never known here; order rebind or dead_letter"]
+
+
+_WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
+    "watching": lambda f: [f"watching {', '.join(f['paths'])} ({f['method']})"],
+    "launched": _line("sidecar started (pid {pid})"),
+    "launch_failed": _line("sidecar cannot be started: {message}; next attempt in {seconds:.1f} s"),
+    "ready": _ready,
+    "ended": _line("sidecar ended: {reason}; next start in {seconds:.1f} s"),
+    "silent": _line("the sidecar said nothing for {seconds:.0f} s"),
+    "garbled": _line("the sidecar wrote a line that is no message of the protocol"),
+    "sent": _line("revision {revision} sent"),
+    "ack": _ack,
+    "nack": lambda f: [f"revision {f['revision']} refused: {f['reason']}", *_problems(f["errors"])],
+    "refused": _line("revision {revision} was refused again and again under new numbers; change a file or send SIGHUP"),
+    "invalid": lambda f: ["the files are not a valid policy" + f["consequence"], *_problems(f["errors"])],
+    "unchanged": _line("read again: nothing new, revision {revision} stays"),
+    "released": _released,
+    "revoked": _line("on_release done for {credential}"),
+    "revoke_failed": _line("on_release failed for {credential}: {reason}; next attempt in {seconds:.1f} s"),
+    "returned": _returned,
+    "supplied": lambda f: [f"supplied {', '.join(f['credentials'])}, which the sidecar asked for"],
+    "unknown": _unknown,
+    "unit": _unit,
+    "failed": _line("sidecar FAILED: {message}"),
+    "error": _line("the sidecar did not understand line {line}: {message}"),
+    "result": _line("order {id}: {status} {message}"),
+    "save_failed": _line("the state cannot be saved ({message}); nothing new is sent until it can"),
+    "stopping": _line("stopping, within {seconds:g} s"),
+    "killed": _line("stopping at once"),
+    "stopped": _line("sidecar stopped; {undelivered} events stay in the queue"),
+    "waits": _line("not everything was delivered: it waits for {reason}"),
+    "done": _done,
+}

@@ -1,0 +1,206 @@
+"""Where a policy file says that a secret lies, and what is read there.
+
+    credential: {file: /run/keys/es}                        a file; relative to the policy file
+    credential: {env: ES_API_KEY}                           a variable of the supervisor's environment
+    credential: {systemd: es}                               $CREDENTIALS_DIRECTORY/es
+    credential: {file: /run/keys/token, as: bearer_token}   a bare text that is neither `id:secret` nor base64
+
+The content is an API key (`id:secret` or base64), or a YAML or JSON mapping of one credential shape. It never shows in
+an error: those name the reference.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shipper import document
+from shipper.credentials import Credential
+from shipper.document import Node, below
+from shipper.errors import PolicyError, Problem
+
+LARGEST = 1 << 20
+_KINDS = ("file", "env", "systemd")
+_BARE = ("api_key", "bearer_token", "token")
+_ID_AND_SECRET = re.compile(r"[^\s:{}\[\]'\"]+:\S+")
+_HINT = "a secret does not stand in a policy; write where it lies: {file: PATH}, {env: NAME} or {systemd: NAME}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where one secret lies."""
+
+    kind: str
+    name: str
+    shape: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+    @property
+    def label(self) -> str:
+        """A short name for ids: `es` for /run/keys/es."""
+        return re.sub(r"[^a-z0-9]+", "-", Path(self.name).name.lower()).strip("-")[:32] or "credential"
+
+    def path(self, environment: Mapping[str, str]) -> Path | None:
+        """The file that holds it, if one does; raises ValueError where systemd gave no directory."""
+        if self.kind == "file":
+            return Path(self.name)
+        if self.kind == "env":
+            return None
+        directory = environment.get("CREDENTIALS_DIRECTORY")
+        if not directory:
+            raise ValueError("$CREDENTIALS_DIRECTORY is not set; add LoadCredential= to the unit, or use {file: PATH}")
+        return Path(directory, self.name)
+
+    @classmethod
+    def parse(cls, node: Node) -> Reference:
+        """Raises ValueError that quotes nothing but the keys that we know."""
+        if not isinstance(node.value, dict):
+            raise ValueError(_HINT)
+        fields = {key: child.value for key, child in node.value.items()}
+        shape = fields.pop("as", None)
+        if shape is not None and shape not in _BARE:
+            raise ValueError(f"`as` is one of {', '.join(_BARE)}; other shapes are written as a mapping in the secret")
+        if len(fields) != 1 or (kind := next(iter(fields))) not in _KINDS:
+            raise ValueError(_HINT)
+        name = fields[kind]
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise ValueError(f"`{kind}` is followed by a text")
+        if kind == "systemd" and ("/" in name or name in (".", "..")):
+            raise ValueError("`systemd` is followed by the name of a credential, without a slash")
+        if kind == "file" and node.mark.file is not None:
+            name = str(Path(node.mark.file).parent.absolute() / name)
+        return cls(kind, name, None if shape is None else str(shape))
+
+
+# -- in the tree -------------------------------------------------------------------------------------------------------
+
+
+def references(tree: Node) -> dict[Reference, list[tuple[str, Node]]]:
+    """Every reference and its places; raises PolicyError for what is none."""
+    found: dict[Reference, list[tuple[str, Node]]] = {}
+    problems: list[Problem] = []
+
+    def note(path: str, node: Node) -> Node:
+        try:
+            found.setdefault(Reference.parse(node), []).append((path, node))
+        except ValueError as error:
+            problems.append(problem(path, node, str(error)))
+        return node
+
+    _everywhere(tree, note)
+    if problems:
+        raise PolicyError(problems)
+    return found
+
+
+def substituted(tree: Node, ids: Mapping[Reference, str]) -> Node:
+    """The tree with an id in place of every reference."""
+    return _everywhere(tree, lambda _, node: Node(ids[Reference.parse(node)], node.mark))
+
+
+def problem(path: str, node: Node, message: str) -> Problem:
+    """A problem at a node's place."""
+    return Problem(path, node.mark.line, node.mark.column, message, node.mark.file)
+
+
+Visit = Callable[[str, Node], Node]
+
+
+def _everywhere(tree: Node, visit: Visit) -> Node:
+    """Visit what plugins call `credential` or `credentials`, at the top of their settings or under `tls`.
+
+    Nowhere else: below that, such a key is the user's own word (a field that `add_fields` sets, perhaps).
+    """
+    assert isinstance(tree.value, dict)
+    sections = dict(tree.value)
+    for key in ("inputs", "outputs"):
+        section = sections.get(key)
+        if section is not None and isinstance(section.value, dict):
+            plugins = {name: _settings(below(key, name), node, visit) for name, node in section.value.items()}
+            sections[key] = replace(section, value=plugins)
+    return replace(tree, value=sections)
+
+
+def _settings(path: str, node: Node, visit: Visit) -> Node:
+    if not isinstance(node.value, dict):
+        return node
+    return replace(node, value={key: _setting(path, key, child, visit) for key, child in node.value.items()})
+
+
+def _setting(path: str, key: str, node: Node, visit: Visit) -> Node:
+    path = below(path, key)
+    if key == "credential" and node.value is not None:
+        return visit(path, node)
+    if key == "credentials" and isinstance(node.value, list):
+        return replace(node, value=[visit(below(path, at), item) for at, item in enumerate(node.value)])
+    return _settings(path, node, visit) if key == "tls" else node
+
+
+# -- what is read there ------------------------------------------------------------------------------------------------
+
+
+def read(reference: Reference, environment: Mapping[str, str]) -> Credential:
+    """The secret of a reference; raises ValueError that names the reference and the remedy, never the content."""
+    try:
+        path = reference.path(environment)
+        text = environment.get(reference.name) if path is None else _content(path)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ValueError(f"the secret {reference} cannot be read: {reason}") from None
+    if text is None:
+        raise ValueError(f"the secret {reference} is not set in the supervisor's environment")
+    try:
+        return interpreted(text, reference.shape)
+    except ValueError as error:
+        raise ValueError(f"the secret {reference}: {error}") from None
+
+
+def _content(path: Path) -> str:
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(0, "it is not a regular file")
+    with path.open("rb") as file:
+        raw = file.read(LARGEST + 1)
+    if len(raw) > LARGEST:
+        raise OSError(0, "it is larger than 1MiB")
+    return raw.decode()
+
+
+def interpreted(text: str, shape: str | None = None) -> Credential:
+    """The credential that a secret's content says, without one trailing line end; raises ValueError."""
+    text = text.removesuffix("\n").removesuffix("\r")
+    if not text.strip():
+        raise ValueError("it is empty")
+    if shape is not None:
+        return Credential.parse({shape: text})
+    for fields in _readings(text):
+        return Credential.parse(fields)
+    raise ValueError(
+        "it is neither an API key (`id:secret` or its base64) nor a mapping such as {username: …, password: …}; "
+        "for another bare text, write `as: bearer_token` beside the reference"
+    )
+
+
+def _readings(text: str) -> Iterator[object]:
+    if _ID_AND_SECRET.fullmatch(text) or _is_base64(text):
+        yield {"api_key": text}
+        return
+    try:
+        node = document.read(text)
+    except PolicyError:
+        return
+    if isinstance(node.value, dict):
+        yield document.plain(node)
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        return bool(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        return False

@@ -1,0 +1,102 @@
+"""The answer of `shipper status` for people: a few tables, in colour on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TextIO
+
+from shipper.units import Size
+
+Row = tuple[str, ...]
+_COLOURS = {"HEALTHY": "green", "DEGRADED": "yellow", "FAILED": "red", "STOPPED": "dim"}
+
+
+def show(status: Mapping[str, Any], stream: TextIO) -> None:
+    """Write the tables that have rows."""
+    if stream.isatty():
+        _with_rich(tables(status), stream)
+        return
+    for title, rows in tables(status):
+        print(title, file=stream)
+        widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            print(f"  {'  '.join(cells)}".rstrip(), file=stream)
+
+
+def tables(status: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
+    """Titles and rows; every row of a table has as many cells, and a table without rows is left out."""
+    observed = status["observed"] or {}
+    candidates: list[tuple[str, list[Row]]] = [
+        (_headline(status, observed), list(_overview(status, observed))),
+        ("units", [_unit(unit) for unit in observed.get("units", ())]),
+        ("draining", [row for lane in observed.get("draining", ()) for row in _draining(lane)]),
+        ("credentials", [_credential(one, observed) for one in status["credentials"]]),
+    ]
+    return ((title, rows) for title, rows in candidates if rows)
+
+
+def _headline(status: Mapping[str, Any], observed: Mapping[str, Any]) -> str:
+    state = observed.get("state", "UNKNOWN")
+    return f"shipper: {state}" + (f", {observed['message']}" if observed.get("message") else "")
+
+
+def _overview(status: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterator[Row]:
+    sidecar = status["sidecar"]
+    pid = f", pid {sidecar['pid']}" if sidecar["pid"] else ""
+    yield "supervisor", f"version {status['supervisor']['version']}, pid {status['supervisor']['pid']}"
+    yield "sidecar", f"{sidecar['state']}{pid}" + (f", http://{sidecar['http']}" if sidecar["http"] else "")
+    revisions = observed.get("revisions", {})
+    stages = ", ".join(f"{stage} {_revision(at)}" for stage, at in revisions.items() if at)
+    yield "revision", f"wanted {_revision(status['wanted'])}" + (f", {stages}" if stages else "")
+    if queue := observed.get("queue"):
+        oldest = f", oldest {queue['oldest_seconds']:.1f} s" if queue["events"] else ""
+        size, limit = _size(queue["bytes"]), _size(queue["limit_bytes"])
+        yield "queue", f"{queue['events']} events, {size} of {limit}{oldest}; {_size(queue['disk_bytes'])} on disk"
+    if (letters := observed.get("dead_letters")) and letters["events"]:
+        yield "dead letters", f"{letters['events']} events, {_size(letters['bytes'])}"
+
+
+def _unit(unit: Mapping[str, Any]) -> Row:
+    return unit["id"], unit["type"], unit["state"], unit["message"]
+
+
+def _draining(lane: Mapping[str, Any]) -> Iterator[Row]:
+    at = f"revision {_revision((lane['epoch'], lane['revision']))}"
+    for name, output in lane["outputs"].items():
+        yield at, name, f"{output['events']} events", f"oldest {lane['oldest_seconds']:.1f} s", output["reason"]
+
+
+def _credential(one: Mapping[str, Any], observed: Mapping[str, Any]) -> Row:
+    if one["released"]:
+        use = "released, on_release pending"
+    elif one["id"] in observed.get("credentials_wanted", ()):
+        use = "wanted"
+    else:
+        use = "in use" if one["id"] in observed.get("credentials_in_use", ()) else "held"
+    return one["id"], use, ", ".join(one["units"]), ", ".join(one["sources"])
+
+
+def _revision(at: Sequence[int]) -> str:
+    return f"{at[0]}:{at[1]}" if at[0] else str(at[1])
+
+
+def _size(count: int) -> str:
+    """A size as people read it: exact where it has a round unit, else with three digits."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= factor:
+            return str(Size(count)) if count % factor == 0 else f"{count / factor:.1f}{unit}"
+    return f"{count}B"
+
+
+def _with_rich(found: Iterator[tuple[str, list[Row]]], stream: TextIO) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=stream)
+    for title, rows in found:
+        table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
+        for row in rows:
+            table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
+        console.print(table)

@@ -1,0 +1,193 @@
+"""Policy files → one tree, each node with its place in the user's file.
+
+Several files are merged: inputs and outputs side by side (a name stands once), a file's own `processors` behind those
+of each of its inputs, every other key in one file only. Variables are replaced in scalar values. With one file the tree
+is the file's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from shipper import document
+from shipper.document import Node, below
+from shipper.errors import PolicyError, Problem
+from shipper.supervise.variables import replaced
+
+SUFFIXES = (".yaml", ".yml")
+_LINE_END = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+_BY_NAME = ("inputs", "outputs")
+
+
+def read_tree(paths: Sequence[Path], environment: Mapping[str, str]) -> Node:
+    """The merged tree of all files; raises PolicyError with the problems of all of them."""
+    problems: list[Problem] = []
+    roots: list[Node] = []
+    for file in policy_files(paths, problems):
+        try:
+            roots.append(_root(file, environment))
+        except PolicyError as error:
+            problems += error.problems
+    if problems:
+        raise PolicyError(problems)
+    return roots[0] if len(roots) == 1 else merged(roots)
+
+
+def policy_files(paths: Sequence[Path], problems: list[Problem]) -> list[Path]:
+    """The files that the paths name, a directory's in the order of their names; what is missing is a problem."""
+    files: dict[Path, None] = {}
+    for path in paths:
+        found = sorted(_inside(path)) if path.is_dir() else [path]
+        if not found:
+            problems.append(Problem("", 1, 1, "there is no *.yaml or *.yml file in this directory", str(path)))
+        files.update(dict.fromkeys(found))
+    return list(files)
+
+
+def _inside(directory: Path) -> Iterable[Path]:
+    try:
+        return [
+            entry
+            for entry in directory.iterdir()
+            if entry.suffix in SUFFIXES and not entry.name.startswith(".") and not entry.is_dir()
+        ]
+    except OSError:
+        return []
+
+
+def _root(file: Path, environment: Mapping[str, str]) -> Node:
+    try:
+        with file.open("rb") as stream:
+            raw = stream.read(document.LARGEST + 1)
+    except OSError as error:
+        raise PolicyError([Problem("", 1, 1, f"cannot be read: {error.strerror}", str(file))]) from None
+    root = document.read(raw, file=str(file))
+    if not isinstance(root.value, dict):
+        raise PolicyError([_problem("", root, "a policy is a mapping that starts with `version: 1`")])
+    return _Variables(raw.decode(), environment).in_all(root)
+
+
+def _problem(path: str, node: Node, message: str) -> Problem:
+    return Problem(path, node.mark.line, node.mark.column, message, node.mark.file)
+
+
+class _Variables:
+    """Replaces the variables of one file."""
+
+    def __init__(self, text: str, environment: Mapping[str, str]) -> None:
+        self.lines = _LINE_END.split(text)
+        self.environment = environment
+        self.problems: list[Problem] = []
+
+    def in_all(self, root: Node) -> Node:
+        node = self.node(root, "")
+        if self.problems:
+            raise PolicyError(self.problems)
+        return node
+
+    def node(self, node: Node, path: str) -> Node:
+        if isinstance(node.value, dict):
+            return replace(node, value={key: self.node(child, below(path, key)) for key, child in node.value.items()})
+        if isinstance(node.value, list):
+            return replace(node, value=[self.node(child, below(path, at)) for at, child in enumerate(node.value)])
+        if not isinstance(node.value, str) or "$" not in node.value:
+            return node
+        try:
+            text = replaced(node.value, self.environment)
+            return replace(node, value=text if self.quoted(node) else document.resolve(text))
+        except ValueError as error:
+            self.problems.append(_problem(path, node, str(error)))
+            return node
+
+    def quoted(self, node: Node) -> bool:
+        """Whether the value is a string in any case; a plain one means what it means with the variable written out."""
+        line = self.lines[node.mark.line - 1] if node.mark.line <= len(self.lines) else ""
+        return line[node.mark.column - 1 : node.mark.column] in ("'", '"', "|", ">")
+
+
+# -- merging -----------------------------------------------------------------------------------------------------------
+
+
+def merged(roots: Sequence[Node]) -> Node:
+    """One tree of several files' trees (mappings); raises PolicyError that names both places of what stands twice."""
+    merging = _Merging(roots[0])
+    for root in roots:
+        merging.add(root)
+    if merging.problems:
+        raise PolicyError(merging.problems)
+    return merging.root
+
+
+class _Merging:
+    def __init__(self, first: Node) -> None:
+        self.root = Node({}, first.mark, {})
+        self.problems: list[Problem] = []
+
+    def add(self, root: Node) -> None:
+        assert isinstance(root.value, dict)
+        own = root.value.get("processors", Node([], root.mark))
+        for key, child in root.value.items():
+            if key == "inputs":
+                self.section(root, key, _with_processors(child, own))
+            elif key == "outputs":
+                self.section(root, key, child)
+            elif key == "version":
+                self.version(root, child)
+            elif key != "processors":
+                self.put(self.root, root, key, child, key)
+        if not isinstance(own.value, list):
+            self.problems.append(_problem("processors", own, "processors are a list"))
+
+    def version(self, root: Node, child: Node) -> None:
+        assert isinstance(self.root.value, dict)
+        known = self.root.value.get("version")
+        if known is None:
+            self.put(self.root, root, "version", child, "version")
+        elif known.value != child.value:
+            self.problems.append(_problem("version", child, f"another version than in {_place(known)}"))
+
+    def section(self, root: Node, key: str, named: Node) -> None:
+        assert isinstance(self.root.value, dict)
+        if not isinstance(named.value, dict):
+            self.problems.append(_problem(key, named, f"{key} are a mapping of names"))
+            return
+        if key not in self.root.value:
+            self.put(self.root, root, key, Node({}, named.mark, {}), key)
+        for name, child in named.value.items():
+            self.put(self.root.value[key], named, name, child, below(key, name))
+
+    def put(self, into: Node, source: Node, key: str, child: Node, path: str) -> None:
+        """Put a child into a mapping of the merged tree, once."""
+        assert isinstance(into.value, dict)
+        mark = source.keys.get(key, child.mark)
+        if key in into.value:
+            first = into.keys[key]
+            again = f"this stands in two files (first in {first.file}:{first.line}:{first.column}); keep one"
+            self.problems.append(Problem(path, mark.line, mark.column, again, mark.file))
+            return
+        into.value[key] = child
+        into.keys[key] = mark
+
+
+def _place(node: Node) -> str:
+    return f"{node.mark.file}:{node.mark.line}:{node.mark.column}"
+
+
+def _with_processors(inputs: Node, own: Node) -> Node:
+    """The inputs, each with the processors of its file behind its own; what is not well shaped stays for the schema."""
+    if not isinstance(inputs.value, dict) or not isinstance(own.value, list) or not own.value:
+        return inputs
+    return replace(inputs, value={name: _appended(child, own.value) for name, child in inputs.value.items()})
+
+
+def _appended(config: Node, processors: list[Node]) -> Node:
+    if not isinstance(config.value, dict):
+        return config
+    first = config.value.get("processors", Node([], processors[0].mark))
+    if not isinstance(first.value, list):
+        return config
+    every = replace(first, value=[*first.value, *processors])
+    return replace(config, value={**config.value, "processors": every})

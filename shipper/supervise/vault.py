@@ -1,0 +1,170 @@
+"""The ledger on disk: one sealed file in a locked directory, replaced as a whole.
+
+    DIR/supervise.lock   held (flock) while a supervisor runs
+    DIR/supervise.key    32 random bytes in base64, mode 0600; absent where the configuration names a key
+    DIR/supervise.json   {"format": 1, "key": id of the key, "nonce": …, "sealed": …}, AES-256-GCM, all in base64
+
+A save writes a new file, fsyncs it, renames it, and fsyncs the directory, so that a crash leaves the old or the new
+content. The nonce is random: some thousands of saves are far below the 2³² that a key bears. A configured key is not
+used as it stands, as the sidecar may be given the same one: HKDF derives another from it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fcntl
+import hashlib
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from shipper.errors import OptionError, StateBusy, StateLocked
+from shipper.supervise.ledger import Ledger
+
+KEY_BYTES = 32
+_AAD = b"shipper supervise ledger 1"
+
+
+class _Sealed(msgspec.Struct):
+    format: int
+    key: str
+    nonce: bytes
+    sealed: bytes
+
+
+class Vault:
+    """Owns a state directory; a context manager, which gives it back."""
+
+    def __init__(self, directory: Path, keys: Sequence[bytes] = ()) -> None:
+        """`keys` are configured ones: the first seals, the others only open. Raises StateBusy."""
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory = directory
+        self._file = directory / "supervise.json"
+        self._key_file = directory / "supervise.key"
+        self._configured = [_derived(key) for key in keys]
+        self._lock = _locked(directory / "supervise.lock")
+
+    def load(self) -> tuple[Ledger, bool]:
+        """The ledger, and whether there was one; raises StateLocked if no key opens it, or it is damaged."""
+        keys = self._keys()
+        self._seals = keys[0]
+        try:
+            raw = self._file.read_bytes()
+        except FileNotFoundError:
+            self._drop_unused_key()
+            return Ledger(), False
+        ledger = self._opened(raw, keys)
+        self.save(ledger)
+        self._drop_unused_key()
+        return ledger, True
+
+    def save(self, ledger: Ledger) -> None:
+        """Return when the ledger is durable; raises OSError, and then the old one stands."""
+        nonce = secrets.token_bytes(12)
+        sealed = AESGCM(self._seals).encrypt(nonce, msgspec.json.encode(ledger), _AAD)
+        raw = msgspec.json.encode(_Sealed(1, key_name(self._seals), nonce, sealed))
+        _replace(self._file, raw)
+
+    def _keys(self) -> list[bytes]:
+        own = _read_key(self._key_file) if self._key_file.exists() else None
+        if self._configured:
+            return [*self._configured, *([own] if own else [])]
+        if own is None:
+            if self._file.exists():
+                raise StateLocked(f"{self._key_file} is missing, and {self._file} was sealed with it; bring it back")
+            own = secrets.token_bytes(KEY_BYTES)
+            _replace(self._key_file, base64.b64encode(own) + b"\n")
+        return [own]
+
+    def _opened(self, raw: bytes, keys: Sequence[bytes]) -> Ledger:
+        try:
+            envelope = msgspec.json.decode(raw, type=_Sealed)
+        except msgspec.MsgspecError:
+            raise StateLocked(f"{self._file} is damaged; restore it, or remove it to begin anew") from None
+        for key in keys:
+            try:
+                text = AESGCM(key).decrypt(envelope.nonce, envelope.sealed, _AAD)
+                return msgspec.json.decode(text, type=Ledger)
+            except (InvalidTag, ValueError):
+                continue
+        raise StateLocked(f"{self._file} is sealed with key {envelope.key}, which was not given")
+
+    def _drop_unused_key(self) -> None:
+        """With a configured key the one beside the state is useless, and dangerous."""
+        if self._configured and self._key_file.exists():
+            self._key_file.unlink()
+            _sync_directory(self._directory)
+
+    def close(self) -> None:
+        """Give the directory back."""
+        os.close(self._lock)
+
+    def __enter__(self) -> Vault:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def decoded_key(raw: bytes, name: str) -> bytes:
+    """32 bytes, as they are or in base64; raises OptionError that names the key's place."""
+    if len(raw) == KEY_BYTES:
+        return raw
+    try:
+        key = base64.b64decode(raw.strip(), validate=True)
+    except binascii.Error:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise OptionError(f"the key in {name} is not 32 bytes in base64; make one with: openssl rand -base64 32")
+    return key
+
+
+def key_name(key: bytes) -> str:
+    """A name for a state key that tells nothing of it: beside `hello.state_keys`."""
+    return hashlib.sha256(b"shipper state key name" + key).hexdigest()[:16]
+
+
+def _derived(key: bytes) -> bytes:
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=_AAD).derive(key)
+
+
+def _read_key(path: Path) -> bytes:
+    return decoded_key(path.read_bytes(), str(path))
+
+
+def _locked(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise StateBusy(f"another `shipper supervise` owns {path.parent}; stop it, or give another --state") from None
+    return descriptor
+
+
+def _replace(path: Path, raw: bytes) -> None:
+    temporary = path.with_suffix(path.suffix + ".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

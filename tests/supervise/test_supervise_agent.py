@@ -1,0 +1,244 @@
+"""The supervisor as a process: real files, pipes, signals and a state directory, beside a sidecar that obeys orders."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from shipper.supervise import status
+from tests.supervise.driver import POLICY, Site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def test_a_changed_secret_is_a_new_revision_and_the_old_one_is_revoked_when_it_has_drained(site: Site) -> None:
+    async with site.supervisor() as process:
+        await site.until("ack", revision="1", stage="drained")
+        (site.fake / "hold").touch()
+        site.replace(site.secret, "k2:hunter2\n")
+        await site.until("ack", revision="2", stage="active")
+        assert site.revoked == []
+        (site.fake / "hold").unlink()
+        await site.until("revoked")
+        process.send_signal(signal.SIGTERM)
+        assert await site.ended(process) == 0
+
+    first, second = site.heard("policy")
+    (old,), (new,) = first["credentials"], second["credentials"]
+    assert site.revoked == [f"{old} file:{site.secret} main"]
+    assert old != new
+    assert second["credentials"][new] == {"api_key": "k2:hunter2"}
+    assert site.heard("stop") == [{"type": "stop", "within_seconds": 20.0}]
+    assert "hunter2" not in json.dumps(site.lines) + site.errors.decode()
+
+
+async def test_a_mistake_is_named_in_one_line_and_the_last_valid_policy_runs_on(site: Site) -> None:
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        site.replace(site.policy, POLICY.replace("hosts", "hots"))
+        line = await site.until("invalid")
+        site.replace(site.policy, POLICY + "log_level: debug\n")
+        await site.until("ack", revision="2", stage="drained")
+
+    places = [(problem["file"], problem["line"], problem["path"]) for problem in line["errors"]]
+    assert (str(site.policy), 5, "outputs.main.hots") in places
+    assert len(site.heard("policy")) == 2
+
+
+async def test_a_comment_sends_nothing(site: Site) -> None:
+    async with site.supervisor() as process:
+        await site.until("ack", revision="1", stage="drained")
+        site.replace(site.policy, POLICY + "# a comment\n")
+        process.send_signal(signal.SIGHUP)
+        await site.until("unchanged")
+
+    assert len(site.heard("policy")) == 1
+
+
+async def test_with_a_wrong_policy_at_the_start_it_exits_with_78_and_names_the_place(site: Site) -> None:
+    site.secret.unlink()
+    async with site.supervisor() as process:
+        assert await site.ended(process) == 78
+        (line,) = await site.when(lambda: site.happened("invalid"))
+
+    assert "No such file" in line["errors"][0]["message"]
+    assert line["errors"][0]["line"] == 6
+
+
+async def test_a_second_supervisor_exits_with_75(site: Site) -> None:
+    async with site.supervisor():
+        await site.until("watching")
+        second = await trio.run_process(site.command(), check=False, capture_stderr=True, env=site.environment)
+
+    assert second.returncode == 75
+    assert b"another `shipper supervise` owns" in second.stderr
+
+
+async def test_a_sidecar_that_crashes_is_launched_again_with_its_policy_and_credentials(site: Site) -> None:
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        launched = await site.until("launched")
+        os.kill(launched["pid"], signal.SIGKILL)
+        assert (await site.until("ended"))["reason"] == "killed by signal 9"
+        await site.when(lambda: len(site.heard("policy")) == 2)
+
+    first, again = site.heard("policy")
+    assert first == again
+
+
+async def test_a_supervisor_that_is_killed_between_release_and_revocation_revokes_after_its_restart(site: Site) -> None:
+    site.on_release(f"touch {site.directory}/tried; exec sleep 5 >/dev/null 2>&1")
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        site.replace(site.secret, "k2:hunter2\n")
+        await site.when((site.directory / "tried").exists)
+
+    site.on_release(f"echo $SHIPPER_CREDENTIAL_ID >> {site.directory}/revoked")
+    async with site.supervisor():
+        await site.when(lambda: site.revoked)
+        await site.until("revoked")
+
+    (old,) = site.heard("policy")[0]["credentials"]
+    assert site.revoked == [old]
+
+
+async def test_on_release_is_tried_again_until_it_succeeds(site: Site) -> None:
+    site.on_release(f"test -e {site.directory}/ok || exit 3; echo $SHIPPER_CREDENTIAL_ID >> {site.directory}/revoked")
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        site.replace(site.secret, "k2:hunter2\n")
+        assert (await site.until("revoke_failed"))["reason"] == "exit status 3"
+        (site.directory / "ok").touch()
+        await site.until("revoked")
+
+    assert len(site.revoked) == 1
+
+
+async def test_over_a_restart_of_the_supervisor_number_and_ids_stay(site: Site) -> None:
+    for _ in range(2):
+        async with site.supervisor() as process:
+            await site.until("ack", revision="1", stage="drained")
+            process.send_signal(signal.SIGINT)
+            assert await site.ended(process) == 0
+
+    first, again = site.heard("policy")
+    assert first == again
+
+
+async def test_a_credential_that_the_sidecar_wants_is_supplied_at_once(site: Site) -> None:
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        (id,) = site.heard("policy")[0]["credentials"]
+        (site.fake / "want").write_text(id)
+        await site.until("supplied", credentials=[id])
+        await site.when(lambda: site.heard("credentials"))
+
+    assert site.heard("credentials") == [{"type": "credentials", "credentials": {id: {"api_key": "k1:hunter2"}}}]
+
+
+async def test_nonsense_on_the_sidecars_standard_output_changes_nothing(site: Site) -> None:
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        (site.fake / "new").write_bytes(b"\xff\nnull\n" + b"x" * (9 << 20) + b'\n{"type":"ack"}\n')
+        (site.fake / "new").rename(site.fake / "say")
+        await site.when(lambda: len(site.happened("garbled")) == 4)
+        site.replace(site.secret, "k2:hunter2\n")
+        await site.until("ack", revision="2", stage="drained")
+
+
+async def test_a_nack_names_the_place_and_the_first_policy_that_is_refused_ends_it_with_78(site: Site) -> None:
+    (site.fake / "refuse").write_text("invalid")
+    async with site.supervisor() as process:
+        line = await site.until("nack")
+        assert await site.ended(process) == 78
+
+    assert (line["errors"][0]["file"], line["errors"][0]["line"]) == (str(site.policy), 5)
+
+
+async def test_a_policy_that_could_not_start_is_sent_again_and_its_credential_is_not_revoked(site: Site) -> None:
+    (site.fake / "refuse").write_text("failed")
+    async with site.supervisor():
+        await site.until("nack")
+        (site.fake / "refuse").unlink()
+        await site.until("ack", revision="1", stage="drained")
+
+    assert site.revoked == []
+
+
+async def test_a_second_signal_stops_at_once(site: Site) -> None:
+    async with site.supervisor() as process:
+        pid = (await site.until("launched"))["pid"]
+        await site.until("ack", stage="active")
+        os.kill(pid, signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        await site.until("stopping")
+        process.send_signal(signal.SIGTERM)
+        assert await site.ended(process) == 0
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+async def test_the_environment_of_the_sidecar_and_of_on_release_has_no_secret(site: Site) -> None:
+    site.environment["ES_KEY"] = "k1:hunter2"
+    site.policy.write_text(POLICY.replace("{file: es}", "{env: ES_KEY}"))
+    site.on_release(f"env > {site.directory}/environment; echo $SHIPPER_CREDENTIAL_SOURCE >> {site.directory}/revoked")
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        pid = (await site.until("launched"))["pid"]
+        environment = await trio.Path(f"/proc/{pid}/environ").read_bytes()
+        site.policy.write_text(POLICY)
+        site.replace(site.policy, POLICY.replace("main:", "other:"))
+        site.replace(site.secret, "k2:hunter2\n")
+        await site.until("revoked")
+
+    assert b"hunter2" not in environment
+    assert "hunter2" not in (site.directory / "environment").read_text()
+
+
+async def test_status_answers_over_the_socket_and_shows_no_secret(site: Site) -> None:
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        await site.when(lambda: status.ask(site.state)["observed"]["revisions"]["drained"] == [0, 1])
+        answer = status.ask(site.state)
+        shown = await trio.run_process(
+            [sys.executable, "-m", "shipper", "status", "--state", str(site.state)], capture_stdout=True
+        )
+
+    assert answer["sidecar"]["state"] == "running"
+    assert [one["units"] for one in answer["credentials"]] == [["outputs.main"]]
+    assert b"outputs.main  elasticsearch  HEALTHY" in shown.stdout
+    assert b"hunter2" not in shown.stdout + json.dumps(answer).encode()
+    with pytest.raises(status.NotRunning):
+        status.ask(site.state)
+
+
+async def test_systemd_hears_ready_when_a_policy_is_active_and_stopping_at_the_end(site: Site, tmp_path: Path) -> None:
+    site.environment |= {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(site.environment["NOTIFY_SOCKET"])
+        manager.setblocking(False)
+        heard: list[bytes] = []
+
+        def hears(word: bytes) -> bool:
+            while True:
+                try:
+                    heard.append(manager.recv(4096))
+                except BlockingIOError:
+                    return any(message.startswith(word) for message in heard)
+
+        async with site.supervisor() as process:
+            await site.when(lambda: hears(b"READY=1"))
+            await site.when(lambda: hears(b"WATCHDOG=1"))
+            process.send_signal(signal.SIGTERM)
+            assert await site.ended(process) == 0
+        assert hears(b"STOPPING=1")

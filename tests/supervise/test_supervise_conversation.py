@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+from typing import Any
+
+from shipper import document
+from shipper.messages import (
+    Ack,
+    DeadLetterFigures,
+    Nack,
+    NackError,
+    Observed,
+    QueueFigures,
+    Ready,
+    Revision,
+    Revisions,
+    Unit,
+)
+from shipper.supervise.conversation import Again, Conversation, Effect, Finish, Revoke, Save, Say, Send, Serving
+from shipper.supervise.ledger import Kept, Ledger, Wanted
+
+NOTHING = Revisions()
+
+
+def wanted(id: str = "es-1", extra: str = "") -> Wanted:
+    tree = document.read(f"version: 1\noutputs:\n  main:\n    hosts: [x]\n    credential: {id}\n{extra}", file="p.yaml")
+    kept = Kept(id, {"api_key": f"id:{id}"}, [f"file:/{id}"], ["outputs.main"])
+    return Wanted(tree, document.write(tree), document.write(tree), {id: kept})
+
+
+def ready(revisions: Revisions = NOTHING, *, in_use: tuple[str, ...] = (), wants: tuple[str, ...] = ()) -> Ready:
+    return Ready(
+        version="0",
+        pid=1,
+        instance="",
+        http=None,
+        revisions=revisions,
+        credentials_in_use=in_use,
+        credentials_wanted=wants,
+    )
+
+
+def observed(
+    state: Any = "HEALTHY", *units: Unit, events: int = 0, active: Revision | None = None, **more: Any
+) -> Observed:
+    queue = QueueFigures(events=events, bytes=0, limit_bytes=1, oldest_seconds=0, disk_bytes=0)
+    fixed: dict[str, Any] = {"credentials_in_use": (), "credentials_wanted": (), "draining": ()} | more
+    return Observed(
+        state=state,
+        message="",
+        revisions=Revisions(None, active, None),
+        units=units,
+        queue=queue,
+        dead_letters=DeadLetterFigures(),
+        **fixed,
+    )
+
+
+def ack(number: int, stage: Any) -> Ack:
+    return Ack(epoch=0, revision=number, sha256="", stage=stage, change="live")
+
+
+def nack(number: int, reason: Any, *errors: NackError) -> Nack:
+    return Nack(epoch=0, revision=number, sha256="", reason=reason, errors=errors)
+
+
+def talk(ledger: Ledger | None = None, *, fresh: bool = True, **more: Any) -> Conversation:
+    return Conversation(ledger or Ledger(), fresh=fresh, **more)
+
+
+def connected(**more: Any) -> Conversation:
+    conversation = talk(**more)
+    list(conversation.wants(wanted()))
+    list(conversation.started())
+    list(conversation.heard(ready()))
+    return conversation
+
+
+def sent(effects: list[Effect]) -> list[Any]:
+    return [effect.message for effect in effects if isinstance(effect, Send)]
+
+
+def said(effects: list[Effect]) -> list[str]:
+    return [effect.what for effect in effects if isinstance(effect, Say)]
+
+
+def test_a_new_credential_is_saved_before_the_policy_that_refers_to_it_is_sent() -> None:
+    conversation = connected()
+
+    effects = list(conversation.wants(wanted("es-2")))
+
+    kinds = [type(effect) for effect in effects]
+    assert kinds.index(Save) < kinds.index(Send)
+    assert sent(effects)[0]["credentials"] == {"es-2": {"api_key": "id:es-2"}}
+    assert sent(effects)[0]["revision"] == 2
+
+
+def test_no_effect_shows_a_secret() -> None:
+    assert "id:es-2" not in repr(list(connected().wants(wanted("es-2"))))
+
+
+def test_what_means_the_same_is_not_sent() -> None:
+    assert sent(list(connected().wants(wanted()))) == []
+
+
+def test_a_policy_that_came_before_the_sidecar_is_sent_when_it_is_ready() -> None:
+    conversation = talk()
+    assert sent(list(conversation.wants(wanted()))) == []
+    assert [message["type"] for message in sent(list(conversation.started()))] == ["hello"]
+
+    messages = sent(list(conversation.heard(ready())))
+
+    assert [(message["type"], message["revision"]) for message in messages] == [("policy", 1)]
+
+
+def test_after_a_restart_of_the_sidecar_the_same_number_and_text_are_sent_again() -> None:
+    conversation = connected()
+    conversation.ended()
+    list(conversation.started())
+
+    at = Revision(0, 1)
+    messages = sent(list(conversation.heard(ready(Revisions(at, at, at), in_use=("es-1",), wants=("es-1",)))))
+
+    assert [message["type"] for message in messages] == ["credentials", "policy"]
+    assert messages[0]["credentials"] == {"es-1": {"api_key": "id:es-1"}}
+    assert messages[1]["revision"] == 1
+
+
+def test_after_a_restart_of_the_supervisor_the_number_goes_on() -> None:
+    first = connected()
+    ledger = first.ledger
+    again = talk(ledger, fresh=False)
+    assert Save() not in list(again.wants(wanted()))
+
+    list(again.wants(wanted("es-2")))
+
+    assert again.ledger.at == (0, 2)
+
+
+def test_a_new_state_directory_continues_above_what_the_sidecar_knows() -> None:
+    conversation = talk()
+    list(conversation.wants(wanted()))
+
+    messages = sent(list(conversation.heard(ready(Revisions(Revision(2, 41), Revision(2, 40), None)))))
+
+    assert (messages[-1]["epoch"], messages[-1]["revision"]) == (2, 42)
+
+
+def test_a_new_state_directory_never_uses_the_very_number_that_the_sidecar_knows() -> None:
+    conversation = talk()
+    list(conversation.wants(wanted()))
+
+    messages = sent(list(conversation.heard(ready(Revisions(Revision(0, 1), Revision(0, 1), None)))))
+
+    assert messages[-1]["revision"] == 2
+
+
+def test_the_hello_carries_state_keys_only_where_they_are_configured() -> None:
+    assert "state_keys" not in sent(list(talk().started()))[0]
+
+    (hello,) = sent(list(talk(state_keys=(b"k" * 32,)).started()))
+
+    assert hello["state_keys"][0]["key"] == "a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s="
+    assert hello["state_keys"][0]["id"]
+
+
+def test_a_credential_that_is_wanted_is_supplied_once_while_the_answer_is_on_its_way() -> None:
+    conversation = connected(clock=lambda: 100.0)
+
+    first = sent(list(conversation.heard(observed(credentials_wanted=("es-1",)))))
+    second = sent(list(conversation.heard(observed(credentials_wanted=("es-1",)))))
+
+    assert first == [{"type": "credentials", "credentials": {"es-1": {"api_key": "id:es-1"}}}]
+    assert second == []
+
+
+def test_a_wanted_credential_that_nobody_has_is_told_once() -> None:
+    conversation = connected()
+    effects = list(conversation.heard(observed(credentials_wanted=("gone",))))
+
+    assert "unknown" in said(effects)
+    assert "unknown" not in said(list(conversation.heard(observed(credentials_wanted=("gone",)))))
+
+
+def test_a_released_credential_is_saved_as_such_before_on_release_runs_and_forgotten_after() -> None:
+    conversation = connected()
+    list(conversation.wants(wanted("es-2")))
+    at = Revision(0, 2)
+
+    effects = list(conversation.heard(ready(Revisions(at, at, at), in_use=("es-2",))))
+
+    kinds = [type(effect) for effect in effects]
+    assert kinds.index(Save) < kinds.index(Revoke)
+    assert conversation.ledger.kept["es-1"].released
+    assert [effect.kept.id for effect in talk(conversation.ledger).begin() if isinstance(effect, Revoke)] == ["es-1"]
+    list(conversation.revoked("es-1"))
+    assert list(conversation.ledger.kept) == ["es-2"]
+
+
+def test_without_on_release_a_released_credential_is_forgotten_at_once() -> None:
+    conversation = connected(revokes=False)
+    list(conversation.wants(wanted("es-2")))
+    at = Revision(0, 2)
+    list(conversation.heard(ready(Revisions(at, at, at), in_use=("es-2",))))
+
+    assert list(conversation.ledger.kept) == ["es-2"]
+
+
+def test_a_nack_names_the_place_in_the_users_file() -> None:
+    error = NackError("outputs.main.hosts[0]", 99, 99, "no such host")
+
+    (say, *_) = list(connected().heard(nack(1, "invalid", error)))
+
+    assert isinstance(say, Say)
+    assert [str(problem) for problem in say.fields["errors"]] == ["p.yaml:4:13: outputs.main.hosts[0]: no such host"]
+
+
+def test_a_policy_that_could_not_start_is_tried_again() -> None:
+    conversation = connected()
+    effects = list(conversation.heard(nack(1, "failed")))
+    assert [type(effect) for effect in effects] == [Say, Again]
+
+    assert [message["revision"] for message in sent(list(conversation.again()))] == [1]
+
+
+def test_a_refused_first_policy_ends_the_supervisor_and_a_later_one_does_not() -> None:
+    assert Finish(78) in list(connected().heard(nack(1, "invalid")))
+
+    conversation = connected()
+    assert Serving() in list(conversation.heard(ack(1, "active")))
+    list(conversation.wants(wanted("es-2")))
+
+    assert not [effect for effect in conversation.heard(nack(2, "invalid")) if isinstance(effect, Finish)]
+
+
+def test_a_number_that_is_taken_is_given_up_for_a_higher_one_but_not_for_ever() -> None:
+    conversation = connected()
+    numbers = []
+    for _ in range(10):
+        messages = sent(list(conversation.heard(nack(conversation.ledger.number, "conflict"))))
+        numbers += [message["revision"] for message in messages]
+
+    assert numbers == [2, 3, 4]
+
+
+def test_a_sidecar_that_fails_before_it_is_ready_ends_the_supervisor() -> None:
+    assert Finish(78) in list(talk().heard(observed("FAILED")))
+
+
+def test_a_units_health_is_told_when_it_changes_and_not_when_a_count_goes_on() -> None:
+    conversation = connected()
+
+    def health(state: Any, message: str) -> list[str]:
+        unit = Unit("outputs.main", "output", "elasticsearch", state, message)
+        return said(list(conversation.heard(observed("HEALTHY", unit))))
+
+    assert health("HEALTHY", "") == ["unit"]
+    assert health("DEGRADED", "401, 12 events held") == ["unit"]
+    assert health("DEGRADED", "401, 13 events held") == []
+    assert health("HEALTHY", "") == ["unit"]
+
+
+def test_once_is_done_when_inputs_are_read_to_the_end_and_nothing_is_queued() -> None:
+    conversation = talk(once=True)
+    tree = document.read("inputs: {a: {type: file}}")
+    list(conversation.wants(Wanted(tree, "", "x", {})))
+    list(conversation.heard(ready()))
+    at = conversation.ledger.at
+
+    def done(state: Any, events: int, active: Revision | None) -> bool:
+        unit = Unit("inputs.a", "input", "file", state)
+        return Finish(0) in list(conversation.heard(observed("HEALTHY", unit, events=events, active=active)))
+
+    assert not done("HEALTHY", 0, at)
+    assert not done("STOPPED", 1, at)
+    assert conversation.waits_for == "1 events to be delivered"
+    assert not done("STOPPED", 0, None)
+    assert done("STOPPED", 0, at)

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import base64
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper import document
+from shipper.credentials import Credential
+from shipper.errors import PolicyError
+from shipper.supervise.ledger import Found, Ledger, Wanted, identified
+from shipper.supervise.secrets import Reference, interpreted, read, references, substituted
+
+POLICY = """
+version: 1
+inputs:
+  bulk:
+    type: elasticsearch
+    credentials: [{file: keys/client}, {env: CLIENT}]
+    tls: {credential: {systemd: tls}}
+    processors: [{type: add_fields, fields: {credential: mine}}]
+outputs:
+  main: {type: elasticsearch, credential: {file: /run/keys/es, as: bearer_token}}
+"""
+
+
+def test_references_are_found_where_plugins_have_them_and_nowhere_else() -> None:
+    found = references(document.read(POLICY, file="/etc/shipper/p.yaml"))
+
+    assert {str(reference): [path for path, _ in uses] for reference, uses in found.items()} == {
+        "file:/etc/shipper/keys/client": ["inputs.bulk.credentials[0]"],
+        "env:CLIENT": ["inputs.bulk.credentials[1]"],
+        "systemd:tls": ["inputs.bulk.tls.credential"],
+        "file:/run/keys/es": ["outputs.main.credential"],
+    }
+
+
+def test_each_reference_becomes_its_id() -> None:
+    tree = document.read(POLICY, file="/etc/shipper/p.yaml")
+    ids = {reference: f"id-{reference.label}" for reference in references(tree)}
+
+    changed = document.plain(substituted(tree, ids))
+
+    assert changed["inputs"]["bulk"]["credentials"] == ["id-client", "id-client"]
+    assert changed["inputs"]["bulk"]["tls"] == {"credential": "id-tls"}
+    assert changed["outputs"]["main"]["credential"] == "id-es"
+    assert changed["inputs"]["bulk"]["processors"] == [{"type": "add_fields", "fields": {"credential": "mine"}}]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "hunter2-secret",
+        "{api_key: 'hunter2:secret'}",
+        "{file: hunter2-secret, env: x}",
+        "{fle: hunter2-secret}",
+        "{file: [hunter2-secret]}",
+        "{systemd: hunter2/secret}",
+        "{env: X, as: hunter2-secret}",
+        "[hunter2-secret]",
+    ],
+)
+def test_a_literal_secret_is_refused_with_a_hint_and_is_not_quoted(written: str) -> None:
+    tree = document.read(f"outputs:\n  main:\n    credential: {written}\n", file="p.yaml")
+
+    with pytest.raises(PolicyError, match=r"p\.yaml:3:17: outputs\.main\.credential") as caught:
+        references(tree)
+
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "shape"),
+    [
+        ("id:secret\n", "api_key"),
+        ("id:secret\r\n", "api_key"),
+        (base64.b64encode(b"id:secret").decode(), "api_key"),
+        ("username: elastic\npassword: 'x y'\n", "basic"),
+        ('{"bearer_token": "t"}', "bearer_token"),
+        ("certificate: |\n  -----BEGIN\nkey: |\n  -----BEGIN\n", "certificate"),
+    ],
+)
+def test_the_shapes_of_a_secrets_content(content: str, shape: str) -> None:
+    assert interpreted(content).shape == shape
+
+
+def test_a_bare_text_is_what_the_reference_says_it_is() -> None:
+    assert interpreted("eyJ.x.y\n", "bearer_token").fields == {"bearer_token": "eyJ.x.y"}
+
+
+@pytest.mark.parametrize(
+    "content", ["", "\n", "  ", "hunter2.x", "a: b", "{hunter2", "- hunter2", "api_key: [hunter2]"]
+)
+def test_content_that_is_no_secret_is_refused_without_quoting_it(content: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        interpreted(content)
+
+    assert "hunter2" not in str(caught.value)
+
+
+@given(st.text())
+def test_any_content_is_a_credential_or_a_value_error(content: str) -> None:
+    with contextlib.suppress(ValueError):
+        assert interpreted(content).shape in ("api_key", "basic", "bearer_token", "certificate", "token")
+
+
+def test_secrets_are_read_from_files_variables_and_systemd(tmp_path: Path) -> None:
+    (tmp_path / "es").write_text("id:file\n")
+    environment = {"KEY": "id:env", "CREDENTIALS_DIRECTORY": str(tmp_path)}
+
+    assert read(Reference("file", str(tmp_path / "es")), {}).fields == {"api_key": "id:file"}
+    assert read(Reference("env", "KEY"), environment).fields == {"api_key": "id:env"}
+    assert read(Reference("systemd", "es"), environment).fields == {"api_key": "id:file"}
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        (Reference("file", "/absent"), "file:/absent cannot be read: No such file or directory"),
+        (Reference("file", "/dev/zero"), "file:/dev/zero cannot be read: it is not a regular file"),
+        (Reference("env", "NONE"), "env:NONE is not set in the supervisor's environment"),
+        (Reference("systemd", "es"), "CREDENTIALS_DIRECTORY is not set"),
+    ],
+)
+def test_a_secret_that_cannot_be_read_is_named(reference: Reference, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read(reference, {})
+
+
+# -- ids ---------------------------------------------------------------------------------------------------------------
+
+
+def found(secret: str, source: str = "file:/es", unit: str = "outputs.main") -> Found:
+    return Found(Credential.parse({"api_key": secret}), "es", source, (unit,))
+
+
+def adopted(ledger: Ledger, *secrets: Found) -> list[str]:
+    kept = identified(ledger.known, secrets)
+    ledger.adopt(Wanted(document.read(""), "", ",".join(one.id for one in kept), {one.id: one for one in kept}))
+    return [one.id for one in kept]
+
+
+def test_a_changed_content_has_a_new_id_and_an_unchanged_one_its_old() -> None:
+    ledger = Ledger()
+    first = adopted(ledger, found("id:a"))
+    again = adopted(ledger, found("id:a"))
+    second = adopted(ledger, found("id:b"))
+
+    assert first == again
+    assert first != second
+    assert ledger.number == 2
+
+
+def test_a_content_that_returns_has_its_old_id_only_while_that_was_not_released() -> None:
+    ledger = Ledger()
+    (first,) = adopted(ledger, found("id:a"))
+    adopted(ledger, found("id:b"))
+    assert adopted(ledger, found("id:a")) == [first]
+
+    ledger.release(first)
+
+    assert adopted(ledger, found("id:a")) != [first]
+
+
+def test_two_sources_of_the_same_content_share_an_id() -> None:
+    """Else releasing one of them would revoke the key of the other."""
+    ledger = Ledger()
+    one, other = adopted(ledger, found("id:a", "file:/x", "outputs.x"), found("id:a", "file:/y", "outputs.y"))
+
+    assert one == other
+    assert ledger.kept[one].sources == ["file:/x", "file:/y"]
+    assert ledger.kept[one].units == ["outputs.x", "outputs.y"]
+
+
+def test_a_released_secret_is_supplied_to_nobody() -> None:
+    ledger = Ledger()
+    (first,) = adopted(ledger, found("id:a"))
+    assert ledger.supply([first, "other"]) == {first: {"api_key": "id:a"}}
+
+    ledger.release(first)
+
+    assert ledger.supply([first]) == {}
+    assert [kept.id for kept in ledger.pending] == [first]

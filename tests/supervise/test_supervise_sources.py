@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper import document
+from shipper.errors import PolicyError
+from shipper.supervise.sources import read_tree
+from shipper.supervise.variables import replaced
+
+
+def tree(tmp_path: Path, environment: dict[str, str] | None = None, **files: str) -> document.Node:
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return read_tree([tmp_path], environment or {})
+
+
+def problems(tmp_path: Path, **files: str) -> list[str]:
+    with pytest.raises(PolicyError) as caught:
+        tree(tmp_path, **files)
+    return [str(problem).replace(f"{tmp_path}/", "") for problem in caught.value.problems]
+
+
+def test_inputs_and_outputs_of_several_files_stand_side_by_side(tmp_path: Path) -> None:
+    merged = tree(
+        tmp_path, a="version: 1\ninputs: {x: {type: file}}\n", b="version: 1\noutputs: {y: {type: console}}\n"
+    )
+
+    assert document.plain(merged) == {
+        "version": 1,
+        "inputs": {"x": {"type": "file"}},
+        "outputs": {"y": {"type": "console"}},
+    }
+
+
+def test_one_file_stays_as_it_is(tmp_path: Path) -> None:
+    text = "version: 1\nprocessors: [{type: drop}]\ninputs: {x: {type: file}}\n"
+
+    assert document.plain(tree(tmp_path, a=text)) == document.plain(document.read(text))
+
+
+def test_a_files_own_processors_come_behind_those_of_its_inputs_and_of_no_other(tmp_path: Path) -> None:
+    merged = tree(
+        tmp_path,
+        a="version: 1\nprocessors: [{type: own}]\ninputs: {x: {processors: [{type: first}]}, z: {type: file}}\n",
+        b="version: 1\ninputs: {y: {type: file}}\n",
+    )
+
+    inputs = document.plain(merged)["inputs"]
+    assert inputs["x"]["processors"] == [{"type": "first"}, {"type": "own"}]
+    assert inputs["z"]["processors"] == [{"type": "own"}]
+    assert "processors" not in inputs["y"]
+    assert "processors" not in document.plain(merged)
+
+
+def test_a_name_that_stands_twice_is_named_with_both_places(tmp_path: Path) -> None:
+    found = problems(tmp_path, a="version: 1\noutputs:\n  main: {}\n", b="version: 1\noutputs:\n\n  main: {}\n")
+
+    assert found == ["b.yaml:4:3: outputs.main: this stands in two files (first in a.yaml:3:3); keep one"]
+
+
+@pytest.mark.parametrize("key", ["queue", "drain", "dead_letters", "log_level"])
+def test_what_belongs_to_the_whole_stands_in_one_file(tmp_path: Path, key: str) -> None:
+    text = f"version: 1\n{key}: {{}}\n"
+
+    assert "this stands in two files" in problems(tmp_path, a=text, b=text)[0]
+
+
+def test_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+    found = problems(tmp_path, a="version: 1\nversion: 1\n", b="- 1\n", c="x: ${ABSENT}\n")
+
+    assert [line.split(":")[0] for line in found] == ["a.yaml", "b.yaml", "c.yaml"]
+
+
+def test_a_missing_file_and_an_empty_directory_are_problems_that_name_them(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(PolicyError, match=r"absent\.yaml:1:1: cannot be read: No such file"):
+        read_tree([tmp_path / "absent.yaml"], {})
+    with pytest.raises(PolicyError, match=r"there is no \*\.yaml"):
+        read_tree([tmp_path / "empty"], {})
+
+
+def test_variables_are_replaced_in_values_and_not_in_keys(tmp_path: Path) -> None:
+    found = tree(tmp_path, {"HOST": "es"}, a="version: 1\n${HOST}: ['http://${HOST}:9200', $$HOST]\n")
+
+    assert document.plain(found) == {"version": 1, "${HOST}": ["http://es:9200", "$HOST"]}
+
+
+def test_a_plain_value_of_a_variable_has_its_type_and_a_quoted_one_is_a_string(tmp_path: Path) -> None:
+    found = tree(tmp_path, {"N": "4"}, a="plain: ${N}\nquoted: \"${N}\"\nsingle: '${N}'\nparts: ${N}0\n")
+
+    assert document.plain(found) == {"plain": 4, "quoted": "4", "single": "4", "parts": 40}
+
+
+def test_a_value_can_never_become_structure(tmp_path: Path) -> None:
+    found = tree(tmp_path, {"X": "a\nb: {c: d}"}, a="x: ${X}\n")
+
+    assert document.plain(found) == {"x": "a\nb: {c: d}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("${A}", "1"),
+        ("${EMPTY}", ""),
+        ("${EMPTY:-d}", "d"),
+        ("${NONE:-}", ""),
+        ("${NONE:-a:-b}", "a:-b"),
+        ("$${A}", "${A}"),
+        ("$A ^x$", "$A ^x$"),
+        ("${A:?needed}", "1"),
+        ("${LOOP}", "${A}"),
+    ],
+)
+def test_the_forms_of_a_variable(text: str, expected: str) -> None:
+    assert replaced(text, {"A": "1", "EMPTY": "", "LOOP": "${A}"}) == expected
+
+
+@pytest.mark.parametrize("text", ["${NONE}", "${NONE:?}", "${}", "${A", "${A:x}", "${1}", "${A-B}"])
+def test_a_variable_that_is_not_set_or_not_well_written_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="variable"):
+        replaced(text, {"A": "1"})
+
+
+def test_the_authors_own_message_is_shown() -> None:
+    with pytest.raises(ValueError, match="HOST is not set: name the cluster"):
+        replaced("${HOST:?name the cluster}", {})
+
+
+@given(st.text())
+def test_any_text_with_its_dollars_doubled_comes_back(text: str) -> None:
+    assert replaced(text.replace("$", "$$"), {}) == text

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shipper.errors import OptionError, StateBusy, StateLocked
+from shipper.supervise.ledger import Kept, Ledger
+from shipper.supervise.vault import Vault, decoded_key
+
+LEDGER = Ledger(number=7, kept={"es-1": Kept("es-1", {"api_key": "id:hunter2"}, ["file:/es"], ["outputs.main"])})
+
+
+def saved(directory: Path, keys: tuple[bytes, ...] = ()) -> None:
+    with Vault(directory, keys) as vault:
+        vault.load()
+        vault.save(LEDGER)
+
+
+def loaded(directory: Path, *keys: bytes) -> Ledger:
+    with Vault(directory, keys) as vault:
+        return vault.load()[0]
+
+
+def test_what_was_saved_is_loaded_and_a_new_directory_is_told_apart(tmp_path: Path) -> None:
+    with Vault(tmp_path) as vault:
+        assert vault.load() == (Ledger(), False)
+        vault.save(LEDGER)
+
+    assert loaded(tmp_path) == LEDGER
+
+
+def test_nothing_lies_in_the_clear_and_nobody_else_may_read(tmp_path: Path) -> None:
+    saved(tmp_path / "new")
+
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    for file in (tmp_path / "new").iterdir():
+        assert b"hunter2" not in file.read_bytes()
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_second_owner_is_refused_until_the_first_has_gone(tmp_path: Path) -> None:
+    with Vault(tmp_path), pytest.raises(StateBusy, match="another `shipper supervise` owns"):
+        Vault(tmp_path)
+    Vault(tmp_path).close()
+
+
+def test_a_save_that_fails_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(tmp_path)
+    with Vault(tmp_path) as vault:
+        vault.load()
+        monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(OSError, match="No space left"):
+            vault.save(Ledger(number=8))
+    monkeypatch.undo()
+
+    assert loaded(tmp_path) == LEDGER
+
+
+def test_keys_rotate_the_first_seals_the_others_open(tmp_path: Path) -> None:
+    old, new = b"o" * 32, b"n" * 32
+    saved(tmp_path, (old,))
+    assert loaded(tmp_path, new, old) == LEDGER
+
+    assert loaded(tmp_path, new) == LEDGER
+    with pytest.raises(StateLocked, match="which was not given"):
+        loaded(tmp_path, old)
+
+
+def test_a_configured_key_takes_over_from_the_file_which_is_removed(tmp_path: Path) -> None:
+    saved(tmp_path)
+    assert loaded(tmp_path, b"k" * 32) == LEDGER
+
+    assert not (tmp_path / "supervise.key").exists()
+    with pytest.raises(StateLocked, match=r"supervise\.key is missing"):
+        loaded(tmp_path)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff"])
+def test_a_damaged_state_is_refused_and_left_alone(tmp_path: Path, damage: bytes) -> None:
+    saved(tmp_path)
+    (tmp_path / "supervise.json").write_bytes(damage)
+
+    with pytest.raises(StateLocked, match="is damaged"):
+        loaded(tmp_path)
+    assert (tmp_path / "supervise.json").read_bytes() == damage
+
+
+def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
+    saved(tmp_path)
+    file = tmp_path / "supervise.json"
+    raw = file.read_bytes()
+    file.write_bytes(raw.replace(b'"sealed":"', b'"sealed":"AAAA', 1))
+
+    with pytest.raises(StateLocked):
+        loaded(tmp_path)
+
+
+def test_a_key_that_is_not_32_bytes_is_refused_with_its_place() -> None:
+    with pytest.raises(OptionError, match="systemd:state is not 32 bytes"):
+        decoded_key(b"short", "systemd:state")
