@@ -1,0 +1,179 @@
+"""Answers in the words of Elasticsearch: to what clients ask before they ship, to a request that is refused, and to the
+items of one that is not. No I/O.
+
+Thousands of items differ in their `_id` alone, or in nothing. So an item's answer is encoded once for each kind
+(operation, index, refusal), filtered by `filter_path`, and cut in two where the id goes: an item costs one
+concatenation, or none. An id that the client did not give is the empty string: a string, since typed clients want one,
+and none that a document could have, since the document's real id is made later.
+
+What an answer says is made of constants and of what the client itself named (index, id); never of a document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import orjson
+
+from shipper.plugin import Fields
+
+
+class RequestRefused(Exception):
+    """The client must act: the request as a whole is answered with this status and error; nothing was stored."""
+
+    def __init__(self, status: int, type: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.type = type
+        self.reason = reason
+
+    def body(self) -> bytes:
+        """The error in Elasticsearch's shape."""
+        cause = {"type": self.type, "reason": self.reason}
+        return orjson.dumps({"error": {"root_cause": [cause], **cause}, "status": self.status})
+
+
+class Refusal(NamedTuple):
+    """Why an item is answered 400."""
+
+    type: str
+    reason: str
+
+
+class Reply(NamedTuple):
+    """The answers of one kind: the text before and after the id; nothing where `filter_path` drops it all."""
+
+    before: bytes
+    after: bytes
+
+
+class ItemAnswers:
+    """The answers for the items of one request, in their order.
+
+    `filter_path` has Elasticsearch's meaning for inclusive paths; exclusive ones (`-path`) are ignored, so such a
+    client gets more than it asked for.
+    """
+
+    def __init__(self, filter_path: str = "") -> None:
+        self._paths = [tuple(path.split(".")) for path in filter_path.split(",") if path and not path.startswith("-")]
+        self._replies: dict[tuple[str, str, Refusal | None], Reply] = {}
+        self._items: list[bytes] = []
+        self._errors = False
+
+    def reply(self, op: str, index: str, refusal: Refusal | None = None) -> Reply:
+        """The answer for items that were created, or refused."""
+        key = (op, index, refusal)
+        if key not in self._replies:
+            item: Fields = {"_index": index, "_id": "", "_version": 1, "result": "created", "status": 201}
+            if refusal is not None:
+                item = {"_index": index, "_id": "", "status": 400, "error": refusal._asdict()}
+            kept = filtered({"items": {op: item}}, self._paths)
+            before, mark, after = (orjson.dumps(kept["items"]) if kept else b"").partition(b'"_id":"')
+            self._replies[key] = Reply(before + mark, after)
+        return self._replies[key]
+
+    def created(self, reply: Reply, id: str | None) -> None:
+        """Append the answer for the next item."""
+        before, after = reply
+        if id is not None and after:
+            before += orjson.dumps(id)[1:-1]
+        if before:
+            self._items.append(before + after)
+
+    def refused(self, op: str, index: str, refusal: Refusal, id: str | None) -> None:
+        """Append the answer for the next item."""
+        self._errors = True
+        self.created(self.reply(op, index, refusal), id)
+
+    def body(self, took: int) -> bytes:
+        """The body of the answer; `took` is in milliseconds."""
+        summary = filtered({"errors": self._errors, "took": took}, self._paths)
+        parts = [orjson.dumps(summary)[1:-1]] if summary else []
+        if self._items or not self._paths:
+            parts.append(b'"items":[%b]' % b",".join(self._items))
+        return b"{%b}" % b",".join(parts)
+
+
+def filtered(value: Any, paths: Sequence[tuple[str, ...]]) -> Any:
+    """What `paths` keep of nested mappings (None: nothing); `*` stands for any name, `**` for any number of them.
+
+    Without paths everything is kept.
+    """
+    if not paths or () in paths or ("**",) in paths:
+        return value
+    if not isinstance(value, dict):
+        return None
+    kept = {}
+    for key, child in value.items():
+        below = [rest for path in paths for rest in _below(path, key)]
+        if below and (part := filtered(child, below)) is not None:
+            kept[key] = part
+    return kept or None
+
+
+def _below(path: tuple[str, ...], key: str) -> list[tuple[str, ...]]:
+    if path and path[0] == "**":
+        return [path, *_below(path[1:], key)]
+    return [path[1:]] if path and fnmatchcase(key, path[0]) else []
+
+
+# -- before the first bulk ---------------------------------------------------------------------------------------------
+
+# Beats refuse an Elasticsearch that is older than they are; only the major version counts for all others.
+_VERSION = "9.99.0"
+
+_LICENSE = {"uid": "shipper", "type": "basic", "mode": "basic", "status": "active"}
+_ROOT = {
+    "name": "shipper",
+    "cluster_name": "shipper",
+    "cluster_uuid": "shipper",
+    "version": {
+        "number": _VERSION,
+        "build_flavor": "default",
+        "build_type": "docker",
+        "build_hash": "unknown",
+        "build_date": "1970-01-01T00:00:00.000Z",
+        "build_snapshot": False,
+        "lucene_version": "10.0.0",
+        "minimum_wire_compatibility_version": "8.0.0",
+        "minimum_index_compatibility_version": "8.0.0",
+    },
+    "tagline": "You Know, for Search",
+}
+_HEALTH = {
+    "cluster_name": "shipper",
+    "status": "green",
+    "timed_out": False,
+    "number_of_nodes": 1,
+    "number_of_data_nodes": 1,
+    "active_shards_percent_as_number": 100.0,
+}
+_SET_UP = ("_ilm/policy", "_index_template", "_component_template", "_template", "_data_stream", "_ingest/pipeline")
+
+
+def introduction(path: str, host: str) -> Fields | None:
+    """The answer to a GET of a client that makes sure where it ships to, or None for any other path.
+
+    `host` is the address by which the client came: a client that sniffs nodes finds this one there. Templates, policies
+    and pipelines are there, whatever their name, so that Beats and Logstash ship with their default settings: setting
+    up the destination is not the business of a shipper, nor of those who ship through it.
+    """
+    path = path.strip("/")
+    if path == "":
+        return _ROOT
+    if path == "_license":
+        return {"license": _LICENSE}
+    if path == "_xpack":
+        return {"license": _LICENSE, "features": {}}
+    if path == "_cluster/health":
+        return _HEALTH
+    if path in ("_nodes", "_nodes/http", "_nodes/_all/http"):
+        node = {"name": "shipper", "version": _VERSION, "roles": ["data", "ingest"], "http": {"publish_address": host}}
+        return {
+            "_nodes": {"total": 1, "successful": 1, "failed": 0},
+            "cluster_name": "shipper",
+            "nodes": {"shipper": node},
+        }
+    return {} if path.startswith(_SET_UP) else None

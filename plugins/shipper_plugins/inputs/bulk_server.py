@@ -1,0 +1,354 @@
+"""The HTTP server of the `elasticsearch` input: who may enter, with how much, and how long it may take.
+
+A request passes the door first: its key, path, types and declared size are judged before a byte of its body is read.
+Then it may finish, whatever happens to the door: its events count under the revision in which they are stored. The
+door is one immutable value, replaced in one assignment, so the next request, on an old connection too, meets the new.
+
+Nothing here grows without bound, whatever clients do:
+
+| what | bound |
+|---|---|
+| bodies and answers held by all requests | 64 MiB, then 429; one request alone is always let in (to its own limits) |
+| body, received and decompressed | the policy's limits, then 413; inflated in steps of 256 KiB |
+| time | after 30 s a body comes at 1 KiB/s (408); an answer is read within 60 s; idle connections end at 120 s |
+| connections | 256; the next one displaces the oldest idle one, those first that never had a request let in |
+| TLS handshakes | 64 at once, of 10 s |
+| header | aiohttp's: 8 KiB a line, 128 lines |
+
+So a flood of idle or dripping strangers pushes out its own kind, not the clients that ship. aiohttp's own sites are
+not used, since they accept without a limit, TLS handshakes included. Neither is its decompression, which is slower than
+isal's and knows no limit for the whole body.
+
+This module is imported when an input is opened, as aiohttp.web takes 0.1 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import orjson
+from aiohttp import web
+
+from shipper.plugin import Backpressure, Batch
+from shipper_plugins.inputs.bulk_answer import RequestRefused, introduction
+from shipper_plugins.inputs.bulk_limits import Door, Inflation, Memory, Share, busy
+from shipper_plugins.inputs.bulk_request import BulkRequest
+
+MOST_CONNECTIONS = 256
+MOST_HANDSHAKES = 64
+IDLE_SECONDS = 120.0
+BODY_SECONDS = 30.0
+BODY_BYTES_PER_SECOND = 1024
+ANSWER_SECONDS = 60.0
+HANDSHAKE_SECONDS = 10.0
+CLOSING_SECONDS = 1.0
+
+_TYPES = frozenset(
+    f"application/{prefix}{kind}" for prefix in ("", "vnd.elasticsearch+") for kind in ("json", "x-ndjson")
+)
+_COMPATIBLE_JSON = re.compile(r"application/vnd\.elasticsearch\+json; ?compatible-with=[0-9]{1,2}")
+_HEADERS = {"X-Elastic-Product": "Elasticsearch", "Server": "shipper", "Cache-Control": "no-store"}
+_CHALLENGE = 'Basic realm="shipper", charset="UTF-8", ApiKey'
+
+_log = logging.getLogger(__name__)
+
+Store = Callable[[list[Batch]], Awaitable[None]]
+
+
+# -- the server --------------------------------------------------------------------------------------------------------
+
+
+class BulkServer:
+    """Serves one listening socket, in the asyncio thread; `door` may be replaced from any thread at any time.
+
+    `store` is called with the batches of one request and returns when they are durable, or raises Backpressure.
+    """
+
+    def __init__(self, door: Door, store: Store) -> None:
+        self.door = door
+        self._store = store
+        self._memory = Memory()
+        self._busy: set[asyncio.BaseProtocol] = set()
+        self._known: set[asyncio.BaseProtocol] = set()
+
+    def close_door(self) -> None:
+        """Let nobody in, from now on."""
+        self.door = replace(self.door, keys=())
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept until cancelled; then requests under way have a second to end. The socket stays open."""
+        self._server = web.Server(self._respond)
+        own = listener.dup()
+        own.setblocking(False)
+        try:
+            async with asyncio.TaskGroup() as openings:
+                await self._accept(own, openings)
+        finally:
+            own.close()
+            await self._close()
+
+    async def _close(self) -> None:
+        transports = [connection.transport for connection in self._server.connections]
+        self._server.pre_shutdown()
+        await self._server.shutdown(CLOSING_SECONDS)
+        for transport in transports:
+            if isinstance(transport, asyncio.Transport):
+                transport.abort()
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    async def _accept(self, listener: socket.socket, openings: asyncio.TaskGroup) -> None:
+        opening: set[asyncio.Task[None]] = set()
+        while True:
+            try:
+                connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+            except OSError as error:  # no descriptors left, or the peer has gone again
+                _log.warning("a connection could not be accepted: %s", error.strerror)
+                await asyncio.sleep(0.5)
+                continue
+            tls = self.door.tls
+            if tls is None:
+                await self._open(connection, None)
+            elif len(opening) < MOST_HANDSHAKES:
+                task = openings.create_task(self._open(connection, tls))
+                opening.add(task)
+                task.add_done_callback(opening.discard)
+            else:
+                connection.close()
+
+    async def _open(self, connection: socket.socket, tls: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        timeout = HANDSHAKE_SECONDS if tls is not None else None
+        try:
+            _, newcomer = await loop.connect_accepted_socket(
+                self._protocol, connection, ssl=tls, ssl_handshake_timeout=timeout
+            )
+        except OSError:  # no TLS, or gone before it was open
+            connection.close()
+        else:
+            self._make_room(newcomer)
+
+    def _make_room(self, newcomer: _Connection) -> None:
+        """Close the connection that matters least, if there is one too many; the newcomer if all others are busy."""
+        connections = [connection for connection in self._server.connections if connection.transport is not None]
+        self._known.intersection_update(connections)
+        if len(connections) > MOST_CONNECTIONS:
+            idle = [other for other in connections if other is not newcomer and other not in self._busy]
+            _abort(min(idle, key=self._known.__contains__, default=newcomer))
+
+    def _protocol(self) -> _Connection:
+        return _Connection(
+            self._server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=IDLE_SECONDS,
+            access_log=None,  # type: ignore[arg-type]  # falsy means off
+            auto_decompress=False,
+            read_bufsize=1 << 16,
+            logger=_log,
+        )
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        with self._memory.share() as share:
+            self._busy.add(request.protocol)
+            try:
+                response = await self._answer(request, share)
+                await _send(request, response)
+            finally:
+                self._busy.discard(request.protocol)
+            return response
+
+    async def _answer(self, request: web.BaseRequest, share: Share) -> web.Response:
+        try:
+            door = self.door
+            self._admit(request, door)
+            self._known.add(request.protocol)
+            if request.method in ("GET", "HEAD"):
+                return _response(request, 200, _introduce(request))
+            index = _bulk_index(request)
+            return _response(request, 200, await self._take(request, door, index, share))
+        except RequestRefused as refusal:
+            return _refused(request, refusal)
+
+    def _admit(self, request: web.BaseRequest, door: Door) -> None:
+        if door.tls is not None and not request.secure:
+            raise RequestRefused(401, "security_exception", "this connection was opened before TLS was required")
+        if not door.opens_to(request.headers.get("Authorization", "")):
+            raise RequestRefused(401, "security_exception", "unable to authenticate with the provided credentials")
+
+    async def _take(self, request: web.BaseRequest, door: Door, index: str | None, share: Share) -> bytes:
+        """Read a bulk request and store it; the body of its answer."""
+        begun = time.monotonic()
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        filter_path = request.rel_url.query.get("filter_path", "")
+        bulk = BulkRequest(stream=door.stream, received=now, index=index, filter_path=filter_path)
+        encoding = _encoding(request)
+        declared = request.content_length or 0
+        if declared > door.max_body_bytes:
+            raise _too_large(door.max_body_bytes)
+        share.check(declared)
+        await _continue(request)
+        await self._read(request, door, Inflation(encoding) if encoding else None, bulk, share)
+        if batches := bulk.finish():
+            try:
+                await self._store(batches)
+            except Backpressure:
+                raise busy("there is no room for more events now") from None
+        return bulk.answers.body(int((time.monotonic() - begun) * 1000))
+
+    async def _read(
+        self, request: web.BaseRequest, door: Door, inflation: Inflation | None, bulk: BulkRequest, share: Share
+    ) -> None:
+        latest = asyncio.get_running_loop().time() + BODY_SECONDS
+        received = inflated = 0
+        while block := await _block(request, latest + received / BODY_BYTES_PER_SECOND):
+            received += len(block)
+            if received > door.max_body_bytes:
+                raise _too_large(door.max_body_bytes)
+            for piece in inflation.pieces(block) if inflation else (block,):
+                inflated += len(piece)
+                if inflated > door.max_decompressed_bytes:
+                    raise _too_large(door.max_decompressed_bytes)
+                bulk.feed(piece)
+                share.resize(bulk.held)
+                await asyncio.sleep(0)
+        if inflation:
+            inflation.finish()
+
+
+class _Connection(web.RequestHandler):
+    """Answers what is no HTTP in our words, since aiohttp's quote it; shows a bug of ours in the log.
+
+    An answer counts as written when the kernel has all of it. So a connection that is closed in order never waits for a
+    peer that reads nothing.
+    """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if isinstance(transport, asyncio.Transport):
+            transport.set_write_buffer_limits(high=1, low=0)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if isinstance(exc, ConnectionError):
+            raise exc  # the peer has gone, which aiohttp expects to be told so
+        if status >= 500:
+            _log.error("a request could not be answered", exc_info=exc)
+            refusal = RequestRefused(status, "exception", "internal error")
+        else:
+            refusal = RequestRefused(400, "illegal_argument_exception", "this is not HTTP as it should be")
+        response = _refused(request, refusal)
+        response.force_close()
+        return response
+
+
+def _abort(connection: web.RequestHandler) -> None:
+    """Close without sending the rest of an answer."""
+    transport = connection.transport
+    connection.force_close()
+    if isinstance(transport, asyncio.Transport):
+        transport.abort()
+
+
+# -- one request -------------------------------------------------------------------------------------------------------
+
+
+def _introduce(request: web.BaseRequest) -> bytes:
+    """The answer to a GET; raises RequestRefused (404)."""
+    answer = introduction(request.path, request.host.encode(errors="replace").decode())
+    if answer is None:
+        raise RequestRefused(404, "resource_not_found_exception", "no handler found for this path and method")
+    return orjson.dumps(answer)
+
+
+def _bulk_index(request: web.BaseRequest) -> str | None:
+    """The index of the URL; raises RequestRefused where the path or the method is none of `_bulk`."""
+    *index, last = request.path.strip("/").split("/")
+    if last != "_bulk" or len(index) > 1:
+        raise RequestRefused(404, "resource_not_found_exception", "no handler found for this path and method")
+    if request.method not in ("POST", "PUT"):
+        raise RequestRefused(405, "method_not_allowed", "allowed: [POST, PUT]")
+    if not request.path.isprintable():
+        raise RequestRefused(400, "invalid_index_name_exception", "the name of the index is not valid")
+    return index[0] if index else None
+
+
+def _encoding(request: web.BaseRequest) -> str | None:
+    """The Content-Encoding; raises RequestRefused (406, 415) for a body that we do not read.
+
+    Only types of JSON: a web page can send any other to loopback without asking.
+    """
+    if request.content_type not in _TYPES:
+        raise RequestRefused(406, "media_type_header_exception", "the Content-Type is application/x-ndjson")
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip", "deflate"):
+        raise RequestRefused(
+            415, "illegal_argument_exception", "a body is compressed by gzip or deflate, or not at all"
+        )
+    return None if encoding == "identity" else encoding
+
+
+def _too_large(limit: int) -> RequestRefused:
+    return RequestRefused(413, "content_too_long_exception", f"the body is larger than {limit} bytes")
+
+
+async def _continue(request: web.BaseRequest) -> None:
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
+
+
+async def _block(request: web.BaseRequest, deadline: float) -> bytes:
+    """More of the body, nothing at its end; raises RequestRefused if it comes too late (408) or is broken (400)."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await request.content.readany()
+    except TimeoutError:
+        raise RequestRefused(408, "timeout_exception", "the body comes too slowly") from None
+    except web.RequestPayloadError:
+        raise RequestRefused(400, "illegal_argument_exception", "the body is not framed as it should be") from None
+
+
+async def _send(request: web.BaseRequest, response: web.Response) -> None:
+    """Returns when the kernel has all of the answer; raises ConnectionResetError for a peer that does not read it."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await response.prepare(request)
+            await response.write_eof()
+    except TimeoutError:
+        _abort(request.protocol)
+        raise ConnectionResetError("the answer was not read in time") from None
+
+
+def _response(request: web.BaseRequest, status: int, body: bytes, **headers: str) -> web.Response:
+    accepted = request.headers.get("Accept", "").split(",")[0].strip()
+    content_type = accepted if _COMPATIBLE_JSON.fullmatch(accepted) else "application/json"
+    return web.Response(status=status, body=body, headers={**_HEADERS, "Content-Type": content_type, **headers})
+
+
+def _refused(request: web.BaseRequest, refusal: RequestRefused) -> web.Response:
+    headers = {}
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = _CHALLENGE
+    if refusal.status == 405:
+        headers["Allow"] = "POST, PUT"
+    if refusal.status == 429:
+        headers["Retry-After"] = "1"
+    response = _response(request, refusal.status, refusal.body(), **headers)
+    if refusal.status == 408 or "Expect" in request.headers:  # whether the body still comes, nobody knows
+        response.force_close()
+    return response

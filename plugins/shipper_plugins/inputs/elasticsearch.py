@@ -1,0 +1,173 @@
+"""The `elasticsearch` input: a bulk receiver that Beats, Logstash, Vector, Fluent Bit and the official clients ship to.
+
+    inputs:
+      apps:
+        type: elasticsearch
+        address: 0.0.0.0:9200
+        credentials: [apps-2]
+        tls: {certificate: /etc/shipper/tls.crt, key: /etc/shipper/tls.key}
+
+Its place is the address, so a revision that adds or removes a key, or brings a new certificate, changes the running
+input: one assignment replaces the door (see `bulk_server`). Sockets and connections stay, a request that was let in
+completes, and the next one with a removed key is refused, on a kept-alive connection too.
+
+This file says what a policy may ask for. `bulk_server` speaks HTTP; without I/O are `bulk_request`, which reads a body,
+`bulk_answer`, which words the answers, and `bulk_limits`, which says who may enter with how much.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import msgspec
+
+from shipper.plugin import (
+    Batch,
+    Credential,
+    Input,
+    InputContext,
+    Material,
+    Settings,
+    Size,
+    Source,
+    StartFailed,
+    server_context,
+)
+from shipper_plugins.inputs.bulk_limits import Door, fingerprint
+
+_Bytes = Annotated[Size, msgspec.Meta(ge=1)]
+_DEFAULT_BYTES = Size(100 << 20)
+
+
+class ServerTls(Settings, frozen=True, kw_only=True):
+    """The certificate that the input shows: two files, or a credential of shape certificate."""
+
+    certificate: Material | None = None
+    """PEM file of the certificate, with its chain."""
+    key: Material | None = None
+    """PEM file of its key."""
+    credential: str | None = None
+    """The id of a credential {certificate, key}, instead of the files."""
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None) or (self.certificate is None) == (self.credential is None):
+            raise ValueError("tls is {certificate: …, key: …}, two files, or {credential: …}")
+        if self.certificate is not None and self.key is not None:
+            server_context(self.certificate.pem, self.key.pem)
+
+    def context(self, credentials: Mapping[str, Credential]) -> ssl.SSLContext:
+        """Raises ValueError for a credential that is no certificate."""
+        if self.certificate is not None and self.key is not None:
+            return server_context(self.certificate.pem, self.key.pem)
+        credential = credentials.get(self.credential or "")
+        if credential is None or credential.shape != "certificate":
+            raise ValueError("the credential of tls is not of the shape {certificate, key}")
+        return server_context(credential.fields["certificate"], credential.fields["key"])
+
+
+class ElasticsearchInput(Input, frozen=True, kw_only=True):
+    """Receives events over HTTP, as Elasticsearch's bulk API."""
+
+    address: str
+    """`host:port` to listen on; other than loopback only with `tls` and `credentials`."""
+    credentials: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] | None = None
+    """The ids of the keys that may write, each an api_key or a username with its password (default: anybody)."""
+    tls: ServerTls | None = None
+    """Serve HTTPS."""
+    max_body_bytes: _Bytes = _DEFAULT_BYTES
+    """The largest body of a request, as it comes."""
+    max_decompressed_bytes: _Bytes = _DEFAULT_BYTES
+    """The largest body of a request, decompressed."""
+
+    def __post_init__(self) -> None:
+        host, _ = parse_address(self.address)
+        if not _is_loopback(host) and (self.tls is None or self.credentials is None):
+            raise ValueError("an address other than loopback needs both tls and credentials")
+
+    def place(self) -> Any:
+        return self.address
+
+    def credential_ids(self) -> tuple[str, ...]:
+        own = (self.tls.credential,) if self.tls is not None and self.tls.credential is not None else ()
+        return (*(self.credentials or ()), *own)
+
+    @asynccontextmanager
+    async def open(self, context: InputContext) -> AsyncIterator[Source]:
+        yield _Receiver(self, context)
+
+    def door(self, credentials: Mapping[str, Credential]) -> Door:
+        """What the server shall ask of requests; raises ValueError for a credential that does not fit."""
+        return Door(
+            keys=None if self.credentials is None else _keys(self.credentials, credentials),
+            tls=None if self.tls is None else self.tls.context(credentials),
+            stream=self.data_stream,
+            max_body_bytes=self.max_body_bytes,
+            max_decompressed_bytes=self.max_decompressed_bytes,
+        )
+
+
+class _Receiver:
+    """A running receiver."""
+
+    def __init__(self, settings: ElasticsearchInput, context: InputContext) -> None:
+        from shipper_plugins.inputs.bulk_server import BulkServer
+
+        self._context = context
+        try:
+            door = settings.door(context.credentials)
+        except ValueError as error:
+            raise StartFailed(str(error)) from None
+        self._listener = context.listen(*parse_address(settings.address))
+        self._server = BulkServer(door, self._store)
+
+    async def run(self) -> None:
+        """See `Source.run`; when cancelled, requests under way have a second to end."""
+        await self._context.aio.call(self._server.serve, self._listener)
+
+    def change(self, settings: ElasticsearchInput, credentials: Mapping[str, Credential]) -> None:
+        """See `Source.change`; where a credential does not fit, nobody may enter, and that is reported."""
+        try:
+            self._server.door = settings.door(credentials)
+        except ValueError as error:
+            self._server.close_door()
+            self._context.report(str(error))
+        else:
+            self._context.report(None)
+
+    async def _store(self, batches: Sequence[Batch]) -> None:
+        """In the asyncio thread: store all batches of a request at once."""
+
+        async def emit() -> None:
+            await self._context.emit(*batches, wait=False)
+
+        await self._context.aio.answer(emit)
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:9200`, `[::1]:9200` or `localhost:9200`; raises ValueError."""
+    host, _, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError("an IPv6 address is written in brackets, such as [::1]:9200")
+    if not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise ValueError("an address is host:port, such as 127.0.0.1:9200")
+    return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _keys(ids: Sequence[str], credentials: Mapping[str, Credential]) -> tuple[bytes, ...]:
+    chosen = [credentials.get(id) for id in ids]
+    if any(credential is None or credential.shape not in ("api_key", "basic") for credential in chosen):
+        raise ValueError("who may write is said by credentials of the shapes {api_key} or {username, password}")
+    return tuple(fingerprint(credential.authorization()) for credential in chosen if credential is not None)

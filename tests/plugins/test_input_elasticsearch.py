@@ -1,0 +1,732 @@
+"""The bulk receiver over real sockets: official clients, raw HTTP, keys that change under load, floods and bombs."""
+
+import gzip
+import ssl
+import tracemalloc
+from contextlib import asynccontextmanager, suppress
+
+import elasticsearch
+import elasticsearch.helpers
+import opensearchpy
+import opensearchpy.helpers
+import orjson
+import pytest
+import trio
+import trustme
+
+from shipper.aio import open_asyncio
+from shipper.plugin import Batch, Credential, Material, Size, StartFailed
+from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs import bulk_server
+from shipper_plugins.inputs.elasticsearch import ElasticsearchInput, ServerTls
+
+OLD = Credential.parse({"api_key": "old:secret"})
+NEW = Credential.parse({"api_key": "new:secret"})
+ANN = Credential.parse({"username": "ann", "password": "pass"})
+CREDENTIALS = {"old": OLD, "new": NEW, "ann": ANN}
+NDJSON = {"Content-Type": "application/x-ndjson"}
+OK = b'{"create":{}}\n{"n":1}\n'
+
+
+class Context(RecordingInputContext):
+    """Also says when an emit is under way, and can hold it there."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.emitting = 0
+        self.gate = trio.Event()
+        self.gate.set()
+
+    async def emit(self, *batches: Batch, positions=None, wait=True):
+        self.emitting += 1
+        self._notify()
+        await self.gate.wait()
+        await super().emit(*batches, positions=positions, wait=wait)
+
+
+class Receiver:
+    """An input that runs, and a client for it."""
+
+    def __init__(self, context, source, port):
+        self.context = context
+        self.source = source
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+
+    def change(self, **settings):
+        self.source.change(an_input(**settings), CREDENTIALS)
+
+    async def connect(self):
+        return Client(await trio.open_tcp_stream("127.0.0.1", self.port))
+
+    async def request(self, *args, **options):
+        """One request on a connection of its own."""
+        async with await self.connect() as client:
+            return await client.request(*args, **options)
+
+
+class Answer:
+    def __init__(self, head, body):
+        first, *rest = head.decode().split("\r\n")
+        self.status = int(first.split()[1])
+        self.headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in rest)}
+        self.body = body
+
+    @property
+    def json(self):
+        return orjson.loads(self.body)
+
+
+class Client:
+    """HTTP over one connection, byte for byte."""
+
+    def __init__(self, stream):
+        self.stream = stream
+        self.buffer = b""
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        await trio.aclose_forcefully(self.stream)
+
+    async def send(self, method, path, body=b"", *, key=None, headers=NDJSON, length=None):
+        lines = {"Host": "x", "Content-Length": str(len(body) if length is None else length), **headers}
+        if key is not None:
+            lines["Authorization"] = key.authorization()
+        if "Transfer-Encoding" in lines:
+            del lines["Content-Length"]
+        head = f"{method} {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        await self.stream.send_all(head.encode() + b"\r\n" + body)
+
+    async def more(self):
+        block = await self.stream.receive_some(65536)
+        if not block:
+            raise EOFError
+        self.buffer += block
+
+    async def answer(self, *, head=False):
+        while b"\r\n\r\n" not in self.buffer:
+            await self.more()
+        top, _, self.buffer = self.buffer.partition(b"\r\n\r\n")
+        answer = Answer(top, b"")
+        if answer.status == 100 or head:
+            return answer
+        while len(self.buffer) < int(answer.headers["content-length"]):
+            await self.more()
+        length = int(answer.headers["content-length"])
+        answer.body, self.buffer = self.buffer[:length], self.buffer[length:]
+        return answer
+
+    async def request(self, method, path, body=b"", **options):
+        await self.send(method, path, body, **options)
+        return await self.answer(head=method == "HEAD")
+
+    async def is_closed(self):
+        with suppress(trio.BrokenResourceError):
+            return await self.stream.receive_some(1) == b""
+        return True
+
+
+def an_input(address="127.0.0.1:0", **settings):
+    return ElasticsearchInput(address=address, **settings)
+
+
+@asynccontextmanager
+async def a_receiver(**settings):
+    """A receiver that runs; at the end of the block it is stopped."""
+    async with open_asyncio() as aio:
+        context = Context(credentials=CREDENTIALS, aio=aio)
+        async with an_input(**settings).open(context) as source, trio.open_nursery() as nursery:
+            nursery.start_soon(source.run)
+            with trio.fail_after(30):
+                yield Receiver(context, source, context.listen("127.0.0.1", 0).getsockname()[1])
+            nursery.cancel_scope.cancel()
+
+
+def bulk(count, first=0):
+    return b"".join(b'{"create":{}}\n{"n":%d}\n' % n for n in range(first, first + count))
+
+
+def numbers(context):
+    return [event["n"] for event in context.events]
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9200", "10.0.0.1:9200", "[::]:9200", "example.org:9200"])
+def test_an_address_other_than_loopback_needs_tls_and_credentials(address, identity):
+    tls = ServerTls(credential="cert")
+    with pytest.raises(ValueError, match="loopback"):
+        an_input(address)
+    with pytest.raises(ValueError, match="loopback"):
+        an_input(address, tls=tls)
+    with pytest.raises(ValueError, match="loopback"):
+        an_input(address, credentials=("old",))
+
+    assert an_input(address, tls=tls, credentials=("old",)).credential_ids() == ("old", "cert")
+
+
+@pytest.mark.parametrize("address", ["9200", ":9200", "127.0.0.1:", "127.0.0.1:99999", "::1:9200", "127.0.0.1:x", ""])
+def test_an_address_is_host_and_port(address):
+    with pytest.raises(ValueError, match="address"):
+        an_input(address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9200", "127.9.9.9:1", "[::1]:9200", "localhost:9200"])
+def test_loopback_needs_neither(address):
+    assert an_input(address).place() == an_input(address, max_body_bytes=Size(5)).place()
+
+
+def test_tls_is_either_two_files_or_a_credential(identity):
+    with pytest.raises(ValueError, match="tls is"):
+        ServerTls()
+    with pytest.raises(ValueError, match="tls is"):
+        ServerTls(certificate=identity.certificate)
+    with pytest.raises(ValueError, match="tls is"):
+        ServerTls(certificate=identity.certificate, key=identity.key, credential="cert")
+    with pytest.raises(ValueError, match="bad TLS material"):
+        ServerTls(certificate=identity.certificate, key=identity.certificate)
+
+
+async def test_a_credential_of_another_shape_keeps_the_input_from_starting():
+    context = RecordingInputContext(credentials={"t": Credential.parse({"token": "x"})})
+    with pytest.raises(StartFailed, match="shapes"):
+        async with an_input(credentials=("t",)).open(context):
+            pass
+    with pytest.raises(StartFailed, match="shape"):
+        async with an_input(tls=ServerTls(credential="t")).open(context):
+            pass
+
+
+# -- official clients --------------------------------------------------------------------------------------------------
+
+
+def ship_with_elasticsearch(url, key, count):
+    with elasticsearch.Elasticsearch(url, api_key=("old", "secret"), http_compress=True) as client:
+        assert client.info()["tagline"] == "You Know, for Search"
+        assert client.ping()
+        actions = ({"_op_type": "create", "_index": "logs-shop-prod", "_id": str(n), "n": n} for n in range(count))
+        return list(elasticsearch.helpers.streaming_bulk(client, actions, chunk_size=700))
+
+
+def ship_with_opensearch(url, key, count):
+    client = opensearchpy.OpenSearch(url, http_auth=("ann", "pass"))
+    try:
+        assert client.info()["version"]["number"]
+        actions = ({"_index": "shop", "n": n} for n in range(count))
+        return list(opensearchpy.helpers.streaming_bulk(client, actions, chunk_size=700))
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("ship", [ship_with_elasticsearch, ship_with_opensearch])
+async def test_an_official_client_ships_every_document_once(ship):
+    async with a_receiver(credentials=("old", "ann")) as receiver:
+        results = await trio.to_thread.run_sync(ship, receiver.url, "old", 5000)
+
+        assert all(ok and item[op]["status"] == 201 for ok, item in results for op in item)
+        assert len(results) == 5000
+        assert sorted(numbers(receiver.context)) == list(range(5000))
+
+
+async def test_what_several_clients_ship_at_once_arrives_once():
+    async with a_receiver() as receiver:
+
+        async def ship(first):
+            async with await receiver.connect() as client:
+                for at in range(first, first + 500, 50):
+                    answer = await client.request("POST", "/_bulk", bulk(50, at))
+                    assert (answer.status, answer.json["errors"]) == (200, False)
+
+        async with trio.open_nursery() as nursery:
+            for client in range(8):
+                nursery.start_soon(ship, client * 500)
+
+        assert sorted(numbers(receiver.context)) == list(range(4000))
+
+
+# -- HTTP --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/_license", "/_xpack", "/_cluster/health", "/_nodes/http", "/_index_template/a"]
+)
+async def test_what_clients_ask_first_is_answered_as_by_elasticsearch(path):
+    async with a_receiver() as receiver, await receiver.connect() as client:
+        got = await client.request(
+            "GET", path, headers={"Accept": "application/vnd.elasticsearch+json; compatible-with=9"}
+        )
+        head = await client.request("HEAD", path)
+
+    assert (got.status, head.status) == (200, 200)
+    assert got.headers["x-elastic-product"] == head.headers["x-elastic-product"] == "Elasticsearch"
+    assert got.headers["content-type"] == "application/vnd.elasticsearch+json; compatible-with=9"
+    assert isinstance(got.json, dict)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/_search", 404),
+        ("POST", "/a/b/_bulk", 404),
+        ("DELETE", "/_bulk", 405),
+        ("POST", "/", 404),
+        ("POST", "/%FF/_bulk", 200),
+    ],
+)
+async def test_other_paths_and_methods_are_refused_in_its_words(method, path, status):
+    async with a_receiver() as receiver:
+        answer = await receiver.request(method, path, OK)
+
+    assert answer.status == status
+    assert answer.headers["x-elastic-product"] == "Elasticsearch"
+    assert answer.json.get("status", 200) == status
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/json",
+        "application/x-ndjson",
+        "application/json; charset=utf-8",
+        "application/vnd.elasticsearch+json; compatible-with=8",
+        "application/vnd.elasticsearch+x-ndjson;compatible-with=9",
+    ],
+)
+async def test_a_body_of_each_type_of_json_is_taken(content_type):
+    async with a_receiver() as receiver:
+        answer = await receiver.request("PUT", "/logs-a-b/_bulk", OK, headers={"Content-Type": content_type})
+
+    assert answer.json["items"][0]["create"]["_index"] == "logs-a-b"
+    assert receiver.context.events[0]["data_stream"] == {"type": "logs", "dataset": "a", "namespace": "b"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "text/plain"}, 406),
+        ({}, 406),
+        ({**NDJSON, "Content-Encoding": "br"}, 415),
+        ({**NDJSON, "Content-Encoding": "gzip, gzip"}, 415),
+        ({**NDJSON, "Content-Encoding": "gzip"}, 400),
+    ],
+)
+async def test_a_body_that_is_not_read_is_refused(headers, status):
+    async with a_receiver() as receiver:
+        answer = await receiver.request("POST", "/_bulk", OK, headers=headers)
+
+    assert answer.status == status
+    assert receiver.context.count == 0
+
+
+async def test_a_compressed_and_chunked_body_is_read():
+    body = gzip.compress(bulk(1000))
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(c), c) for c in (body[at : at + 99] for at in range(0, len(body), 99)))
+    headers = {**NDJSON, "Content-Encoding": "gzip", "Transfer-Encoding": "chunked"}
+    async with a_receiver() as receiver:
+        answer = await receiver.request("POST", "/_bulk?filter_path=errors", chunks + b"0\r\n\r\n", headers=headers)
+
+    assert answer.json == {"errors": False}
+    assert numbers(receiver.context) == list(range(1000))
+
+
+async def test_a_client_that_waits_to_be_told_to_continue_is_told():
+    async with a_receiver() as receiver, await receiver.connect() as client:
+        await client.send("POST", "/_bulk", headers={**NDJSON, "Expect": "100-continue"}, length=len(OK))
+        first = await client.answer()
+        await client.stream.send_all(OK)
+        second = await client.answer()
+
+    assert (first.status, second.status) == (100, 200)
+
+
+async def test_a_client_that_waits_in_vain_finds_its_connection_closed():
+    async with a_receiver(credentials=("old",)) as receiver, await receiver.connect() as client:
+        await client.send("POST", "/_bulk", headers={**NDJSON, "Expect": "100-continue"}, length=len(OK))
+        answer = await client.answer()
+
+    assert (answer.status, answer.headers["connection"]) == (401, "close")
+
+
+async def test_a_malformed_action_stores_nothing_of_the_request():
+    async with a_receiver() as receiver:
+        answer = await receiver.request("POST", "/_bulk", bulk(100) + b"{}\n{}\n")
+
+    assert (answer.status, answer.json["error"]["type"]) == (400, "illegal_argument_exception")
+    assert receiver.context.count == 0
+
+
+NOISE = [b"\x16\x03\x01\x02\x00 hunter2\r\n\r\n", b"GET /" + b"x" * 20000, b"POST / HTTP/1.1\r\nhunter2\r\n\r\n"]
+
+
+@pytest.mark.parametrize("noise", NOISE)
+async def test_what_is_no_http_is_refused_without_quoting_it(noise, caplog):
+    async with a_receiver() as receiver, await receiver.connect() as client:
+        await client.stream.send_all(noise)
+        answer = await client.answer()
+
+        assert await client.is_closed()
+    assert (answer.status, answer.headers["x-elastic-product"]) == (400, "Elasticsearch")
+    assert b"hunter2" not in answer.body
+    assert caplog.records == []
+
+
+async def test_a_broken_chunk_is_refused_and_the_connection_closed(caplog):
+    async with a_receiver() as receiver, await receiver.connect() as client:
+        await client.send("POST", "/_bulk", b"zz\r\nhunter2\r\n", headers={**NDJSON, "Transfer-Encoding": "chunked"})
+        answer = await client.answer()
+
+        assert await client.is_closed()
+    assert answer.status == 400
+    assert caplog.records == []
+
+
+# -- who may write -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_without_a_right_key_is_refused_before_its_body():
+    async with a_receiver(credentials=("old",)) as receiver:
+        for key in (None, NEW, ANN):
+            async with await receiver.connect() as client:
+                await client.send("POST", "/_bulk", key=key, length=50_000_000)
+                answer = await client.answer()
+
+            assert (answer.status, answer.json["error"]["type"]) == (401, "security_exception")
+            assert "ApiKey" in answer.headers["www-authenticate"]
+        assert (await receiver.request("GET", "/")).status == 401
+        assert (await receiver.request("POST", "/_bulk", OK, key=OLD)).status == 200
+
+
+async def test_a_removed_key_is_refused_on_a_connection_that_was_kept_alive():
+    async with a_receiver(credentials=("old",)) as receiver, await receiver.connect() as client:
+        before = await client.request("POST", "/_bulk", OK, key=OLD)
+        receiver.change(credentials=("new",))
+        after = await client.request("POST", "/_bulk", OK, key=OLD)
+        again = await client.request("POST", "/_bulk", OK, key=NEW)
+
+    assert [before.status, after.status, again.status] == [200, 401, 200]
+    assert receiver.context.count == 2
+
+
+async def test_a_request_that_was_let_in_completes_though_its_key_is_removed_meanwhile():
+    async with a_receiver(credentials=("old",)) as receiver, await receiver.connect() as client:
+        await client.send(
+            "POST", "/_bulk", OK[:20], key=OLD, headers={**NDJSON, "Expect": "100-continue"}, length=len(OK)
+        )
+        assert (await client.answer()).status == 100
+        receiver.change(credentials=("new",))
+        await client.stream.send_all(OK[20:])
+
+        assert (await client.answer()).status == 200
+        assert (await receiver.request("POST", "/_bulk", OK, key=OLD)).status == 401
+    assert receiver.context.count == 1
+
+
+async def test_under_load_no_request_enters_with_the_old_key_after_the_change():
+    async with a_receiver(credentials=("old",)) as receiver:
+        accepted = []
+        rounds = trio.Event()
+
+        async def ship(client_number):
+            key, n = OLD, client_number * 10_000
+            async with await receiver.connect() as client:
+                while not (rounds.is_set() and key is NEW):
+                    answer = await client.request("POST", "/_bulk", bulk(10, n), key=key)
+                    if answer.status == 401:
+                        assert rounds.is_set()
+                        key = NEW
+                    else:
+                        accepted.extend(range(n, n + 10))
+                        n += 10
+
+        async with trio.open_nursery() as nursery:
+            for number in range(6):
+                nursery.start_soon(ship, number)
+            await receiver.context.wait_for(500)
+            receiver.change(credentials=("new",))
+            rounds.set()
+
+        assert sorted(numbers(receiver.context)) == sorted(accepted)
+
+
+async def test_a_change_that_brings_no_usable_key_lets_nobody_in_and_says_so():
+    async with a_receiver(credentials=("old",)) as receiver:
+        receiver.change(credentials=("gone",))
+
+        assert (await receiver.request("POST", "/_bulk", OK, key=OLD)).status == 401
+        assert "credentials" in receiver.context.problem
+        receiver.change(credentials=("new",))
+
+        assert (await receiver.request("POST", "/_bulk", OK, key=NEW)).status == 200
+        assert receiver.context.problem is None
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+async def test_without_room_the_whole_request_is_answered_429_and_nothing_is_stored():
+    async with a_receiver() as receiver:
+        receiver.context.full = True
+        refused = await receiver.request("POST", "/_bulk", bulk(10))
+        receiver.context.full = False
+        taken = await receiver.request("POST", "/_bulk", bulk(10))
+
+    assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+    assert refused.json["error"]["type"] == "es_rejected_execution_exception"
+    assert taken.status == 200
+    assert receiver.context.count == 10
+
+
+async def test_a_body_over_the_limit_is_answered_413_declared_or_not():
+    async with a_receiver(max_body_bytes=Size(1000)) as receiver, await receiver.connect() as client:
+        await client.send("POST", "/_bulk", length=1001)
+        declared = await client.answer()
+        chunk = b"%x\r\n%b\r\n0\r\n\r\n" % (len(bulk(100)), bulk(100))
+        chunked = await receiver.request("POST", "/_bulk", chunk, headers={**NDJSON, "Transfer-Encoding": "chunked"})
+
+    assert (declared.status, chunked.status) == (413, 413)
+    assert receiver.context.count == 0
+
+
+async def test_a_bomb_is_noticed_before_it_takes_memory():
+    bomb = gzip.compress(b'{"create":{}}\n{"message":"' + b"x" * (100 << 20), 1)
+    async with a_receiver(max_decompressed_bytes=Size(4 << 20)) as receiver:
+        tracemalloc.start()
+        try:
+            answer = await receiver.request("POST", "/_bulk", bomb, headers={**NDJSON, "Content-Encoding": "gzip"})
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert answer.status == 413
+    assert peak < 24 << 20
+
+
+async def test_more_bytes_than_the_budget_of_all_requests_are_answered_429():
+    async with a_receiver() as receiver, await receiver.connect() as first, await receiver.connect() as second:
+        receiver.context.gate = trio.Event()
+        await first.send("POST", "/_bulk", bulk(10))
+        await receiver.context.wait_until(lambda: receiver.context.emitting == 1)
+        await second.send("POST", "/_bulk", length=64 << 20)
+        refused = await second.answer()
+        receiver.context.gate.set()
+
+        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+        assert (await first.answer()).status == 200
+
+
+async def test_a_body_that_drips_is_answered_408(monkeypatch):
+    monkeypatch.setattr(bulk_server, "BODY_SECONDS", 0.05)
+    async with a_receiver() as receiver, await receiver.connect() as client:
+        await client.send("POST", "/_bulk", b"{", length=1000)
+
+        assert (await client.answer()).status == 408
+
+
+async def test_a_connection_that_sends_no_whole_header_is_closed(monkeypatch):
+    monkeypatch.setattr(bulk_server, "IDLE_SECONDS", 0.05)
+    async with a_receiver() as receiver, await receiver.connect() as client:
+        await client.stream.send_all(b"POST /_bulk HTTP/1.1\r\nHo")
+
+        assert await client.is_closed()
+
+
+async def test_a_peer_that_does_not_read_its_answers_is_cut_off(monkeypatch):
+    monkeypatch.setattr(bulk_server, "ANSWER_SECONDS", 0.2)
+    async with a_receiver() as receiver, await receiver.connect() as client:
+
+        async def send_forever():
+            while True:
+                await client.send("POST", "/_bulk", bulk(2000))
+
+        with pytest.raises(trio.BrokenResourceError):
+            await send_forever()
+
+
+async def test_a_flood_of_strangers_displaces_its_own_kind(monkeypatch):
+    monkeypatch.setattr(bulk_server, "MOST_CONNECTIONS", 20)
+    async with a_receiver(credentials=("old",)) as receiver, await receiver.connect() as known:
+        await known.request("POST", "/_bulk", OK, key=OLD)
+        strangers = [await receiver.connect() for _ in range(60)]
+        for stranger in strangers[:20]:
+            assert await stranger.is_closed()
+
+        assert (await known.request("POST", "/_bulk", OK, key=OLD)).status == 200
+        assert (await receiver.request("POST", "/_bulk", OK, key=OLD)).status == 200
+        for stranger in strangers:
+            await trio.aclose_forcefully(stranger.stream)
+
+
+# -- begin and end -----------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_accepted_before_run_and_nothing_is_lost():
+    async with open_asyncio() as aio:
+        context = Context(aio=aio)
+        async with an_input().open(context) as source:
+            port = context.listen("127.0.0.1", 0).getsockname()[1]
+            async with Client(await trio.open_tcp_stream("127.0.0.1", port)) as client, trio.open_nursery() as nursery:
+                await client.send("POST", "/_bulk", OK)
+                with trio.move_on_after(0.1):
+                    await client.more()
+                assert context.count == 0
+                nursery.start_soon(source.run)
+                with trio.fail_after(10):
+                    assert (await client.answer()).status == 200
+                nursery.cancel_scope.cancel()
+
+
+async def test_at_the_end_a_request_under_way_completes_and_connections_are_closed():
+    async with open_asyncio() as aio:
+        context = Context(aio=aio)
+        async with an_input().open(context) as source, trio.open_nursery() as nursery:
+            listener = context.listen("127.0.0.1", 0)
+            with trio.fail_after(20):
+                nursery.start_soon(source.run)
+                address = listener.getsockname()
+                async with (
+                    Client(await trio.open_tcp_stream(*address)) as busy,
+                    Client(await trio.open_tcp_stream(*address)) as idle,
+                ):
+                    await idle.request("GET", "/")
+                    context.gate = trio.Event()
+                    await busy.send("POST", "/_bulk", OK)
+                    await context.wait_until(lambda: context.emitting == 1)
+                    nursery.cancel_scope.cancel()
+                    with trio.CancelScope(shield=True):
+                        assert await idle.is_closed()
+                        context.gate.set()
+                        assert (await busy.answer()).status == 200
+                        assert await busy.is_closed()
+
+        assert context.count == 1
+        assert listener.fileno() > 0
+
+
+async def test_at_the_end_a_request_that_cannot_be_stored_is_given_up():
+    async with open_asyncio() as aio:
+        context = Context(aio=aio)
+        with trio.fail_after(20):
+            async with an_input().open(context) as source, trio.open_nursery() as nursery:
+                nursery.start_soon(source.run)
+                client = Client(await trio.open_tcp_stream(*context.listen("127.0.0.1", 0).getsockname()))
+                context.gate = trio.Event()
+                await client.send("POST", "/_bulk", OK)
+                await context.wait_until(lambda: context.emitting == 1)
+                nursery.cancel_scope.cancel()
+            assert await client.is_closed()
+            await trio.aclose_forcefully(client.stream)
+
+    assert context.count == 0
+
+
+async def test_the_next_input_on_the_same_socket_takes_over():
+    async with open_asyncio() as aio:
+        context = Context(aio=aio)
+        for _ in range(3):
+            async with an_input().open(context) as source, trio.open_nursery() as nursery:
+                nursery.start_soon(source.run)
+                with trio.fail_after(10):
+                    async with Client(
+                        await trio.open_tcp_stream(*context.listen("127.0.0.1", 0).getsockname())
+                    ) as client:
+                        assert (await client.request("POST", "/_bulk", OK)).status == 200
+                nursery.cancel_scope.cancel()
+
+    assert context.count == 3
+
+
+async def test_a_client_that_goes_away_in_the_middle_stores_nothing(caplog):
+    async with a_receiver() as receiver:
+        async with await receiver.connect() as client:
+            await client.send("POST", "/_bulk", bulk(10), length=100_000)
+
+        assert (await receiver.request("POST", "/_bulk", bulk(3))).status == 200
+    assert receiver.context.count == 3
+    assert caplog.records == []
+
+
+async def test_a_client_that_does_not_wait_for_its_answer_is_no_error(caplog):
+    async with a_receiver() as receiver:
+        receiver.context.gate = trio.Event()
+        async with await receiver.connect() as client:
+            await client.send("POST", "/_bulk", bulk(10))
+            await receiver.context.wait_until(lambda: receiver.context.emitting == 1)
+        receiver.context.gate.set()
+        await receiver.context.wait_for(10)
+
+        assert (await receiver.request("POST", "/_bulk", bulk(3))).status == 200
+    assert receiver.context.count == 13
+    assert caplog.records == []
+
+
+async def test_a_bug_is_answered_500_and_logged(caplog):
+    async def broken(*batches, **options):
+        raise ZeroDivisionError
+
+    async with a_receiver() as receiver:
+        receiver.context.emit = broken
+        answer = await receiver.request("POST", "/_bulk", OK)
+
+    assert (answer.status, answer.headers["x-elastic-product"]) == (500, "Elasticsearch")
+    assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
+
+
+# -- TLS ---------------------------------------------------------------------------------------------------------------
+
+
+class Identity:
+    def __init__(self):
+        self.authority = trustme.CA()
+        issued = self.authority.issue_cert("127.0.0.1")
+        pem = b"".join(blob.bytes() for blob in issued.cert_chain_pems).decode()
+        self.certificate = Material("cert.pem", pem)
+        self.key = Material("key.pem", issued.private_key_pem.bytes().decode())
+        self.credential = Credential.parse({"certificate": pem, "key": self.key.pem})
+        self.client = ssl.create_default_context()
+        self.authority.configure_trust(self.client)
+
+
+@pytest.fixture(scope="module")
+def identity():
+    return Identity()
+
+
+async def secure(port, context):
+    stream = trio.SSLStream(await trio.open_tcp_stream("127.0.0.1", port), context, server_hostname="127.0.0.1")
+    try:
+        await stream.do_handshake()
+    except trio.BrokenResourceError:
+        await trio.aclose_forcefully(stream)
+        raise
+    return Client(stream)
+
+
+async def test_with_tls_a_client_ships_and_a_new_certificate_counts_for_new_connections(identity):
+    other = Identity()
+    tls = ServerTls(certificate=identity.certificate, key=identity.key)
+    async with a_receiver(tls=tls, credentials=("old",)) as receiver:
+        async with await secure(receiver.port, identity.client) as client:
+            assert len((await client.request("POST", "/_bulk", bulk(9000), key=OLD)).json["items"]) == 9000
+            settings = an_input(tls=ServerTls(credential="cert"), credentials=("old",))
+            receiver.source.change(settings, {**CREDENTIALS, "cert": other.credential})
+            assert (await client.request("POST", "/_bulk", OK, key=OLD)).status == 200
+        with pytest.raises(trio.BrokenResourceError):
+            await secure(receiver.port, identity.client)
+        async with await secure(receiver.port, other.client) as client:
+            assert (await client.request("POST", "/_bulk", OK, key=OLD)).status == 200
+        async with await receiver.connect() as plain:
+            await plain.stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
+            assert await plain.is_closed()
+
+    assert receiver.context.count == 9002
+
+
+async def test_when_tls_is_added_an_old_plain_connection_is_refused(identity):
+    async with a_receiver() as receiver, await receiver.connect() as client:
+        assert (await client.request("POST", "/_bulk", OK)).status == 200
+        receiver.change(tls=ServerTls(certificate=identity.certificate, key=identity.key))
+
+        assert (await client.request("POST", "/_bulk", OK)).status == 401
