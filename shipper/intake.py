@@ -75,6 +75,8 @@ class Port:
         while True:
             route, switched = self._route, self._switched
             if route is None:
+                if not wait:
+                    raise Backpressure("no revision takes events from this input yet")
                 await switched.wait()
                 continue
             ready = await _prepare(route, self.name, batches, self._intake.taps)
@@ -212,6 +214,7 @@ class Intake:
             self.listeners.release(running.port)
             running.closed.set()
             self.on_closed()
+            self.on_change()
 
     def _note_failure(self, running: Running, failure: str | None) -> None:
         if failure is not None:

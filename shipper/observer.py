@@ -72,7 +72,7 @@ class Observer:
         problem = self._deadline_problem()
         if problem is not None:
             outputs = [
-                Unit(unit.id, unit.kind, unit.type, "DEGRADED", unit.message or problem)
+                Unit(unit.id, unit.kind, unit.type, "DEGRADED", f"{problem}; {unit.message}".rstrip("; "))
                 if any(view.output == unit.id.partition(".")[2] and not view.active for view in views.values())
                 else unit
                 for unit in outputs

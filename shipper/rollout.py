@@ -80,7 +80,8 @@ class Rollout:
         self._spent: list[Candidate] = []
         self._offered = Signal()
         self._closing: list[tuple[Revision, Running]] = []
-        self._last: Ack | None = None
+        self._in_order = trio.Lock()
+        """Held from a commit until its ack is said, so that acks are said in the order of their commits."""
 
     async def restore(self) -> None:
         """What the spool knows, before anything is offered."""
@@ -212,12 +213,13 @@ class Rollout:
             return
         candidate.cutting = True
         with trio.CancelScope(shield=True):
-            cut = await self._resume(plan) if candidate.resumes else await self._cut(plan)
-            self._switch(plan, cut, prepared)
-            if self._candidate is candidate:
-                self._candidate = None
-            await self._refresh()
-        self._say(self._highest(plan.at))
+            async with self._in_order:
+                cut = await self._resume(plan) if candidate.resumes else await self._cut(plan)
+                self._switch(plan, cut, prepared)
+                if self._candidate is candidate:
+                    self._candidate = None
+                await self._refresh()
+                self._say(self._highest(plan.at))
         self._delivery.poke()
         self.settled.set()
         self._on_change()
@@ -301,11 +303,15 @@ class Rollout:
 
     async def _advance(self) -> None:
         with trio.CancelScope(shield=True):
-            self._closing = [(at, running) for at, running in self._closing if not running.closed.is_set()]
-            closing = min((at for at, _ in self._closing), default=None)
-            ack = await self._spool.drained(closing, self._still_used())
-            free = await self._spool.release(self._still_used()) if ack is None else []
-            await self._refresh()
+            async with self._in_order:
+                await self._say_what_is_settled()
+
+    async def _say_what_is_settled(self) -> None:
+        self._closing = [(at, running) for at, running in self._closing if not running.closed.is_set()]
+        closing = min((at for at, _ in self._closing), default=None)
+        ack = await self._spool.drained(closing, self._still_used())
+        free = await self._spool.release(self._still_used()) if ack is None else []
+        await self._refresh()
         if ack is not None and ack.credentials is not None:
             self._keyring.forget(set(ack.credentials.released).difference(self.in_use))
             self._say(ack)

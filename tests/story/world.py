@@ -1,0 +1,90 @@
+"""A destination that revokes keys, a growing file of numbered lines, and policies that ship the one to the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from shipper.aio import open_asyncio
+from shipper.plugin import Asyncio, Credential
+from shipper.testing import BulkDestination, open_destination
+from tests.story.driver import Sidecar, policy
+
+Secrets = dict[str, dict[str, str]]
+
+
+def secret(name: str) -> dict[str, str]:
+    """The secret of a credential id, as a message carries it."""
+    return {"api_key": f"{name}:secret-of-{name}"}
+
+
+def key(name: str) -> Credential:
+    """The same, as the destination knows it."""
+    return Credential.parse(secret(name))
+
+
+class World:
+    """Made by `open_world`. Credential ids are the names of keys."""
+
+    def __init__(self, directory: Path, aio: Asyncio, destination: BulkDestination) -> None:
+        self.directory, self.aio, self.destination = directory, aio, destination
+        self.state = directory / "state"
+        self.log = directory / "access.log"
+        self.log.touch()
+        self.lines = 0
+
+    def write(self, count: int = 1) -> None:
+        """Append numbered lines to the file."""
+        with self.log.open("a") as file:
+            file.write("".join(f"line {n}\n" for n in range(self.lines, self.lines + count)))
+        self.lines += count
+
+    def grant(self, *names: str) -> None:
+        assert self.destination.keys is not None
+        self.destination.keys |= {key(name) for name in names}
+
+    def revoke(self, *names: str) -> None:
+        assert self.destination.keys is not None
+        self.destination.keys -= {key(name) for name in names}
+
+    def text(self, credential: str | None, **parts: Any) -> str:
+        """A policy: the file to the destination with a credential."""
+        return policy(url=self.destination.url, paths=str(self.log), credential=credential, **parts)
+
+    async def offer(self, sidecar: Sidecar, revision: int, credential: str, **parts: Any) -> None:
+        """Send such a policy with its secret."""
+        await sidecar.policy(revision, self.text(credential, **parts), {credential: secret(credential)})
+
+    async def settled(self, sidecar: Sidecar, revision: int, credential: str, **parts: Any) -> dict[str, Any]:
+        """Send it, and wait until it is drained."""
+        self.grant(credential)
+        since = len(sidecar.said)
+        await self.offer(sidecar, revision, credential, **parts)
+        return await sidecar.ack(revision, "drained", since=since)
+
+    async def delivered(self, seconds: float = 30) -> None:
+        """Wait until every line that was written is there, each once."""
+        with trio.fail_after(seconds):
+            await self.destination.wait_until(lambda: self.destination.total >= self.lines)
+        self.check()
+
+    def numbers(self) -> list[int]:
+        """The numbers of the lines that the destination has, sorted."""
+        documents = (document for index in self.destination.documents.values() for document in index.values())
+        return sorted(int(json.loads(document)["message"].split()[1]) for document in documents)
+
+    def check(self) -> None:
+        """Nothing lost, nothing twice."""
+        assert self.numbers() == list(range(self.lines))
+
+
+@asynccontextmanager
+async def open_world(directory: Path, *keys: str) -> AsyncIterator[World]:
+    """A world in which these keys are granted."""
+    async with open_asyncio() as aio, open_destination(aio, keys={key(name) for name in keys}) as destination:
+        yield World(directory, aio, destination)
