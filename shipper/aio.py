@@ -34,8 +34,8 @@ _SWITCH_INTERVAL = 0.0005
 class Asyncio:
     """A running asyncio loop in another thread; made by `open_asyncio`."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self._nursery = nursery
+    def __init__(self) -> None:
+        self._open = True
         self._token = trio.lowlevel.current_trio_token()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="asyncio", daemon=True)
@@ -45,22 +45,26 @@ class Asyncio:
         """Run a coroutine function in the loop and wait for it.
 
         Raises what it raises. On cancel the coroutine is cancelled and its end awaited; if it returned all the same,
-        that result is returned.
+        that result is returned. Raises RuntimeError once the loop is being closed.
         """
+        if not self._open:
+            raise RuntimeError("the asyncio loop is closed")
+        return await self._call(function, *args)
+
+    async def _call(self, function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> Result:
         caller = trio.lowlevel.current_task()
         cancelled: list[Callable[[], Any]] = []
-        running: list[asyncio.Task[Result]] = []
+        running: list[asyncio.Task[outcome.Outcome[Result]]] = []
 
         def start() -> None:
-            task = self._loop.create_task(_coroutine(function, *args))
+            task = self._loop.create_task(_captured(function, *args))
             running.append(task)
             task.add_done_callback(finished)
             if cancelled:
                 task.cancel()
 
-        def finished(task: asyncio.Task[Result]) -> None:
-            end: outcome.Outcome[Any]
-            end = outcome.capture(task.result) if not task.cancelled() else outcome.Error(asyncio.CancelledError())
+        def finished(task: asyncio.Task[outcome.Outcome[Result]]) -> None:
+            end = outcome.Error(asyncio.CancelledError()) if task.cancelled() else task.result()
             self._soon(trio.lowlevel.reschedule, caller, outcome.Value(end))
 
         def abort(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
@@ -80,25 +84,22 @@ class Asyncio:
         future: asyncio.Future[outcome.Outcome[Any]] = asyncio.get_running_loop().create_future()
         scope = trio.CancelScope()
 
-        async def ask_function() -> Result:
-            return await function(*args)
-
         async def ask() -> None:
-            end: outcome.Outcome[Any] = outcome.Error(asyncio.CancelledError())
-            try:
-                with scope:
-                    end = await outcome.acapture(ask_function)
-            finally:
-                self._loop.call_soon_threadsafe(future.set_result, end)
+            with scope:
+                end = await _captured(function, *args)
+            self._loop.call_soon_threadsafe(future.set_result, end)
 
-        self._soon(self._nursery.start_soon, ask)
-        try:
-            end = await asyncio.shield(future)
-        except asyncio.CancelledError:
-            self._soon(scope.cancel)
-            end = await future
-            if isinstance(end, outcome.Error):
-                raise
+        self._soon(trio.lowlevel.spawn_system_task, ask)
+        cancelled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.shield(future)
+            except asyncio.CancelledError as error:  # a server cancels, and its end does again
+                cancelled = error
+                self._soon(scope.cancel)
+        end = future.result()
+        if isinstance(end, outcome.Error) and (cancelled or isinstance(end.error, trio.Cancelled)):
+            raise cancelled or asyncio.CancelledError
         return cast(Result, end.unwrap())
 
     def _soon(self, function: Callable[..., Any], *args: Any) -> None:
@@ -109,14 +110,15 @@ class Asyncio:
         """Stop the loop; what still runs in it is cancelled first."""
 
         async def cancel_rest() -> None:
-            rest = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in rest:
-                task.cancel()
-            await asyncio.gather(*rest, return_exceptions=True)
+            while rest := asyncio.all_tasks() - {asyncio.current_task()}:
+                for task in rest:
+                    task.cancel()
+                await asyncio.gather(*rest, return_exceptions=True)
             await self._loop.shutdown_asyncgens()
 
+        self._open = False
         with trio.CancelScope(shield=True):
-            await self.call(cancel_rest)
+            await self._call(cancel_rest)
             self._loop.call_soon_threadsafe(self._loop.stop)
             await trio.to_thread.run_sync(self._thread.join)
             self._loop.close()
@@ -126,14 +128,17 @@ class Asyncio:
 async def open_asyncio() -> AsyncIterator[Asyncio]:
     """One asyncio loop in a thread, for as long as the block runs."""
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    async with trio.open_nursery() as nursery:
-        aio = Asyncio(nursery)
-        try:
-            yield aio
-        finally:
-            await aio.close()
-            nursery.cancel_scope.cancel()
+    aio = Asyncio()
+    try:
+        yield aio
+    finally:
+        await aio.close()
 
 
-async def _coroutine(function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> Result:
-    return await function(*args)
+async def _captured(function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> outcome.Outcome[Result]:
+    """Everything that can end it, also SystemExit: as the end of an asyncio task, that would end the loop's thread."""
+
+    async def run() -> Result:
+        return await function(*args)
+
+    return await outcome.acapture(run)
