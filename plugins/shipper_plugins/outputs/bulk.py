@@ -1,0 +1,310 @@
+"""The bulk API of Elasticsearch 8/9 and OpenSearch 2/3: a batch to request bodies, answers to outcomes. No I/O.
+
+A request is `{"create":{"_id":"…"}}` and the document, per event, in one join of columns (see `Batch`). `create` under
+a deterministic id makes sending idempotent: what is there already is answered 409. The index stands in the URL where
+one serves the whole batch and its name is plain; any other name goes into the action lines, as JSON, so that no text
+of an event is ever part of a URL.
+
+Answers are read by item, never by the HTTP status. An answer that is not exactly one item for each event, in their
+order, says nothing about any of them (`Later`: the same ids again). The fast way counts bytes and parses nothing: it
+knows one text alone, "all created"; any other text, though it may mean the same, is parsed. Order matters only where
+not all were created, but by then it is too late to ask for the ids: they are in every answer (25 ns an event).
+
+Nothing that a backend says is repeated unless it is known to be harmless: a reason quotes the field's value in many
+forms ('…', "…", […], bytes), so known beginnings are let through, instead of known quotations being cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
+from http import HTTPStatus
+from itertools import chain, repeat
+from typing import Literal
+
+import msgspec
+from isal import igzip_lib, isal_zlib
+
+from shipper.plugin import Answer, Batch, DataStream, Held, Later, Outcome, TooLarge, join
+
+Compression = Literal["gzip", "none"]
+
+FILTER = "errors,items.*._id,items.*.status,items.*.error.type,items.*.error.reason"
+"""What is asked for of an answer (`filter_path`)."""
+
+_LONGEST_ANSWER = 64 << 20  # decompressed; all of 8 MiB of small documents, refused at length, stays below it
+_LONGEST_ID = 512
+_LONGEST_WAIT = 3600.0
+_GZIP = 31  # window bits
+_LEVEL = 1  # of isal, ns an event and bytes of a body: 0: 155, 80 k; 1: 157, 55 k; 3: 873, 55 k (zlib 1: 1065, 62 k)
+_PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,254}")
+_ALL_CREATED = b'"status":201}}'
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One bulk request: the events `batch[first : first + count]`."""
+
+    batch: Batch
+    first: int
+    count: int
+    index: str | None
+    """The index of the URL; None: each action names its own."""
+    body: bytes
+
+    def ids(self) -> list[str]:
+        """The ids of its events, in order."""
+        ids = join(repeat(b'"'), *self.batch.id_columns(), repeat(b'",'))
+        return msgspec.json.decode(b"[%b]" % ids[:-1], type=list[str])[self.first : self.first + self.count]
+
+
+def encode(batch: Batch, *, index: str | None, limit: int, compression: Compression) -> list[Request]:
+    """The requests for a batch, each of at most `limit` bytes before compression, or of one event.
+
+    All events go to `index`; where it is None to the one that their client named, else to their data streams.
+    """
+    if not batch.count:
+        return []
+    if (lines := batch.body.count(b"\n")) != batch.count:
+        raise ValueError(f"a batch of {batch.count} events has {lines} lines")
+    target = _target(batch, index)
+    named = target if isinstance(target, str) and _PLAIN_NAME.fullmatch(target) else None
+    body = join(*_actions(batch, None if named else target), *batch.columns())
+    bodies = [(0, batch.count, body)] if len(body) <= limit else _split(body, limit)
+    return [Request(batch, first, count, named, _compressed(body, compression)) for first, count, body in bodies]
+
+
+def oversized_ids(batch: Batch) -> list[int]:
+    """Positions of events whose client gave them an id that is too long: one of them has a whole request refused."""
+    return [i for i, id in enumerate(batch.ids or ()) if id is not None and len(id.encode()) > _LONGEST_ID]
+
+
+OVERSIZED_ID = Answer(Outcome.REJECTED, f"the client's _id is longer than {_LONGEST_ID} bytes")
+
+_stream = DataStream()
+_DEFAULT_STREAM = f"{_stream.type}-{_stream.dataset}-{_stream.namespace}"
+
+
+def _target(batch: Batch, index: str | None) -> str | list[str]:
+    names = index or batch.index or batch.data_streams() or _DEFAULT_STREAM
+    return names if isinstance(names, str) or len(set(names)) > 1 else names[0]
+
+
+def _actions(batch: Batch, target: str | list[str] | None) -> tuple[Iterable[bytes], ...]:
+    ids = (*batch.id_columns(), repeat(b'"}}\n'))
+    if target is None:
+        return (repeat(b'{"create":{"_id":"'), *ids)
+    quoted = {name: msgspec.json.encode(name) for name in ([target] if isinstance(target, str) else set(target))}
+    names = repeat(quoted[target]) if isinstance(target, str) else map(quoted.__getitem__, target)
+    return (repeat(b'{"create":{"_index":'), names, repeat(b',"_id":"'), *ids)
+
+
+def _split(body: bytes, limit: int) -> list[tuple[int, int, bytes]]:
+    """Bodies of at most `limit` bytes each (or of one event), with the first event and the count of each."""
+    lines = body.split(b"\n")[:-1]
+    bodies, begin, size = [], 0, 0
+    for event in range(0, len(lines), 2):
+        length = len(lines[event]) + len(lines[event + 1]) + 2
+        if size and size + length > limit:
+            bodies.append((begin, event))
+            begin, size = event, 0
+        size += length
+    bodies.append((begin, len(lines)))
+    return [(i // 2, (j - i) // 2, b"\n".join(chain(lines[i:j], (b"",)))) for i, j in bodies]
+
+
+def _compressed(body: bytes, compression: Compression) -> bytes:
+    return isal_zlib.compress(body, _LEVEL, _GZIP) if compression == "gzip" else body
+
+
+# -- answers to a request ----------------------------------------------------------------------------------------------
+
+
+class _Error(msgspec.Struct, frozen=True):
+    type: str | None = None
+    reason: str | None = None
+
+
+class _Item(msgspec.Struct):
+    status: int
+    id: str | None = msgspec.field(name="_id", default=None)
+    error: _Error | str | None = None
+
+
+class _Created(msgspec.Struct):
+    create: _Item
+
+
+class _Bulk(msgspec.Struct):
+    items: list[_Created]
+
+
+class _Refusal(msgspec.Struct):
+    error: _Error | str | None = None
+
+
+_bulk = msgspec.json.Decoder(_Bulk)
+_refusal = msgspec.json.Decoder(_Refusal)
+_IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # its stub says instance
+_MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def read(answer: bytes, request: Request) -> dict[int, Answer]:
+    """The outcomes of a request that was answered 200: by position in the batch, those that were not simply delivered.
+
+    Raises Later if the answer is not exactly one item for each event.
+    """
+    if _all_created(answer, request.count):
+        return {}
+    try:
+        items = [entry.create for entry in _bulk.decode(answer).items]
+    except _MALFORMED:
+        raise Later("the answer is no answer of a bulk request") from None
+    if len(items) != request.count:
+        raise Later(f"the answer has {len(items)} items for {request.count} events")
+    if any(item.id not in (id, None) for item, id in zip(items, request.ids(), strict=True)):
+        raise Later("the answer's items are not in the order of the events")
+    judge = cache(_judge)  # thousands of items are refused for a few reasons
+    answers = ((position, judge(item.status, item.error)) for position, item in enumerate(items, request.first))
+    return {position: answer for position, answer in answers if answer is not None}
+
+
+def _all_created(answer: bytes, count: int) -> bool:
+    return (
+        answer.startswith(b'{"errors":false,')
+        and answer.endswith(_ALL_CREATED + b"]}")
+        and answer.count(_ALL_CREATED) == count
+        and answer.count(b'{"create":{') == count
+    )
+
+
+def inflated(answer: bytes, encoding: str) -> bytes:
+    """The answer without its content encoding; raises Later for a broken, unknown or immoderate one."""
+    match encoding.lower():
+        case "" | "identity":
+            return answer
+        case "gzip" | "x-gzip":
+            stream = isal_zlib.decompressobj(_GZIP)
+            try:
+                text = stream.decompress(answer, _LONGEST_ANSWER)
+            except _IsalError:
+                raise Later("the answer's gzip is broken") from None
+            if not stream.eof:
+                raise Later("the answer's gzip is too large or cut short")
+            return text
+        case _:
+            raise Later("the answer has a content encoding that was not asked for")
+
+
+# -- judgement ---------------------------------------------------------------------------------------------------------
+
+_CONDITIONS: Sequence[tuple[re.Pattern[str], Outcome]] = (
+    (re.compile(r"(?s).*maximum (?:normal |frozen )?shards open"), Outcome.LATER),
+    (re.compile(r"pipeline with id \[[\w.-]{1,128}\] does not exist"), Outcome.HELD),
+)
+"""Refusals (400) of the cluster's state or of our configuration: nothing of the event, so no reason to give it up."""
+
+_NAME = r"\[[\w.@-]{1,128}\]"
+_HARMLESS = re.compile(
+    rf"failed to parse field {_NAME} of type {_NAME}"
+    rf"|object mapping for {_NAME} tried to parse field {_NAME} as object"
+    rf"|mapping set to strict, dynamic introduction of {_NAME} within {_NAME} is not allowed"
+    rf"|Limit of total fields {_NAME} has been exceeded"
+    rf"|data stream timestamp field {_NAME} is missing"
+    r"|Document contains at least one immense term"
+    rf"|pipeline with id {_NAME} does not exist"
+    rf"|no such index {_NAME}"
+    rf"|index {_NAME} blocked by"
+)
+_POSITION = re.compile(r"\[\d+:\d+\] ")  # Elasticsearch 8 puts line and column first
+_TYPE = re.compile(r"[a-z_]{1,64}")
+
+
+def _judge(status: int, error: _Error | str | None) -> Answer | None:
+    """What an item means; None: delivered."""
+    if 200 <= status < 300:
+        return None
+    known = error if isinstance(error, _Error) else _Error()
+    return Answer(_outcome(status, known), _reason(status, known))
+
+
+def _outcome(status: int, error: _Error) -> Outcome:
+    if error.type in ("cluster_block_exception", "index_closed_exception"):
+        return Outcome.LATER
+    match status:
+        case 409 if error.type in (None, "version_conflict_engine_exception"):
+            return Outcome.DUPLICATE
+        case 401 | 403:
+            return Outcome.HELD
+        case 400:
+            conditions = (outcome for known, outcome in _CONDITIONS if known.match(error.reason or ""))
+            return next(conditions, Outcome.REJECTED)
+        case 404 | 408 | 409 | 429:
+            return Outcome.LATER
+        case _:
+            return Outcome.REJECTED if 400 <= status < 500 else Outcome.LATER
+
+
+def _reason(status: int, error: _Error) -> str:
+    words = " ".join(filter(None, (str(status), _type(error))))
+    known = _HARMLESS.match(_POSITION.sub("", error.reason or "", count=1))
+    return f"{words}: {known[0]}" if known else words
+
+
+def _type(error: _Error) -> str:
+    return error.type if error.type is not None and _TYPE.fullmatch(error.type) else ""
+
+
+# -- requests that got no answer for their events ----------------------------------------------------------------------
+
+
+def refusal(status: int, headers: Mapping[str, str], body: bytes, host: str) -> Later | Held | TooLarge:
+    """What it means that a request as a whole was answered with a status other than 200.
+
+    A request that cannot be right (400, 404, a redirection) is held and not rejected: the cause is a setting or
+    something on the way, and a wrong setting must not turn all that is queued into dead letters.
+    """
+    error = _type(_error_of(body, headers.get("Content-Encoding", "")))
+    phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
+    reason = " ".join(filter(None, (str(status), phrase, "from", host, f"({error})" if error else "")))
+    if status == 413:
+        return TooLarge(reason)
+    blocked = status == 403 and error == "cluster_block_exception"
+    if status in (408, 425, 429) or status >= 500 or status < 300 or blocked:
+        return Later(reason, retry_after(headers, datetime.now(UTC)))
+    return Held(reason)
+
+
+def _error_of(body: bytes, encoding: str) -> _Error:
+    try:
+        error = _refusal.decode(inflated(body, encoding)).error
+    except (*_MALFORMED, Later):
+        return _Error()
+    return error if isinstance(error, _Error) else _Error()
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds that the backend asks to wait, at most an hour; None if it does not, or cannot be understood.
+
+    A date is compared with the answer's own date, so a wrong clock on either side changes nothing.
+    """
+    text = headers.get("Retry-After", "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        return min(float(text), _LONGEST_WAIT)
+    until, since = _date(text), _date(headers.get("Date", ""))
+    return None if until is None else min(max((until - (since or now)).total_seconds(), 0.0), _LONGEST_WAIT)
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)

@@ -1,0 +1,247 @@
+"""The `elasticsearch` output. `bulk` knows the format, `http_client` the network, this what becomes of a batch.
+
+    send(batch) ── encode, in a thread ──> requests ── one after the other, each to the next host ──> answers by item
+
+- No retry and no backoff: a request has one answer, or the lane is told why there is none. Only if a connection could
+  not be made, so that nothing was sent, the same body goes to the next host at once, to each at most once.
+- One `Client`, and so one connection pool, per lane: connections of two credentials never mix, and leaving `open` ends
+  every use of this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib import metadata
+from typing import Annotated, ClassVar
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+import trio
+
+from shipper.plugin import (
+    Answer,
+    Answers,
+    Asyncio,
+    Batch,
+    ClientTls,
+    Credential,
+    Duration,
+    Held,
+    Later,
+    Outcome,
+    Output,
+    OutputContext,
+    Sender,
+    Settings,
+    Shape,
+    Size,
+    StartFailed,
+    TooLarge,
+    client_context,
+)
+from shipper_plugins.outputs import bulk
+from shipper_plugins.outputs.http_client import Client, Unreachable, address
+
+_ASIDE = 30.0
+_ENCODERS = 2
+
+Host = Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$", max_length=2048)]
+Index = Annotated[str, msgspec.Meta(pattern=r"^[^A-Z\\/*?\"<>| ,#:_+.-][^A-Z\\/*?\"<>| ,#:]*$")]
+
+
+class Backoff(Settings, frozen=True, kw_only=True):
+    """How long to wait before the next attempt: with full jitter, doubling."""
+
+    first: Duration = Duration(1)
+    """Longest wait before the second attempt."""
+    longest: Duration = Duration(60)
+    """Longest wait of all."""
+
+
+class ElasticsearchOutput(Output, frozen=True, kw_only=True):
+    """Writes events to Elasticsearch 8/9 or OpenSearch 2/3 by the bulk API, each under an id of its own."""
+
+    live: ClassVar[frozenset[str]] = frozenset({"workers", "compression", "bulk_max_bytes", "timeout", "backoff"})
+    takes: ClassVar[frozenset[Shape]] = frozenset({"api_key", "basic", "bearer_token", "certificate"})
+
+    hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1, max_length=64)]
+    """URLs of the nodes of one cluster, such as https://es-1:9200; requests go round."""
+    tls: ClientTls = msgspec.field(default_factory=ClientTls)
+    """How to check the hosts."""
+    index: Index | None = None
+    """Index or data stream for all events (default: what their client named, else their own data stream)."""
+    pipeline: Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]+$", max_length=255)] | None = None
+    """Ingest pipeline to send them through."""
+    compression: bulk.Compression = "gzip"
+    """Of requests, and of the answers that are asked for."""
+    bulk_max_bytes: Size = Size(8 << 20)
+    """Largest request before compression; a batch that is larger goes as several."""
+    timeout: Duration = Duration(60)
+    """How long a request may take in all."""
+    backoff: Backoff = msgspec.field(default_factory=Backoff)
+    """How long to wait before the next attempt."""
+
+    def __post_init__(self) -> None:
+        for host in self.hosts:
+            _check_host(host)
+        if len(set(self.hosts)) < len(self.hosts):
+            raise ValueError("a host is named twice")
+        if self.index is not None and len(self.index.encode()) > 255:
+            raise ValueError("the name of an index has at most 255 bytes")
+        if not 0 < self.timeout <= 3600:
+            raise ValueError("timeout is above 0 and at most 1h")
+        if not 0 < self.backoff.first <= self.backoff.longest:
+            raise ValueError("backoff.first is above 0 and at most backoff.longest")
+        if self.bulk_max_bytes < 1024:
+            raise ValueError("bulk_max_bytes is at least 1KiB")
+
+    @asynccontextmanager
+    async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
+        try:
+            headers = _headers(self, context.credential)
+            tls = await trio.to_thread.run_sync(client_context, self.tls, context.credential)
+        except ValueError as error:
+            raise StartFailed(f"output {context.name}: {error}") from None
+        client = Client(headers, tls, self.tls.server_name, connections=self.workers, seconds=self.timeout)
+        await context.aio.call(client.open)
+        try:
+            yield _Bulk(self, context.aio, client)
+        finally:
+            with trio.CancelScope(shield=True):
+                await context.aio.call(client.close)
+
+
+def _check_host(host: str) -> None:
+    url = urlsplit(host)
+    try:
+        port = url.port
+    except ValueError:
+        port = 0
+    if not url.hostname or port == 0:
+        raise ValueError("a host is a URL such as https://es-1:9200")
+    if url.username is not None:
+        raise ValueError("a host's URL holds no credentials; name one by `credential`")
+
+
+def _headers(output: ElasticsearchOutput, credential: Credential | None) -> dict[str, str]:
+    """Raises ValueError for a credential that cannot be used here; the message does not quote it."""
+    headers = {
+        "Accept": "application/json",
+        "Accept-Encoding": "gzip" if output.compression == "gzip" else "identity",
+        "Content-Type": "application/x-ndjson",
+        "User-Agent": f"shipper/{metadata.version('shipper')}",
+    }
+    if output.compression == "gzip":
+        headers["Content-Encoding"] = "gzip"
+    if credential is not None and credential.shape == "certificate":
+        if any(host.startswith("http://") for host in output.hosts):
+            raise ValueError("a certificate needs hosts with https://")
+    elif credential is not None:
+        headers["Authorization"] = credential.authorization()
+        if not (headers["Authorization"].isascii() and headers["Authorization"].isprintable()):
+            raise ValueError(f"a credential of shape {credential.shape} has characters that no HTTP header takes")
+    return headers
+
+
+# -- which host --------------------------------------------------------------------------------------------------------
+
+
+class Rotation:
+    """Decides which host is asked; times are monotonic seconds. A host that failed is set aside for a while."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._hosts = hosts
+        self._turn = 0
+        self._until = dict.fromkeys(hosts, 0.0)
+
+    def order(self, now: float) -> list[str]:
+        """All hosts, the next first; those set aside stand last, the one that failed longest ago before the others."""
+        self._turn = (self._turn + 1) % len(self._hosts)
+        turned = [*self._hosts[self._turn :], *self._hosts[: self._turn]]
+        return sorted(turned, key=lambda host: max(self._until[host] - now, 0.0))
+
+    def failed(self, host: str, now: float) -> None:
+        """Set it aside."""
+        self._until[host] = now + _ASIDE
+
+    def answered(self, host: str) -> None:
+        """It is as good as the others."""
+        self._until[host] = 0.0
+
+
+# -- sending -----------------------------------------------------------------------------------------------------------
+
+
+class _Bulk:
+    """The Sender of an open `elasticsearch` output."""
+
+    def __init__(self, output: ElasticsearchOutput, aio: Asyncio, client: Client) -> None:
+        self._output = output
+        self._aio = aio
+        self._client = client
+        self._rotation = Rotation(output.hosts)
+        self._encoders = trio.CapacityLimiter(_ENCODERS)
+
+    async def send(self, batch: Batch) -> Answers:
+        """Deliver a batch by as many requests as it takes.
+
+        If the first of them gets no answer for its events, that error is raised. If a later one does, its events and
+        those behind it come later or are held, since the answers of the first ones count.
+        """
+        oversized = bulk.oversized_ids(batch)
+        if not oversized:
+            return await self._send(batch)
+        sound = sorted(set(range(batch.count)).difference(oversized))
+        answers = await self._send(batch.pick(sound))
+        others = {sound[position]: answer for position, answer in answers.others.items()}
+        return Answers(batch.count, others | dict.fromkeys(oversized, bulk.OVERSIZED_ID), answers.retry_after)
+
+    async def _send(self, batch: Batch) -> Answers:
+        others: dict[int, Answer] = {}
+        for request in await trio.to_thread.run_sync(self._encode, batch, limiter=self._encoders):
+            try:
+                others |= await self._deliver(request)
+            except (Later, Held, TooLarge) as error:
+                if request.first == 0:
+                    raise
+                answer = Answer(Outcome.HELD if isinstance(error, Held) else Outcome.LATER, str(error))
+                others |= dict.fromkeys(range(request.first, batch.count), answer)
+                return Answers(batch.count, others, error.retry_after if isinstance(error, Later) else None)
+        return Answers(batch.count, others)
+
+    def _encode(self, batch: Batch) -> list[bulk.Request]:
+        output = self._output
+        limit = int(output.bulk_max_bytes)
+        return bulk.encode(batch, index=output.index, limit=limit, compression=output.compression)
+
+    async def _deliver(self, request: bulk.Request) -> dict[int, Answer]:
+        unreachable: Unreachable | None = None
+        for host in self._rotation.order(trio.current_time()):
+            try:
+                answers = await self._ask(host, request)
+            except Later as error:
+                self._rotation.failed(host, trio.current_time())
+                if not isinstance(error, Unreachable):
+                    raise
+                unreachable = error
+            else:
+                self._rotation.answered(host)
+                return answers
+        assert unreachable is not None
+        raise unreachable
+
+    async def _ask(self, host: str, request: bulk.Request) -> dict[int, Answer]:
+        """Raises Unreachable, Later, Held or TooLarge."""
+        response = await self._aio.call(self._client.post, host, self._path(request), request.body)
+        encoding = response.headers.get("Content-Encoding", "")
+        try:
+            if response.status == 200:
+                return bulk.read(bulk.inflated(response.body, encoding), request)
+        except Later as error:
+            raise Later(f"{address(host)}: {error}") from None
+        raise bulk.refusal(response.status, response.headers, response.body, address(host))
+
+    def _path(self, request: bulk.Request) -> str:
+        query = {"filter_path": bulk.FILTER} | ({"pipeline": self._output.pipeline} if self._output.pipeline else {})
+        return f"{f'/{request.index}' if request.index else ''}/_bulk?{urlencode(query, safe=',*')}"

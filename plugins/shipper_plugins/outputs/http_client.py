@@ -1,0 +1,186 @@
+"""HTTP for an output whose credential may be revoked in the instant in which its lane is closed.
+
+*Closing is aborting.* `drained` promises that nothing is sent with a credential any more, but a closed transport first
+writes what it has buffered, and a closed socket leaves the kernel to deliver the rest (2 MB were measured, even after
+kill -9). So a connection that is closed for whatever cause (a cancel, a time-out, an odd answer, the end of the lane)
+is aborted, under SO_LINGER {1, 0} from connect on, and `Client.close` returns only when no socket is left.
+
+Redirections are not followed, cookies not kept, proxies and .netrc of the environment not looked at: a credential goes
+to the host that was named, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+from weakref import WeakSet
+
+import aiohttp
+
+from shipper.plugin import Later
+
+LARGEST_ANSWER = 64 << 20
+"""Bytes of an answer, before decompression."""
+
+_LARGEST_ERROR = 64 << 10
+_CONNECT = 10.0
+_PIECE = 256 << 10
+_RESET = struct.pack("ii", 1, 0)
+
+
+class Unreachable(Later):
+    """No connection could be made: nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer. The body of one that is not 200 is cut after 64 KiB."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def address(host: str) -> str:
+    """The `name:port` of a host's URL."""
+    url = urlsplit(host)
+    name = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
+    return f"{name}:{url.port or (443 if url.scheme == 'https' else 80)}"
+
+
+class Client:
+    """One connection pool for one credential. Its coroutines run in the asyncio thread."""
+
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        tls: ssl.SSLContext,
+        server_name: str | None,
+        *,
+        connections: int,
+        seconds: float,
+    ) -> None:
+        self._headers = headers
+        self._tls = tls
+        self._server_name = server_name
+        self._connections = connections
+        self._seconds = float(seconds)
+        self._connecting = min(_CONNECT, self._seconds)
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+
+    async def open(self) -> None:
+        """Make the session; contacts nobody."""
+        self._session = aiohttp.ClientSession(
+            connector=_Connector(limit=self._connections, ssl=self._tls, socket_factory=self._socket),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=self._seconds, sock_connect=self._connecting),
+            auto_decompress=False,
+            trust_env=False,
+        )
+
+    def _socket(self, address_of: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = address_of
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._sockets.add(made)
+        return made
+
+    async def close(self) -> None:
+        """Abort every connection; returns when their sockets are closed."""
+        await self._session.close()
+        async with asyncio.timeout(5):  # aborted transports close theirs in the next steps; checked, not believed
+            while any(made.fileno() >= 0 for made in self._sockets):  # noqa: ASYNC110 - nobody tells when
+                await asyncio.sleep(0)
+
+    async def post(self, host: str, path: str, body: bytes) -> Response:
+        """One request and its answer, read within bounds; raises Unreachable or Later."""
+        try:
+            async with self._session.post(
+                host.rstrip("/") + path,
+                data=_Body(body),
+                headers=self._headers,
+                allow_redirects=False,
+                server_hostname=self._server_name if host.startswith("https://") else None,
+            ) as response:
+                return await _read(response)
+        except (aiohttp.ClientError, OSError) as error:
+            nothing_sent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
+            raise (Unreachable if nothing_sent else Later)(f"{address(host)}: {self._cause(error)}") from None
+
+    def _cause(self, error: Exception) -> str:
+        """The cause in a few words, none of them the peer's."""
+        match error:
+            case aiohttp.ConnectionTimeoutError():
+                return f"no connection within {self._connecting:g}s"
+            case TimeoutError():
+                return f"timed out after {self._seconds:g}s"
+            case aiohttp.ClientConnectorDNSError(os_error=cause):
+                return f"name not found ({cause.strerror or 'no answer'})"
+            case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as cause):
+                return f"certificate verify failed: {cause.verify_message}"
+            case ssl.SSLError(reason=str(reason)) | aiohttp.ClientOSError(__cause__=ssl.SSLError(reason=str(reason))):
+                return f"TLS: {reason.lower().replace('_', ' ')}"
+            case OSError(errno=int(number)):
+                return os.strerror(number).lower()
+            case aiohttp.ClientPayloadError():
+                return "the answer was broken off, or is too large"
+            case aiohttp.ClientResponseError():
+                return "the answer is not HTTP"
+            case _:
+                return "connection closed before the answer"
+
+
+async def _read(response: aiohttp.ClientResponse) -> Response:
+    """The answer to its end, or the beginning of an error; what is left unread has its connection aborted."""
+    limit = LARGEST_ANSWER if response.status == 200 else _LARGEST_ERROR
+    chunks, size = [], 0
+    while size <= limit and (chunk := await response.content.readany()):
+        chunks.append(chunk)
+        size += len(chunk)
+    if size > limit and response.status == 200:
+        raise aiohttp.ClientPayloadError
+    return Response(response.status, response.headers, b"".join(chunks))
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Connections that are aborted wherever aiohttp closes them.
+
+    Its own `close` lets a transport flush: a cancelled request of 1 MB went on until the peer had all of it.
+    """
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Any],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the name of the method overridden
+    ) -> Any:
+        connection = await super().connect(req, traces, timeout)
+        if (protocol := connection.protocol) is not None:
+            protocol.close = protocol.abort  # type: ignore[method-assign]
+        return connection
+
+
+class _Body(aiohttp.Payload):
+    """A request's body, written in pieces that are views of it.
+
+    aiohttp's own kind for bytes writes and buffers all at once (and warns above 1 MiB), that for BytesIO copies twice.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body)
+        self._size = len(body)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        raise TypeError("the body of a request is no text")
+
+    async def write(self, writer: Any) -> None:
+        view = memoryview(self._value)
+        for begin in range(0, len(view), _PIECE):
+            await writer.write(view[begin : begin + _PIECE])

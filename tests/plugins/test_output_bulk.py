@@ -1,0 +1,535 @@
+"""The bulk format: bodies of requests, and what an answer means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from isal import isal_zlib
+
+from shipper.plugin import Answer, Batch, Held, Later, Outcome, TooLarge
+from shipper_plugins.outputs import bulk
+
+_MIB = 1 << 20
+_STREAM = {"type": "logs", "dataset": "nginx", "namespace": "prod"}
+_SECRET = "hunter2"
+
+
+def lines(count: int, shared: Mapping[str, Any] | None = None) -> Batch:
+    text = b"".join(b"line %d\n" % i for i in range(count))
+    batch = Batch.lines(text, offset=0, shared={"data_stream": _STREAM} if shared is None else dict(shared))
+    return replace(batch, origin=b"0123456789abcdef", seq=7)
+
+
+def encode(batch: Batch, index: str | None = None, limit: int = _MIB) -> list[bulk.Request]:
+    return bulk.encode(batch, index=index, limit=limit, compression="none")
+
+
+def pairs(request: bulk.Request) -> list[tuple[Any, Any]]:
+    rows = [json.loads(row) for row in request.body.split(b"\n")[:-1]]
+    return list(zip(rows[::2], rows[1::2], strict=True))
+
+
+def one(batch: Batch, index: str | None = None) -> bulk.Request:
+    (request,) = encode(batch, index)
+    return request
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_event_is_a_create_under_its_id_and_the_document() -> None:
+    batch = lines(2)
+    request = one(batch)
+
+    assert pairs(request) == [
+        ({"create": {"_id": id}}, event) for id, event in zip(request.ids(), batch.whole(), strict=True)
+    ]
+    assert request.ids() == ["MDEyMzQ1Njc4OWFiY2RlZg-7-0", "MDEyMzQ1Njc4OWFiY2RlZg-7-1"]
+
+
+def test_encoding_twice_gives_the_same_bytes() -> None:
+    assert one(lines(3)).body == one(lines(3)).body
+
+
+@pytest.mark.parametrize(
+    ("index", "client", "shared", "expected"),
+    [
+        ("own", "client", {"data_stream": _STREAM}, "own"),
+        (None, "client", {"data_stream": _STREAM}, "client"),
+        (None, None, {"data_stream": _STREAM}, "logs-nginx-prod"),
+        (None, None, {}, "logs-generic-default"),
+    ],
+)
+def test_the_index_is_ours_or_the_clients_or_the_data_stream(
+    index: str | None, client: str | None, shared: dict[str, Any], expected: str
+) -> None:
+    request = one(replace(lines(2, shared), index=client), index)
+
+    assert request.index == expected
+    assert all(action["create"].keys() == {"_id"} for action, _ in pairs(request))
+
+
+def test_events_of_several_data_streams_each_name_their_own() -> None:
+    request = one(Batch.events([{"data_stream": _STREAM}, {"data_stream": {"dataset": "app"}}]))
+
+    assert request.index is None
+    assert [action["create"]["_index"] for action, _ in pairs(request)] == ["logs-nginx-prod", "logs-app-default"]
+
+
+def test_events_that_all_name_the_same_data_stream_need_not_say_so() -> None:
+    assert one(Batch.events([{"data_stream": _STREAM}] * 2)).index == "logs-nginx-prod"
+
+
+@pytest.mark.parametrize("name", ['a"}}\n{"delete":{}}', "../x", "_search?q=", "a b", "é", "a\r\nHost: b", "A"])
+def test_a_name_that_is_not_plain_never_gets_into_the_url(name: str) -> None:
+    request = one(replace(lines(2), index=name))
+
+    assert request.index is None
+    assert [action["create"]["_index"] for action, _ in pairs(request)] == [name, name]
+
+
+def test_a_body_over_the_limit_is_several_requests_of_all_events_in_order() -> None:
+    batch = lines(100)
+    requests = encode(batch, limit=1024)
+
+    assert len(requests) > 5
+    assert all(len(request.body) <= 1024 for request in requests)
+    assert [pair for request in requests for pair in pairs(request)] == pairs(one(batch))
+    assert [id for request in requests for id in request.ids()] == one(batch).ids()
+    assert [request.first for request in requests][:2] == [0, requests[0].count]
+
+
+def test_an_event_over_the_limit_goes_alone() -> None:
+    text = b"a\n" + b"x" * 5000 + b"\nb\n"
+    requests = encode(Batch.lines(text, offset=0, shared={}), limit=1024)
+
+    assert [request.count for request in requests] == [1, 1, 1]
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=30), st.integers(1, 2000))
+def test_however_it_is_split_no_event_is_lost(sizes: list[int], limit: int) -> None:
+    batch = Batch.lines(b"".join(b"x" * size + b"\n" for size in sizes), offset=0, shared={})
+    requests = encode(batch, limit=limit)
+
+    assert b"".join(request.body for request in requests) == one(batch).body
+    assert [request.first for request in requests] == [sum(r.count for r in requests[:i]) for i in range(len(requests))]
+    assert all(len(request.body) <= limit or request.count == 1 for request in requests)
+
+
+def test_a_batch_without_events_needs_no_request() -> None:
+    assert encode(Batch.documents([])) == []
+
+
+def test_gzip_is_the_same_body() -> None:
+    (request,) = bulk.encode(lines(50), index=None, limit=_MIB, compression="gzip")
+
+    assert isal_zlib.decompress(request.body, 31) == one(lines(50)).body
+
+
+def test_a_batch_whose_count_is_wrong_is_never_sent() -> None:
+    with pytest.raises(ValueError, match="3 events has 2 lines"):
+        one(replace(lines(2), count=3))
+
+
+def test_ids_that_a_client_gave_are_known_when_they_are_too_long() -> None:
+    batch = Batch.documents([b"{}"] * 4, ids=["x" * 512, "x" * 513, "é" * 257, None])
+
+    assert bulk.oversized_ids(batch) == [1, 2]
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+def answer(request: bulk.Request, changes: Mapping[int, Mapping[str, Any]] | None = None, **top: Any) -> bytes:
+    items = [
+        {"create": {"_id": id, "status": 201} | dict((changes or {}).get(i, {}))} for i, id in enumerate(request.ids())
+    ]
+    return json.dumps({"errors": bool(changes), "items": items} | top, separators=(",", ":")).encode()
+
+
+def refused(status: int, type: str | None = None, reason: str | None = None) -> dict[str, Any]:
+    return {"status": status, "error": {"type": type, "reason": reason}}
+
+
+def verdict(status: int, type: str | None = None, reason: str | None = None) -> Answer | None:
+    request = one(lines(1))
+    return bulk.read(answer(request, {0: refused(status, type, reason)}), request).get(0)
+
+
+def test_all_created_is_all_delivered() -> None:
+    request = one(lines(3))
+
+    assert bulk.read(answer(request), request) == {}
+
+
+def test_the_common_answer_is_read_without_parsing_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = one(lines(3))
+    monkeypatch.setattr(bulk, "_bulk", None)
+
+    assert bulk.read(answer(request), request) == {}
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_however_it_is_written_all_created_is_all_delivered(indent: int | None) -> None:
+    request = one(lines(3))
+    shuffled = {"items": [{"create": {"status": 200, "_id": id, "x": [1]}} for id in request.ids()], "errors": True}
+
+    assert bulk.read(json.dumps(shuffled, indent=indent).encode(), request) == {}
+
+
+def test_each_item_has_its_own_answer() -> None:
+    request = one(lines(4))
+    changes = {1: refused(409), 2: refused(429, "rejected_execution_exception"), 3: refused(400, "x_exception")}
+
+    assert bulk.read(answer(request, changes), request) == {
+        1: Answer(Outcome.DUPLICATE, "409"),
+        2: Answer(Outcome.LATER, "429 rejected_execution_exception"),
+        3: Answer(Outcome.REJECTED, "400 x_exception"),
+    }
+
+
+def test_answers_of_a_later_request_have_their_place_in_the_batch() -> None:
+    second = encode(lines(100), limit=1024)[1]
+
+    assert list(bulk.read(answer(second, {2: refused(409)}), second)) == [second.first + 2]
+
+
+@pytest.mark.parametrize(
+    ("status", "type", "outcome"),
+    [
+        (200, None, None),
+        (201, None, None),
+        (409, "version_conflict_engine_exception", Outcome.DUPLICATE),
+        (409, None, Outcome.DUPLICATE),
+        (409, "illegal_state_exception", Outcome.LATER),
+        (400, "mapper_parsing_exception", Outcome.REJECTED),
+        (400, "document_parsing_exception", Outcome.REJECTED),
+        (400, "invalid_index_name_exception", Outcome.REJECTED),
+        (400, "index_closed_exception", Outcome.LATER),
+        (413, None, Outcome.REJECTED),
+        (422, None, Outcome.REJECTED),
+        (404, "index_not_found_exception", Outcome.LATER),
+        (429, "rejected_execution_exception", Outcome.LATER),
+        (429, "cluster_block_exception", Outcome.LATER),
+        (403, "cluster_block_exception", Outcome.LATER),
+        (403, "security_exception", Outcome.HELD),
+        (403, None, Outcome.HELD),
+        (401, "security_exception", Outcome.HELD),
+        (408, None, Outcome.LATER),
+        (500, None, Outcome.LATER),
+        (503, "unavailable_shards_exception", Outcome.LATER),
+        (0, None, Outcome.LATER),
+        (302, None, Outcome.LATER),
+        (999, None, Outcome.LATER),
+    ],
+)
+def test_status_and_type_decide(status: int, type: str | None, outcome: Outcome | None) -> None:
+    found = verdict(status, type)
+
+    assert (found.outcome if found else None) == outcome
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"),
+    [
+        (
+            "Validation Failed: 1: this action would add [2] shards, but this cluster currently has [1000]/[1000]"
+            " maximum normal shards open;",
+            Outcome.LATER,
+        ),
+        ("pipeline with id [geoip] does not exist", Outcome.HELD),
+    ],
+)
+def test_a_400_that_says_nothing_of_the_event_makes_no_dead_letter(reason: str, outcome: Outcome) -> None:
+    found = verdict(400, "illegal_argument_exception", reason)
+
+    assert found is not None
+    assert found.outcome is outcome
+
+
+@pytest.mark.parametrize("error", ["a text", None, {}, {"type": "x", "caused_by": {"reason": [1]}}])
+def test_an_error_may_have_any_form(error: Any) -> None:
+    request = one(lines(1))
+    found = bulk.read(answer(request, {0: {"status": 400, "error": error}}), request)
+
+    assert found[0].outcome is Outcome.REJECTED
+
+
+# -- nothing of an event in a reason -----------------------------------------------------------------------------------
+
+_QUOTING = [
+    f"failed to parse field [size] of type [long] in document with id 'x'. Preview of field's value: '{_SECRET}'",
+    f"[1:12] failed to parse field [a.b] of type [date] in document with id 'x'. Preview of field's value: '{_SECRET}'",
+    f"failed to parse date field [{_SECRET}] with format [strict_date_optional_time]",
+    f'For input string: "{_SECRET}"',
+    f"unable to parse '{_SECRET}' as ip",
+    f"[{_SECRET}] is not an IP string literal.",
+    f'Document contains at least one immense term in field="message" (whose UTF8 encoding is longer than the max'
+    f" length 32766), all of which were skipped. The prefix of the first immense term is: '[104, 117]...' {_SECRET}",
+    f"object mapping for [user] tried to parse field [user] as object, but found a concrete value {_SECRET}",
+    f"mapping set to strict, dynamic introduction of [{_SECRET} text] within [_doc] is not allowed",
+    f"failed to parse field [{_SECRET} with spaces] of type [long]",
+    f"{_SECRET}: failed to parse field [size] of type [long]",
+    f"failed to parse\nfailed to parse field [{_SECRET}] of type [long]",
+    f"data stream timestamp field [@timestamp] is missing {_SECRET}",
+]
+
+
+@pytest.mark.parametrize("reason", _QUOTING)
+def test_a_reason_never_quotes_a_value(reason: str) -> None:
+    found = verdict(400, "document_parsing_exception", reason)
+
+    assert found is not None
+    assert found.reason.startswith("400 document_parsing_exception")
+    assert _SECRET not in found.reason
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_no_unknown_text_of_a_backend_is_repeated(type: str, reason: str) -> None:
+    found = verdict(400, type + "!", reason + _SECRET)
+
+    assert found is not None
+    assert found.reason == "400"
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        (_QUOTING[0], "400 x: failed to parse field [size] of type [long]"),
+        (_QUOTING[1], "400 x: failed to parse field [a.b] of type [date]"),
+        (
+            "object mapping for [a.user] tried to parse field [user] as object, but found a concrete value",
+            "400 x: object mapping for [a.user] tried to parse field [user] as object",
+        ),
+        ("no such index [logs-a] and [action.auto_create_index] is [false]", "400 x: no such index [logs-a]"),
+        ("index [a] blocked by: [FORBIDDEN/8/index write (api)];", "400 x: index [a] blocked by"),
+        ("Limit of total fields [1000] has been exceeded", "400 x: Limit of total fields [1000] has been exceeded"),
+    ],
+)
+def test_type_and_field_are_told(reason: str, expected: str) -> None:
+    found = verdict(400, "x", reason)
+
+    assert found is not None
+    assert found.reason == expected
+
+
+# -- answers that say nothing ------------------------------------------------------------------------------------------
+
+
+def test_no_beginning_of_an_answer_is_an_answer() -> None:
+    request = one(lines(3))
+    whole = answer(request)
+
+    for length in range(len(whole)):
+        with pytest.raises(Later):
+            bulk.read(whole[:length], request)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>502</html>",
+        b"null",
+        b"[]",
+        b'"created"',
+        b'{"errors":false}',
+        b'{"errors":false,"items":{}}',
+        b'{"errors":false,"items":[]}',
+        b'{"errors":false,"items":[{"create":{}},{"create":{}}]}',
+        b'{"errors":false,"items":[{"index":{"status":201}},{"index":{"status":201}}]}',
+        b'{"errors":false,"items":[{"create":{"status":"201"}},{"create":{"status":201}}]}',
+        b'{"errors":false,"items":[{"create":{"status":1e400}},{"create":{"status":201}}]}',
+        b'{"errors":false,"items":[null,null]}',
+        b'{"error":{"type":"x","reason":"y"},"status":400}',
+        b'{"items":' + b"[" * 100_000,
+        b'{"x":' + b"[" * 100_000,
+        b"\xff\xfe",
+        b'{"errors":false,"items":[{"create":{"_id":"\xff","status":201}},{"create":{"status":400}}]}',
+    ],
+)
+def test_an_answer_that_is_none_says_later(body: bytes) -> None:
+    with pytest.raises(Later):
+        bulk.read(body, one(lines(2)))
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_reader(body: bytes) -> None:
+    with pytest.raises(Later):
+        bulk.read(body, one(lines(2)))
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_an_answer_for_fewer_or_more_events_says_nothing_of_any(count: int) -> None:
+    other = one(lines(count))
+
+    with pytest.raises(Later, match=f"{count} items for 3 events"):
+        bulk.read(answer(other), one(lines(3)))
+    with pytest.raises(Later):
+        bulk.read(answer(other, {0: refused(409)}), one(lines(3)))
+
+
+def test_an_item_too_many_is_seen_although_all_events_were_created() -> None:
+    request = one(lines(2))
+    body = answer(request).replace(b'"items":[', b'"items":[{"create":{"status":400}},')
+
+    with pytest.raises(Later, match="3 items for 2 events"):
+        bulk.read(body, request)
+
+
+def test_items_in_another_order_say_nothing() -> None:
+    request = one(lines(2))
+    first, second = request.ids()
+    items = [{"create": {"_id": second, **refused(400)}}, {"create": {"_id": first, "status": 201}}]
+
+    with pytest.raises(Later, match="order"):
+        bulk.read(json.dumps({"errors": True, "items": items}).encode(), request)
+
+
+def test_an_item_without_its_id_is_taken_by_its_place() -> None:
+    """OpenSearch answers 403 with `"_id": null`."""
+    request = one(lines(2))
+
+    assert list(bulk.read(answer(request, {1: {"_id": None, **refused(403)}}), request)) == [1]
+
+
+def test_the_flag_alone_is_never_believed() -> None:
+    request = one(lines(2))
+
+    assert list(bulk.read(answer(request, {1: refused(400)}, errors=False), request)) == [1]
+
+
+def test_an_id_cannot_stand_in_for_an_item() -> None:
+    """A client's id is text of a stranger: it must not be counted as an answer."""
+    forged = 'x","status":201}},{"create":{"_id":"y'
+    request = one(Batch.documents([b"{}"], ids=[forged]))
+
+    assert bulk.read(answer(request), request) == {}
+    assert bulk.read(answer(request, {0: refused(400)}, errors=False), request)[0].outcome is Outcome.REJECTED
+
+
+# -- content encodings -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "GZIP"])
+def test_a_gzipped_answer_is_inflated(encoding: str) -> None:
+    assert bulk.inflated(isal_zlib.compress(b"answer", 1, 31), encoding) == b"answer"
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        (b"no gzip", "gzip"),
+        (isal_zlib.compress(b"answer" * 100, 1, 31)[:-9], "gzip"),
+        (b"", "gzip"),
+        (b"x", "br"),
+        (b"x", "gzip, gzip"),
+    ],
+)
+def test_a_broken_or_strange_encoding_says_later(body: bytes, encoding: str) -> None:
+    with pytest.raises(Later):
+        bulk.inflated(body, encoding)
+
+
+def test_a_bomb_is_not_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "_LONGEST_ANSWER", _MIB)
+    bomb = isal_zlib.compress(bytes(8 * _MIB), 1, 31)
+
+    with pytest.raises(Later, match="too large"):
+        bulk.inflated(bomb, "gzip")
+
+
+# -- requests as a whole -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "reason"),
+    [
+        (401, b"Unauthorized", Held, "401 Unauthorized from es:9200"),
+        (403, b"", Held, "403 Forbidden from es:9200"),
+        (403, b'{"error":{"type":"security_exception","reason":"hunter2"}}', Held, "(security_exception)"),
+        (403, b'{"error":{"type":"cluster_block_exception"}}', Later, "(cluster_block_exception)"),
+        (413, b"", TooLarge, "413"),
+        (429, b'{"error":{"type":"rejected_execution_exception"}}', Later, "429 Too Many Requests"),
+        (408, b"", Later, "408"),
+        (500, b"hunter2", Later, "500 Internal Server Error from es:9200"),
+        (503, b"OpenSearch Security not initialized.", Later, "503 Service Unavailable from es:9200"),
+        (502, b"<html>hunter2</html>", Later, "502 Bad Gateway from es:9200"),
+        (599, b"", Later, "599 from es:9200"),
+        (204, b"", Later, "204"),
+        (400, b'{"error":{"type":"illegal_argument_exception","reason":"hunter2"}}', Held, "(illegal_argument_exc"),
+        (404, b'{"error":"no handler hunter2"}', Held, "404 Not Found from es:9200"),
+        (405, b"", Held, "405"),
+        (406, b'{"error":"Content-Type hunter2","status":406}', Held, "406 Not Acceptable from es:9200"),
+        (415, b"", Held, "415"),
+        (302, b"", Held, "302 Found from es:9200"),
+        (407, b"", Held, "407"),
+    ],
+)
+def test_a_request_that_was_refused_as_a_whole(status: int, body: bytes, kind: type, reason: str) -> None:
+    error = bulk.refusal(status, {}, body, "es:9200")
+
+    assert type(error) is kind
+    assert reason in str(error)
+    assert _SECRET not in str(error)
+
+
+@given(st.binary(max_size=300), st.sampled_from([400, 401, 403, 413, 429, 500]), st.sampled_from(["", "gzip", "br"]))
+def test_no_body_of_an_error_is_repeated_or_breaks_anything(body: bytes, status: int, encoding: str) -> None:
+    error = bulk.refusal(status, {"Content-Encoding": encoding}, body, "es:9200")
+
+    assert str(error) == str(bulk.refusal(status, {}, b"", "es:9200"))
+
+
+def test_the_type_of_an_error_that_came_gzipped_is_read() -> None:
+    body = isal_zlib.compress(b'{"error":{"type":"cluster_block_exception"}}', 1, 31)
+
+    assert isinstance(bulk.refusal(403, {"Content-Encoding": "gzip"}, body, "es:9200"), Later)
+
+
+_NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("7", 7.0),
+        (" 0 ", 0.0),
+        ("999999", 3600.0),
+        (format_datetime(_NOW + timedelta(seconds=90), usegmt=True), 90.0),
+        (format_datetime(_NOW - timedelta(seconds=90), usegmt=True), 0.0),
+        (format_datetime(_NOW + timedelta(days=90), usegmt=True), 3600.0),
+        ("", None),
+        ("soon", None),
+        ("-1", None),
+        ("1.5", None),
+        ("٧", None),
+        ("Fri, 99 Nov 2026 12:00:00 GMT", None),
+    ],
+)
+def test_a_wish_to_wait_is_seconds_or_a_date_and_at_most_an_hour(value: str, seconds: float | None) -> None:
+    assert bulk.retry_after({"Retry-After": value}, _NOW) == seconds
+
+
+def test_a_date_is_compared_with_the_backends_own_clock() -> None:
+    headers = {
+        "Date": format_datetime(_NOW - timedelta(days=400), usegmt=True),
+        "Retry-After": format_datetime(_NOW - timedelta(days=400, seconds=-5), usegmt=True),
+    }
+
+    assert bulk.retry_after(headers, _NOW) == 5.0
+
+
+@given(st.text(max_size=60))
+def test_no_wish_to_wait_breaks_anything(value: str) -> None:
+    seconds = bulk.retry_after({"Retry-After": value, "Date": value}, _NOW)
+
+    assert seconds is None or 0 <= seconds <= 3600

@@ -1,0 +1,927 @@
+"""The `elasticsearch` output against real HTTP servers on loopback, some of them ugly."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+import trustme
+from isal import isal_zlib
+
+from shipper.aio import open_asyncio
+from shipper.plugin import (
+    Asyncio,
+    Batch,
+    ClientTls,
+    Credential,
+    Duration,
+    Held,
+    Later,
+    Material,
+    Outcome,
+    OutputContext,
+    Sender,
+    Size,
+    StartFailed,
+    TooLarge,
+    client_context,
+)
+from shipper.testing import BulkDestination, Reply, check_output, open_destination
+from shipper_plugins.outputs import http_client
+from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput, Rotation
+
+_KEY = Credential.parse({"api_key": "id:canary-secret"})
+_STREAM = {"type": "logs", "dataset": "nginx", "namespace": "prod"}
+_CA = trustme.CA()
+
+
+@pytest.fixture
+async def aio() -> AsyncIterator[Asyncio]:
+    with trio.fail_after(60):
+        async with open_asyncio() as opened:
+            yield opened
+
+
+@pytest.fixture
+async def destination(aio: Asyncio) -> AsyncIterator[BulkDestination]:
+    async with open_destination(aio, keys={_KEY}) as opened:
+        yield opened
+
+
+def lines(count: int = 3, seq: int = 1, size: int = 0) -> Batch:
+    text = b"".join(b"canary line %d %b\n" % (i, b"x" * size) for i in range(count))
+    shared = {"@timestamp": "2026-11-20T00:00:00Z", "data_stream": _STREAM}
+    return replace(Batch.lines(text, offset=0, shared=shared), origin=b"0123456789abcdef", seq=seq)
+
+
+@asynccontextmanager
+async def sender(
+    aio: Asyncio, *hosts: str, credential: Credential | None = _KEY, **settings: Any
+) -> AsyncIterator[Sender]:
+    output = ElasticsearchOutput(hosts=hosts, **settings)
+    async with output.open(OutputContext("main", aio, credential)) as opened:
+        yield opened
+
+
+# -- servers that are no Elasticsearch ---------------------------------------------------------------------------------
+
+Talk = Callable[[trio.SocketStream], Awaitable[None]]
+
+
+@asynccontextmanager
+async def raw_server(talk: Talk) -> AsyncIterator[str]:
+    """Its URL. `talk` gets each connection, and closes it by returning."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        try:
+            await talk(stream)
+        except trio.BrokenResourceError:
+            pass
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        yield f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+        nursery.cancel_scope.cancel()
+
+
+async def read_request(stream: trio.SocketStream) -> bytes:
+    """One request with its body."""
+    text = b""
+    while b"\r\n\r\n" not in text:
+        text += await some(stream)
+    head, _, body = text.partition(b"\r\n\r\n")
+    length = next(int(h.split(b":")[1]) for h in head.split(b"\r\n") if h.lower().startswith(b"content-length:"))
+    while len(body) < length:
+        body += await some(stream)
+    return head + b"\r\n\r\n" + body
+
+
+async def some(stream: trio.SocketStream) -> bytes:
+    chunk = await stream.receive_some(65536)
+    if not chunk:
+        raise trio.BrokenResourceError
+    return bytes(chunk)
+
+
+def saying(answer: bytes) -> Talk:
+    async def talk(stream: trio.SocketStream) -> None:
+        await read_request(stream)
+        await stream.send_all(answer)
+
+    return talk
+
+
+def http(body: bytes, status: str = "200 OK", headers: str = "") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+# -- delivery ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", ["gzip", "none"])
+async def test_events_arrive_under_their_ids(aio: Asyncio, destination: BulkDestination, compression: str) -> None:
+    batch = lines(3)
+    async with sender(aio, destination.url, compression=compression) as main:
+        answers = await main.send(batch)
+
+    assert (answers.count, dict(answers.others)) == (3, {})
+    documents = destination.documents["logs-nginx-prod"]
+    assert list(documents) == [f"MDEyMzQ1Njc4OWFiY2RlZg-1-{i}" for i in range(3)]
+    assert [json.loads(document) for document in documents.values()] == batch.whole()
+
+
+async def test_sending_again_makes_no_copy(aio: Asyncio, destination: BulkDestination) -> None:
+    async with sender(aio, destination.url) as main:
+        await main.send(lines(3))
+        answers = await main.send(lines(3))
+
+    assert {position: answer.outcome for position, answer in answers.others.items()} == dict.fromkeys(
+        range(3), Outcome.DUPLICATE
+    )
+    assert destination.total == 3
+
+
+async def test_it_keeps_the_contract_of_an_output(aio: Asyncio, destination: BulkDestination) -> None:
+    output = ElasticsearchOutput(hosts=(destination.url,))
+
+    await check_output(output, OutputContext("main", aio, _KEY), [lines(3), lines(2, seq=2), Batch.documents([])])
+
+
+async def test_a_request_says_what_it_is_and_nothing_else(aio: Asyncio) -> None:
+    requests = []
+
+    async def talk(stream: trio.SocketStream) -> None:
+        requests.append(await read_request(stream))
+        await stream.send_all(http(b"{}"))
+
+    async with raw_server(talk) as url, sender(aio, f"{url}/es/", pipeline="a&c", index="x") as main:
+        with pytest.raises(Later):
+            await main.send(lines(1))
+
+    head, _, body = requests[0].partition(b"\r\n\r\n")
+    first, *headers = head.decode().split("\r\n")
+    named = {name.lower(): value for name, value in (header.split(": ", 1) for header in headers)}
+    length = named.pop("content-length")
+    assert first.startswith("POST /es/x/_bulk?filter_path=errors,items.*._id,")
+    assert first.endswith("&pipeline=a%26c HTTP/1.1")
+    assert int(length) == len(body)
+    assert named == {
+        "host": url.removeprefix("http://"),
+        "accept": "application/json",
+        "accept-encoding": "gzip",
+        "content-type": "application/x-ndjson",
+        "content-encoding": "gzip",
+        "user-agent": named["user-agent"],
+        "authorization": _KEY.authorization(),
+    }
+    assert named["user-agent"].startswith("shipper/")
+
+
+@pytest.mark.parametrize(
+    "credential",
+    [
+        Credential.parse({"username": "ship", "password": "pässword"}),
+        Credential.parse({"bearer_token": "token"}),
+    ],
+)
+async def test_it_authenticates_as_it_was_told(aio: Asyncio, credential: Credential) -> None:
+    async with open_destination(aio, keys={credential}) as other, sender(aio, other.url, credential=credential) as main:
+        await main.send(lines(2))
+
+    assert other.total == 2
+
+
+async def test_connections_are_kept_between_requests(aio: Asyncio) -> None:
+    connections = 0
+
+    async def talk(stream: trio.SocketStream) -> None:
+        nonlocal connections
+        connections += 1
+        while True:
+            await read_request(stream)
+            await stream.send_all(http(b'{"errors":false,"items":[{"create":{"status":201}}]}'))
+
+    async with raw_server(talk) as url, sender(aio, url) as main:
+        for seq in range(5):
+            await main.send(lines(1, seq))
+
+    assert connections == 1
+
+
+async def test_a_large_batch_goes_as_several_requests(aio: Asyncio, destination: BulkDestination) -> None:
+    async with sender(aio, destination.url, bulk_max_bytes=Size(4096)) as main:
+        answers = await main.send(lines(200))
+
+    assert dict(answers.others) == {}
+    assert destination.total == 200
+    assert len(destination.log) > 5
+    assert max(request.bytes for request in destination.log) <= 4096
+
+
+async def test_a_body_of_megabytes_arrives(aio: Asyncio, destination: BulkDestination) -> None:
+    async with sender(aio, destination.url, compression="none") as main:
+        await main.send(lines(2000, size=3000))
+
+    assert destination.total == 2000
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+async def test_each_item_has_its_own_answer(aio: Asyncio, destination: BulkDestination) -> None:
+    items = {
+        0: (429, "rejected_execution_exception"),
+        2: (400, "mapper_parsing_exception"),
+        3: (403, "security_exception"),
+    }
+    destination.script = lambda request, documents: Reply(items=items)
+    async with sender(aio, destination.url) as main:
+        answers = await main.send(lines(5))
+
+    assert {position: answer.outcome for position, answer in answers.others.items()} == {
+        0: Outcome.LATER,
+        2: Outcome.REJECTED,
+        3: Outcome.HELD,
+    }
+    assert destination.total == 2
+
+
+async def test_a_key_that_was_revoked_holds_the_batch(aio: Asyncio, destination: BulkDestination) -> None:
+    async with sender(aio, destination.url) as main:
+        await main.send(lines(1))
+        assert destination.keys is not None
+        destination.keys.discard(_KEY)
+
+        with pytest.raises(Held, match=r"^401 Unauthorized from 127\.0\.0\.1:\d+$"):
+            await main.send(lines(1, seq=2))
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(429, Later), (503, Later), (413, TooLarge), (403, Held), (400, Held), (404, Held)]
+)
+async def test_a_refusal_of_the_whole_request_is_raised(
+    aio: Asyncio, destination: BulkDestination, status: int, kind: type[Exception]
+) -> None:
+    destination.script = lambda request, documents: Reply(status=status, body=b"<html>canary line</html>")
+    async with sender(aio, destination.url) as main:
+        with pytest.raises(kind, match=f"^{status} ") as error:
+            await main.send(lines(2))
+
+    assert "canary" not in str(error.value)
+
+
+async def test_the_wish_to_wait_is_passed_on(aio: Asyncio, destination: BulkDestination) -> None:
+    destination.script = lambda request, documents: Reply(status=429, headers={"Retry-After": "17"})
+    async with sender(aio, destination.url) as main:
+        with pytest.raises(Later) as error:
+            await main.send(lines(1))
+
+    assert error.value.retry_after == 17
+
+
+async def test_a_redirection_is_not_followed(aio: Asyncio, destination: BulkDestination) -> None:
+    answer = http(b"", "307 Temporary Redirect", f"Location: {destination.url}/_bulk\r\n")
+    async with raw_server(saying(answer)) as url, sender(aio, url) as main:
+        with pytest.raises(Held, match="307"):
+            await main.send(lines(1))
+
+    assert destination.log == []
+
+
+@pytest.mark.parametrize("count", [0, 2])
+async def test_an_answer_with_items_missing_says_nothing_and_the_same_ids_go_again(
+    aio: Asyncio, destination: BulkDestination, count: int
+) -> None:
+    destination.script = lambda request, documents: Reply(count=count) if request.number == 0 else None
+    async with sender(aio, destination.url) as main:
+        with pytest.raises(Later):
+            await main.send(lines(3))
+        answers = await main.send(lines(3))
+
+    assert all(answer.outcome is Outcome.DUPLICATE for answer in answers.others.values())
+    assert (len(answers.others), destination.total) == (3, 3)
+
+
+_BODY = b'{"errors":false,"items":[{"create":{"status":201}}]}'
+_UGLY = {
+    "nothing": b"",
+    "no HTTP": b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
+    "half a header": b"HTTP/1.1 200 OK\r\nContent-Len",
+    "half a body": http(_BODY)[:-10],
+    "HTML": http(b"<html>It works!</html>", headers="Content-Type: text/html\r\n"),
+    "no body": http(b""),
+    "broken gzip": http(isal_zlib.compress(_BODY, 1, 31)[:-5], headers="Content-Encoding: gzip\r\n"),
+    "no gzip": http(_BODY, headers="Content-Encoding: gzip\r\n"),
+    "brotli": http(_BODY, headers="Content-Encoding: br\r\n"),
+    "broken chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "open chunks": b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"err',
+    "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 52\r\n\r\n" + _BODY,
+    "endless header": b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+    "many headers": b"HTTP/1.1 200 OK\r\n" + b"X: x\r\n" * 10_000 + b"\r\n",
+    "a status of no kind": b"HTTP/1.1 20000 OK\r\n\r\n",
+    "a bomb": http(isal_zlib.compress(bytes(90 << 20), 1, 31), headers="Content-Encoding: gzip\r\n"),
+}
+
+
+@pytest.mark.parametrize("answer", _UGLY.values(), ids=_UGLY)
+async def test_an_ugly_answer_says_nothing(aio: Asyncio, answer: bytes) -> None:
+    async with raw_server(saying(answer)) as url, sender(aio, url) as main:
+        with pytest.raises(Later) as error:
+            await main.send(lines(1))
+
+    assert url.removeprefix("http://") in str(error.value)
+    assert len(str(error.value)) < 150
+
+
+async def test_an_answer_that_does_not_end_is_given_up(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "LARGEST_ANSWER", 1 << 20)
+
+    async def talk(stream: trio.SocketStream) -> None:
+        await read_request(stream)
+        await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            await stream.send_all(b" " * 65536)
+
+    async with raw_server(talk) as url, sender(aio, url) as main:
+        with pytest.raises(Later, match="too large"):
+            await main.send(lines(1))
+
+
+async def test_the_body_of_an_error_that_does_not_end_is_not_read(aio: Asyncio) -> None:
+    async def talk(stream: trio.SocketStream) -> None:
+        await read_request(stream)
+        await stream.send_all(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+        while True:
+            await stream.send_all(b" " * 65536)
+
+    async with raw_server(talk) as url, sender(aio, url) as main:
+        with pytest.raises(Later, match="503"):
+            await main.send(lines(1))
+
+
+async def test_a_413_that_comes_before_the_body_was_read_is_seen(aio: Asyncio) -> None:
+    async def talk(stream: trio.SocketStream) -> None:
+        await some(stream)
+        await stream.send_all(http(b"", "413 Payload Too Large", "Connection: close\r\n"))
+        while True:
+            await some(stream)
+
+    async with raw_server(talk) as url, sender(aio, url, compression="none") as main:
+        with pytest.raises(TooLarge):
+            await main.send(lines(2000, size=3000))
+
+
+# -- several requests for one batch ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(503, Outcome.LATER), (413, Outcome.LATER), (401, Outcome.HELD)])
+async def test_what_was_answered_counts_although_a_later_request_fails(
+    aio: Asyncio, destination: BulkDestination, status: int, outcome: Outcome
+) -> None:
+    destination.script = lambda request, documents: Reply(status=status) if request.number == 2 else None
+    async with sender(aio, destination.url, bulk_max_bytes=Size(4096)) as main:
+        answers = await main.send(lines(200))
+
+    assert len(destination.log) == 3
+    assert sorted(answers.others) == list(range(destination.total, 200))
+    assert {answer.outcome for answer in answers.others.values()} == {outcome}
+
+
+async def test_if_the_first_request_fails_its_error_is_raised(aio: Asyncio, destination: BulkDestination) -> None:
+    destination.script = lambda request, documents: Reply(status=413)
+    async with sender(aio, destination.url, bulk_max_bytes=Size(4096)) as main:
+        with pytest.raises(TooLarge):
+            await main.send(lines(200))
+
+    assert len(destination.log) == 1
+
+
+async def test_an_id_that_is_too_long_is_rejected_here_and_its_neighbours_go(
+    aio: Asyncio, destination: BulkDestination
+) -> None:
+    """Elasticsearch refuses the whole request for it."""
+    batch = Batch.documents([b'{"n":%d}' % n for n in range(4)], ids=["a", "x" * 513, "b", "a"], index="i")
+    async with sender(aio, destination.url) as main:
+        answers = await main.send(batch)
+
+    assert {i: answer.outcome for i, answer in answers.others.items()} == {1: Outcome.REJECTED, 3: Outcome.DUPLICATE}
+    assert list(destination.documents["i"]) == ["a", "b"]
+    assert answers.count == 4
+
+
+# -- connections that fail ---------------------------------------------------------------------------------------------
+
+
+async def test_a_port_where_nobody_listens_is_refused(aio: Asyncio) -> None:
+    port = free_port()
+    async with sender(aio, f"http://127.0.0.1:{port}") as main:
+        with pytest.raises(Later, match=f"^127.0.0.1:{port}: connection refused$"):
+            await main.send(lines(1))
+
+
+async def test_a_name_that_does_not_exist_is_told(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    async with sender(aio, "http://es.invalid:9200") as main:
+        with pytest.raises(Later, match=r"^es.invalid:9200: name not found \(Name or service not known\)$"):
+            await main.send(lines(1))
+
+
+async def test_a_connection_that_is_reset_in_the_answer_says_later(aio: Asyncio) -> None:
+    async def talk(stream: trio.SocketStream) -> None:
+        await read_request(stream)
+        await stream.send_all(http(_BODY)[:-20])
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, http_client._RESET)
+
+    async with raw_server(talk) as url, sender(aio, url) as main:
+        with pytest.raises(Later):
+            await main.send(lines(1))
+
+
+@pytest.mark.parametrize("drip", [False, True], ids=["silent", "dripping"])
+async def test_a_host_that_takes_too_long_is_given_up_and_its_connection_is_aborted(aio: Asyncio, drip: bool) -> None:
+    ends: list[str] = []
+    all_ended = trio.Event()
+
+    async def drip_on(stream: trio.SocketStream) -> None:
+        if not drip:
+            return
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                await stream.send_all(b" ")
+                await trio.sleep(0.01)
+
+    async def talk(stream: trio.SocketStream) -> None:
+        await read_request(stream)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drip_on, stream)
+            ends.append(await end_of(stream))
+            if len(ends) == 2:
+                all_ended.set()
+            nursery.cancel_scope.cancel()
+
+    async with raw_server(talk) as url, sender(aio, url, timeout=Duration(0.3)) as main:
+        for _ in range(2):
+            with pytest.raises(Later, match=r"timed out after 0\.3s$"):
+                await main.send(lines(1))
+        await all_ended.wait()
+
+    assert len(ends) == 2
+    assert drip or ends == ["reset", "reset"]  # where both read and write, either may be told of the reset
+
+
+async def end_of(stream: trio.SocketStream) -> str:
+    try:
+        while await stream.receive_some(65536):
+            pass
+    except trio.BrokenResourceError as error:
+        reset = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ECONNRESET
+        return "reset" if reset else "broken"
+    return "closed"
+
+
+# -- nothing is sent after the end -------------------------------------------------------------------------------------
+
+
+class Stalled:
+    """A server that reads the beginning of a request and nothing more, until it is told to."""
+
+    def __init__(self) -> None:
+        self.begun = trio.Event()
+        self.go_on = trio.Event()
+        self.ended = trio.Event()
+        self.received = b""
+        self.end = ""
+
+    async def talk(self, stream: trio.SocketStream) -> None:
+        self.received += await some(stream)
+        self.begun.set()
+        await self.go_on.wait()
+        try:
+            while chunk := await stream.receive_some(65536):
+                self.received += chunk
+            self.end = "closed"
+        except trio.BrokenResourceError:
+            self.end = "reset"
+        self.ended.set()
+
+
+async def test_a_cancelled_upload_stops_where_it_is(aio: Asyncio) -> None:
+    """What a transport or the kernel holds back must not follow, however long the peer takes to read it."""
+    server = Stalled()
+    async with raw_server(server.talk) as url, sender(aio, url, compression="none") as main:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(main.send, lines(4000, size=4000))
+            await server.begun.wait()
+            nursery.cancel_scope.cancel()
+        server.go_on.set()
+        await server.ended.wait()
+
+    assert server.end == "reset"
+    assert len(server.received) < 4000 * 4000
+
+
+async def test_a_cancel_while_the_answer_is_awaited_aborts_the_connection(
+    aio: Asyncio, destination: BulkDestination
+) -> None:
+    destination.script = lambda request, documents: Reply(hang=True) if request.number == 0 else None
+    async with sender(aio, destination.url) as main:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(main.send, lines(2))
+            await destination.wait_for(2)
+            nursery.cancel_scope.cancel()
+        answers = await main.send(lines(2))
+
+    assert all(answer.outcome is Outcome.DUPLICATE for answer in answers.others.values())
+
+
+async def test_a_cancel_while_a_connection_is_made_leaves_no_socket(aio: Asyncio) -> None:
+    """A listener whose backlog is full answers no SYN."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        fillers = [_connecting(port) for _ in range(8)]
+        before = _sockets()
+        async with sender(aio, f"http://127.0.0.1:{port}") as main:
+            with trio.move_on_after(0.1) as scope:
+                await main.send(lines(1))
+        after = _sockets()
+        for filler in fillers:
+            filler.close()
+
+    assert scope.cancelled_caught
+    assert after <= before
+
+
+def _connecting(port: int) -> socket.socket:
+    filler = socket.socket()
+    filler.setblocking(False)
+    filler.connect_ex(("127.0.0.1", port))
+    return filler
+
+
+def _sockets() -> set[str]:
+    links = set()
+    for name in os.listdir("/dev/fd"):
+        try:
+            links.add(os.readlink(f"/dev/fd/{name}"))
+        except OSError:
+            continue
+    return {link for link in links if link.startswith("socket:")}
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
+async def test_when_the_block_is_left_no_socket_is_open(aio: Asyncio, tls: bool) -> None:
+    server = _server_context("127.0.0.1") if tls else None
+    trusting = ClientTls(ca=Material("ca", _CA.cert_pem.bytes().decode()))
+    async with open_destination(aio, keys={_KEY}, tls=server) as other:
+        port = int(other.url.rsplit(":", 1)[1])
+        before = _ends_at(port)
+        async with sender(aio, other.url, tls=trusting, workers=4) as main, trio.open_nursery() as nursery:
+            for seq in range(4):
+                nursery.start_soon(main.send, lines(3, seq))
+            await other.wait_for(12)
+        after = _ends_at(port)
+
+    assert before == after == 0
+
+
+def _ends_at(port: int) -> int:
+    """How many sockets are connected to that port, by the kernel's own table."""
+    with open("/proc/net/tcp") as table:
+        rows = [row.split() for row in table.readlines()[1:]]
+    return sum(int(row[2].split(":")[1], 16) == port and row[9] != "0" for row in rows)
+
+
+async def test_after_the_block_the_peer_gets_only_what_had_left_and_a_reset(aio: Asyncio) -> None:
+    server = Stalled()
+    async with raw_server(server.talk) as url:
+        async with trio.open_nursery() as nursery, sender(aio, url, compression="none") as main:
+            nursery.start_soon(main.send, lines(4000, size=4000))
+            await server.begun.wait()
+            nursery.cancel_scope.cancel()
+        server.go_on.set()
+        await server.ended.wait()
+
+    assert server.end == "reset"
+    assert len(server.received) < 4000 * 4000
+
+
+@pytest.mark.parametrize("moment", ["connecting", "shaking hands", "waiting", "waiting over TLS"])
+async def test_close_returns_when_the_sockets_are_closed_even_of_what_was_just_cancelled(
+    aio: Asyncio, moment: str
+) -> None:
+    arrived = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        arrived.set()
+        await reader.read()
+        writer.close()
+
+    async def cancel_and_close() -> int:
+        tls = _server_context("127.0.0.1") if moment == "waiting over TLS" else None
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+        port = server.sockets[0].getsockname()[1]
+        scheme = "http" if moment == "waiting" else "https"
+        client = http_client.Client({}, client_context(_trust()), None, connections=2, seconds=60)
+        await client.open()
+        task = asyncio.create_task(client.post(f"{scheme}://127.0.0.1:{port}", "/_bulk", b"body"))
+        if moment == "connecting":
+            while not _ends_at(port):  # noqa: ASYNC110 - the kernel knows it alone
+                await asyncio.sleep(0)
+        else:
+            await arrived.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        await client.close()
+        left = _ends_at(port)
+        server.close()
+        return left
+
+    assert await aio.call(cancel_and_close) == 0
+
+
+# -- several hosts -----------------------------------------------------------------------------------------------------
+
+
+async def test_hosts_take_turns(aio: Asyncio, destination: BulkDestination) -> None:
+    async with open_destination(aio, keys={_KEY}) as other, sender(aio, destination.url, other.url) as main:
+        for seq in range(6):
+            await main.send(lines(1, seq))
+
+    assert (destination.total, other.total) == (3, 3)
+
+
+async def test_a_host_that_is_not_there_costs_no_attempt(aio: Asyncio, destination: BulkDestination) -> None:
+    dead = f"http://127.0.0.1:{free_port()}"
+    async with sender(aio, dead, destination.url) as main:
+        for seq in range(4):
+            assert dict((await main.send(lines(1, seq))).others) == {}
+
+    assert destination.total == 4
+
+
+async def test_if_no_host_is_there_one_of_them_is_named(aio: Asyncio) -> None:
+    async with sender(aio, *(f"http://127.0.0.1:{free_port()}" for _ in range(3))) as main:
+        with pytest.raises(Later, match="connection refused"):
+            await main.send(lines(1))
+
+
+async def test_after_a_failure_the_next_attempt_asks_another_host(aio: Asyncio, destination: BulkDestination) -> None:
+    destination.script = lambda request, documents: Reply(status=503)
+    async with open_destination(aio, keys={_KEY}) as other, sender(aio, other.url, destination.url) as main:
+        with pytest.raises(Later, match="503"):
+            await main.send(lines(1))
+        for seq in range(4):
+            await main.send(lines(1, seq))
+
+    assert (len(destination.log), other.total) == (1, 4)
+
+
+def test_a_host_set_aside_comes_last_and_comes_back() -> None:
+    rotation = Rotation(["a", "b", "c"])
+    rotation.failed("b", 100.0)
+
+    assert all(rotation.order(now)[-1] == "b" for now in (100.0, 110.0, 129.0))
+    assert {rotation.order(130.0)[0] for _ in range(3)} == {"a", "b", "c"}
+
+
+def test_a_host_that_answers_is_as_good_as_the_others() -> None:
+    rotation = Rotation(["a", "b"])
+    rotation.failed("a", 100.0)
+    rotation.answered("a")
+
+    assert {rotation.order(100.0)[0] for _ in range(2)} == {"a", "b"}
+
+
+def test_if_all_have_failed_the_one_that_failed_longest_ago_is_first() -> None:
+    rotation = Rotation(["a", "b", "c"])
+    for now, host in enumerate("bca"):
+        rotation.failed(host, float(now))
+
+    assert [rotation.order(5.0) for _ in range(3)] == [["b", "c", "a"]] * 3
+
+
+# -- TLS ---------------------------------------------------------------------------------------------------------------
+
+
+def _server_context(*names: str, ask: bool = False) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _CA.issue_cert(*names).configure_cert(context)
+    if ask:
+        context.verify_mode = ssl.CERT_REQUIRED
+        _CA.configure_trust(context)
+    return context
+
+
+def _trust(**settings: Any) -> ClientTls:
+    return ClientTls(ca=Material("ca", _CA.cert_pem.bytes().decode()), **settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "tls"),
+    [("127.0.0.1", _trust()), ("es.test", _trust(server_name="es.test"))],
+    ids=["the host's", "the one that was set"],
+)
+async def test_events_go_over_tls_to_a_server_with_the_right_name(aio: Asyncio, name: str, tls: ClientTls) -> None:
+    async with (
+        open_destination(aio, keys={_KEY}, tls=_server_context(name)) as other,
+        sender(aio, other.url, tls=tls) as main,
+    ):
+        await main.send(lines(2))
+
+    assert other.total == 2
+
+
+@pytest.mark.parametrize(
+    ("tls", "names", "cause"),
+    [
+        (ClientTls(), ["127.0.0.1"], "certificate verify failed: unable to get local issuer certificate"),
+        (_trust(), ["es.test"], "certificate verify failed: IP address mismatch"),
+        (_trust(server_name="other.test"), ["es.test"], "certificate verify failed: Hostname mismatch"),
+    ],
+    ids=["unknown authority", "wrong address", "wrong name"],
+)
+async def test_a_server_that_is_not_trusted_gets_nothing(
+    aio: Asyncio, tls: ClientTls, names: list[str], cause: str
+) -> None:
+    async with open_destination(aio, tls=_server_context(*names)) as other, sender(aio, other.url, tls=tls) as main:
+        with pytest.raises(Later, match=cause) as error:
+            await main.send(lines(1))
+
+    assert str(error.value).startswith(other.url.removeprefix("https://"))
+    assert other.log == []
+
+
+async def test_a_server_that_speaks_no_tls_is_told(aio: Asyncio, destination: BulkDestination) -> None:
+    async with sender(aio, destination.url.replace("http:", "https:")) as main:
+        with pytest.raises(Later, match=r"TLS: (wrong version number|record layer failure)"):
+            await main.send(lines(1))
+
+
+async def test_a_certificate_is_a_credential(aio: Asyncio) -> None:
+    made = _CA.issue_cert(common_name="shipper-1")
+    chain = b"".join(blob.bytes() for blob in made.cert_chain_pems).decode()
+    credential = Credential.parse({"certificate": chain, "key": made.private_key_pem.bytes().decode()})
+    async with open_destination(aio, keys={"CN=shipper-1"}, tls=_server_context("127.0.0.1", ask=True)) as other:
+        async with sender(aio, other.url, tls=_trust(), credential=credential) as main:
+            await main.send(lines(2))
+        async with sender(aio, other.url, tls=_trust(), credential=None) as main:
+            with pytest.raises(Later):
+                await main.send(lines(2, seq=2))
+
+    assert other.total == 2
+
+
+# -- opening -----------------------------------------------------------------------------------------------------------
+
+
+async def test_opening_contacts_nobody(aio: Asyncio) -> None:
+    async with sender(aio, f"http://127.0.0.1:{free_port()}"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("credential", "message"),
+    [
+        ({"api_key": "no base64, canary-secret"}, "api_key"),
+        ({"bearer_token": "canary-secret-é"}, "no HTTP header"),
+        ({"certificate": "canary-secret", "key": "canary-secret"}, "bad TLS material"),
+    ],
+)
+async def test_a_credential_that_cannot_be_used_is_told_at_once_and_not_shown(
+    aio: Asyncio, credential: dict[str, str], message: str
+) -> None:
+    with pytest.raises(StartFailed, match=f"output main: .*{message}") as error:
+        async with sender(aio, "https://127.0.0.1:1", credential=Credential.parse(credential)):
+            pass
+
+    assert "canary" not in str(error.value)
+
+
+async def test_a_certificate_needs_tls(aio: Asyncio) -> None:
+    with pytest.raises(StartFailed, match="https"):
+        async with sender(aio, "http://h", credential=Credential.parse({"certificate": "c", "key": "k"})):
+            pass
+
+
+async def test_a_credential_cannot_smuggle_a_header(aio: Asyncio) -> None:
+    credential = Credential("bearer_token", {"bearer_token": "x\r\nHost: other"})
+
+    with pytest.raises(StartFailed, match="no HTTP header"):
+        async with sender(aio, "http://h", credential=credential):
+            pass
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def configured(**settings: Any) -> ElasticsearchOutput:
+    quantities = {Size: Size.parse, Duration: Duration.parse}
+    return msgspec.convert(
+        {"hosts": ["https://es-1:9200"]} | settings,
+        ElasticsearchOutput,
+        dec_hook=lambda kind, value: quantities[kind](value),
+    )
+
+
+def test_the_defaults_are_those_of_the_reference() -> None:
+    output = configured()
+
+    assert (output.compression, str(output.bulk_max_bytes), str(output.timeout)) == ("gzip", "8MiB", "1m")
+    assert output.backoff == Backoff(first=Duration(1), longest=Duration(60))
+
+
+def test_what_a_policy_writes_is_taken() -> None:
+    output = configured(
+        hosts=["https://es-1:9200", "http://[::1]:9200/prefix/"],
+        index="logs-shop",
+        pipeline="geo",
+        compression="none",
+        workers=4,
+        bulk_max_bytes="1MiB",
+        timeout="5s",
+        backoff={"first": "250ms", "longest": "2m"},
+        tls={"server_name": "es"},
+        credential="es-2",
+    )
+
+    assert (output.bulk_max_bytes, output.timeout, output.backoff.longest) == (1 << 20, 5.0, 120.0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"hosts": []},
+        {"hosts": "https://es"},
+        {"hosts": ["es-1:9200"]},
+        {"hosts": ["ftp://es"]},
+        {"hosts": ["https://"]},
+        {"hosts": ["https://:9200"]},
+        {"hosts": ["https://es:port"]},
+        {"hosts": ["https://es:99999"]},
+        {"hosts": ["https://user:canary@es"]},
+        {"hosts": ["https://es/?q=1"]},
+        {"hosts": ["https://es/#a"]},
+        {"hosts": ["https://es\r\nX: y"]},
+        {"hosts": ["https://es", "https://es"]},
+        {"index": ""},
+        {"index": "Logs"},
+        {"index": "_logs"},
+        {"index": "-logs"},
+        {"index": ".."},
+        {"index": "a/b"},
+        {"index": "a b"},
+        {"index": "a*"},
+        {"index": "a,b"},
+        {"index": "a#b"},
+        {"index": "a:b"},
+        {"index": "é" * 128},
+        {"pipeline": "a b"},
+        {"pipeline": ""},
+        {"compression": "zstd"},
+        {"workers": 0},
+        {"bulk_max_bytes": "100B"},
+        {"timeout": "0s"},
+        {"timeout": "2h"},
+        {"backoff": {"first": "2m"}},
+        {"backoff": {"first": "0s"}},
+        {"retries": 3},
+    ],
+    ids=str,
+)
+def test_what_cannot_work_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(msgspec.ValidationError) as error:
+        configured(**settings)
+
+    assert "canary" not in str(error.value)
+
+
+def test_only_what_does_not_matter_to_queued_events_is_live() -> None:
+    fields = {field.name for field in msgspec.structs.fields(ElasticsearchOutput)}
+
+    assert fields - ElasticsearchOutput.live == {"hosts", "credential", "tls", "index", "pipeline"}
