@@ -1,8 +1,8 @@
 """A log shipper sidecar that says `drained`.
 
 Its promise: when `ack … drained` is written, the credentials that it releases can be destroyed in the same instant. No
-event is lost by that, and none is sent with them afterwards; through `kill -9`, full disks, dead destinations and floods
-of revisions.
+event is lost by that, and none is sent with them afterwards; through `kill -9`, full disks, dead destinations and
+floods of revisions.
 
 Reading order, as an event travels and a policy does:
 

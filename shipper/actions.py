@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -26,6 +27,7 @@ _log = log.get(__name__)
 
 Params = TypeVar("Params")
 PAGE = 200
+SAMPLE_BYTES = 1 << 20
 
 
 class _Wrong(ShipperError):
@@ -111,7 +113,7 @@ class Actions:
         points = self._points()
         if tap.point not in points:
             raise _Wrong(f"no such point; there are: {', '.join(points) or 'none'}")
-        return {"events": await self._intake.taps.collect(tap.point, tap.limit, tap.seconds)}
+        return {"events": _bounded(await self._intake.taps.collect(tap.point, tap.limit, tap.seconds))}
 
     def _points(self) -> list[str]:
         inputs = self._intake.running.items()
@@ -133,8 +135,8 @@ class Actions:
         """Write all letters, with their events in the clear, to a new file of mode 0600 in the state directory."""
         directory = self._spool.store.directory.path
         path = (directory / name).resolve()
-        if path.parent != directory.resolve() or path.exists():
-            raise _Wrong("export takes the name of a new file in the state directory")
+        if path.parent != directory.resolve() or path.suffix != ".ndjson" or path.exists():
+            raise _Wrong("export takes the name of a new file NAME.ndjson in the state directory")
         count = after = 0
         async with await trio.open_file(path, "xb", opener=_private) as file:
             while page := await self._spool.letters(after, PAGE):
@@ -152,6 +154,12 @@ class Actions:
             "tasks": _tasks(),
             "state_directory": str(Path(self._spool.store.directory.path)),
         }
+
+
+def _bounded(events: Sequence[Any]) -> list[Any]:
+    """As many as fit into a line of the protocol with ease."""
+    sizes = accumulate(len(orjson.dumps(event)) for event in events)
+    return [event for event, size in zip(events, sizes, strict=True) if size <= SAMPLE_BYTES]
 
 
 def _private(path: str, flags: int) -> int:

@@ -38,6 +38,7 @@ class Attempt:
         self._tally: Counter[Outcome] = Counter()
         self._rejected: dict[int, str] = {}
         self._open: dict[int, Answer] = {}
+        self._unasked = range(0)
 
     @classmethod
     def probe(cls, batch: Batch, events: int) -> Attempt:
@@ -45,7 +46,7 @@ class Attempt:
         if batch.count <= events:
             return cls(batch)
         attempt = cls(batch, [range(events)])
-        attempt._leave(range(events, batch.count), Answer(Outcome.LATER))
+        attempt._unasked = range(events, batch.count)
         return attempt
 
     # -- what to send --------------------------------------------------------------------------------------------------
@@ -62,7 +63,7 @@ class Attempt:
 
     def answered(self, positions: Sequence[int], answers: Answers) -> None:
         """The destination answered for each of these."""
-        if answers.count != len(positions):
+        if answers.count != len(positions) or not all(0 <= at < answers.count for at in answers.others):
             self.failed(positions, Trouble(f"the output answered for {answers.count} of {len(positions)} events"))
             return
         self.retry_after = answers.retry_after
@@ -106,7 +107,8 @@ class Attempt:
 
     @property
     def left(self) -> int:
-        return len(self._open)
+        """How many have none."""
+        return len(self._open) + len(self._unasked)
 
     def problem(self) -> str | None:
         """Why events are left; one reason for all, a refusal before a mere delay."""
@@ -123,7 +125,7 @@ class Attempt:
     def verdict(self, output: str, *, keep_rejected: bool = False) -> Verdict | None:
         """What to note in the spool; None if nothing changed. `keep_rejected`: there is no room for dead letters."""
         rejected = {} if keep_rejected else self._rejected
-        still_open = sorted({**self._open, **(self._rejected if keep_rejected else {})})
+        still_open = sorted({*self._open, *self._unasked, *(self._rejected if keep_rejected else ())})
         if len(still_open) == self.batch.count:
             return None
         counts = Counts(

@@ -7,6 +7,7 @@ Lines are answered in their order. Nothing here touches the data path: a policy 
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import AsyncIterator, Callable
 
 import trio
@@ -25,6 +26,7 @@ from shipper.messages import (
     Observe,
     Observed,
     Policy,
+    Result,
     State,
     Stop,
     parse,
@@ -38,6 +40,7 @@ _log = log.get(__name__)
 
 CHUNK = 65536
 ACTIONS_AT_ONCE = 16
+ACTIONS_WAITING = 64
 QUIET_SECONDS = 0.02
 
 
@@ -60,7 +63,7 @@ class Conversation:
         async for line, message in self._messages():
             if isinstance(message, Hello):
                 return message
-            await self.error(line, "`hello` comes first")
+            self.error(line, "`hello` comes first")
         return None
 
     async def locked(self, refuse: Callable[[Policy], None]) -> Stop:
@@ -72,7 +75,7 @@ class Conversation:
                 case Stop():
                     return message
                 case _:
-                    await self.error(line, "the state directory is locked")
+                    self.error(line, "the state directory is locked")
         return Stop()
 
     async def run(self, rollout: Rollout, actions: Actions, observing: Observing) -> Stop:
@@ -91,39 +94,40 @@ class Conversation:
                         try:
                             rollout.supply(message.credentials)
                         except CredentialError as error:
-                            await self.error(line, str(error))
+                            self.error(line, str(error))
                     case Observe():
                         observing.ask()
+                    case Action() if limit.statistics().tasks_waiting >= ACTIONS_WAITING:
+                        self.outbox.say(Result(id=message.id, status="FAILED", message="too many actions wait"))
                     case Action():
                         nursery.start_soon(self._perform, actions, message, limit)
                     case Hello():
-                        await self.error(line, "a second `hello`; it has no effect")
+                        self.error(line, "a second `hello`; it has no effect")
             nursery.cancel_scope.cancel("told to stop")
         return stop
 
     async def _messages(self) -> AsyncIterator[tuple[int, Message]]:
         """Messages with the numbers of their lines, until the end; what is none is answered with `error`."""
         while (line := await self._next_line()) is not None:
-            await self.outbox.has_room()
             if line.text is None:
-                await self.error(line.number, f"the line is longer than {MAX_LINE_BYTES} bytes; it was skipped")
+                self.error(line.number, f"the line is longer than {MAX_LINE_BYTES} bytes; it was skipped")
                 continue
             try:
                 message = parse(line.text)
             except ValueError as error:
-                await self.error(line.number, str(error))
+                self.error(line.number, str(error))
                 continue
             yield line.number, message
 
     async def _next_line(self) -> Line | None:
         with trio.CancelScope() as self._reading:
             if not self._interrupted:
+                await self.outbox.has_room()
                 return await anext(self._lines, None)
         return None
 
-    async def error(self, line: int, message: str) -> None:
+    def error(self, line: int, message: str) -> None:
         """Answer a line that is not understood."""
-        await self.outbox.has_room()
         self.outbox.say(Error(line_number=line, message=message))
 
     async def _perform(self, actions: Actions, action: Action, limit: trio.CapacityLimiter) -> None:
@@ -189,10 +193,18 @@ async def _read_lines(descriptor: int) -> AsyncIterator[Line]:
     splitter = LineSplitter(MAX_LINE_BYTES)
     while True:
         try:
-            data = await trio.to_thread.run_sync(os.read, descriptor, CHUNK, abandon_on_cancel=True)
+            data = await trio.to_thread.run_sync(_read, descriptor, abandon_on_cancel=True)
         except OSError:
             data = b""
         if not data:
             return
         for line in splitter.feed(data):
             yield line
+
+
+def _read(descriptor: int) -> bytes:
+    while True:
+        try:
+            return os.read(descriptor, CHUNK)
+        except BlockingIOError:  # somebody else made the pipe non-blocking
+            select.select((descriptor,), (), ())

@@ -39,6 +39,8 @@ class Deadlines:
         on_change: Callable[[], None],
     ) -> None:
         self.problem: str | None = None
+        self._known: float | None = None
+        self._from = 0.0
         self._spool, self._rollout, self._delivery = spool, rollout, delivery
         self._keyring, self._orders, self._on_change = keyring, orders, on_change
 
@@ -70,7 +72,7 @@ class Deadlines:
         late = [
             barrier for barrier in await self._spool.store.do(_add(lanes, seconds)) if barrier[2] >= (deadline or 0)
         ]
-        if plan is None or deadline is None or trio.current_time() - self._rollout.since < deadline:
+        if plan is None or deadline is None or trio.current_time() < self._effective(deadline):
             return
         action = plan.policy.drain.on_deadline
         self._set_problem(f"a drain is past its deadline of {deadline:g} s" if late and action == "hold" else None)
@@ -79,6 +81,13 @@ class Deadlines:
         for lane, seq, _ in late:
             _log.warning("a drain reached its deadline", lane=lane, on_deadline=action)
             await self._orders.end_lane(action, lane, seq)
+
+    def _effective(self, deadline: float) -> float:
+        """When the deadline begins to count: at once, unless the newest revision shortened it."""
+        if deadline != self._known:
+            shortened = self._known is not None and deadline < self._known
+            self._known, self._from = deadline, self._rollout.since + deadline if shortened else 0.0
+        return self._from
 
     def _set_problem(self, problem: str | None) -> None:
         if problem != self.problem:

@@ -13,7 +13,7 @@ import trio
 
 from shipper import log
 from shipper.aio import Asyncio
-from shipper.errors import PolicyError
+from shipper.errors import ShipperError, StartFailed
 from shipper.keyring import Keyring
 from shipper.lane import Lane
 from shipper.plugin import Output
@@ -55,16 +55,19 @@ class Delivery:
         self._taps = taps
         self._past: Counter[tuple[str, str]] = Counter()
 
-    def restore(self, rows: Iterable[LaneRow]) -> None:
-        """Open the lanes that the spool knows, with the settings they had."""
+    async def restore(self, rows: Iterable[LaneRow]) -> None:
+        """Open the lanes that the spool knows, as they were; one that cannot be opened holds its events."""
         for row in rows:
             try:
+                if row.settings is None:
+                    raise StartFailed("its stored settings are damaged")
                 output = restore_output(row.key.type, row.settings, self._registry)
-            except (PolicyError, LookupError, ValueError) as error:
+            except ShipperError as error:
                 self.unreadable[row.key.output] = f"cannot be opened again: {error}"
                 _log.error("a lane cannot be opened", output=row.key.output, error=str(error))
-                continue
-            self._open(row, output)
+                await self._spool.settle_reached(row.id)
+            else:
+                self._open(row, output)
 
     def take_over(self, rows: Iterable[LaneRow], outputs: Mapping[str, Output], retired: Iterable[int]) -> None:
         """After a cut: the lanes of the active revision, with its settings, and those that it retired."""

@@ -31,13 +31,14 @@ from shipper.messages import Revision
 from shipper.plan import InputPlan, Plan
 from shipper.plugin import Credential, Processor, Source
 from shipper.retry import backoff
-from shipper.spool.queue import Entry, NotActive, Packed
+from shipper.spool.queue import Entered, Entry, NotActive, Packed
 from shipper.spool.spool import Spool
 from shipper.tap import Taps
 
 _log = log.get(__name__)
 
 INLINE_BYTES = 4096
+WORKER_THREADS = 2
 READ_TO_THE_END = "read to the end"
 
 
@@ -79,7 +80,7 @@ class Port:
                     raise Backpressure("no revision takes events from this input yet")
                 await switched.wait()
                 continue
-            ready = await _prepare(route, self.name, batches, self._intake.taps)
+            ready = await self._intake.process(route, self.name, batches)
             if await self._intake.enter(self, route, ready, positions or {}, wait=wait):
                 return
             if self._route is route:
@@ -137,6 +138,7 @@ class Intake:
         self.retired_max_bytes = 1 << 30
         self.lanes: Mapping[int, Lane] = {}
         self._reserved = 0
+        self._threads = trio.CapacityLimiter(WORKER_THREADS)
         self._nursery = nursery
         self._keyring = keyring
 
@@ -183,7 +185,10 @@ class Intake:
         return closing
 
     def _is_kept(self, name: str, input: InputPlan) -> bool:
-        return name in self.running and self.running[name].plan.place == input.place
+        running = self.running.get(name)
+        if running is None or running.plan.place != input.place:
+            return False
+        return not running.ended or running.plan.spec.config == input.spec.config
 
     def _credentials(self, input: InputPlan) -> dict[str, Credential]:
         ids = input.spec.config.credential_ids()
@@ -198,16 +203,20 @@ class Intake:
             with running.scope:
                 while not running.ended:
                     try:
-                        async with running.plan.spec.config.open(running.port) as running.source:
+                        settings = running.plan.spec.config
+                        async with settings.open(running.port) as running.source:
                             task_status.started()
                             task_status = trio.TASK_STATUS_IGNORED
                             await running.go.wait()
+                            if running.plan.spec.config != settings:
+                                running.source.change(running.plan.spec.config, running.port.credentials)
                             self._note_failure(running, None)
                             await running.source.run()
                             running.ended = True
                     except Exception as error:
                         if not running.go.is_set():
                             raise _as_start_failed(running, error) from error
+                        running.source = None
                         self._note_failure(running, _describe(error))
                         await trio.sleep(next(waits))
         finally:
@@ -225,6 +234,12 @@ class Intake:
 
     # -- into the spool ------------------------------------------------------------------------------------------------
 
+    async def process(self, route: Route, name: str, batches: Sequence[Batch]) -> list[tuple[Batch, Packed]]:
+        """What the processors make of batches, packed; in a worker thread if there is much of it."""
+        if sum(len(batch.body) for batch in batches) <= INLINE_BYTES:
+            return _process(route, name, batches, self.taps)
+        return await trio.to_thread.run_sync(_process, route, name, batches, self.taps, limiter=self._threads)
+
     async def enter(
         self,
         port: Port,
@@ -241,6 +256,7 @@ class Intake:
         if ready and not await self._room(port, route, size, wait=wait):
             return False
         self._reserved += size
+        entered: list[Entered] = []
         try:
             entered = await self.spool.enter(
                 Entry(
@@ -255,6 +271,8 @@ class Intake:
             return False
         finally:
             self._reserved -= size
+            if not entered:
+                self.spool.made_room()
         for (batch, _), stored in zip(ready, entered, strict=True):
             placed = replace(batch, origin=self.spool.origin, seq=stored.seq)
             for lane in route.lanes:
@@ -263,7 +281,7 @@ class Intake:
 
     async def _room(self, port: Port, route: Route, size: int, *, wait: bool) -> bool:
         """Wait for room; false if the route was switched meanwhile. Raises Backpressure if `wait` is false."""
-        while self.used() and self.used() + self._reserved + size > self.max_bytes:
+        while (held := self.used() + self._reserved) and held + size > self.max_bytes:
             if not wait:
                 raise Backpressure("the queue is full")
             freed = self.spool.room
@@ -287,12 +305,6 @@ class Intake:
     def is_full(self) -> bool:
         """Whether an input waits for room."""
         return any(running.port.waiting for running in self.running.values())
-
-
-async def _prepare(route: Route, name: str, batches: Sequence[Batch], taps: Taps) -> list[tuple[Batch, Packed]]:
-    if sum(len(batch.body) for batch in batches) <= INLINE_BYTES:
-        return _process(route, name, batches, taps)
-    return await trio.to_thread.run_sync(_process, route, name, batches, taps)
 
 
 def _process(route: Route, name: str, batches: Sequence[Batch], taps: Taps) -> list[tuple[Batch, Packed]]:

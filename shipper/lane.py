@@ -49,6 +49,8 @@ _log = log.get(__name__)
 
 PROBE_EVENTS = 8
 PARKED = 512
+NOTING = 8
+"""Answers that wait to be noted, at most: while the disk hangs, no more is sent."""
 SLOW_SECONDS = 10.0
 
 
@@ -84,6 +86,8 @@ class Lane:
         self._scope = trio.CancelScope()
         self._waits = self._backoff()
         self._parked_waits = self._backoff()
+        self._queued = False
+        self._noting = trio.Semaphore(NOTING)
         self._begin()
 
     # -- what others say to it -----------------------------------------------------------------------------------------
@@ -102,6 +106,8 @@ class Lane:
     def adopt(self, output: Output, *, active: bool) -> None:
         """The settings of a newer revision; a session under other ones ends when its requests have their answers."""
         self.active = active
+        if active and self._queued:
+            self._scope.cancel("the lane is active again, and needs no slot")
         if output != self.output:
             self.output = output
             self._ending = True
@@ -135,7 +141,7 @@ class Lane:
             if self._suspended:
                 await self._rest()
                 continue
-            first = await self._spool.window(self.id, 0, 1)
+            first = await self._window(0, 1)
             if not first:
                 self._report(None)
                 await self._news.wait()
@@ -175,8 +181,20 @@ class Lane:
         return backoff(getattr(pace, "first", 1.0), getattr(pace, "longest", 60.0))
 
     async def _settle_barrier(self, seq: int) -> None:
-        self._gone = await self._spool.settle_barrier(self.id, seq)
-        self._on_barrier()
+        end = await self._spool.settle_barrier(self.id, seq)
+        self._gone = end == "gone"
+        if end == "waits":
+            await self._news.wait()
+        else:
+            self._on_barrier()
+
+    async def _window(self, after: int, limit: int = 64) -> list[Todo]:
+        """The next todos; a page that cannot be read is repaired first, so that intact rows are found again."""
+        try:
+            return await self._spool.window(self.id, after, limit)
+        except Damaged:
+            await self._spool.store.repair()
+            return await self._spool.window(self.id, after, limit)
 
     # -- a session -----------------------------------------------------------------------------------------------------
 
@@ -191,29 +209,58 @@ class Lane:
 
     async def _session(self, last: Trouble | None) -> Trouble | None:
         """Deliver with the output open; after trouble, with one request first. Returns the trouble that ended it."""
-        async with self._slot():
-            self._begin()
-            context = OutputContext(self.key.output, self._aio, self._keyring.get(self.key.credential))
-            with trio.CancelScope() as self._scope:
-                if self._suspended:
-                    self._scope.cancel()
-                try:
-                    async with self.output.open(context) as sender, trio.open_nursery() as nursery:
-                        nursery.start_soon(self._watch)
-                        await self._deliver(sender, last)
-                        nursery.cancel_scope.cancel("the session is over")
-                except StartFailed as error:
-                    return Trouble(str(error), held=True)
-            return self._trouble
+        self._begin()
+        with trio.CancelScope() as self._scope:
+            if self._suspended:
+                self._scope.cancel()
+            async with self._slot(), self._open() as sender, trio.open_nursery() as nursery:
+                if sender is not None:
+                    nursery.start_soon(self._watch)
+                    await self._deliver(sender, last)
+                nursery.cancel_scope.cancel("the session is over")
+        return self._trouble
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
         """Retired lanes drain a few at a time."""
         if self.active:
             yield
-        else:
-            async with self._slots:
-                yield
+            return
+        self._queued = True
+        try:
+            await self._slots.acquire()
+        finally:
+            self._queued = False
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[Sender | None]:
+        """The open output; None, and trouble, if it cannot be opened. What goes wrong in closing it is trouble too."""
+        context = OutputContext(self.key.output, self._aio, self._keyring.get(self.key.credential))
+        opened = self.output.open(context)
+        try:
+            sender = await opened.__aenter__()
+        except Exception as error:
+            self._trouble = self._failed(error)
+            yield None
+            return
+        try:
+            yield sender
+        finally:
+            try:
+                await opened.__aexit__(None, None, None)
+            except Exception as error:
+                self._trouble = self._trouble or self._failed(error)
+
+    def _failed(self, error: Exception) -> Trouble:
+        """An error that no contract knows; a plugin that cannot start says why."""
+        if isinstance(error, StartFailed):
+            return Trouble(str(error), held=True)
+        _log.error("an output failed", output=self.key.output, error=place(error))
+        return Trouble(f"the output failed: {type(error).__name__}")
 
     async def _deliver(self, sender: Sender, last: Trouble | None) -> None:
         if last is not None and not await self._probe(sender, last):
@@ -229,7 +276,7 @@ class Lane:
 
     async def _probe(self, sender: Sender, last: Trouble) -> bool:
         """One request, and after a refusal a small one; true if the destination answers again."""
-        first = await self._spool.window(self.id, 0, 1)
+        first = await self._window(0, 1)
         if first and not first[0].is_barrier:
             attempt = await self._attempt(sender, first[0], PROBE_EVENTS if last.held else None)
             await self._note(first[0], attempt)
@@ -245,7 +292,7 @@ class Lane:
                 if not self.active:
                     return
                 await self._settle_barrier(self._barriers.pop(0))
-            todos = self._due() or await self._spool.window(self.id, self._taken)
+            todos = self._due() or await self._window(self._taken)
             for todo in todos:
                 self._taken = max(self._taken, todo.seq)
                 if todo.is_barrier:
@@ -254,6 +301,9 @@ class Lane:
                 self._outstanding[todo.seq] = math.inf
                 await send.send(todo)
             if not todos and not self._barrier_is_reached():
+                if not self.active and self._parked and len(self._parked) == len(self._outstanding):
+                    self._trouble = Trouble(self._parked_reason or "events were put off")
+                    return  # a retired lane that only waits gives back its slot and its connections
                 with trio.move_on_at(self._parked[0][0] if self._parked else math.inf):
                     await self._news.wait()
 
@@ -271,9 +321,16 @@ class Lane:
         async with todos:
             async for todo in todos:
                 attempt = await self._attempt(sender, todo)
-                nursery.start_soon(self._note, todo, attempt)
+                await self._noting.acquire()
+                nursery.start_soon(self._note_beside, todo, attempt)
                 if self._ending:
                     return
+
+    async def _note_beside(self, todo: Todo, attempt: Attempt | Damaged) -> None:
+        try:
+            await self._note(todo, attempt)
+        finally:
+            self._noting.release()
 
     # -- one todo ------------------------------------------------------------------------------------------------------
 
@@ -282,7 +339,7 @@ class Lane:
         self._outstanding[todo.seq] = trio.current_time()
         try:
             batch = self._recent.take(self.id, todo.seq) if todo.kind == BATCH else None
-            batch = batch or await self._spool.load(self.id, todo)
+            batch = batch or await self._load(todo)
         except Damaged as damage:
             return damage
         attempt = Attempt.probe(batch, only) if only is not None else Attempt(batch)
@@ -295,6 +352,14 @@ class Lane:
         if trouble is not None and self._trouble is None:
             self._trouble, self._ending = trouble, True
         return attempt
+
+    async def _load(self, todo: Todo) -> Batch:
+        """From disk; what cannot be read is repaired first, so that only damage which stays counts as damage."""
+        try:
+            return await self._spool.load(self.id, todo)
+        except Damaged:
+            await self._spool.store.repair()
+            return await self._spool.load(self.id, todo)
 
     async def _send(self, sender: Sender, attempt: Attempt) -> None:
         while (piece := attempt.next_piece()) is not None:
@@ -312,8 +377,7 @@ class Lane:
                 attempt.failed(positions, Trouble("the session was cancelled"))
                 raise
             except Exception as error:
-                _log.error("an output failed", output=self.key.output, error=place(error))
-                attempt.failed(positions, Trouble(f"the output failed: {type(error).__name__}"))
+                attempt.failed(positions, self._failed(error))
 
     async def _note(self, todo: Todo, attempt: Attempt | Damaged) -> None:
         """Settle what was answered, and see to what is left. Not cancelled: the destination has said yes."""
@@ -345,6 +409,7 @@ class Lane:
             del self._outstanding[todo.seq]
         if not self._parked:
             self._parked_reason = None
+            self._parked_waits = self._backoff()
         if self._trouble is None:
             self._report(self._parked_reason)
 

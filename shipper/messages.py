@@ -6,6 +6,7 @@ never quotes the line, since a line may hold secrets.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
@@ -148,8 +149,15 @@ class Outbound(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
     """Base of what the shipper says."""
 
     def line(self) -> bytes:
-        """The message as one line of the protocol."""
-        return msgspec.json.encode(self) + b"\n"
+        """The message as one line of the protocol; what is no text (a file name, say) is replaced in it."""
+        try:
+            return msgspec.json.encode(self._fields()) + b"\n"
+        except UnicodeEncodeError:
+            escaped = json.dumps(msgspec.to_builtins(self._fields())).encode()
+            return re.sub(rb"\\ud[89a-f][0-9a-f]{2}", b"?", escaped) + b"\n"
+
+    def _fields(self) -> Any:
+        return self
 
 
 class Revisions(msgspec.Struct, frozen=True):
@@ -201,11 +209,9 @@ class Ack(Outbound, frozen=True, kw_only=True, omit_defaults=True):
     credentials: CredentialUse | None = None
     ledger: Counts | None = None
 
-    def line(self) -> bytes:
-        fields = {"type": "ack", **msgspec.to_builtins(self), "epoch": self.epoch}
-        if self.ledger is not None:
-            fields["ledger"] = msgspec.structs.asdict(self.ledger)
-        return msgspec.json.encode(fields) + b"\n"
+    def _fields(self) -> Any:
+        fields = msgspec.to_builtins(self)
+        return fields if self.ledger is None else {**fields, "ledger": msgspec.structs.asdict(self.ledger)}
 
 
 class Released(Outbound, frozen=True, kw_only=True):

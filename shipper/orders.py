@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
 
 import trio
 
@@ -34,7 +35,7 @@ class Orders:
     async def resume(self) -> None:
         """Carry on with orders that a crash interrupted."""
         for order in await self._spool.standing_orders():
-            await self._carry_out(order, place=False)
+            await self._carry_out(order)
 
     async def end(self, name: Name, revision: Revision, output: str | None) -> None:
         """Dead-letter or drop what entered under a revision and still waits below a barrier. Raises NothingToOrder."""
@@ -45,46 +46,49 @@ class Orders:
         if not lanes:
             raise NothingToOrder(f"nothing drains there; what drains: {_listed(waiting)}")
         for lane in lanes:
-            await self._carry_out(Order(name, lane, lasts[lane], revision=revision))
+            await self._place(Order(name, lane, lasts[lane], revision=revision))
 
     async def end_lane(self, name: Name, lane: int, upto: int) -> None:
         """The same for all that stands below a barrier of one lane."""
-        await self._carry_out(Order(name, lane, upto))
+        await self._place(Order(name, lane, upto))
 
     async def rebind(self, source: str, target: str) -> None:
         """Bind what waits for one credential to another, same destination. Raises NothingToOrder."""
         lasts = await self._barriers()
         lanes = [lane for lane in self._delivery.lanes.values() if lane.key.credential == source and lane.id in lasts]
-        if not lanes:
+        if not lanes or source == target:
             known = sorted({lane.key.credential or "" for lane in self._delivery.lanes.values() if lane.id in lasts})
             raise NothingToOrder(
                 f"nothing that drains is bound to `{source}`; there is: {', '.join(known) or 'nothing'}"
             )
-        if self._keyring.get(target) is None:
+        credential = self._keyring.get(target)
+        if credential is None:
             raise NothingToOrder(f"credential `{target}` is not held; send it first")
         for lane in lanes:
-            key = LaneKey(*lane.key[:3], target)
-            row = await self._spool.adopt_retired(key, lane.id)
+            if credential.shape not in lane.output.takes:
+                raise NothingToOrder(f"output {lane.key.output} takes no credential of shape {credential.shape}")
+            key = LaneKey(lane.key.output, lane.key.type, lane.key.destination, target)
+            order, row = await self._spool.place_rebind(lane.id, lasts[lane.id], key)
             self._delivery.ensure(row, lane.output)
-            await self._carry_out(Order("rebind", lane.id, lasts[lane.id], target=row.id))
+            await self._carry_out(order)
             await lane.ended_or_active()
 
-    async def _carry_out(self, order: Order, *, place: bool = True) -> None:
-        async with self._one:
-            lane = self._delivery.lanes.get(order.lane)
-            if lane is None:
-                await self._steps(order, place)
-            else:
-                async with lane.suspended():
-                    await self._steps(order, place)
+    async def _place(self, order: Order) -> None:
+        await self._carry_out(await self._spool.place_order(order))
+
+    async def _carry_out(self, order: Order) -> None:
+        """Run a durable order, with nothing under way on the lanes it touches."""
+        async with self._one, AsyncExitStack() as quiet:
+            for id in (order.lane, order.target):
+                lane = self._delivery.lanes.get(id) if id is not None else None
+                if lane is not None:
+                    await quiet.enter_async_context(lane.suspended())
+            while not await self._spool.step_order(order):
+                pass
+        if order.lane not in self._delivery.lanes:
+            await self._spool.settle_reached(order.lane)
         self._delivery.poke()
         self._settled()
-
-    async def _steps(self, order: Order, place: bool) -> None:
-        if place:
-            order = order._replace(id=await self._spool.place_order(order))
-        while not await self._spool.step_order(order):
-            pass
 
     async def _barriers(self) -> dict[int, int]:
         """By lane, the place of its last unsettled barrier."""

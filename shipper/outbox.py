@@ -7,6 +7,7 @@ the pipe, what is said is forgotten: all that matters is durable and said again 
 from __future__ import annotations
 
 import os
+import select
 from collections import deque
 
 import trio
@@ -78,4 +79,7 @@ class Outbox:
 
 def _write(descriptor: int, text: bytes) -> None:
     while text:
-        text = text[os.write(descriptor, text) :]
+        try:
+            text = text[os.write(descriptor, text) :]
+        except BlockingIOError:  # somebody else made the pipe non-blocking
+            select.select((), (descriptor,), ())

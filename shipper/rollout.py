@@ -14,6 +14,7 @@ synchronous. This path shares with the data path the writer of the spool, where 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import trio
@@ -21,7 +22,7 @@ import trio
 from shipper import log
 from shipper.credentials import Credential
 from shipper.delivery import Delivery
-from shipper.errors import CredentialError, PolicyError, StartFailed
+from shipper.errors import CredentialError, PolicyError, ShipperError, StartFailed
 from shipper.intake import Intake, Running
 from shipper.keyring import Keyring
 from shipper.messages import Ack, Nack, NackError, Outbound, Policy, Reason, Released, Revision, Revisions
@@ -76,7 +77,8 @@ class Rollout:
         self._intake, self._delivery = intake, delivery
         self._say, self._on_change = say, on_change
         self._known: dict[Revision, Known] = {}
-        self._candidate: Candidate | None = None
+        self._pending: list[Candidate] = []
+        """On their way, the newest last: at most one that resumes, one past its cut, and one more."""
         self._spent: list[Candidate] = []
         self._offered = Signal()
         self._closing: list[tuple[Revision, Running]] = []
@@ -89,7 +91,11 @@ class Rollout:
 
     @property
     def is_configuring(self) -> bool:
-        return self._candidate is not None
+        return bool(self._pending)
+
+    @property
+    def _newest(self) -> Candidate | None:
+        return self._pending[-1] if self._pending else None
 
     # -- offered -------------------------------------------------------------------------------------------------------
 
@@ -123,7 +129,7 @@ class Rollout:
         self._on_change()
 
     def _out_of_order(self, at: Revision, sha256: str) -> Reason | None:
-        known, waiting = self._known.get(at), self._candidate
+        known, waiting = self._known.get(at), self._newest
         other = known.sha256 if known is not None else None
         if waiting is not None and waiting.plan.at == at:
             other = waiting.plan.sha256
@@ -148,25 +154,35 @@ class Rollout:
                 raise CredentialError("invalid", text, f"outputs.{name}.credential")
 
     def _accept(self, plan: Plan, offered: Mapping[str, Credential]) -> None:
-        waiting = self._candidate
-        if waiting is not None and waiting.plan.at == plan.at:
-            if waiting.said is not None:
-                self._say(waiting.said)
+        same = next((candidate for candidate in self._pending if candidate.plan.at == plan.at), None)
+        resumes = plan.at == self.stages.active
+        if same is not None and not same.resumes:
+            if same.said is not None:
+                self._say(same.said)
             return
-        if plan.at == self.stages.active and (self.plan is not None or waiting is not None):
+        if same is not None or (resumes and self.plan is not None):
             self._keyring.keep(offered)
             self._delivery.poke()
             self._say(self._highest(plan.at))
             return
-        if waiting is not None and not waiting.cutting:
-            waiting.scope.cancel("a newer revision arrived")
-            self._spent.append(waiting)
-        self._candidate = Candidate(plan, offered, resumes=plan.at == self.stages.active)
+        candidate = Candidate(plan, offered, resumes)
+        if resumes:
+            self._pending.insert(0, candidate)
+        else:
+            self._supersede()
+            self._pending.append(candidate)
         self._offered.set()
         self._on_change()
 
+    def _supersede(self) -> None:
+        """A newer revision arrived: what is not active yet will not be, unless it is the active one that resumes."""
+        for old in [old for old in self._pending if not (old.cutting or old.resumes)]:
+            old.scope.cancel("a newer revision arrived")
+            self._pending.remove(old)
+            self._spent.append(old)
+
     def _refuse(self, message: Policy, sha256: str, reason: Reason, errors: Iterable[NackError] = ()) -> None:
-        kept = {*self.in_use, *(self._candidate.plan.credentials if self._candidate else ())}
+        kept = {*self.in_use, *self._pending_use()}
         carried = message.credentials if isinstance(message.credentials, Mapping) else {}
         self._nack(message.at, sha256, reason, errors, sorted(set(carried).difference(kept)))
 
@@ -187,15 +203,19 @@ class Rollout:
     # -- received, and the cut -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Make offered revisions active, the newest first."""
+        """Make offered revisions active, one at a time."""
         while True:
             await self._offered.wait()
-            while (candidate := self._candidate) is not None:
+            while self._pending:
+                candidate = self._pending[0]
                 with candidate.scope:
                     await self._bring_up(candidate)
-                if self._candidate is candidate:
-                    self._candidate = None
-                    self._on_change()
+                self._done(candidate)
+
+    def _done(self, candidate: Candidate) -> None:
+        if candidate in self._pending:
+            self._pending.remove(candidate)
+            self._on_change()
 
     async def _bring_up(self, candidate: Candidate) -> None:
         plan = candidate.plan
@@ -216,8 +236,7 @@ class Rollout:
             async with self._in_order:
                 cut = await self._resume(plan) if candidate.resumes else await self._cut(plan)
                 self._switch(plan, cut, prepared)
-                if self._candidate is candidate:
-                    self._candidate = None
+                self._done(candidate)
                 await self._refresh()
                 self._say(self._highest(plan.at))
         self._delivery.poke()
@@ -236,7 +255,7 @@ class Rollout:
             await self._spool.receive(plan.stored(change), marks, [old.plan.at for old in spent])
             await self._refresh()
             for old in spent:
-                released = await self._forget(old, keep=candidate)
+                released = await self._forget(old)
                 self._nack(old.plan.at, old.plan.sha256, "superseded", (), released)
         candidate.said = Ack(
             epoch=plan.at.epoch, revision=plan.at.number, sha256=plan.sha256, stage="received", change=change
@@ -249,15 +268,14 @@ class Rollout:
         with trio.CancelScope(shield=True):
             if not candidate.resumes:
                 await self._spool.forget(candidate.plan.at)
-            newer = self._candidate if self._candidate is not candidate else None
-            released = await self._forget(candidate, keep=newer)
+            self._done(candidate)
+            released = await self._forget(candidate)
             await self._refresh()
         error = NackError("", 1, 1, cause)
         self._nack(candidate.plan.at, candidate.plan.sha256, "failed", [error], released)
 
-    async def _forget(self, candidate: Candidate, keep: Candidate | None) -> list[str]:
-        kept = self._closing_use() | (set(keep.plan.credentials) if keep is not None else set())
-        released = await self._spool.forget_credentials(list(candidate.offered), kept)
+    async def _forget(self, candidate: Candidate) -> list[str]:
+        released = await self._spool.forget_credentials(list(candidate.offered), self._still_used())
         self._keyring.forget(released, entirely=True)
         return released
 
@@ -282,10 +300,13 @@ class Rollout:
             self._closing.append((plan.at, running))
         self.plan, self.since = plan, trio.current_time()
 
-    def _output(self, plan: Plan, name: str, settings: Mapping[str, object]) -> Output:
+    def _output(self, plan: Plan, name: str, settings: Mapping[str, object] | None) -> Output:
+        """The planned output, or the stored one where it differs (a file that the policy names has changed since)."""
         planned = plan.outputs[name]
-        same = planned.settings == settings
-        return planned.spec.config if same else restore_output(planned.spec.type, settings, self._registry)
+        if settings is not None and planned.settings != settings:
+            with suppress(ShipperError):
+                return restore_output(planned.spec.type, settings, self._registry)
+        return planned.spec.config
 
     def _highest(self, at: Revision) -> Ack:
         known = self._known[at]
@@ -336,11 +357,11 @@ class Rollout:
         return {str(at): await self._spool.policy_text(at) for at in self._known}
 
     def _still_used(self) -> set[str]:
-        """Credentials of replaced inputs that are not closed, and of a revision on its way."""
-        return self._closing_use() | (set(self._candidate.plan.credentials) if self._candidate is not None else set())
+        """Credentials of replaced inputs that are not closed, and of revisions on their way."""
+        return {id for _, running in self._closing for id in running.port.credentials} | self._pending_use()
 
-    def _closing_use(self) -> set[str]:
-        return {id for _, running in self._closing for id in running.port.credentials}
+    def _pending_use(self) -> set[str]:
+        return {id for candidate in self._pending for id in candidate.plan.credentials}
 
     async def _refresh(self) -> None:
         self._known = {known.at: known for known in await self._spool.known()}

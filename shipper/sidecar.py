@@ -137,7 +137,6 @@ async def _refuse_all(conversation: Conversation, outbox: Outbox, cause: str) ->
     """The directory is locked: say so at once, and nack every policy."""
 
     def refuse(policy: Policy) -> None:
-        carried = policy.credentials if isinstance(policy.credentials, dict) else {}
         outbox.say(
             Nack(
                 epoch=policy.epoch,
@@ -145,7 +144,6 @@ async def _refuse_all(conversation: Conversation, outbox: Outbox, cause: str) ->
                 sha256=digest(policy.policy),
                 reason="locked",
                 errors=[NackError("", 1, 1, cause)],
-                released=sorted(carried),
             )
         )
 
@@ -271,7 +269,7 @@ class _Parts:
 
     async def restore(self) -> None:
         """What the spool knows: its lanes, and its revisions."""
-        self.delivery.restore(await self.spool.lanes())
+        await self.delivery.restore(await self.spool.lanes())
         await self.rollout.restore()
 
     def start(self, delivering: trio.Nursery) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import trio
 
 from shipper.event import Batch, Fields
@@ -25,15 +23,15 @@ class Taps:
     async def collect(self, point: str, limit: int, seconds: float) -> list[Fields]:
         """Up to `limit` events that pass within `seconds`."""
         batches: list[Batch] = []
-        tap = (batches, limit)
-        self._open.setdefault(point, []).append(tap)
+        self._open.setdefault(point, []).append((batches, limit))
         try:
             with trio.move_on_after(seconds):
                 while sum(batch.count for batch in batches) < limit:  # noqa: ASYNC110 - offered by threads
                     await trio.sleep(0.05)
         finally:
-            self._open[point].remove(tap)
-            with suppress(KeyError):
-                if not self._open[point]:
-                    del self._open[point]
+            others = [other for other in self._open[point] if other[0] is not batches]
+            if others:
+                self._open[point] = others
+            else:
+                del self._open[point]
         return [event for batch in batches for event in batch.whole()][:limit]

@@ -38,7 +38,8 @@ class Figures:
         """Counted once, when the spool is opened: one pass over the todos, in the order of their places."""
         figures = cls(Counter(), Counter())
         rows = db.execute(
-            "SELECT seq, kind, epoch, revision, lane, count, bytes FROM todo WHERE kind != ? ORDER BY seq", (BARRIER,)
+            "SELECT seq, kind, epoch, revision, lane, count, bytes FROM todo WHERE kind != ? ORDER BY seq, kind",
+            (BARRIER,),
         )
         for (_, kind, epoch, number), same in groupby(rows, key=lambda row: row[:4]):
             holders = list(same)

@@ -18,6 +18,7 @@ from shipper.event import Batch, join
 from shipper.messages import Counts, Revision
 from shipper.spool import letters, queue
 from shipper.spool.queue import Settled, Todo, Verdict
+from shipper.spool.revisions import LaneKey, LaneRow, adopt_retired
 from shipper.spool.schema import BARRIER, BATCH
 from shipper.spool.seal import Damaged, Sealer
 
@@ -47,8 +48,14 @@ class Step:
     """Todos that went to the target lane, each with the other lanes that hold its batch whole."""
 
 
-def place(db: sqlite3.Connection, order: Order) -> int:
-    """Make an order durable; returns its id. A rebind puts its barriers at once."""
+def place_rebind(db: sqlite3.Connection, sealer: Sealer, source: int, upto: int, key: LaneKey) -> tuple[Order, LaneRow]:
+    """Make durable that a lane's events go to the lane of `key`, which is made if there is none."""
+    target = adopt_retired(db, sealer, key, source)
+    return place(db, Order("rebind", source, upto, target=target.id)), target
+
+
+def place(db: sqlite3.Connection, order: Order) -> Order:
+    """Make an order durable; returns it with its id. A rebind puts its barriers at once."""
     epoch, number = order.revision if order.revision is not None else (None, None)
     id = db.execute(
         "INSERT INTO standing_order (name, lane, target, epoch, revision, upto) VALUES (?, ?, ?, ?, ?, ?)",
@@ -56,7 +63,7 @@ def place(db: sqlite3.Connection, order: Order) -> int:
     ).lastrowid
     if order.name == "rebind":
         _mirror_barriers(db, order)
-    return int(id or 0)
+    return order._replace(id=int(id or 0))
 
 
 def _mirror_barriers(db: sqlite3.Connection, order: Order) -> None:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from shipper.messages import Ack, Change, Counts, CredentialUse, Revision, Revisions, Stage
 from shipper.spool.schema import BARRIER, get_meta, next_seq, set_meta
-from shipper.spool.seal import Sealer
+from shipper.spool.seal import Damaged, Sealer
 
 
 class Text(NamedTuple):
@@ -56,11 +56,11 @@ class LaneKey(NamedTuple):
 
 
 class LaneRow(NamedTuple):
-    """A lane as it is stored; `settings` is the JSON form of its output's configuration."""
+    """A lane as it is stored; `settings` is the JSON form of its output's configuration, None where it is damaged."""
 
     id: int
     key: LaneKey
-    settings: dict[str, Any]
+    settings: dict[str, Any] | None
     active: bool
 
 
@@ -152,7 +152,7 @@ def cut(
 ) -> Cut:
     """Make a received revision active, with these lanes; put a barrier into every lane that it retires."""
     seq = next_seq(db)
-    before = {row.id for row in lanes(db, sealer) if row.active}
+    before = {row[0] for row in db.execute("SELECT id FROM lane WHERE active")}
     now_active = [_adopt(db, sealer, key, settings) for key, settings in wanted]
     retired = before - {row.id for row in now_active}
     for lane in sorted(retired):
@@ -211,27 +211,34 @@ def _put_barrier(db: sqlite3.Connection, lane: int, seq: int, at: Revision) -> N
 
 
 def lanes(db: sqlite3.Connection, sealer: Sealer) -> list[LaneRow]:
-    """Every lane, oldest first; raises Damaged."""
+    """Every lane, oldest first."""
     rows = db.execute("SELECT id, output, type, destination, credential, settings, active FROM lane ORDER BY id")
     return [
-        LaneRow(
-            id,
-            LaneKey(output, type, destination, credential),
-            json.loads(sealer.open("lane", id, 0, 0, sealed)),
-            bool(on),
-        )
-        for id, output, type, destination, credential, sealed, on in rows.fetchall()
+        LaneRow(id, LaneKey(output, type, destination, credential), _settings(sealer, id, sealed), bool(active))
+        for id, output, type, destination, credential, sealed, active in rows.fetchall()
     ]
+
+
+def _settings(sealer: Sealer, lane: int, sealed: bytes) -> dict[str, Any] | None:
+    try:
+        settings: dict[str, Any] = json.loads(sealer.open("lane", lane, 0, 0, sealed))
+    except Damaged:
+        return None
+    return settings
 
 
 # -- the barrier -------------------------------------------------------------------------------------------------------
 
 
-def settle_barrier(db: sqlite3.Connection, lane: int, seq: int) -> bool:
-    """Note that a lane has settled everything below a barrier; true if the lane is gone with it.
+def settle_barrier(db: sqlite3.Connection, lane: int, seq: int) -> Literal["settled", "gone", "waits"]:
+    """Note that a lane has settled everything below a barrier; `gone`: and the lane with it.
+
+    It waits while an order moves events from or to the lane.
 
     The place of the barrier and its counts must both say so: a disagreement is a bug, and nothing may be revoked on it.
     """
+    if db.execute("SELECT 1 FROM standing_order WHERE ? IN (lane, target)", (lane,)).fetchone():
+        return "waits"
     first = db.execute("SELECT seq, kind FROM todo WHERE lane = ? ORDER BY seq LIMIT 1", (lane,)).fetchone()
     row = db.execute(
         "SELECT epoch, revision, accepted, delivered, duplicate, dead_letter, dropped, damaged FROM barrier"
@@ -239,14 +246,21 @@ def settle_barrier(db: sqlite3.Connection, lane: int, seq: int) -> bool:
         (lane, seq),
     ).fetchone()
     if row is None:
-        return False
+        return "settled"
     counts = Counts(*row[2:])
     if first != (seq, BARRIER) or counts.accepted != counts.answered:
         raise AssertionError(f"barrier {seq} of lane {lane}: first row {first}, {counts.accepted} != {counts.answered}")
     db.execute("INSERT INTO settled VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
     db.execute("DELETE FROM barrier WHERE lane = ? AND seq = ?", (lane, seq))
     db.execute("DELETE FROM todo WHERE lane = ? AND seq = ?", (lane, seq))
-    return drop_empty_lane(db, lane)
+    return "gone" if drop_empty_lane(db, lane) else "settled"
+
+
+def settle_reached(db: sqlite3.Connection, lane: int) -> None:
+    """Settle the barriers of a lane that nobody can open, as far as nothing stands below them."""
+    while first := db.execute("SELECT seq, kind FROM todo WHERE lane = ? ORDER BY seq LIMIT 1", (lane,)).fetchone():
+        if first[1] != BARRIER or settle_barrier(db, lane, first[0]) != "settled":
+            return
 
 
 def drop_empty_lane(db: sqlite3.Connection, lane: int) -> bool:

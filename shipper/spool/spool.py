@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import trio
 
@@ -99,16 +99,16 @@ class Spool:
         """Make a revision active and put the barriers, in one transaction."""
         return await self._config(lambda db: revisions.cut(db, self.store.sealer, at, wanted))
 
-    async def adopt_retired(self, key: LaneKey, like: int) -> LaneRow:
-        """The lane of this key; made, retired, with the settings of the lane `like`, if there is none."""
-        return await self._config(lambda db: revisions.adopt_retired(db, self.store.sealer, key, like))
-
     async def lanes(self) -> list[LaneRow]:
         return await self._config(lambda db: revisions.lanes(db, self.store.sealer))
 
-    async def settle_barrier(self, lane: int, seq: int) -> bool:
-        """A lane has settled all below a barrier; true if the lane is gone."""
+    async def settle_barrier(self, lane: int, seq: int) -> Literal["settled", "gone", "waits"]:
+        """A lane has settled all below a barrier; `gone`: and the lane with it; `waits`: for an order."""
         return await self._config(lambda db: revisions.settle_barrier(db, lane, seq))
+
+    async def settle_reached(self, lane: int) -> None:
+        """The same for a lane that nobody can open."""
+        await self._config(lambda db: revisions.settle_reached(db, lane))
 
     async def drained(self, closing: Revision | None, still_used: Collection[str]) -> Ack | None:
         """Commit `drained` for the newest revision of which it is true now."""
@@ -133,9 +133,13 @@ class Spool:
 
     # -- orders and dead letters ---------------------------------------------------------------------------------------
 
-    async def place_order(self, order: orders.Order) -> int:
+    async def place_order(self, order: orders.Order) -> orders.Order:
         """Make an order durable; it is carried out by `step_order` until that says it is done."""
         return await self._config(lambda db: orders.place(db, order))
+
+    async def place_rebind(self, source: int, upto: int, key: LaneKey) -> tuple[orders.Order, LaneRow]:
+        """The same for a rebind to the lane of `key`, which is made if there is none."""
+        return await self._config(lambda db: orders.place_rebind(db, self.store.sealer, source, upto, key))
 
     async def standing_orders(self) -> list[orders.Order]:
         return await self._config(orders.standing)

@@ -7,11 +7,11 @@ import textwrap
 import orjson
 import pytest
 import trio
-from shipper_plugins.outputs.console import ConsoleOutput
 
 from shipper.aio import open_asyncio
 from shipper.plugin import Batch, OutputContext
 from shipper.testing import check_output
+from shipper_plugins.outputs.console import ConsoleOutput
 
 EVENTS = Batch.lines(b"one\ntwo\n", offset=0, shared={"service": {"name": "shop"}})
 

@@ -12,12 +12,12 @@ import orjson
 import pytest
 import trio
 import trio.testing
-from shipper_plugins.outputs import file as module
-from shipper_plugins.outputs.file import FileOutput
 
 from shipper.aio import open_asyncio
 from shipper.plugin import Batch, Later, OutputContext, Size
 from shipper.testing import check_output
+from shipper_plugins.outputs import file as module
+from shipper_plugins.outputs.file import FileOutput
 
 
 @pytest.fixture

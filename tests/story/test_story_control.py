@@ -218,7 +218,7 @@ async def test_nobody_reading_standard_output_holds_up_no_event(tmp_path: Path) 
         os.close(read_end)
         async with launched(world.state) as sidecar:
             ready = await sidecar.hello()
-            await sidecar.stop()
+            await sidecar.stop(within=0)
 
     assert ready["revisions"]["drained"] == [0, 1]
 
