@@ -16,7 +16,7 @@ PLUGINS = ROOT / "plugins" / "shipper_plugins"
 
 LAYERS = [
     {"__main__", "commands"},
-    {"sidecar", "supervise"},
+    {"sidecar", "supervise", "demo"},
     {"control"},
     {"actions", "deadline", "observer"},
     {"rollout", "orders"},
