@@ -1,0 +1,65 @@
+"""Tails log files: globs, rotation, compressed files, encodings, events of several lines.
+
+Names: `paths: ["/var/log/nginx/*.log"]`. What it is made of stands in the package `tail`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from shipper.plugin import Input, InputContext, Size, Source
+from shipper_plugins.inputs.tail.lines import Charset
+from shipper_plugins.inputs.tail.multiline import Multiline
+from shipper_plugins.inputs.tail.tailer import Tailer
+
+_Glob = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+
+
+class FileInput(Input, frozen=True, kw_only=True):
+    """Follows the lines of log files, through rotation by rename, copy and truncate, and gzip."""
+
+    paths: Annotated[tuple[_Glob, ...], msgspec.Meta(min_length=1)]
+    """Absolute paths or globs; `**` matches any number of directories. They are looked at again when a directory
+    changes."""
+    exclude: tuple[_Glob, ...] = ()
+    """Globs of files to leave out: absolute, or a name alone (`*.gz`)."""
+    from_: Literal["beginning", "end"] = msgspec.field(default="beginning", name="from")
+    """Where to begin with the files that are there when the input first sees these paths; later ones are always read
+    from their beginning."""
+    max_line_bytes: Size = Size(1 << 20)
+    """A longer line is cut, and marked by `log.flags: [truncated]`."""
+    encoding: str = "utf-8"
+    """The encoding of the files (`latin-1`, `utf-16`, …); bytes that are invalid in it are replaced."""
+    multiline: Multiline | None = None
+    """Which lines belong together; absent: each line is an event."""
+    stop_at_end: bool = False
+    """Read what is there and stop, for one-shot use."""
+
+    def __post_init__(self) -> None:
+        for path in self.paths:
+            if not os.path.isabs(path):
+                raise ValueError(f"paths: {path!r} is not an absolute path")
+        for pattern in self.exclude:
+            if os.sep in pattern and not os.path.isabs(pattern):
+                raise ValueError(f"exclude: {pattern!r} is neither an absolute path nor a name")
+        if not 16 <= self.max_line_bytes <= 1 << 30:
+            raise ValueError("max_line_bytes is between 16B and 1GiB")
+        Charset.of(self.encoding)
+
+    def place(self) -> Any:
+        """The file set; everything else can be changed while it runs."""
+        return {"paths": list(self.paths), "exclude": list(self.exclude), "encoding": self.encoding}
+
+    @asynccontextmanager
+    async def open(self, context: InputContext) -> AsyncIterator[Source]:
+        """Nothing that can fail: a path that leads nowhere yet is no error."""
+        tailer = Tailer(self, context)
+        try:
+            yield tailer
+        finally:
+            tailer.close()

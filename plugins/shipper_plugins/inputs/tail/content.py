@@ -1,0 +1,230 @@
+"""The bytes of a file by offset: plain, or gzip where offsets count decompressed bytes.
+
+Whether a file is compressed is read from its first bytes, not its name. A compressed file can only be read forwards,
+so asking for an earlier offset begins again; one call decompresses at most `STRIDE` bytes to get to its offset, so that
+a thread which does it comes back soon.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from dataclasses import dataclass
+from typing import Protocol
+
+from isal import isal_zlib
+
+HEAD = 1024
+"""Bytes at the beginning of a file that make its fingerprint."""
+WINDOW = 256
+"""Bytes before an offset that tell whether a file still has the content that was read up to there."""
+STRIDE = 16 << 20
+_MAGIC = b"\x1f\x8b\x08"
+_INPUT = 16 << 10
+_IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # the stubs call it an instance
+_NOWAIT = getattr(os, "RWF_NOWAIT", None)
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
+
+File = tuple[int, int]
+"""Device and inode."""
+
+
+class Moved(OSError):
+    """The path does not lead to the file that was expected there."""
+
+
+class Corrupt(OSError):
+    """The bytes are no gzip file."""
+
+
+class Uncached(Exception):
+    """The bytes are not in memory, and the caller asked not to wait for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen at an offset."""
+
+    found: bytes
+    before: bytes
+    """Up to WINDOW bytes before the offset; fewer where the file has become shorter."""
+    at_end: bool
+    """Whether nothing follows `found` at present."""
+    complete: bool
+    """Whether nothing can follow: a compressed file whose last member has ended, or a file without a name."""
+
+
+class Content(Protocol):
+    """An open file; used by one thread at a time."""
+
+    compressed: bool
+
+    def look(self, offset: int, size: int, *, wait: bool) -> Look:
+        """At most `size` bytes from `offset`; raises Uncached if they need waiting and `wait` is false, or OSError."""
+        ...
+
+    def head(self, *, wait: bool) -> bytes:
+        """The first HEAD bytes, or as many as there are; raises like `look`."""
+        ...
+
+    def end(self) -> tuple[int, bytes] | None:
+        """The length and the last WINDOW bytes; None for a compressed file that is not complete."""
+        ...
+
+    def size(self) -> int:
+        """Bytes on disk."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_content(path: str, file: File) -> Content:
+    """Open a regular file; raises Moved if another file (or none) is there, or OSError."""
+    try:
+        fd = os.open(path, _FLAGS)
+    except FileNotFoundError as error:
+        raise Moved(errno.ENOENT, "another file is there") from error
+    try:
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) != file or not stat.S_ISREG(status.st_mode):
+            raise Moved(errno.ENOENT, "another file is there")
+        plain = Plain(fd)
+        return Gunzipped(fd) if plain.read(0, len(_MAGIC)) == _MAGIC else plain
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+class Plain:
+    """A file as it is."""
+
+    compressed = False
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def look(self, offset: int, size: int, *, wait: bool) -> Look:
+        status = os.fstat(self._fd)
+        there = min(size, status.st_size - offset)
+        found = self.read(offset, there, wait=wait) if there > 0 else b""
+        # After the chunk: a file that was truncated meanwhile no longer has these bytes.
+        before = self.read(max(0, offset - WINDOW), min(offset, WINDOW), wait=wait)
+        return Look(found, before, offset + len(found) >= status.st_size, status.st_nlink == 0)
+
+    def head(self, *, wait: bool) -> bytes:
+        return self.read(0, min(HEAD, self.size()), wait=wait)
+
+    def end(self) -> tuple[int, bytes] | None:
+        size = self.size()
+        return size, self.read(max(0, size - WINDOW), min(size, WINDOW))
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def read(self, offset: int, size: int, *, wait: bool = True) -> bytes:
+        """At most `size` bytes; raises Uncached, or OSError."""
+        if wait or _NOWAIT is None:
+            return os.pread(self._fd, size, offset)
+        room = bytearray(size)
+        try:
+            count = os.preadv(self._fd, [room], offset, _NOWAIT)
+        except OSError as error:  # EAGAIN: not in the page cache; EOPNOTSUPP: a file system that cannot tell
+            raise Uncached from error
+        return bytes(room) if count == size else bytes(memoryview(room)[:count])
+
+
+class Gunzipped:
+    """A compressed file as it was before."""
+
+    compressed = True
+
+    def __init__(self, fd: int) -> None:
+        self._plain = Plain(fd)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._engine = isal_zlib.decompressobj(31)
+        self._read = 0
+        self._rest = b""
+        self._start = 0
+        self._kept = bytearray()
+
+    def look(self, offset: int, size: int, *, wait: bool) -> Look:
+        if not wait:
+            raise Uncached
+        self._reach(offset)
+        if self._end() < offset:
+            return Look(b"", b"", self._exhausted(), self._complete())
+        while self._end() < offset + size and self._more():
+            pass
+        at = offset - self._start
+        found = bytes(self._kept[at : at + size])
+        ended = at + len(found) == len(self._kept) and self._exhausted()
+        return Look(found, bytes(self._kept[max(0, at - WINDOW) : at]), ended, ended and self._complete())
+
+    def head(self, *, wait: bool) -> bytes:
+        return self.look(0, HEAD, wait=wait).found
+
+    def end(self) -> tuple[int, bytes] | None:
+        while not self._exhausted():
+            self._reach(self._end() + STRIDE)
+        return (self._end(), bytes(self._kept[-WINDOW:])) if self._complete() else None
+
+    def size(self) -> int:
+        return self._plain.size()
+
+    def close(self) -> None:
+        self._plain.close()
+
+    def _end(self) -> int:
+        return self._start + len(self._kept)
+
+    def _exhausted(self) -> bool:
+        return not self._rest and self._read >= self.size()
+
+    def _complete(self) -> bool:
+        return self._exhausted() and self._engine.eof
+
+    def _reach(self, offset: int) -> None:
+        """Go to `offset`, or STRIDE bytes towards it, and forget what is far behind."""
+        if self._start > max(0, offset - WINDOW):
+            self._begin()
+        goal = min(offset, self._end() + STRIDE)
+        more = True
+        while more:
+            more = self._end() < goal and self._more()
+            behind = min(self._end(), offset) - WINDOW - self._start
+            if behind > 0:
+                del self._kept[:behind]
+                self._start += behind
+
+    def _more(self) -> bool:
+        """Decompress one piece; false when there is none. Without a length limit: it would leave output inside."""
+        piece, self._rest = self._rest, b""
+        if not piece:
+            piece = self._plain.read(self._read, _INPUT)
+            self._read += len(piece)
+        if self._engine.eof:
+            piece = self._member(piece)
+        elif piece:
+            self._inflate(piece)
+        return bool(piece)
+
+    def _member(self, piece: bytes) -> bytes:
+        """Begin the next member; what follows the last one and is none (padding) is ignored, as gzip does."""
+        member = piece.lstrip(b"\0")
+        if member[:1] == _MAGIC[:1]:
+            self._engine = isal_zlib.decompressobj(31)
+            self._inflate(member)
+        return piece
+
+    def _inflate(self, piece: bytes) -> None:
+        try:
+            self._kept += self._engine.decompress(piece)
+        except _IsalError as error:
+            raise Corrupt(errno.EILSEQ, "not a valid gzip file") from error
+        self._rest = self._engine.unused_data

@@ -1,0 +1,171 @@
+"""Globs become the regular files of now, and the directories in which a change may make that different.
+
+`*` and `?` and `[…]` match within a name, `**` any number of directories; as in a shell, none matches a leading dot.
+Symbolic links are followed; below `**` every directory is entered once, so loops end. Each directory that was looked
+into, from the root down, is of interest: a link that is pointed elsewhere, or a directory that appears, is noticed
+there. So is the directory that a linked file is really in, since that is where its changes show.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import os
+import re
+import stat
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from shipper_plugins.inputs.tail.content import File
+
+_MAGIC = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A regular file that a glob matched."""
+
+    path: str
+    file: File
+    size: int
+    changed: int
+    """Modification time, in nanoseconds."""
+
+
+@dataclass(slots=True)
+class Interest:
+    """Which names matter in a directory."""
+
+    names: set[str] = field(default_factory=set)
+    patterns: set[str] = field(default_factory=set)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names or any(_matcher(pattern).match(name) for pattern in self.patterns)
+
+
+@dataclass(slots=True)
+class Scan:
+    """What there is."""
+
+    files: dict[str, Found] = field(default_factory=dict)
+    interests: defaultdict[str, Interest] = field(default_factory=lambda: defaultdict(Interest))
+    aliases: dict[str, str] = field(default_factory=dict)
+    """For a linked file: its real path → the path by which it was found."""
+    problems: dict[str, str] = field(default_factory=dict)
+    """Path → why it cannot be looked at."""
+
+
+@lru_cache(4096)
+def _matcher(pattern: str) -> re.Pattern[str]:
+    dots = "" if pattern.startswith(".") else r"(?!\.)"
+    return re.compile(dots + fnmatch.translate(pattern))
+
+
+class Globs:
+    """The files that `paths` name and `exclude` does not. Patterns are absolute, but for an `exclude` without a
+    separator: that one is compared with the name alone."""
+
+    def __init__(self, paths: Sequence[str], exclude: Sequence[str]) -> None:
+        self._paths = [_parts(path) for path in paths]
+        self._excluded = [_parts(p)[1] if os.path.isabs(p) else ("**", p) for p in exclude]
+
+    def scan(self) -> Scan:
+        """Look now; blocking. What vanishes meanwhile is left out."""
+        walk = _Walk(self._excluded)
+        for root, parts in self._paths:
+            walk.entered.clear()
+            walk.expand(root, parts)
+        return walk.scan
+
+
+class _Walk:
+    def __init__(self, excluded: Sequence[tuple[str, ...]]) -> None:
+        self.scan = Scan()
+        self.entered: set[tuple[File, int]] = set()
+        self._excluded = excluded
+        self._listings: dict[str, list[str]] = {}
+
+    def expand(self, directory: str, parts: tuple[str, ...]) -> None:
+        part, rest = parts[0], parts[1:]
+        if part == "**":
+            self._everywhere(directory, rest or ("*",))
+        elif _MAGIC.search(part):
+            self.scan.interests[directory].patterns.add(part)
+            match = _matcher(part).match
+            for name in self._listing(directory):
+                if match(name):
+                    self._found(os.path.join(directory, name), rest)
+        else:
+            self.scan.interests[directory].names.add(part)
+            self._found(os.path.join(directory, part), rest)
+
+    def _found(self, path: str, rest: tuple[str, ...]) -> None:
+        if not rest and self._is_excluded(path):
+            return
+        status = self._stat(path)
+        if status is None:
+            return
+        if not rest and stat.S_ISREG(status.st_mode):
+            self._file(path, status)
+        elif rest and stat.S_ISDIR(status.st_mode):
+            self.expand(path, rest)
+
+    def _everywhere(self, directory: str, rest: tuple[str, ...]) -> None:
+        status = self._stat(directory)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            return
+        place = ((status.st_dev, status.st_ino), len(rest))
+        if place in self.entered:
+            return
+        self.entered.add(place)
+        self.expand(directory, rest)
+        self.scan.interests[directory].patterns.add("*")
+        for name in self._listing(directory):
+            if not name.startswith("."):
+                self._everywhere(os.path.join(directory, name), rest)
+
+    def _file(self, path: str, status: os.stat_result) -> None:
+        self.scan.files[path] = Found(path, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
+        if os.path.islink(path):
+            real = os.path.realpath(path)
+            self.scan.aliases[real] = path
+            self.scan.interests[os.path.dirname(real)].names.add(os.path.basename(real))
+
+    def _is_excluded(self, path: str) -> bool:
+        return bool(self._excluded) and any(_covers(pattern, _parts(path)[1]) for pattern in self._excluded)
+
+    def _listing(self, directory: str) -> list[str]:
+        if directory not in self._listings:
+            try:
+                self._listings[directory] = sorted(os.listdir(directory))
+            except OSError as error:
+                self._listings[directory] = []
+                self._problem(directory, error)
+        return self._listings[directory]
+
+    def _stat(self, path: str) -> os.stat_result | None:
+        try:
+            return os.stat(path)
+        except OSError as error:
+            self._problem(path, error)
+            return None
+
+    def _problem(self, path: str, error: OSError) -> None:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            self.scan.problems[path] = error.strerror or str(error)
+
+
+def _covers(pattern: tuple[str, ...], parts: tuple[str, ...]) -> bool:
+    if not pattern or not parts:
+        return not parts and all(part == "**" for part in pattern)
+    if pattern[0] == "**":
+        return _covers(pattern[1:], parts) or _covers(pattern, parts[1:])
+    return fnmatch.fnmatchcase(parts[0], pattern[0]) and _covers(pattern[1:], parts[1:])
+
+
+def _parts(path: str) -> tuple[str, tuple[str, ...]]:
+    drive, tail = os.path.splitdrive(path)
+    parts = [part for part in re.split(r"[\\/]" if os.sep == "\\" else "/", tail) if part not in ("", ".")]
+    return drive + os.sep, tuple(parts)

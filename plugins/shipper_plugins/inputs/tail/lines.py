@@ -1,0 +1,210 @@
+"""Bytes of a file become batches of lines.
+
+The common case (UTF-8, no line too long) costs no Python per line: the last line feed is found, one decode checks the
+encoding, and the block is a batch as it is. Everything else (invalid bytes, other encodings, cut lines, events of
+several lines) takes a path with Python per line, some µs each, with the true offsets of the source.
+
+A line longer than `max_line_bytes` is cut and marked by `log.flags: [truncated]`; the rest of it is skipped, however
+long, without keeping it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import orjson
+
+from shipper.plugin import Batch, Fields
+from shipper_plugins.inputs.tail.multiline import Multiline
+
+_BOMS = {"utf-8": codecs.BOM_UTF8, "utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
+_BOMS |= {"utf-32-le": codecs.BOM_UTF32_LE, "utf-32-be": codecs.BOM_UTF32_BE}
+
+
+@dataclass(frozen=True, slots=True)
+class Charset:
+    """The encoding of one file."""
+
+    name: str
+    newline: bytes
+    width: int
+    carriage: bytes
+    bom: bytes = b""
+
+    @classmethod
+    def of(cls, encoding: str, head: bytes = b"") -> Charset:
+        """The encoding of a file that begins with `head`; raises ValueError if there is no such encoding.
+
+        `utf-16` and `utf-32` ask the byte order mark; without one, they are little-endian.
+        """
+        try:
+            name = codecs.lookup(encoding).name.removesuffix("-sig")
+            if name in ("utf-16", "utf-32"):
+                name += "-be" if head.startswith(_BOMS[f"{name}-be"]) else "-le"
+            newline = "\n".encode(name)
+            b"".decode(name)
+        except (LookupError, UnicodeError) as error:
+            raise ValueError(f"there is no encoding {encoding!r} for text") from error
+        bom = _BOMS.get(name, b"")
+        present = bom if bom and head.startswith(bom) else b""
+        return cls(name, newline, len(newline), "\r".encode(name), present)
+
+    def find(self, chunk: bytes, start: int = 0) -> int:
+        """The index after the first line end from `start`, or 0."""
+        at = chunk.find(self.newline, start)
+        while at >= 0 and at % self.width:
+            at = chunk.find(self.newline, at + 1)
+        return at + self.width if at >= 0 else 0
+
+    def rfind(self, chunk: bytes) -> int:
+        """The index after the last line end, or 0."""
+        at = chunk.rfind(self.newline)
+        while at >= 0 and at % self.width:
+            at = chunk.rfind(self.newline, 0, at + self.width - 1)
+        return at + self.width if at >= 0 else 0
+
+    def split(self, block: bytes) -> list[bytes]:
+        """The lines of a block, each with its line end, if it has one."""
+        if self.width == 1:
+            lines = block.split(self.newline)
+            return [line + self.newline for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+        found = [m.end() for m in re.finditer(re.escape(self.newline), block) if m.start() % self.width == 0]
+        edges = dict.fromkeys([0, *found, len(block)])
+        return [block[a:b] for a, b in pairwise(edges)]
+
+    def text(self, line: bytes, limit: int) -> tuple[str, bool]:
+        """A line without its end, and whether it was cut to `limit` bytes, never inside a character."""
+        body = line[: -self.width].removesuffix(self.carriage) if line.endswith(self.newline) else line
+        if len(body) <= limit:
+            return body.decode(self.name, "replace"), False
+        return codecs.getincrementaldecoder(self.name)("replace").decode(body[:limit], False), True
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a chunk gave."""
+
+    batches: tuple[Batch, ...] = ()
+    consumed: int = 0
+    """Bytes of the chunk that are in the batches, or were skipped."""
+    skipping: bool = False
+    """Whether the next byte is inside a line that was cut."""
+    pending: int = 0
+    """Bytes after those consumed that are whole lines of an unfinished event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cutter:
+    """How a file's chunks are cut: settings, encoding and the fields that its events share."""
+
+    charset: Charset
+    max_line_bytes: int
+    multiline: Multiline | None
+    shared: Fields
+
+    @property
+    def slow(self) -> bool:
+        """Whether it takes Python per line: then it belongs into a thread."""
+        return self.multiline is not None or self.charset.name != "utf-8"
+
+    def cut(self, chunk: bytes, at: int, *, skipping: bool = False, final: bool = False, flush: bool = False) -> Cut:
+        """Cut a chunk that was read at offset `at`.
+
+        `final` says that nothing will follow: a last line without an end is a line. `flush` says that no line will
+        join an unfinished event. A chunk longer than `max_line_bytes` and all line ends always gives something.
+        """
+        start = 0
+        if skipping:
+            start = self.charset.find(chunk)
+            if not start:
+                return Cut(consumed=len(chunk) - len(chunk) % self.charset.width, skipping=True)
+        elif at == 0 and self.charset.bom and chunk.startswith(self.charset.bom):
+            start = len(self.charset.bom)
+        end = len(chunk) if final and self.multiline is not None else self.charset.rfind(chunk)
+        if end > start:
+            return self._block(chunk[start:end], at, start, flush or final)
+        rest = chunk[start:]
+        if len(rest) > self.max_line_bytes + self.charset.width:
+            return self._long(rest, at, start)
+        if final and rest:
+            return Cut((self._events([rest], at + start),), len(chunk))
+        return Cut(consumed=start if skipping else 0)
+
+    def _block(self, block: bytes, at: int, start: int, flush: bool) -> Cut:
+        """Whole lines."""
+        at += start
+        if self.multiline is not None:
+            return self._grouped(self.multiline, self.charset.split(block), at, start, flush)
+        fast = self._fast(block, at)
+        batch = fast if fast is not None else self._events(self.charset.split(block), at)
+        return Cut((batch,), start + len(block))
+
+    def _fast(self, block: bytes, at: int) -> Batch | None:
+        """The block as it is, or None if its lines have to be looked at one by one."""
+        if self.charset.name != "utf-8" or self._too_long(block):
+            return None
+        if not block.isascii():
+            try:
+                block.decode()
+            except UnicodeDecodeError:
+                return None
+        returns = block.count(b"\r\n") if b"\r" in block else 0
+        if not returns:
+            return Batch.lines(block, offset=at, shared=self.shared)
+        if returns != block.count(b"\n"):
+            return None
+        return Batch.lines(block.replace(b"\r\n", b"\n"), offset=at, shared=self.shared, gap=2)
+
+    def _too_long(self, block: bytes) -> bool:
+        if len(block) <= self.max_line_bytes:
+            return False
+        return max(map(len, block.split(b"\n"))) > self.max_line_bytes
+
+    def _long(self, rest: bytes, at: int, start: int) -> Cut:
+        """The beginning of a line that is too long; the rest of it is skipped."""
+        kept = self.max_line_bytes - self.max_line_bytes % self.charset.width
+        event = self._event(*self.charset.text(rest[: kept + self.charset.width], kept), at + start)
+        return Cut((self._batch([event]),), start + kept, skipping=True)
+
+    def _events(self, lines: Sequence[bytes], at: int) -> Batch:
+        events = []
+        for line in lines:
+            events.append(self._event(*self.charset.text(line, self.max_line_bytes), at))
+            at += len(line)
+        return self._batch(events)
+
+    def _grouped(self, multiline: Multiline, lines: Sequence[bytes], at: int, start: int, flush: bool) -> Cut:
+        read = [self.charset.text(line, self.max_line_bytes) for line in lines]
+        texts = [text for text, _ in read]
+        ends = [at, *(end for end in _ends(lines, at))]
+        groups = multiline.group(texts, ends, self.max_line_bytes)
+        pending = 0
+        if not flush and multiline.unfinished(groups[-1], texts[-1]):
+            first, last = groups.pop()
+            pending = ends[last] - ends[first]
+        events = []
+        for first, last in groups:
+            several = ["multiline"] if last - first > 1 else []
+            cut = any(is_cut for _, is_cut in read[first:last])
+            events.append(self._event("\n".join(texts[first:last]), cut, ends[first], several))
+        consumed = ends[-1] - pending - at + start
+        return Cut((self._batch(events),) if events else (), consumed if events else start, pending=pending)
+
+    def _event(self, text: str, cut: bool, at: int, flags: Sequence[str] = ()) -> bytes:
+        log = {**self.shared.get("log", {}), "offset": at}
+        if cut or flags:
+            log["flags"] = [*flags, *(["truncated"] if cut else [])]
+        return orjson.dumps({"message": text, "log": log})
+
+    def _batch(self, events: Sequence[bytes]) -> Batch:
+        return Batch.documents(events, shared={key: value for key, value in self.shared.items() if key != "log"})
+
+
+def _ends(lines: Sequence[bytes], at: int) -> Iterator[int]:
+    for line in lines:
+        at += len(line)
+        yield at

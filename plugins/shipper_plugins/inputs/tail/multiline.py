@@ -1,0 +1,61 @@
+"""Lines that belong together: which of them make one event.
+
+    match: after     a line that matches is continued from the line before    (`^\\s`: stack traces)
+    match: before    a line that matches is continued by the line after       (`\\\\$`: continuation marks)
+
+`negate` turns "matches" into "does not match". An event ends at `max_lines` lines or `max_line_bytes` bytes; the lines
+that follow begin another one, so none is lost. The last event of what was read is unfinished while a line could still
+join it; it is read again later, so it needs no memory and its cursor has not moved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+
+from shipper.plugin import Duration, Settings
+
+
+class Multiline(Settings, frozen=True, kw_only=True):
+    """How lines become events of several lines."""
+
+    pattern: str
+    """A regular expression, searched for in each line."""
+    negate: bool = False
+    """Whether the lines meant are those that do not match."""
+    match: Literal["after", "before"] = "after"
+    """Whether such a line goes with the line before it (`after`) or with the line behind it (`before`)."""
+    max_lines: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 500
+    """After so many lines another event begins."""
+    timeout: Duration = Duration(5)
+    """After so long without a new line the event is finished."""
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise ValueError(f"pattern is no regular expression: {error}") from error
+
+    def group(self, texts: Sequence[str], ends: Sequence[int], max_bytes: int) -> list[tuple[int, int]]:
+        """The events in these lines, as (first, after the last); the last one is unfinished if `unfinished` says so.
+
+        `ends` are the offsets after each line, and begin with the offset of the first one.
+        """
+        search = re.compile(self.pattern).search
+        joins = [(search(text) is not None) != self.negate for text in texts]
+        events, first = [], 0
+        for i in range(1, len(texts)):
+            joined = joins[i] if self.match == "after" else joins[i - 1]
+            if not joined or i - first >= self.max_lines or ends[i + 1] - ends[first] > max_bytes:
+                events.append((first, i))
+                first = i
+        return [*events, (first, len(texts))] if texts else []
+
+    def unfinished(self, event: tuple[int, int], last: str) -> bool:
+        """Whether another line could join the last event, whose last line this is."""
+        if event[1] - event[0] >= self.max_lines:
+            return False
+        return self.match == "after" or (re.search(self.pattern, last) is not None) != self.negate

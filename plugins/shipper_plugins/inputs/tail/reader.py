@@ -1,0 +1,297 @@
+"""One turn of a stream: look, compare with what is known, cut, emit, move on.
+
+The position moves in the transaction that stores the events, and in memory after it; so a cancel at any await loses
+and repeats nothing. What may block (a page that is not in memory, decompression, Python per line) runs in a worker
+thread; a chunk in the page cache is read on the spot, since 256 KiB take 40 µs and a thread's round trip 100.
+"""
+
+from __future__ import annotations
+
+import copy
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from shipper.plugin import Fields, InputContext
+from shipper_plugins.inputs.tail.content import HEAD, WINDOW, Content, Look, Uncached
+from shipper_plugins.inputs.tail.copies import Verdict, compare
+from shipper_plugins.inputs.tail.known import Known
+from shipper_plugins.inputs.tail.lines import Charset, Cut, Cutter
+from shipper_plugins.inputs.tail.shelf import Shelf
+from shipper_plugins.inputs.tail.stream import Stream, fingerprint, shown
+from shipper_plugins.inputs.tail.turns import Turns
+
+if TYPE_CHECKING:
+    from shipper_plugins.inputs.file import FileInput
+
+CHUNK = 256 << 10
+DETACHED = 300.0
+"""Seconds without a new line after which a file that was moved out of the globs is closed."""
+_T = TypeVar("_T")
+
+
+class Reader:
+    """Reads streams by turns."""
+
+    def __init__(self, settings: FileInput, context: InputContext, known: Known) -> None:
+        self.settings = settings
+        self.known = known
+        self.turns = Turns()
+        self.shelf = Shelf()
+        self.scans = 0
+        self.pending: dict[Stream, float] = {}
+        """Streams with an unfinished event of several lines → when it is finished, unless a line comes."""
+        self.rotated: dict[str, Stream] = {}
+        """Path → the stream that was there before; its last line is complete once its successor has content."""
+        self.stale: set[Stream] = set()
+        """Copies that wait for the next scan, which is due soon then."""
+        self.tidy: dict[str, bytes | None] = {}
+        """Changes of positions that are stored together with the next events."""
+        self.timer_set: Callable[[], None] = lambda: None
+        """Called when `pending` or `stale` has grown."""
+        self._context = context
+        self._host = socket.gethostname()
+        self._agent = {"name": self._host, "type": "shipper", "version": version("shipper")}
+
+    def lose(self, stream: Stream, *, missing: bool) -> None:
+        """The file of a stream is gone, or has other content; its copies take over."""
+        self.shelf.close(stream)
+        self.pending.pop(stream, None)
+        self.known.lose(stream, trio.current_time(), missing=missing)
+        if not missing and stream.offset:
+            self.tidy[stream.key] = stream.position(stream.offset, stream.tail, skipping=stream.skipping)
+        if stream.original is not None:
+            self._unlink(stream)
+        for copied in list(stream.copies):
+            if copied.offset:
+                self._unlink(copied)
+                copied.settled = True
+            self.turns.wake(copied)
+
+    async def turn(self, stream: Stream) -> bool:
+        """Read a chunk of a stream and emit it; returns whether there is more. Raises OSError."""
+        if stream.file is None:
+            return False
+        if stream.detached is not None and stream not in self.shelf:
+            self.lose(stream, missing=True)
+            return False
+        content = self.shelf.open(stream)
+        if stream.compressed != content.compressed and stream.head_length:
+            self._restart(stream)
+            return False
+        stream.compressed = content.compressed
+        if stream.done is not None and stream.done == content.size():
+            self.shelf.close(stream)
+            if stream.detached is not None:
+                self.lose(stream, missing=True)
+            return False
+        if not stream.settled and not await self._settle(stream, content):
+            return False
+        if stream.charset is None:
+            stream.charset = await self._charset(stream, content)
+        look = await self._call(content.look, stream.offset, CHUNK)
+        if content.compressed and not look.at_end and not look.found:
+            return True
+        if not await self._is_same(stream, content, look):
+            self._restart(stream)
+            return False
+        return await self._read(stream, content, stream.charset, look)
+
+    async def _read(self, stream: Stream, content: Content, charset: Charset, look: Look) -> bool:
+        cutter = self._cutter(stream, charset)
+        final = look.at_end and (look.complete or stream.final or self.settings.stop_at_end)
+        cut = await self._cut(cutter, stream, look, final=final, flush=stream.flush and look.at_end)
+        if not cut.consumed and not look.at_end:
+            look = await self._call(content.look, stream.offset, CHUNK + self.settings.max_line_bytes)
+            cut = await self._cut(cutter, stream, look, final=False, flush=not look.at_end)
+            final = False
+        done = look.complete and cut.consumed == len(look.found)
+        await self._emit(stream, content, look, cut, done=done)
+        left = len(look.found) - cut.consumed
+        if cut.consumed and (not look.at_end or (left and (final or cut.skipping))):
+            return True
+        self._rest(stream, look, cut, final=final)
+        return False
+
+    async def _emit(self, stream: Stream, content: Content, look: Look, cut: Cut, *, done: bool) -> None:
+        """Store the events and the position, then move on."""
+        offset, tail = stream.offset + cut.consumed, stream.tail
+        if cut.consumed:
+            window = look.found[max(0, cut.consumed - WINDOW) : cut.consumed]
+            missing = WINDOW - len(window)
+            tail = fingerprint((look.before[-missing:] if missing else b"") + window)
+        size = content.size() if done and content.compressed else None
+        if cut.batches or size is not None:
+            position = stream.position(offset, tail, skipping=cut.skipping, done=size)
+            tidy = dict(self.tidy)
+            await self._context.emit(*cut.batches, positions={**tidy, stream.key: position})
+            self.tidy = {key: value for key, value in self.tidy.items() if key not in tidy or tidy[key] != value}
+        stream.offset, stream.tail, stream.skipping, stream.done = offset, tail, cut.skipping, size
+
+    def _rest(self, stream: Stream, look: Look, cut: Cut, *, final: bool) -> None:
+        """Nothing more to read for the time being."""
+        now = trio.current_time()
+        end = stream.offset + len(look.found) - cut.consumed
+        stream.flush = False
+        if final:
+            stream.final = False
+        if not cut.pending:
+            self.pending.pop(stream, None)
+        elif self.settings.multiline is not None and (stream.pending != end or stream not in self.pending):
+            stream.pending = end
+            self.pending[stream] = now + self.settings.multiline.timeout
+            self.timer_set()
+        if stream.offset or look.found:
+            older = self.rotated.get(stream.path)
+            if older is not None and older is not stream:
+                del self.rotated[stream.path]
+                older.final = True
+                self.turns.wake(older)
+        if stream.detached is not None:
+            self._rest_detached(stream, look, now, moved=cut.consumed > 0)
+        for copied in stream.copies:
+            if copied.compared != stream.offset:
+                self.turns.wake(copied)
+
+    def _rest_detached(self, stream: Stream, look: Look, now: float, *, moved: bool) -> None:
+        """The file has left the globs: it is read to its end if it is deleted, and for a while if it was moved."""
+        assert stream.detached is not None
+        if moved:
+            stream.detached = now
+        if look.complete or now - stream.detached > DETACHED:
+            self.lose(stream, missing=True)
+
+    # -- identity --------------------------------------------------------------------------------------------------
+
+    async def _is_same(self, stream: Stream, content: Content, look: Look) -> bool:
+        """Whether the file still has the content that was read; learns more of its first bytes."""
+        head = look.found[:HEAD] if not stream.offset else b""
+        if not stream.matches(look.before, head):
+            return False
+        if stream.head_length < HEAD and look.found:
+            head = head or await self._call(content.head)
+            if fingerprint(head[: stream.head_length]) != stream.head:
+                return False
+            self.known.grow(stream, head)
+        return True
+
+    def _restart(self, stream: Stream) -> None:
+        """The file was truncated, or its inode is another file's now: its content is a new stream."""
+        file, path, detached = stream.file, stream.path, stream.detached
+        self.lose(stream, missing=False)
+        if file is not None and detached is None:
+            fresh = self.known.new(path, file, self.scans)
+            fresh.seen = stream.seen
+            self.turns.wake(fresh)
+
+    async def _settle(self, stream: Stream, content: Content) -> bool:
+        """Decide whether a new file is a copy; returns whether it can be read now."""
+        head = await self._call(content.head)
+        if not head or (len(head) < HEAD and not await self._is_whole(content)):
+            return False
+        if len(head) > stream.head_length:
+            self.known.grow(stream, head)
+        first = [stream.original] if stream.original is not None else []
+        for original in dict.fromkeys([*first, *self.known.originals(stream, head)]):
+            if await self._copies(stream, content, original, long=len(head) == HEAD):
+                return stream.settled
+            self._unlink(stream)
+        stream.settled = True
+        return True
+
+    async def _is_whole(self, content: Content) -> bool:
+        """Whether a compressed file is complete, as far as that matters: a short beginning says too little."""
+        if not content.compressed or self.settings.stop_at_end:
+            return True
+        return await trio.to_thread.run_sync(content.end) is not None
+
+    async def _copies(self, stream: Stream, content: Content, original: Stream, *, long: bool) -> bool:
+        """Whether the stream is a copy of `original`: then it waits for it, or has taken over what was not read."""
+        self._link(stream, original)
+        size = content.size()
+        if long and content.compressed and original.file is not None and stream.measured != size:
+            stream.measured = size  # perhaps it is being written: a comparison decompresses all of it, so not yet
+            self._look_again(stream)
+            return True
+        assert stream.file is not None
+        stream.compared = original.offset
+        found = await trio.to_thread.run_sync(
+            compare, stream.path, stream.file, copy.copy(original), abandon_on_cancel=True
+        )
+        if original.key not in self.known.streams:  # another copy was quicker to take over
+            self._unlink(stream)
+            self.turns.wake(stream)
+            return True
+        if found.verdict is Verdict.STALE:
+            self._look_again(stream)
+            self.turns.wake(original)
+        if found.verdict is Verdict.COVERED:
+            await self._cover(stream, original, found.offset, found.tail, size)
+        return found.verdict is not Verdict.OWN
+
+    async def _cover(self, stream: Stream, original: Stream, offset: int, tail: str, size: int) -> None:
+        """Go on after what was read of the original; one that is gone is replaced by its copy in the same instant."""
+        done = size if original.file is not None else None
+        skipping = done is None and original.skipping
+        positions: dict[str, bytes | None] = {}
+        positions[stream.key] = stream.position(offset, tail, skipping=skipping, done=done)
+        if done is None:
+            others = original.copies - {stream}
+            positions[self.known.forget(original)] = None
+            self.tidy.pop(original.key, None)
+            stream.settled = True
+            for other in others:
+                self.turns.wake(other)
+        await self._context.emit(positions=positions)
+        stream.offset, stream.tail, stream.skipping, stream.done = offset, tail, skipping, done
+
+    def _look_again(self, stream: Stream) -> None:
+        self.stale.add(stream)
+        self.timer_set()
+
+    def _link(self, stream: Stream, original: Stream) -> None:
+        stream.original = original
+        original.copies.add(stream)
+
+    def _unlink(self, stream: Stream) -> None:
+        if stream.original is not None:
+            stream.original.copies.discard(stream)
+            stream.original = None
+
+    # -- what a turn is made of ------------------------------------------------------------------------------------
+
+    async def _call(self, read: Callable[..., _T], *arguments: int) -> _T:
+        try:
+            return read(*arguments, wait=False)
+        except Uncached:
+            return await trio.to_thread.run_sync(partial(read, *arguments, wait=True))
+
+    async def _charset(self, stream: Stream, content: Content) -> Charset:
+        plain = Charset.of(self.settings.encoding)
+        if stream.offset and plain.width == 1:
+            return plain
+        return Charset.of(self.settings.encoding, await self._call(content.head))
+
+    async def _cut(self, cutter: Cutter, stream: Stream, look: Look, *, final: bool, flush: bool) -> Cut:
+        def cut() -> Cut:
+            return cutter.cut(look.found, stream.offset, skipping=stream.skipping, final=final, flush=flush)
+
+        return await trio.to_thread.run_sync(cut) if cutter.slow and look.found else cut()
+
+    def _cutter(self, stream: Stream, charset: Charset) -> Cutter:
+        stream_of = self.settings.data_stream
+        shared: Fields = {
+            "@timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "log": {"file": {"path": shown(stream.path)}},
+            "host": {"name": self._host},
+            "agent": self._agent,
+            "data_stream": {"type": stream_of.type, "dataset": stream_of.dataset, "namespace": stream_of.namespace},
+            "event": {"dataset": stream_of.dataset},
+            "ecs": {"version": "8.17.0"},
+        }
+        return Cutter(charset, self.settings.max_line_bytes, self.settings.multiline, shared)

@@ -1,0 +1,678 @@
+"""The `file` input against real files; only what stores the events is a fake."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+import trio.lowlevel
+
+from shipper.plugin import Batch, DataStream, Size
+from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs.file import FileInput
+from shipper_plugins.inputs.tail import reader, tailer, watch
+from shipper_plugins.inputs.tail.multiline import Multiline
+
+
+class Store(RecordingInputContext):
+    """Counts the emits that are under way."""
+
+    under_way = 0
+    most = 0
+
+    async def emit(
+        self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
+    ) -> None:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await super().emit(*batches, positions=positions, wait=wait)
+        finally:
+            self.under_way -= 1
+
+    @property
+    def messages(self) -> list[str]:
+        return [own["message"] for batch in self.batches for own in batch.own()]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        with trio.move_on_after(5) as scope:
+            await self.wait_until(condition)
+        assert not scope.cancelled_caught, (self.messages[-20:], self.problems)
+
+    async def comes(self, events: int) -> None:
+        await self.until(lambda: self.count >= events)
+
+
+def settings(*paths: Path | str, **options: Any) -> FileInput:
+    return FileInput(paths=tuple(map(str, paths)), **options)
+
+
+@asynccontextmanager
+async def following(config: FileInput, store: Store) -> AsyncIterator[tailer.Tailer]:
+    """The input as it runs, until the block is left: then it is cancelled, and all files are closed."""
+    async with config.open(store) as source, trio.open_nursery() as nursery:
+        nursery.start_soon(source.run)
+        yield source  # type: ignore[misc]
+        nursery.cancel_scope.cancel()
+
+
+async def read_all(config: FileInput, store: Store) -> list[str]:
+    """Run once to the end of all files; the messages of this run."""
+    before = store.count
+    with trio.fail_after(20):
+        async with msgspec.structs.replace(config, stop_at_end=True).open(store) as source:
+            await source.run()
+    return store.messages[before:]
+
+
+async def becomes(condition: Callable[[], bool]) -> None:
+    """Wait for what nothing tells of."""
+    with trio.fail_after(5):
+        while not condition():  # noqa: ASYNC110 - there is no event for it
+            await trio.sleep(0.001)
+
+
+def append(path: Path, text: str | bytes) -> None:
+    with path.open("ab") as file:
+        file.write(text.encode() if isinstance(text, str) else text)
+
+
+def lines(first: int, last: int, word: str = "line") -> str:
+    return "".join(f"{word} {number}\n" for number in range(first, last))
+
+
+def names(first: int, last: int, word: str = "line") -> list[str]:
+    return lines(first, last, word).splitlines()
+
+
+# -- lines ------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_event_of_a_line_has_the_fields_of_the_policy(tmp_path: Path) -> None:
+    append(tmp_path / "a.log", "first\nsecond\n")
+    store = Store()
+    await read_all(
+        settings(tmp_path / "*.log", data_stream=DataStream(dataset="nginx.access", namespace="prod")), store
+    )
+    first, second = store.events
+
+    assert second["message"] == "second"
+    assert second["log"] == {"file": {"path": str(tmp_path / "a.log")}, "offset": 6}
+    assert second["data_stream"] == {"type": "logs", "dataset": "nginx.access", "namespace": "prod"}
+    assert second["event"] == {"dataset": "nginx.access"}
+    assert second["host"]["name"] == second["agent"]["name"]
+    assert second["agent"].keys() == {"name", "type", "version"}
+    assert second["ecs"]["version"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first["@timestamp"])
+
+
+async def test_appended_lines_come_at_once_and_a_partial_line_with_its_newline(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    append(path, lines(0, 3) + "par")
+    store = Store()
+    async with following(settings(path), store):
+        await store.comes(3)
+        append(path, "tial\nnext\n")
+        await store.comes(5)
+
+    assert store.messages == [*names(0, 3), "partial", "next"]
+    assert [event["log"]["offset"] for event in store.events][3:] == [21, 29]
+
+
+async def test_a_last_line_without_newline_is_read_when_it_stops_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    append(path, "one\ntwo")
+    store = Store()
+
+    assert await read_all(settings(path), store) == ["one", "two"]
+    append(path, "\nthree")
+    assert await read_all(settings(path), store) == ["", "three"]
+
+
+async def test_files_are_read_from_the_end_only_if_they_were_there_first(tmp_path: Path) -> None:
+    append(tmp_path / "old.log", lines(0, 5) + "begun")
+    config = settings(tmp_path / "*.log", from_="end")
+    store = Store()
+    async with following(config, store):
+        await store.until(lambda: bool(store.stored))
+        append(tmp_path / "old.log", " here\n")
+        append(tmp_path / "new.log", "new\n")
+        await store.comes(2)
+    append(tmp_path / "later.log", "later\n")
+
+    assert await read_all(config, store) == ["later"]
+    assert sorted(store.messages) == ["begun here", "later", "new"]
+
+
+async def test_lines_with_crlf_and_lines_with_lf_have_their_true_offsets(tmp_path: Path) -> None:
+    append(tmp_path / "dos.log", b"one\r\ntwo\r\n\r\nfour\r\n")
+    append(tmp_path / "mixed.log", b"one\r\ntwo\nthree\r\n")
+    store = Store()
+    await read_all(settings(tmp_path / "dos.log"), store)
+    await read_all(settings(tmp_path / "*.log"), store)
+
+    assert store.messages == ["one", "two", "", "four", "one", "two", "three"]
+    assert [event["log"]["offset"] for event in store.events] == [0, 5, 10, 12, 0, 5, 9]
+
+
+async def test_invalid_bytes_are_replaced_and_offsets_stay_those_of_the_source(tmp_path: Path) -> None:
+    content = b"caf\xc3\xa9\nbad \xff\xfe byte\nend\n"
+    append(tmp_path / "a.log", content)
+    store = Store()
+    await read_all(settings(tmp_path / "a.log"), store)
+
+    assert store.messages == ["café", "bad �� byte", "end"]
+    assert [content.index(word) for word in (b"caf", b"bad", b"end")] == [e["log"]["offset"] for e in store.events]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "gb18030"])
+async def test_other_encodings_are_read_with_offsets_of_the_source(tmp_path: Path, encoding: str) -> None:
+    texts = ["erste Zeile", "", "über ÿ Ñ", "letzte"]
+    path = tmp_path / "a.log"
+    content, at, offsets = b"", 2 * (encoding == "utf-16") + 4 * (encoding == "utf-32"), []
+    for text in texts:
+        offsets.append(at)
+        plain = encoding + "-le" if encoding in ("utf-16", "utf-32") else encoding
+        at += len((text + "\r\n").encode(plain))
+    content = ("\r\n".join(texts) + "\r\n").encode(encoding)
+    store = Store()
+    async with following(settings(path, encoding=encoding), store):
+        append(path, content[:31])
+        append(path, content[31:])
+        await store.comes(4)
+
+    assert store.messages == texts
+    assert [event["log"]["offset"] for event in store.events] == offsets
+
+
+async def test_a_line_over_the_limit_is_cut_and_marked_and_its_rest_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    append(path, "short\n" + "x" * 1000 + "\n" + "y" * 16 + "\nend\n")
+    store = Store()
+    await read_all(settings(path, max_line_bytes=Size(16)), store)
+
+    assert store.messages == ["short", "x" * 16, "y" * 16, "end"]
+    assert [event["log"].get("flags") for event in store.events] == [None, ["truncated"], None, None]
+    assert [event["log"]["offset"] for event in store.events] == [0, 6, 1007, 1024]
+
+
+async def test_an_endless_line_is_cut_before_it_ends_and_a_restart_goes_on_skipping(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    store = Store()
+    config = settings(path, max_line_bytes=Size(600_000))
+    append(path, "ä" * 1_000_000)
+    async with following(config, store):
+        await store.comes(1)
+    async with following(config, store):
+        append(path, "ä" * 1_000_000 + "\nnext\n")
+        await store.comes(2)
+
+    assert store.messages == ["ä" * 300_000, "next"]
+    assert store.events[0]["log"]["flags"] == ["truncated"]
+    assert store.events[1]["log"]["offset"] == 4_000_001
+
+
+# -- several lines ----------------------------------------------------------------------------------------------------
+
+TRACE = Multiline(pattern=r"^\s")
+
+
+async def test_lines_that_belong_together_are_one_event_and_the_last_waits_for_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    append(path, "a\n b\n c\nd\n e\n")
+    store = Store()
+    async with following(settings(path, multiline=TRACE), store):
+        await store.comes(1)
+        append(path, " f\ng\n")
+        await store.comes(2)
+
+    assert store.messages == ["a\n b\n c", "d\n e\n f"]
+    assert [event["log"]["offset"] for event in store.events] == [0, 8]
+
+
+async def test_an_unfinished_event_is_not_admitted_and_a_restart_reads_it_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    append(path, "a\n b\nc\n d\n")
+    store = Store()
+    async with following(settings(path, multiline=TRACE), store):
+        await store.comes(1)
+    append(path, " e\n")
+
+    assert await read_all(settings(path, multiline=TRACE), store) == ["c\n d\n e"]
+
+
+async def test_an_unfinished_event_is_finished_by_its_timeout(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    append(path, "a\n b\n")
+    store = Store()
+    async with following(settings(path, multiline=Multiline(pattern=r"^\s", timeout=0.05)), store):
+        await store.comes(1)
+
+    assert store.messages == ["a\n b"]
+
+
+async def test_a_changed_setting_is_used_from_then_on(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    append(path, "a\n b\n")
+    store = Store()
+    config = settings(path, multiline=TRACE)
+    async with following(config, store) as source:
+        await becomes(lambda: bool(source._reader.pending))
+        new = settings(path, data_stream=DataStream(dataset="other"))
+        assert new.place() == config.place()
+        source.change(new, {})
+        await store.comes(2)
+
+    assert store.messages == ["a", " b"]
+    assert store.events[0]["event"] == {"dataset": "other"}
+
+
+# -- rotation ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_renamed_file_is_followed_and_its_successor_read(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    store = Store()
+    expected = []
+    async with following(settings(tmp_path / "app.log*"), store):
+        for turn in range(5):
+            with path.open("a") as file:
+                file.write(lines(0, 50, f"early {turn}"))
+                file.flush()
+                for old in range(4, 0, -1):
+                    if (tmp_path / f"app.log.{old}").exists():
+                        os.rename(tmp_path / f"app.log.{old}", tmp_path / f"app.log.{old + 1}")
+                os.rename(path, tmp_path / "app.log.1")
+                file.write(lines(0, 50, f"late {turn}"))
+            expected += names(0, 50, f"early {turn}") + names(0, 50, f"late {turn}")
+        await store.comes(len(expected))
+
+    assert sorted(store.messages) == sorted(expected)
+    assert await read_all(settings(tmp_path / "app.log*"), store) == []
+
+
+async def test_the_last_line_of_a_rotated_file_needs_no_newline(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    append(path, "one\ntwo")
+    store = Store()
+    async with following(settings(tmp_path / "app.log*"), store):
+        await store.comes(1)
+        path.rename(tmp_path / "app.log.1")
+        append(path, "three\n")
+        await store.comes(3)
+
+    assert sorted(store.messages) == ["one", "three", "two"]
+
+
+async def test_a_file_renamed_out_of_the_glob_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    store = Store()
+    with path.open("a") as file:
+        async with following(settings(path), store):
+            file.write("one\n")
+            file.flush()
+            await store.comes(1)
+            path.rename(tmp_path / "app.old")
+            file.write("two\nthree")
+            file.flush()
+            append(path, "four\n")
+            await store.comes(4)
+
+    assert sorted(store.messages) == ["four", "one", "three", "two"]
+
+
+async def test_a_deleted_file_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    append(path, lines(0, 100_000) + "last")
+    store = Store()
+    store.full = True
+    async with following(settings(path), store) as source:
+        await becomes(lambda: bool(store.under_way))
+        path.unlink()
+        store.full = False
+        await store.comes(100_001)
+        await becomes(lambda: not source._reader.known.by_file)
+
+    assert store.messages == [*names(0, 100_000), "last"]
+
+
+@pytest.mark.parametrize("size", [20, 5000])
+async def test_copy_and_truncate_in_the_glob_gives_nothing_twice_and_the_rest_once(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "app.log"
+    store = Store()
+    expected = []
+    async with following(settings(tmp_path / "app.log*"), store):
+        for turn in range(3):
+            append(path, lines(0, size, f"turn {turn}"))
+            expected += names(0, size, f"turn {turn}")
+            await store.comes(len(expected))
+            store.full = True
+            append(path, lines(0, size, f"unread {turn}"))
+            expected += names(0, size, f"unread {turn}")
+            for old in range(2, 0, -1):
+                if (tmp_path / f"app.log.{old}").exists():
+                    os.rename(tmp_path / f"app.log.{old}", tmp_path / f"app.log.{old + 1}")
+            shutil.copy(path, tmp_path / "app.log.1")
+            os.truncate(path, 0)
+            store.full = False
+            await store.comes(len(expected))
+
+    assert sorted(store.messages) == sorted(expected)
+    assert await read_all(settings(tmp_path / "app.log*"), store) == []
+
+
+async def test_copy_and_truncate_while_nothing_runs_is_recognised(tmp_path: Path) -> None:
+    path, config, store = tmp_path / "app.log", settings(tmp_path / "app.log*"), Store()
+    append(path, lines(0, 10))
+    await read_all(config, store)
+    append(path, lines(10, 20))
+    shutil.copy(path, tmp_path / "app.log.1")
+    os.truncate(path, 0)
+    append(path, lines(20, 60))
+
+    assert sorted(await read_all(config, store)) == sorted(names(10, 60))
+    assert await read_all(config, store) == []
+
+
+async def test_a_file_truncated_and_written_beyond_its_old_length_is_read_from_its_beginning(tmp_path: Path) -> None:
+    path, store = tmp_path / "app.log", Store()
+    append(path, lines(0, 10))
+    async with following(settings(path), store):
+        await store.comes(10)
+        path.write_text(lines(100, 200))
+        await store.comes(110)
+
+    assert store.messages == names(0, 10) + names(100, 200)
+
+
+async def test_a_reused_inode_is_a_new_file(tmp_path: Path) -> None:
+    path, store = tmp_path / "app.log", Store()
+    append(path, lines(0, 10))
+    await read_all(settings(path), store)
+    os.truncate(path, 0)
+    append(path, lines(500, 510))
+
+    assert await read_all(settings(path), store) == names(500, 510)
+
+
+@pytest.mark.parametrize("size", [5, 5000])
+@pytest.mark.parametrize("read", ["all", "some", "none"])
+async def test_a_compressed_file_gives_what_was_not_read(tmp_path: Path, read: str, size: int) -> None:
+    path, config, store = tmp_path / "app.log", settings(tmp_path / "app.log*"), Store()
+    first = {"all": 2 * size, "some": size, "none": 0}[read]
+    append(path, lines(0, first))
+    assert await read_all(config, store) == names(0, first)
+    append(path, lines(first, 2 * size))
+    with gzip.open(tmp_path / "app.log.1.gz", "wb") as packed:
+        packed.write(path.read_bytes())
+    path.unlink()
+    append(path, "new\n")
+
+    assert sorted(await read_all(config, store)) == sorted([*names(first, 2 * size), "new"])
+    (tmp_path / "app.log.1.gz").rename(tmp_path / "app.log.2.gz")
+    assert await read_all(config, store) == []
+
+
+async def test_a_file_compressed_while_it_is_followed_gives_nothing_twice(tmp_path: Path) -> None:
+    store = Store()
+    expected = []
+    async with following(settings(tmp_path / "*"), store):
+        for turn in range(4):
+            path = tmp_path / f"app.log.{turn}"
+            append(path, lines(0, 3000, f"turn {turn}") + "last")
+            expected += [*names(0, 3000, f"turn {turn}"), "last"]
+            with gzip.open(tmp_path / f"app.log.{turn}.gz", "wb") as packed:
+                for line in path.read_bytes().splitlines(keepends=True):
+                    packed.write(line)
+                    if line.endswith(b"00\n"):
+                        packed.flush()
+                        await trio.lowlevel.checkpoint()
+            path.unlink()
+            await store.comes(len(expected))
+
+    assert sorted(store.messages) == sorted(expected)
+    assert await read_all(settings(tmp_path / "*"), store) == []
+
+
+async def test_a_compressed_file_is_resumed_where_it_was_left(tmp_path: Path) -> None:
+    store = Store()
+    with gzip.open(tmp_path / "a.gz", "wb", compresslevel=1) as packed:
+        packed.write(lines(0, 60_000).encode())
+    with gzip.open(tmp_path / "a.gz", "ab", compresslevel=1) as packed:
+        packed.write(lines(60_000, 90_000).encode())
+    for _ in range(3):
+        async with following(settings(tmp_path / "*.gz"), store):
+            before = store.count
+            await store.until(lambda before=before: store.count > before)  # type: ignore[misc]
+    await read_all(settings(tmp_path / "*.gz"), store)
+
+    assert store.messages == names(0, 90_000)
+
+
+async def test_a_damaged_compressed_file_is_reported(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(lines(0, 1000).encode()))
+    packed[100:200] = b"x" * 100
+    (tmp_path / "a.gz").write_bytes(packed)
+    append(tmp_path / "b.log", "fine\n")
+    store = Store()
+    async with following(settings(tmp_path / "*"), store):
+        await store.until(lambda: "fine" in store.messages and bool(store.problems))
+
+    assert store.problems == [f"{tmp_path}/a.gz: not a valid gzip file"]
+
+
+async def test_files_that_are_alike_are_all_read(tmp_path: Path) -> None:
+    for number in range(300):
+        append(tmp_path / f"pod-{number}.log", lines(0, 200))
+    store = Store()
+    await read_all(settings(tmp_path / "*.log"), store)
+
+    assert store.count == 300 * 200
+
+
+async def test_positions_of_files_that_are_gone_are_removed_in_time(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tailer, "KEPT", 0.05)
+    store = Store()
+    for number in range(5):
+        append(tmp_path / f"{number}.log", f"{number}\n")
+    async with following(settings(tmp_path / "*.log"), store):
+        await store.comes(5)
+        for number in range(4):
+            (tmp_path / f"{number}.log").unlink()
+        with trio.fail_after(5):
+            while len(store.stored) > 1:
+                append(tmp_path / "4.log", "more\n")
+                (tmp_path / "dir.log").mkdir()
+                await trio.sleep(0.02)
+                (tmp_path / "dir.log").rmdir()
+
+    assert msgspec.json.decode(next(iter(store.stored.values())))["path"] == f"{tmp_path}/4.log"
+
+
+# -- which files ------------------------------------------------------------------------------------------------------
+
+
+async def test_new_files_and_directories_are_seen_at_once(tmp_path: Path) -> None:
+    store = Store()
+    async with following(settings(tmp_path / "apps" / "**" / "*.log"), store):
+        await trio.sleep(0.05)
+        (tmp_path / "apps" / "a" / "b").mkdir(parents=True)
+        append(tmp_path / "apps" / "a" / "b" / "x.log", "deep\n")
+        append(tmp_path / "apps" / "y.log", "flat\n")
+        await store.comes(2)
+    assert sorted(store.messages) == ["deep", "flat"]
+    assert store.problems == []
+
+
+async def test_excluded_files_and_those_that_are_not_regular_are_left_alone(tmp_path: Path) -> None:
+    for name in ("a.log", "b.log", "c.tmp", ".hidden"):
+        append(tmp_path / name, name + "\n")
+    os.mkfifo(tmp_path / "pipe.log")
+    (tmp_path / "directory.log").mkdir()
+    (tmp_path / "nowhere.log").symlink_to(tmp_path / "missing")
+    store = Store()
+
+    assert await read_all(settings(tmp_path / "*", exclude=("*.tmp", str(tmp_path / "b*"))), store) == ["a.log"]
+
+
+async def test_links_are_followed_once_and_their_targets_watched(tmp_path: Path) -> None:
+    real, links = tmp_path / "pods" / "web", tmp_path / "containers"
+    real.mkdir(parents=True)
+    links.mkdir()
+    append(real / "0.log", "one\n")
+    (links / "web.log").symlink_to(real / "0.log")
+    (real / "loop").symlink_to(tmp_path / "pods")
+    store = Store()
+    async with following(settings(links / "*.log"), store):
+        await store.comes(1)
+        append(real / "0.log", "two\n")
+        await store.comes(2)
+        os.rename(real / "0.log", real / "0.log.old")
+        append(real / "0.log", "three\n")
+        await store.comes(3)
+
+    assert store.messages == ["one", "two", "three"]
+    assert store.events[2]["log"]["file"]["path"] == str(links / "web.log")
+    everywhere = Store()
+    assert sorted(await read_all(settings(tmp_path / "**"), everywhere)) == ["one", "three", "two"]
+
+
+async def test_without_inotify_files_are_polled(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(watch, "POLL", (0.02, 0.05))
+    monkeypatch.setattr(tailer, "POLL", (0.02, 0.05))
+    monkeypatch.setattr(watch.sys, "platform", "other")
+    path, store = tmp_path / "a.log", Store()
+    async with following(settings(tmp_path / "*.log"), store):
+        await trio.sleep(0.03)
+        append(path, "one\n")
+        await store.comes(1)
+        append(path, "two\n")
+        await store.comes(2)
+        path.rename(tmp_path / "b.log")
+        append(path, "three\n")
+        await store.comes(3)
+
+    assert store.messages == ["one", "two", "three"]
+
+
+@pytest.mark.root
+async def test_an_unreadable_file_is_reported_and_the_others_are_read(tmp_path: Path) -> None:
+    parent = tmp_path
+    while parent != Path("/tmp") and parent != parent.parent:
+        parent.chmod(0o755)
+        parent = parent.parent
+    append(tmp_path / "a.log", "secret\n")
+    (tmp_path / "a.log").chmod(0)
+    append(tmp_path / "b.log", "open\n")
+    store = Store()
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        async with following(settings(tmp_path / "*.log"), store):
+            await store.until(lambda: bool(store.count and store.problems))
+            assert store.problems == [f"{tmp_path}/a.log: Permission denied"]
+            os.seteuid(user)
+            (tmp_path / "a.log").chmod(0o644)
+            os.seteuid(65534)
+            await store.until(lambda: store.problems[-1] is None)
+            await store.comes(2)
+    finally:
+        os.seteuid(user)
+
+    assert store.messages == ["open", "secret"]
+
+
+# -- flow -------------------------------------------------------------------------------------------------------------
+
+
+async def test_two_thousand_files_are_read_with_few_of_them_open(tmp_path: Path, monkeypatch: Any) -> None:
+    for number in range(2000):
+        append(tmp_path / f"{number}.log", lines(0, 20, str(number)))
+    store = Store()
+    before = len(os.listdir("/proc/self/fd"))
+    async with following(settings(tmp_path / "*.log"), store):
+        await store.comes(40_000)
+        opened = len(os.listdir("/proc/self/fd")) - before
+        for number in range(2000):
+            append(tmp_path / f"{number}.log", "more\n")
+        await store.comes(42_000)
+
+    assert opened < 300
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert store.count == 42_000
+    assert len(store.stored) == 2000
+    assert store.most <= tailer.WORKERS
+
+
+async def test_a_name_that_is_no_utf_8_is_read_and_shown(tmp_path: Path) -> None:
+    append(tmp_path / os.fsdecode(b"caf\xe9.log"), "line\n")
+    store = Store()
+    await read_all(settings(tmp_path / "*.log"), store)
+
+    assert store.events[0]["log"]["file"]["path"] == f"{tmp_path}/caf\ufffd.log"
+    assert await read_all(settings(tmp_path / "*.log"), store) == []
+
+
+async def test_a_copy_that_was_compressed_beside_its_original_is_not_read(tmp_path: Path) -> None:
+    path, store = tmp_path / "app.log", Store()
+    append(path, lines(0, 2000))
+    async with following(settings(tmp_path / "*"), store):
+        await store.comes(2000)
+        (tmp_path / "app.log.gz").write_bytes(gzip.compress(path.read_bytes()))
+        append(path, lines(2000, 2100))
+        await store.comes(2100)
+        await becomes(lambda: len(store.stored) == 2)
+        path.unlink()
+        append(tmp_path / "other", "other\n")
+        await store.comes(2101)
+
+    assert await read_all(settings(tmp_path / "*"), store) == []
+    assert store.messages == [*names(0, 2100), "other"]
+
+
+async def test_a_large_file_does_not_keep_a_small_one_waiting(tmp_path: Path) -> None:
+    append(tmp_path / "a.log", lines(0, 300_000))
+    append(tmp_path / "b.log", "small\n")
+    store = Store()
+    await read_all(settings(tmp_path / "*.log"), store)
+
+    assert store.messages.index("small") < 100_000
+    assert store.count == 300_001
+
+
+async def test_a_cancel_while_the_events_are_stored_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    path, store = tmp_path / "a.log", Store()
+    append(path, lines(0, 20_000, "x" * 130))
+    for _ in range(4):
+        store.full = True
+        async with following(settings(path), store):
+            await becomes(lambda: bool(store.under_way))
+            had = len(store.batches)
+            store.full = False
+            await store.until(lambda had=had: len(store.batches) > had)  # type: ignore[misc]
+            store.full = True
+            await becomes(lambda: bool(store.under_way))
+    store.full = False
+    await read_all(settings(path), store)
+
+    assert store.messages == names(0, 20_000, "x" * 130)
+
+
+async def test_a_position_holds_no_text(tmp_path: Path) -> None:
+    path, store = tmp_path / "a.log", Store()
+    append(path, "canary in the text\n" * 100)
+    await read_all(settings(path), store)
+
+    assert b"canary" not in b"".join(store.stored.values())
+    assert len(b"".join(store.stored.values())) < 400
+    assert Size(1 << 20) > reader.CHUNK

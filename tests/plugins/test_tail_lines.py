@@ -1,0 +1,122 @@
+"""Chunks of bytes become the same lines and offsets, wherever they are cut."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper_plugins.inputs.tail.lines import Charset, Cutter
+from shipper_plugins.inputs.tail.multiline import Multiline
+
+TEXTS = st.lists(
+    st.sampled_from([b"a", b"bb", "ü€😀".encode(), b"\n", b"\n", b"\r\n", b"\r", b"\xff", b"\xf0\x9f", b" x"])
+)
+
+
+def cutter(limit: int = 1 << 20, encoding: str = "utf-8", multiline: Multiline | None = None) -> Cutter:
+    return Cutter(Charset.of(encoding), limit, multiline, {"log": {"file": {"path": "/a"}}, "ecs": {"version": "8"}})
+
+
+def read(content: bytes, sizes: list[int], cut: Cutter) -> list[tuple[int, str, Any]]:
+    """Read a content as it grows by so many bytes at a time; then it is final."""
+    events, at, skipping = [], 0, False
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    for end in [*(e for e in ends if e < len(content)), len(content)]:
+        while True:
+            found = cut.cut(content[at:end], at, skipping=skipping, final=end == len(content))
+            for batch in found.batches:
+                events += [(e["log"]["offset"], e["message"], e["log"].get("flags")) for e in batch.whole()]
+            at, skipping = at + found.consumed, found.skipping
+            if not found.consumed or at >= end:
+                break
+    assert at == len(content)
+    return events
+
+
+def expected(content: bytes, limit: int) -> list[tuple[int, str, Any]]:
+    events, at = [], 0
+    for line in re.findall(rb"[^\n]*\n|[^\n]+\Z", content):
+        body = line.removesuffix(b"\n").removesuffix(b"\r") if line.endswith(b"\n") else line
+        if len(body) <= limit:
+            events.append((at, body.decode(errors="replace"), None))
+        else:
+            events.append((at, None, ["truncated"]))
+        at += len(line)
+    return events
+
+
+@given(TEXTS, st.lists(st.integers(1, 9)), st.sampled_from([5, 100]))
+def test_lines_are_the_same_however_they_arrive(texts: list[bytes], sizes: list[int], limit: int) -> None:
+    content = b"".join(texts)
+    known = [(at, None if flags else text, flags) for at, text, flags in read(content, sizes, cutter(limit))]
+
+    assert expected(content, limit) == known
+
+
+@given(TEXTS, st.lists(st.integers(1, 9)))
+def test_utf_16_gives_the_same_lines_with_offsets_of_its_own(texts: list[bytes], sizes: list[int]) -> None:
+    text = b"".join(texts).decode(errors="replace") + "Ċ਀\n"
+    plain = read(text.encode(), [], cutter())
+    wide = read(text.encode("utf-16-be"), [2 * size for size in sizes], cutter(encoding="utf-16-be"))
+
+    assert [message for _, message, _ in plain] == [message for _, message, _ in wide]
+    assert [len(text.encode()[:at].decode().encode("utf-16-be")) for at, *_ in plain] == [at for at, *_ in wide]
+
+
+@given(st.lists(st.sampled_from(["a", " b", " c", "d\\", "e"]), min_size=1), st.integers(1, 5), st.booleans())
+def test_no_line_is_lost_by_joining(texts: list[str], most: int, negate: bool) -> None:
+    for match in ("after", "before"):
+        multiline = Multiline(pattern=r"^\s", negate=negate, match=match, max_lines=most)  # type: ignore[arg-type]
+        content = "".join(text + "\n" for text in texts).encode()
+        events = read(content, [], cutter(multiline=multiline))
+
+        assert texts == "\n".join(message for _, message, _ in events).split("\n")
+        assert all(message.count("\n") < most for _, message, _ in events)
+        assert all(content[at:].decode().startswith(message) for at, message, _ in events)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"pattern": r"^\s"}, ["a\n b\n c", "d\\", "e"]),
+        ({"pattern": r"^\S", "negate": True}, ["a\n b\n c", "d\\", "e"]),
+        ({"pattern": r"\\$", "match": "before"}, ["a", " b", " c", "d\\\ne"]),
+        ({"pattern": r"^\s", "max_lines": 2}, ["a\n b", " c", "d\\", "e"]),
+    ],
+)
+def test_lines_are_joined_as_the_options_say(options: dict[str, Any], expected: list[str]) -> None:
+    events = read(b"a\n b\n c\nd\\\ne\n", [], cutter(multiline=Multiline(**options)))
+
+    assert expected == [message for _, message, _ in events]
+
+
+def test_an_event_of_several_lines_is_bounded_in_bytes() -> None:
+    events = read(b"start\n" + b" more\n" * 10, [], cutter(limit=20, multiline=Multiline(pattern=r"^\s")))
+
+    assert [len(message) + 1 for _, message, _ in events] == [18, 18, 18, 12]
+    assert events[0][2] == ["multiline"]
+
+
+def test_a_unicode_file_may_begin_with_a_byte_order_mark() -> None:
+    content = "\ufeffone\ntwo\n".encode()
+    cut = Cutter(Charset.of("utf-8", content), 1 << 20, None, {})
+
+    assert read(content, [], cut) == [(3, "one", None), (7, "two", None)]
+
+
+def test_a_block_of_valid_lines_is_passed_on_as_it_is() -> None:
+    block = "ünchanged\n".encode() * 1000
+    batch = cutter().cut(block + b"rest", 5).batches[0]
+
+    assert batch.body == block
+    assert (batch.count, batch.offset, batch.gap) == (1000, 5, 1)
+
+
+@pytest.mark.parametrize("name", ["utf-9", "hex", "rot13", "undefined"])
+def test_what_is_no_encoding_of_text_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="no encoding"):
+        Charset.of(name)
