@@ -118,7 +118,7 @@ class Attempt:
     def overloaded(self) -> Trouble | None:
         """The destination put off most of the events one by one: then the whole lane waits."""
         later = sum(answer.outcome is Outcome.LATER for answer in self._open.values())
-        if self.trouble is None and later * 2 > self.batch.count:
+        if self.trouble is None and later * 2 > self.batch.count - len(self._unasked):
             return Trouble(self.problem() or "events were put off", retry_after=self.retry_after)
         return self.trouble
 

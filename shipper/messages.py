@@ -153,8 +153,8 @@ class Outbound(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
         try:
             return msgspec.json.encode(self._fields()) + b"\n"
         except UnicodeEncodeError:
-            escaped = json.dumps(msgspec.to_builtins(self._fields())).encode()
-            return re.sub(rb"\\ud[89a-f][0-9a-f]{2}", b"?", escaped) + b"\n"
+            text = json.dumps(msgspec.to_builtins(self._fields()), ensure_ascii=False)
+            return text.encode("utf-8", "replace") + b"\n"
 
     def _fields(self) -> Any:
         return self

@@ -111,6 +111,7 @@ class Rollout:
             plan = await trio.to_thread.run_sync(make, message.at, message.policy, self._registry)
             carried = self._keyring.parse(message.credentials)
             self._keyring.check(carried)
+            self._check_same(carried)
             offered = {id: secret for id, secret in carried.items() if id in plan.credentials}
             self._check_credentials(plan, offered)
         except PolicyError as error:
@@ -140,6 +141,13 @@ class Rollout:
         if (self.stages.active is not None and at < self.stages.active) or (waiting and at < waiting.plan.at):
             return "stale"
         return "superseded" if known is not None and known.stage == "superseded" else None
+
+    def _check_same(self, carried: Mapping[str, Credential]) -> None:
+        for candidate in (*self._pending, *self._spent):
+            for id, secret in carried.items():
+                if candidate.offered.get(id, secret) != secret:
+                    text = f"credential `{id}` came with another content beside revision {candidate.plan.at}"
+                    raise CredentialError("credential_conflict", text)
 
     def _check_credentials(self, plan: Plan, offered: Mapping[str, Credential]) -> None:
         for id, path in plan.credentials.items():
@@ -226,7 +234,8 @@ class Rollout:
             await self._refresh()
             prepared = await self._intake.prepare(plan)
         except StartFailed as error:
-            await self._fail(candidate, str(error))
+            if not candidate.scope.cancel_called:  # else its nack says `superseded`
+                await self._fail(candidate, str(error))
             return
         if candidate.scope.cancel_called:
             self._intake.withdraw(prepared)

@@ -22,6 +22,7 @@ LAYERS = [
     {"rollout", "orders"},
     {"intake", "delivery"},
     {"lane"},
+    {"session"},
     {"plan", "attempt", "health"},
     {"policy", "registry", "spool", "http", "metrics", "schema", "settings"},
     {"document", "messages", "log", "keyring", "outbox"},

@@ -3,6 +3,7 @@
 A batch is counted in the group (revision, lanes that hold it whole); the unsettled rest of one in the group of its lane
 alone. There are as many groups as there are different routes, so every figure is a sum over a few numbers, however many
 batches wait; and when lanes retire, what they hold moves from one side of the byte limit to the other without a scan.
+An event counts once, however many lanes hold its batch whole, and once more for a lane that holds it in a rest.
 """
 
 from __future__ import annotations

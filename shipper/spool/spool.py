@@ -22,6 +22,7 @@ from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
 from shipper.spool.queue import Entered, Entry, Todo, Verdict
 from shipper.spool.revisions import Cut, LaneKey, LaneRow, Text
+from shipper.spool.seal import Damaged
 from shipper.spool.store import Store, open_store
 
 Result = TypeVar("Result")
@@ -55,8 +56,12 @@ class Spool:
         return await self.store.read(lambda db: queue.positions(db, input))
 
     async def window(self, lane: int, after: int, limit: int = 64) -> list[Todo]:
-        """The next todos of a lane."""
-        return await self.store.read(lambda db: queue.window(db, lane, after, limit))
+        """The next todos of a lane; a page that cannot be read is repaired first, so that intact rows are found."""
+        try:
+            return await self.store.read(lambda db: queue.window(db, lane, after, limit))
+        except Damaged:
+            await self.store.repair()
+            return await self.store.read(lambda db: queue.window(db, lane, after, limit))
 
     async def load(self, lane: int, todo: Todo) -> Batch:
         """The events of a todo, from disk. Raises Damaged."""

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
 from urllib.parse import urlsplit
 
 import trio
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 async def post_bulk(url: str, events: list[dict[str, Any]], authorization: str | None = None) -> list[int]:

@@ -11,17 +11,10 @@ import trio
 
 from shipper.testing import Reply
 from tests.story.driver import Message, Sidecar, launched, policy
-from tests.story.http import post_bulk
+from tests.story.http import free_port, post_bulk
 from tests.story.world import World, key, open_world, secret
 
 DOWN = Reply(status=503)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def queued(world: World, sidecar: Sidecar, count: int) -> None:

@@ -1,0 +1,274 @@
+"""A session of a lane: its output is open, some workers send, and answers are noted in the spool.
+
+    feed: todos in order ──> work: attempt ──> note: settle
+            │ a barrier: kept, until everything taken before it is settled
+
+What happens in a session is in memory only, so it may end at any moment, and the next one begins at the lane's first
+todo. Single events that are put off or refused are parked: what is left of their batch is written as a small row and
+comes again after a while; the others go on. Trouble with the whole destination ends the session, once the requests
+under way have their answers.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+
+import trio
+
+from shipper import log
+from shipper.attempt import Attempt, Trouble
+from shipper.errors import Held, Later, StartFailed, TooLarge, place
+from shipper.event import Batch
+from shipper.messages import Counts
+from shipper.plugin import Sender
+from shipper.recent import Recent
+from shipper.signal import Signal
+from shipper.spool.letters import Full
+from shipper.spool.queue import Todo, Verdict
+from shipper.spool.schema import BATCH, REST
+from shipper.spool.seal import Damaged
+from shipper.spool.spool import Spool
+from shipper.tap import Taps
+
+_log = log.get(__name__)
+
+PROBE_EVENTS = 8
+PARKED = 512
+NOTING = 8
+"""Attempts whose answers wait to be noted, at most: while the disk hangs, no more is sent."""
+SLOW_SECONDS = 10.0
+
+
+class Session:
+    """`lane` is the id; `news` is set when there may be something to do; `report` takes what is wrong, or None.
+
+    `settle_barrier` is called for a barrier that an active lane has passed; a lane that is not ends its session there.
+    """
+
+    def __init__(
+        self,
+        *,
+        lane: int,
+        output: str,
+        spool: Spool,
+        recent: Recent,
+        taps: Taps,
+        news: Signal,
+        counters: Counter[str],
+        report: Callable[[str | None], None],
+        is_active: Callable[[], bool],
+        settle_barrier: Callable[[int], Awaitable[None]],
+        backoff: Callable[[], Iterator[float]],
+    ) -> None:
+        self.trouble: Trouble | None = None
+        self.progressed = False
+        """Whether an event had its final answer."""
+        self.taken = 0
+        """The place of the newest todo that was handed out."""
+        self._lane, self._output, self._spool = lane, output, spool
+        self._recent, self._taps, self._news, self._counters = recent, taps, news, counters
+        self._report, self._is_active, self._settle_barrier = report, is_active, settle_barrier
+        self._backoff = backoff
+        self._parked_waits = backoff()
+        self._parked: list[tuple[float, Todo]] = []
+        self._parked_reason: str | None = None
+        self._outstanding: dict[int, float] = {}
+        self._barriers: list[int] = []
+        self._noting = trio.Semaphore(NOTING)
+        self._ending = False
+
+    def end(self, trouble: Trouble | None = None) -> None:
+        """Hand out no more todos; the session is over when what is under way has its answers."""
+        self.trouble = self.trouble or trouble
+        self._ending = True
+        self._news.set()
+
+    async def run(self, sender: Sender, workers: int, last: Trouble | None) -> None:
+        """Deliver until trouble, or until a retired lane has passed its barrier; after trouble, one request first."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch)
+            if last is None or await self._probe(sender, last):
+                await self._deliver(sender, workers)
+            nursery.cancel_scope.cancel("the session is over")
+
+    async def _deliver(self, sender: Sender, workers: int) -> None:
+        async with trio.open_nursery() as nursery:
+            send, receive = trio.open_memory_channel[Todo](0)
+            async with receive:
+                for _ in range(workers):
+                    nursery.start_soon(self._work, sender, receive.clone(), nursery)
+            async with send:
+                with suppress(trio.BrokenResourceError):  # all workers have stopped, for trouble
+                    await self._feed(send)
+
+    async def _probe(self, sender: Sender, last: Trouble) -> bool:
+        """One request, and after a refusal a small one; true if the destination answers again."""
+        first = await self._spool.window(self._lane, 0, 1)
+        if first and not first[0].is_barrier:
+            await self._note(first[0], await self._attempt(sender, first[0], PROBE_EVENTS if last.held else None))
+        self._parked.clear()
+        self._outstanding.clear()
+        return self.trouble is None
+
+    # -- todos, in order -----------------------------------------------------------------------------------------------
+
+    async def _feed(self, send: trio.MemorySendChannel[Todo]) -> None:
+        """Hand out todos until the session ends; see to barriers that everything below has passed."""
+        while not self._ending:
+            if self._barrier_is_reached():
+                if not self._is_active():
+                    return None
+                await self._settle_barrier(self._barriers.pop(0))
+            todos = self._due() or await self._spool.window(self._lane, self.taken)
+            for todo in todos:
+                self.taken = max(self.taken, todo.seq)
+                if todo.is_barrier:
+                    self._barriers.append(todo.seq)
+                    continue
+                self._outstanding[todo.seq] = math.inf
+                await send.send(todo)
+            if not todos and not self._barrier_is_reached():
+                if not self._is_active() and self._parked and len(self._parked) == len(self._outstanding):
+                    return self.end(Trouble(self._parked_reason or "events were put off"))  # gives back its slot
+                with trio.move_on_at(self._parked[0][0] if self._parked else math.inf):
+                    await self._news.wait()
+        return None
+
+    def _barrier_is_reached(self) -> bool:
+        return bool(self._barriers) and min(self._outstanding, default=math.inf) > self._barriers[0]
+
+    def _due(self) -> list[Todo]:
+        now = trio.current_time()
+        due = []
+        while self._parked and self._parked[0][0] <= now:
+            due.append(heapq.heappop(self._parked)[1])
+        return due
+
+    async def _work(self, sender: Sender, todos: trio.MemoryReceiveChannel[Todo], nursery: trio.Nursery) -> None:
+        async with todos:
+            async for todo in todos:
+                await self._noting.acquire()
+                attempt = await self._attempt(sender, todo)
+                nursery.start_soon(self._note_beside, todo, attempt)
+                if self._ending:
+                    return
+
+    async def _note_beside(self, todo: Todo, attempt: Attempt | Damaged) -> None:
+        try:
+            await self._note(todo, attempt)
+        finally:
+            self._noting.release()
+
+    # -- one todo ------------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, sender: Sender, todo: Todo, only: int | None = None) -> Attempt | Damaged:
+        """Send what a todo holds (`only` the first few events); notes what was answered if it is cancelled."""
+        self._outstanding[todo.seq] = trio.current_time()
+        try:
+            batch = self._recent.take(self._lane, todo.seq) if todo.kind == BATCH else None
+            batch = batch or await self._load(todo)
+        except Damaged as damage:
+            return damage
+        attempt = Attempt.probe(batch, only) if only is not None else Attempt(batch)
+        try:
+            await self._send(sender, attempt)
+        except trio.Cancelled:
+            await self._note(todo, attempt)
+            raise
+        if (trouble := attempt.overloaded()) is not None:
+            self.end(trouble)
+        return attempt
+
+    async def _load(self, todo: Todo) -> Batch:
+        """From disk; what cannot be read is repaired first, so that only damage which stays counts as damage."""
+        try:
+            return await self._spool.load(self._lane, todo)
+        except Damaged:
+            await self._spool.store.repair()
+            return await self._spool.load(self._lane, todo)
+
+    async def _send(self, sender: Sender, attempt: Attempt) -> None:
+        while (piece := attempt.next_piece()) is not None:
+            positions, events = piece
+            self._taps.offer(f"outputs.{self._output}", events)
+            try:
+                attempt.answered(positions, await sender.send(events))
+            except TooLarge as error:
+                attempt.too_large(positions, str(error))
+            except Held as error:
+                attempt.failed(positions, Trouble(str(error), held=True))
+            except Later as error:
+                attempt.failed(positions, Trouble(str(error), retry_after=error.retry_after))
+            except trio.Cancelled:
+                attempt.failed(positions, Trouble("the session was cancelled"))
+                raise
+            except Exception as error:
+                attempt.failed(positions, failed(self._output, error))
+
+    async def _note(self, todo: Todo, attempt: Attempt | Damaged) -> None:
+        """Settle what was answered, and see to what is left. Not cancelled: the destination has said yes."""
+        with trio.CancelScope(shield=True):
+            if isinstance(attempt, Damaged):
+                _log.error("stored events are damaged", output=self._output, events=todo.events, cause=str(attempt))
+                await self._settle(todo, Verdict(Counts(damaged=todo.events)))
+                del self._outstanding[todo.seq]
+            else:
+                await self._note_answers(todo, attempt)
+        self._news.set()
+
+    async def _note_answers(self, todo: Todo, attempt: Attempt) -> None:
+        problem = attempt.problem()
+        verdict = attempt.verdict(self._output)
+        try:
+            await self._settle(todo, verdict)
+        except Full:
+            problem = "the dead-letter store is full, rejected events are held"
+            verdict = attempt.verdict(self._output, keep_rejected=True)
+            await self._settle(todo, verdict)
+        self.progressed = self.progressed or attempt.progress > 0
+        if verdict is None:
+            self._park(todo, problem, attempt)
+        elif verdict.rest is not None:
+            self._park(todo._replace(kind=REST, events=verdict.rest.count), problem, attempt)
+        else:
+            del self._outstanding[todo.seq]
+        if not self._parked:
+            self._parked_reason, self._parked_waits = None, self._backoff()
+        if self.trouble is None:
+            self._report(self._parked_reason)
+
+    async def _settle(self, todo: Todo, verdict: Verdict | None) -> None:
+        if verdict is None:
+            return
+        self._counters["letters_dropped"] += await self._spool.settle(self._lane, todo.seq, verdict)
+        for name in ("delivered", "duplicate", "dead_letter", "damaged"):
+            self._counters[name] += getattr(verdict.counts, name)
+
+    def _park(self, todo: Todo, problem: str | None, attempt: Attempt) -> None:
+        """What is left of a batch comes again after a while; the others go on, unless there are too many such."""
+        wait = max(next(self._parked_waits), attempt.retry_after or 0.0)
+        heapq.heappush(self._parked, (trio.current_time() + wait, todo))
+        self._outstanding[todo.seq] = math.inf
+        self._parked_reason = problem or "some events were put off"
+        if len(self._parked) > PARKED:
+            self.end(Trouble(self._parked_reason))
+
+    async def _watch(self) -> None:
+        """A destination that takes a request and says nothing must not look healthy until the time-out."""
+        while True:
+            await trio.sleep(SLOW_SECONDS / 2)
+            waited = trio.current_time() - min(self._outstanding.values(), default=math.inf)
+            if waited > SLOW_SECONDS:
+                self._report(f"no answer for {waited:.0f} s")
+
+
+def failed(output: str, error: Exception) -> Trouble:
+    """An error that no contract knows; a plugin that cannot start says why."""
+    if isinstance(error, StartFailed):
+        return Trouble(str(error), held=True)
+    _log.error("an output failed", output=output, error=place(error))
+    return Trouble(f"the output failed: {type(error).__name__}")
