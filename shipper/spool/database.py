@@ -1,0 +1,230 @@
+"""How databases of the spool are made and opened, and what their errors mean.
+
+WAL, `synchronous=FULL`: a COMMIT that returned is on the disk. Pages of 16 KiB, since rows are bodies of 100 KiB and
+more. Only the writer's connection writes and checkpoints; SQLite's automatic checkpoint is off, because it swallows
+errors. Nothing is mapped into memory: an I/O error there would be a signal. No dirty page leaves the cache before the
+COMMIT, so that a full disk is met there and not in the middle of somebody's operation.
+
+Readers open with `mode=ro`. Such a connection can neither checkpoint nor remove a WAL, and as long as one is open, no
+other that closes does: that is how a failed database is let go of without one more write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+PAGE_BYTES = 16384
+APPLICATION_ID = 0x73687072
+WAL_KEPT_BYTES = 4 * 2**20
+
+Prepare = Callable[[sqlite3.Connection], None]
+Connect = Callable[[Path, bool], sqlite3.Connection]
+
+_BROKEN = frozenset(
+    {
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FORMAT,
+        sqlite3.SQLITE_INTERNAL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+UNREADABLE = (sqlite3.Error, MemoryError, UnicodeDecodeError)
+"""What reading a damaged database may raise: lengths and messages are damaged with it."""
+
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_NOTADB})
+
+
+def connect(path: Path, readonly: bool, kind: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
+    """The one place where a database is opened; it must exist."""
+    return sqlite3.connect(
+        f"file:{quote(os.fspath(path))}?mode={'ro' if readonly else 'rw'}",
+        uri=True,
+        timeout=0.5,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+        factory=kind,
+    )
+
+
+def with_damage(prepare: Prepare) -> Prepare:
+    """`prepare`, and the table where reports of what was lost are kept until somebody has acted upon them."""
+
+    def prepare_all(db: sqlite3.Connection) -> None:
+        db.execute("CREATE TABLE IF NOT EXISTS damage (report TEXT NOT NULL)")
+        prepare(db)
+
+    return prepare_all
+
+
+def create(path: Path, prepare: Prepare, connect: Connect = connect) -> sqlite3.Connection:
+    """Make the tables in an empty file; nothing is durable before the connection is closed and the file is fsynced."""
+    db = connect(path, False)
+    try:
+        for pragma in (
+            f"page_size={PAGE_BYTES}",
+            "auto_vacuum=INCREMENTAL",
+            f"application_id={APPLICATION_ID}",
+            "journal_mode=OFF",
+            "synchronous=OFF",
+            "cell_size_check=ON",
+            "secure_delete=OFF",
+        ):
+            db.execute(f"PRAGMA {pragma}").fetchall()
+        db.execute("BEGIN")
+        prepare(db)
+        db.execute("COMMIT")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """An open database, and a reader that decides by the order of closing whether the WAL is emptied or left alone."""
+
+    number: int
+    path: Path
+    db: sqlite3.Connection
+    reader: sqlite3.Connection
+
+    @classmethod
+    def open(cls, number: int, path: Path, prepare: Prepare, connect: Connect) -> Generation:
+        """Open a complete database, its tables brought up to date.
+
+        Raises sqlite3.Error if it is damaged, as far as can be seen without reading all of it.
+        """
+        db = open_writer(path, prepare, connect)
+        try:
+            return cls(number, path, db, open_reader(path, connect))
+        except BaseException:
+            db.close()
+            raise
+
+    def close(self, *, failed: bool) -> None:
+        """Close both; if it `failed`, without another write: only the last connection empties the WAL."""
+        for db in (self.db, self.reader) if failed else (self.reader, self.db):
+            with contextlib.suppress(sqlite3.Error):
+                db.close()
+
+
+def open_writer(path: Path, prepare: Prepare, connect: Connect = connect) -> sqlite3.Connection:
+    """A connection for writing; see `Generation.open`."""
+    if path.stat().st_size < PAGE_BYTES:
+        raise Malformed("the database is cut off")  # SQLite would take an empty file for a new database
+    db = connect(path, False)
+    try:
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "wal_autocheckpoint=0",
+            f"journal_size_limit={WAL_KEPT_BYTES}",
+            "cache_size=-16384",
+            "cache_spill=OFF",
+            "temp_store=MEMORY",
+            "mmap_size=0",
+            "cell_size_check=ON",
+            "secure_delete=OFF",
+        ):
+            db.execute(f"PRAGMA {pragma}").fetchall()
+        if db.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
+            raise Malformed("the header of the database is damaged")
+        db.execute("BEGIN IMMEDIATE")
+        prepare(db)
+        db.execute("COMMIT")
+        if columns(db) != expected_columns(prepare):
+            raise Malformed("the schema of the database is damaged")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def open_reader(path: Path, connect: Connect = connect) -> sqlite3.Connection:
+    """A connection for reading; from here on, none that closes before it empties the WAL."""
+    db = connect(path, True)
+    try:
+        db.execute("PRAGMA query_only=ON")
+        db.execute("PRAGMA cell_size_check=ON")
+        db.execute("PRAGMA cache_size=-4096")
+        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+class Malformed(sqlite3.DatabaseError):
+    """A damaged database that SQLite would take for a good one."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    sqlite_errorname = "SQLITE_CORRUPT"
+
+
+def is_full(error: Exception) -> bool:
+    """Whether the disk is full; the outcome is known then: nothing was committed."""
+    return code(error) == sqlite3.SQLITE_FULL
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else has locked the database, longer than the time that a statement waits for that."""
+    return code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def is_broken(error: sqlite3.Error) -> bool:
+    """Whether the database or its disk failed, as opposed to a statement."""
+    return code(error) in _BROKEN
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether stored bytes are not what was stored."""
+    return code(error) in _DAMAGED or "decode to UTF-8" in str(error)
+
+
+def is_io(error: Exception) -> bool:
+    """Whether the disk failed to read or write; the next attempt may succeed."""
+    return code(error) == sqlite3.SQLITE_IOERR
+
+
+def name(error: BaseException) -> str:
+    """The error in a word, without any text of its own: that could quote a value."""
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return getattr(error, "sqlite_errorname", type(error).__name__)
+
+
+def columns(db: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
+    """The names of all columns, by table."""
+    query = """SELECT m.name, c.name FROM sqlite_master AS m, pragma_table_info(m.name) AS c
+               WHERE m.type = 'table' ORDER BY m.name, c.cid"""
+    found: dict[str, tuple[str, ...]] = {}
+    for table, column in db.execute(query).fetchall():
+        found[table] = (*found.get(table, ()), column)
+    return found
+
+
+def expected_columns(prepare: Prepare) -> dict[str, tuple[str, ...]]:
+    """The columns that `prepare` makes."""
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        prepare(db)
+        return columns(db)
+    finally:
+        db.close()
+
+
+def code(error: Exception) -> int:
+    """The primary result code of SQLite; 0 if the error is not SQLite's."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,0 +1,108 @@
+"""What a repair could not move: a report of it, and the remains."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sqlite3
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+Key = tuple[Any, ...]
+Gap = tuple[Key | None, Key | None]
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of each table.
+
+    It is stored in the new database, and is there at every start until somebody has acted upon it: a crash must not
+    make anyone believe that what is left is all there was.
+    """
+
+    rows: Counter[str] = field(default_factory=Counter)
+    """Rows that were moved."""
+    lost: Counter[str] = field(default_factory=Counter)
+    """Rows that were lost; a gap counts as one, but may have held many, or none."""
+    gaps: dict[str, list[Gap]] = field(default_factory=dict)
+    """Stretches of keys in which rows of unknown number were lost, from a key (that row itself may have been moved) to
+    below another; None is the end of the table, and a key may be a prefix."""
+    kept: list[str] = field(default_factory=list)
+    """The files, in the state directory, that hold the remains."""
+
+    @property
+    def intact(self) -> bool:
+        """Whether nothing was lost."""
+        return not self.lost
+
+    def __str__(self) -> str:
+        lost = ", ".join(f"{count} of {table}" for table, count in self.lost.items())
+        return f"rows lost: {lost}" if lost else "nothing was lost"
+
+    def store(self, db: sqlite3.Connection) -> None:
+        """Keep it in a database, if anything was lost."""
+        if self.lost:
+            text = json.dumps([self.rows, self.lost, self.gaps, self.kept], default=_as_base64)
+            db.execute("INSERT INTO damage VALUES (?)", (text,))
+
+    @classmethod
+    def load(cls, db: sqlite3.Connection) -> Report | None:
+        """All that was lost and not acted upon, or None if there is nothing."""
+        report = cls()
+        for (text,) in db.execute("SELECT report FROM damage ORDER BY rowid").fetchall():
+            report._add(text)
+        return None if report.intact else report
+
+    def _add(self, text: str) -> None:
+        try:
+            rows, lost, gaps, kept = json.loads(text)
+            self.rows = Counter(rows)
+            self.lost.update(lost)
+            for table, found in gaps.items():
+                self.gaps.setdefault(table, []).extend((_key(low), _key(high)) for low, high in found)
+            self.kept += kept
+        except (ValueError, TypeError, AttributeError):
+            self.lost["damage"] += 1  # this report is damaged itself
+
+    @staticmethod
+    def forget(db: sqlite3.Connection) -> None:
+        """Forget what was stored; run it in the transaction that acts upon it."""
+        db.execute("DELETE FROM damage")
+
+
+def _key(stored: list[Any] | None) -> Key | None:
+    return None if stored is None else tuple(stored)
+
+
+class Remains:
+    """What could be read of rows that were lost, one JSON object a line; the file is made when there is something."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The file, if there is one."""
+        return [self._path.name] if self._file else []
+
+    def add(self, table: str, key: Key, columns: dict[str, Any]) -> None:
+        """Keep what there is of a row; bytes are written as base64."""
+        if self._file is None:
+            self._file = os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
+        json.dump({"table": table, "key": key, "columns": columns}, self._file, default=_as_base64)
+        self._file.write("\n")
+
+    def close(self) -> None:
+        """Make it durable."""
+        if self._file is not None:
+            with self._file as file:
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def _as_base64(value: bytes) -> dict[str, str]:
+    return {"base64": base64.b64encode(value).decode()}

@@ -1,0 +1,368 @@
+"""The writer: one thread, one connection, and all operations that wait are one transaction.
+
+    inbox ──> urgent, ordinary ──> group ──BEGIN, (SAVEPOINT, operation, RELEASE)…, COMMIT──> answers
+                          └─ while the disk is full ──> parked
+
+No timer delays a commit: while one is under way the next group gathers. What happens when a group fails:
+
+- An operation raises: only it is rolled back, and its caller gets the error.
+- The disk is full: nothing was committed. Operations that need room are parked, the others go again, and the ballast
+  is given up in steps for them. When it could be taken back there is room, and the parked ones go on in their order.
+- Anything else (I/O error, damage): the outcome is unknown, since a COMMIT that raised may be found after a crash. So
+  nothing is answered and the file is never written again: a second fsync may succeed without having written. What is
+  intact is copied, through this connection, into a new generation; there the kept group runs again and is answered.
+  The copy is tried until it works, and everything waits meanwhile.
+
+Checkpoints are made here, by size of the WAL and when idle; a failed one is a failed commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import outcome
+
+from shipper.retry import backoff
+from shipper.spool import database
+from shipper.spool.directory import StateDirectory, is_no_room
+from shipper.spool.repair import renew, retire
+from shipper.spool.report import Report
+from shipper.spool.upkeep import Upkeep
+
+GROUP_LIMIT = 512
+IDLE_SECONDS = 1.0
+FULL_SECONDS = 1.0
+_PATIENT_ATTEMPTS = 3
+
+
+_PENDING: outcome.Outcome[Any] = outcome.Value(None)
+
+
+@dataclass(eq=False, slots=True)
+class Operation:
+    """Something to run in a transaction. `waiter` is whoever waits for the result; None: nobody does.
+
+    One that `repairs` a database has it copied to a new generation first, unless that was done meanwhile.
+    """
+
+    run: Callable[[sqlite3.Connection], Any]
+    waiter: Any = None
+    urgent: bool = False
+    needs_room: bool = False
+    claimed: bool = False
+    withdrawn: bool = False
+    repairs: Path | None = None
+    result: outcome.Outcome[Any] = _PENDING
+
+
+class NoRoom(Exception):
+    """The disk is full; nothing was committed."""
+
+
+class Busy(Exception):
+    """Another process has locked the database; nothing was committed."""
+
+
+class Broken(Exception):
+    """The database or its disk failed; whether the group was committed is unknown."""
+
+
+class GaveUp(Exception):
+    """The store is closing, and what waits cannot be committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Whom the writer tells what happens; called in the writer's thread."""
+
+    answered: Callable[[Sequence[Operation]], None]
+    problem: Callable[[str | None], None]
+    renewed: Callable[[Path, Report | None], None]
+    """There is a new generation, and its operations are answered after this; a report if anything was lost."""
+    ended: Callable[[int, BaseException | None], None]
+    """The thread is at its end; this many operations were not committed, for this reason."""
+
+
+class Writer:
+    """Runs operations in its thread, in groups, each of them durable before it is answered."""
+
+    def __init__(
+        self,
+        directory: StateDirectory,
+        generation: database.Generation,
+        prepare: database.Prepare,
+        connect: database.Connect,
+        listener: Listener,
+    ) -> None:
+        self._directory = directory
+        self._generation = generation
+        self._upkeep = Upkeep(generation.db, generation.path)
+        self._prepare = prepare
+        self._connect = connect
+        self._listener = listener
+        self._inbox: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
+        self._urgent: deque[Operation] = deque()
+        self._ordinary: deque[Operation] = deque()
+        self._parked: deque[Operation] = deque()
+        self._group: list[Operation] = []
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._full = False
+        self._look_at = 0.0
+        self._dirty = True
+        self._problem: str | None = None
+        self._thread = threading.Thread(target=self._run, name="spool writer", daemon=True)
+
+    # -- from any thread -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def put(self, operation: Operation) -> None:
+        """Hand an operation over; it is in the next group."""
+        self._inbox.put(operation)
+
+    def withdraw(self, operation: Operation) -> bool:
+        """Take back an operation that needs room and still waits for it; True if it never ran and never will."""
+        with self._lock:
+            operation.withdrawn = operation.needs_room and not operation.claimed
+            return operation.withdrawn
+
+    def stop(self) -> None:
+        """Commit what was handed over, then end; `Listener.ended` is called."""
+        self._closing.set()
+        self._inbox.put(None)
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        failure: BaseException | None = None
+        try:
+            while self._next_group():
+                self._commit_group()
+            self._careful(self._upkeep.checkpoint)
+        except BaseException as error:
+            failure = error
+        self._generation.close(failed=failure is not None)
+        left = [*self._group, *self._urgent, *self._ordinary, *self._parked, *self._drain()]
+        self._listener.ended(sum(not operation.withdrawn for operation in left), failure)
+
+    def _next_group(self) -> bool:
+        """Gather the next group into `_group`; False if there will be none any more."""
+        while True:
+            if self._full and time.monotonic() >= self._look_at:
+                self._look_for_room()
+            self._receive(self._patience())
+            self._group = self._claim()
+            if self._group:
+                return True
+            if self._closing.is_set() and self._inbox.empty():
+                if any(not operation.withdrawn for operation in self._parked):
+                    raise GaveUp("the disk is full")
+                return False
+
+    def _patience(self) -> float | None:
+        """How long to wait for the next operation, in seconds; None: for ever."""
+        if self._urgent or self._ordinary or self._closing.is_set():
+            return 0
+        if self._full:
+            return FULL_SECONDS
+        return IDLE_SECONDS if self._dirty else None
+
+    def _receive(self, patience: float | None) -> None:
+        try:
+            first = self._inbox.get(patience != 0, patience or None)
+        except queue.Empty:
+            if patience:
+                self._idle()
+            return
+        for operation in (first, *self._drain()):
+            if operation is not None:
+                self._line_for(operation).append(operation)
+
+    def _drain(self) -> Iterator[Operation]:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                operation = self._inbox.get_nowait()
+                if operation is not None:
+                    yield operation
+
+    def _line_for(self, operation: Operation) -> deque[Operation]:
+        if operation.needs_room and self._full:
+            return self._parked
+        return self._urgent if operation.urgent else self._ordinary
+
+    def _claim(self) -> list[Operation]:
+        group: list[Operation] = []
+        with self._lock:
+            for line in (self._urgent, self._ordinary):
+                while line and len(group) < GROUP_LIMIT:
+                    operation = line.popleft()
+                    if not operation.withdrawn:
+                        operation.claimed = True
+                        group.append(operation)
+        return group
+
+    # -- a group -------------------------------------------------------------------------------------------------------
+
+    def _commit_group(self) -> None:
+        if any(operation.repairs == self._generation.path for operation in self._group):
+            self._renew("damage was found")
+        while self._group:
+            try:
+                self._transaction(self._group)
+            except Busy:
+                self._say("another process keeps the database locked")
+                if self._closing.is_set():
+                    raise GaveUp("another process keeps the database locked") from None
+            except NoRoom:
+                self._make_room()
+            except Broken as broken:
+                self._renew(f"a commit failed: {broken}")
+            else:
+                self._committed()
+
+    def _committed(self) -> None:
+        done, self._group = self._group, []
+        self._listener.answered(done)
+        self._dirty = True
+        if not self._full:
+            self._say(None)
+        if self._upkeep.is_due():
+            self._careful(self._upkeep.checkpoint)
+
+    def _transaction(self, group: Sequence[Operation]) -> None:
+        db = self._generation.db
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            for operation in group:
+                self._run_one(db, operation)
+            db.execute("COMMIT")
+        except sqlite3.Error as error:
+            with contextlib.suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+            raise self._verdict(error) from error
+
+    def _run_one(self, db: sqlite3.Connection, operation: Operation) -> None:
+        db.execute("SAVEPOINT operation")
+        try:
+            operation.result = outcome.Value(operation.run(db))
+        except Exception as error:
+            if isinstance(error, sqlite3.Error) and (database.is_broken(error) or database.is_full(error)):
+                raise
+            operation.result = outcome.Error(error)
+            db.execute("ROLLBACK TO operation")
+        db.execute("RELEASE operation")
+
+    def _verdict(self, error: sqlite3.Error) -> Exception:
+        if database.is_busy(error):
+            return Busy()
+        if database.is_full(error):
+            return NoRoom()
+        if database.is_io(error) and self._over_quota():
+            return NoRoom()  # SQLite tells a full disk from a failed one, but not an exhausted quota
+        return Broken(database.name(error))
+
+    def _over_quota(self) -> bool:
+        try:
+            return not self._directory.has_room()
+        except OSError:
+            return False
+
+    # -- a full disk ---------------------------------------------------------------------------------------------------
+
+    def _make_room(self) -> None:
+        """Park what needs room; if nothing does, give up ballast for the rest, or wait."""
+        self._full = True
+        self._look_at = time.monotonic() + FULL_SECONDS
+        self._say("disk full: intake waits")
+        with self._lock:
+            parked = [operation for operation in self._group if operation.needs_room]
+            for operation in parked:
+                operation.claimed = False
+        self._parked.extendleft(reversed(parked))
+        self._group = [operation for operation in self._group if not operation.needs_room]
+        if parked or self._give_ballast():
+            return
+        self._say("disk full: nothing can be stored")
+        self._careful(self._upkeep.checkpoint)
+        if self._closing.wait(FULL_SECONDS):
+            raise GaveUp("the disk is full")
+
+    def _give_ballast(self) -> bool:
+        try:
+            return self._directory.ballast.give()
+        except OSError:
+            return False
+
+    def _look_for_room(self) -> None:
+        """Take the ballast back; then whatever was parked goes on."""
+        self._look_at = time.monotonic() + FULL_SECONDS
+        try:
+            self._full = not self._directory.ballast.restore()
+        except OSError:
+            return
+        if not self._full:
+            self._ordinary.extendleft(reversed(self._parked))
+            self._parked.clear()
+            if not self._ordinary:
+                self._say(None)
+
+    # -- a failed disk -------------------------------------------------------------------------------------------------
+
+    def _renew(self, why: str) -> None:
+        """Go on in a new generation, however often that must be tried."""
+        for attempt, delay in enumerate(backoff(1.0, 30.0)):
+            self._say(f"{why}, copying to a new generation")
+            try:
+                self._switch(patient=attempt < _PATIENT_ATTEMPTS)
+                self._say("disk full: intake waits" if self._full else None)
+                return
+            except (sqlite3.Error, OSError) as error:
+                self._say(f"{why}, and a copy to a new generation failed: {database.name(error)}")
+                if is_no_room(error) and self._give_ballast():
+                    continue
+            if self._closing.wait(delay):
+                raise GaveUp(why)
+
+    def _switch(self, *, patient: bool) -> None:
+        old = self._generation
+        new, report = renew(self._directory, old.number, old.db, self._prepare, self._connect, patient=patient)
+        self._generation, self._upkeep = new, Upkeep(new.db, new.path)
+        with contextlib.suppress(OSError):  # then it goes at the next start
+            retire(self._directory, new, report)
+        self._listener.renewed(new.path, None if report.intact else Report.load(new.db))
+        old.close(failed=True)
+
+    # -- when nothing waits --------------------------------------------------------------------------------------------
+
+    def _idle(self) -> None:
+        while self._inbox.empty() and self._careful(lambda: self._upkeep.vacuum(all_of_it=self._full)):
+            pass
+        if self._inbox.empty():
+            self._dirty = not self._careful(lambda: self._upkeep.checkpoint(cut=True))
+
+    def _careful(self, step: Callable[[], bool]) -> bool:
+        """Run a step of upkeep; its failure is that of a commit, except that it can wait until there is room."""
+        try:
+            return step()
+        except sqlite3.Error as error:
+            verdict = self._verdict(error)
+            if isinstance(verdict, Broken):
+                self._renew(f"upkeep failed: {verdict}")
+        return False
+
+    def _say(self, problem: str | None) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            self._listener.problem(problem)

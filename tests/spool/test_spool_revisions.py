@@ -1,0 +1,621 @@
+"""The life of revisions in rows: the cut, barriers, `drained`, credentials; and a model that tries any order of it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from shipper.event import Batch
+from shipper.messages import Ack, Counts, Revision
+from shipper.spool import letters, orders, queue, revisions, schema
+from shipper.spool.figures import Figures
+from shipper.spool.orders import Order
+from shipper.spool.queue import Entry, NotActive, Packed, Todo, Verdict
+from shipper.spool.revisions import Cut, LaneKey, Text
+from shipper.spool.schema import BARRIER, BATCH, REST
+from shipper.spool.seal import Damaged, Sealer
+
+T = TypeVar("T")
+ORIGIN = bytes(16)
+LIMITS = letters.Limits()
+Outputs = dict[str, str | None]
+
+
+def new_sealer() -> Sealer:
+    return Sealer(bytes(16), {}, bytes(32), lambda: (os.urandom(8), os.urandom(32)))
+
+
+def new_db() -> sqlite3.Connection:
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    schema.prepare(db)
+    return db
+
+
+def key(output: str, credential: str | None) -> LaneKey:
+    return LaneKey(output, "fake", f"where {output} goes", credential)
+
+
+def text(number: int, outputs: Outputs, *, policy: str = "") -> Text:
+    ids = sorted({credential for credential in outputs.values() if credential is not None})
+    return Text(Revision(0, number), f"sha {number} {policy}", f"meaning {number}", "barrier", ids, policy)
+
+
+def documents(count: int) -> Batch:
+    return Batch.documents([b'{"n":%d}' % n for n in range(count)])
+
+
+class Spool:
+    """Transactions as the store runs them, on a database in memory."""
+
+    def __init__(self) -> None:
+        self.db, self.sealer = new_db(), new_sealer()
+
+    def receive(self, number: int, superseded: Iterable[int] = (), **outputs: str | None) -> None:
+        marks = {credential: b"mark" for credential in outputs.values() if credential is not None}
+        old = [Revision(0, n) for n in superseded]
+        revisions.receive(self.db, self.sealer, text(number, outputs), marks, old)
+
+    def cut(self, number: int, **outputs: str | None) -> Cut:
+        wanted = [(key(name, credential), {"of": name}) for name, credential in outputs.items()]
+        return revisions.cut(self.db, self.sealer, Revision(0, number), wanted)
+
+    def activate(self, number: int, **outputs: str | None) -> dict[str, int]:
+        """Receive and cut; returns the lanes' ids by output."""
+        self.receive(number, **outputs)
+        return {row.key.output: row.id for row in self.cut(number, **outputs).lanes}
+
+    def enter(self, number: int, lanes: Iterable[int], count: int = 1) -> int:
+        packed = [Packed(count, documents(count).pack())]
+        entry = Entry(Revision(0, number), "in", list(lanes), packed)
+        return queue.enter(self.db, self.sealer, ORIGIN, 1.0, entry)[0].seq
+
+    def todos(self, lane: int) -> list[Todo]:
+        return queue.window(self.db, lane, 0, 1000)
+
+    def settle(self, lane: int, seq: int, verdict: Verdict) -> None:
+        assert queue.settle(self.db, self.sealer, lane, seq, verdict, LIMITS, 1.0) is not None
+
+    def drained(self, closing: Revision | None = None, still_used: Iterable[str] = ()) -> Ack | None:
+        return revisions.drained(self.db, closing, set(still_used))
+
+
+@pytest.fixture
+def spool() -> Spool:
+    return Spool()
+
+
+# -- the cut -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lane_of_both_revisions_is_the_same_lane_and_gets_no_barrier(spool: Spool) -> None:
+    first = spool.activate(1, main="k1", other=None)
+    spool.receive(2, main="k2", other=None)
+
+    cut = spool.cut(2, main="k2", other=None)
+
+    assert [row.id for row in cut.lanes if row.key.output == "other"] == [first["other"]]
+    assert cut.retired == {first["main"]}
+    assert spool.todos(first["other"]) == []
+    assert [todo.kind for todo in spool.todos(first["main"])] == [BARRIER]
+
+
+def test_a_batch_of_another_revision_than_the_active_one_is_refused_whole(spool: Spool) -> None:
+    lanes = spool.activate(1, main="k1")
+    spool.activate(2, main="k1")
+    entry = Entry(Revision(0, 1), "in", [lanes["main"]], [Packed(1, documents(1).pack())], {"file": b"7"})
+
+    with pytest.raises(NotActive):
+        queue.enter(spool.db, spool.sealer, ORIGIN, 1.0, entry)
+
+    assert queue.positions(spool.db, "in") == {}
+    assert spool.todos(lanes["main"]) == []
+
+
+def test_the_first_revision_drains_at_once(spool: Spool) -> None:
+    spool.activate(1, main="k1")
+
+    ack = spool.drained()
+
+    assert ack is not None
+    assert (ack.revision, ack.ledger) == (1, Counts())
+    assert ack.credentials is not None
+    assert (ack.credentials.in_use, ack.credentials.released) == (["k1"], [])
+    assert spool.drained() is None
+
+
+def test_drained_waits_for_every_event_below_the_barrier_and_for_the_barrier_itself(spool: Spool) -> None:
+    old = spool.activate(1, main="k1")["main"]
+    spool.drained()
+    seq = spool.enter(1, [old], count=3)
+    new = spool.activate(2, main="k2")["main"]
+    spool.enter(2, [new])
+    barrier = spool.todos(old)[-1].seq
+
+    assert spool.drained() is None
+    spool.settle(old, seq, Verdict(Counts(delivered=2, duplicate=1)))
+    assert spool.drained() is None
+    assert revisions.settle_barrier(spool.db, old, barrier) == "gone"
+    ack = spool.drained()
+
+    assert ack is not None
+    assert ack.ledger == Counts(accepted=3, delivered=2, duplicate=1)
+    assert ack.credentials is not None
+    assert (ack.credentials.in_use, ack.credentials.released) == (["k2"], ["k1"])
+
+
+def test_a_barrier_above_open_events_is_never_settled(spool: Spool) -> None:
+    old = spool.activate(1, main="k1")["main"]
+    spool.enter(1, [old])
+    spool.activate(2, main="k2")
+
+    with pytest.raises(AssertionError):
+        revisions.settle_barrier(spool.db, old, spool.todos(old)[-1].seq)
+
+
+def test_a_barrier_whose_counts_disagree_is_never_settled(spool: Spool) -> None:
+    old = spool.activate(1, main="k1")["main"]
+    spool.enter(1, [old])
+    spool.activate(2, main="k2")
+    spool.db.execute("DELETE FROM todo WHERE lane = ? AND kind = ?", (old, BATCH))
+
+    with pytest.raises(AssertionError):
+        revisions.settle_barrier(spool.db, old, spool.todos(old)[-1].seq)
+
+
+def test_a_newer_revision_without_barriers_waits_for_an_older_one_with(spool: Spool) -> None:
+    old = spool.activate(1, main="k1")["main"]
+    spool.enter(1, [old])
+    spool.activate(2, main="k2")
+    spool.activate(3, main="k2", more=None)
+    ack = spool.drained()
+
+    assert ack is not None
+    assert ack.revision == 1
+
+
+def test_a_lane_that_came_back_settles_its_barrier_and_keeps_its_credential(spool: Spool) -> None:
+    lane = spool.activate(1, main="k1")["main"]
+    seq = spool.enter(1, [lane])
+    other = spool.activate(2, main="k2")["main"]
+    assert spool.activate(3, main="k1")["main"] == lane
+    later = spool.enter(3, [lane])
+    spool.settle(lane, seq, Verdict(Counts(delivered=1)))
+
+    assert revisions.settle_barrier(spool.db, lane, spool.todos(lane)[0].seq) == "settled"
+    assert revisions.settle_barrier(spool.db, other, spool.todos(other)[0].seq) == "gone"
+    ack = spool.drained()
+
+    assert ack is not None
+    assert ack.revision == 3
+    assert ack.ledger == Counts(accepted=1, delivered=1)
+    assert ack.credentials is not None
+    assert (ack.credentials.in_use, ack.credentials.released) == (["k1"], ["k2"])
+    assert [todo.seq for todo in spool.todos(lane)] == [later]
+
+
+def test_an_input_that_is_not_closed_holds_back_the_revision_that_replaced_it(spool: Spool) -> None:
+    spool.activate(1)
+    spool.drained()
+    spool.receive(2, listener="k2")
+    revisions.cut(spool.db, spool.sealer, Revision(0, 2), [])
+    spool.activate(3)
+
+    assert spool.drained(Revision(0, 3), {"k2"}).revision == 2  # type: ignore[union-attr]
+    assert spool.drained(Revision(0, 3), {"k2"}) is None
+    ack = spool.drained()
+
+    assert ack is not None
+    assert ack.credentials is not None
+    assert ack.credentials.released == ["k2"]
+
+
+def test_what_an_ack_released_is_not_released_again(spool: Spool) -> None:
+    spool.activate(1, main="k1")
+    spool.drained()
+    lane = spool.activate(2, main="k2")
+    retired = [row.id for row in revisions.lanes(spool.db, spool.sealer) if not row.active]
+    revisions.settle_barrier(spool.db, retired[0], spool.todos(retired[0])[0].seq)
+    assert revisions.release(spool.db, ()) == ["k1"]
+    assert revisions.release(spool.db, ()) == []
+    second = spool.drained()
+    spool.activate(3, main="k2", more=None)
+    third = spool.drained()
+
+    assert lane
+    assert second is not None
+    assert second.credentials is not None
+    assert second.credentials.released == ["k1"]
+    assert third is not None
+    assert third.credentials is not None
+    assert third.credentials.released == []
+
+
+def test_nothing_is_released_while_nothing_is_active(spool: Spool) -> None:
+    spool.receive(1, main="k1")
+    revisions.forget(spool.db, Revision(0, 1))
+
+    assert revisions.release(spool.db, ()) == []
+
+
+def test_an_acked_revision_keeps_its_exact_ack(spool: Spool) -> None:
+    spool.activate(1, main="k1")
+    ack = spool.drained()
+
+    assert [known.drained for known in revisions.known(spool.db)] == [ack]
+
+
+def test_a_superseded_revision_is_spent_and_a_failed_one_is_not(spool: Spool) -> None:
+    spool.receive(1, main="k1")
+    spool.receive(2, superseded=[1], main="k2")
+    assert [(known.at.number, known.stage) for known in revisions.known(spool.db)] == [
+        (1, "superseded"),
+        (2, "received"),
+    ]
+
+    revisions.forget(spool.db, Revision(0, 2))
+
+    assert [known.at.number for known in revisions.known(spool.db)] == [1]
+
+
+def test_forgotten_credentials_are_those_that_nothing_refers_to(spool: Spool) -> None:
+    spool.activate(1, main="k1")
+    spool.receive(2, main="k1", other="k2", more="k3")
+    revisions.forget(spool.db, Revision(0, 2))
+
+    assert revisions.forget_credentials(spool.db, ["k1", "k2", "k3"], {"k3"}) == ["k2"]
+    assert sorted(revisions.fingerprints(spool.db)) == ["k1", "k3"]
+
+
+def test_epochs_come_before_numbers(spool: Spool) -> None:
+    for at in (Revision(0, 9), Revision(1, 0)):
+        revisions.receive(spool.db, spool.sealer, Text(at, "s", "m", "live", [], ""), {})
+        revisions.cut(spool.db, spool.sealer, at, [])
+
+    assert revisions.stages(spool.db).received == Revision(1, 0)
+    assert spool.drained().epoch == 1  # type: ignore[union-attr]
+
+
+def test_texts_and_settings_are_not_on_disk_in_the_clear(spool: Spool) -> None:
+    revisions.receive(spool.db, spool.sealer, text(1, {}, policy="a telling text"), {})
+    revisions.cut(spool.db, spool.sealer, Revision(0, 1), [(key("main", None), {"hosts": "a telling host"})])
+
+    assert b"telling" not in b"".join(row[0] for row in spool.db.execute("SELECT policy FROM revision"))
+    assert b"telling" not in b"".join(row[0] for row in spool.db.execute("SELECT settings FROM lane"))
+    assert revisions.policy_text(spool.db, spool.sealer, Revision(0, 1)) == "a telling text"
+
+
+# -- the model ---------------------------------------------------------------------------------------------------------
+
+Pair = tuple[int, int, str]
+"""An event on its way to an output: seq, item, output."""
+
+OUTPUTS = ("a", "b", "c")
+CREDENTIALS = ("k1", "k2", "k3", None)
+policies = st.fixed_dictionaries({}, optional={output: st.sampled_from(CREDENTIALS) for output in OUTPUTS})
+CRASH = st.sampled_from([False, False, False, True])
+
+
+class Machine(RuleBasedStateMachine):
+    """The rows, beside a ledger of every (event, output) pair that needs no barriers to know what must hold."""
+
+    interleaved = False
+    """Whether other steps come between those of an order."""
+
+    @initialize(outputs=policies)
+    def begin(self, outputs: Outputs) -> None:
+        self.spool = Spool()
+        self.db = self.spool.db
+        self.figures = Figures.of(self.db)
+        self.number = 0
+        self.outputs: Outputs = {}
+        self.active = 0
+        self.lanes: dict[str, int] = {}
+        self.pending: tuple[int, Outputs] | None = None
+        self.open: dict[Pair, int] = {}
+        """Pairs without a final answer, and the revision under which they entered."""
+        self.waits: dict[int, set[Pair]] = {}
+        """By revision: the pairs that were open on the lanes it retired."""
+        self.accepted: dict[int, set[Pair]] = {}
+        """The same, without those that an older barrier counts."""
+        self.final: dict[Pair, str] = {}
+        self.last = 0
+        self.reported: set[str] = set()
+        self.standing: list[Order] = []
+        self.receive(outputs, False)
+        self.cut(False)
+
+    def do(self, crash: bool, operation: Callable[[sqlite3.Connection], T]) -> T:
+        """A transaction; with a crash, it is rolled back once, and done again."""
+        if crash:
+            self.db.execute("BEGIN")
+            operation(self.db)
+            self.db.execute("ROLLBACK")
+        self.db.execute("BEGIN")
+        result = operation(self.db)
+        self.db.execute("COMMIT")
+        return result
+
+    # -- policies ------------------------------------------------------------------------------------------------------
+
+    @rule(outputs=policies, crash=CRASH)
+    def receive(self, outputs: Outputs, crash: bool) -> None:
+        self.number += 1
+        old = [Revision(0, self.pending[0])] if self.pending else []
+        marks = {id: b"mark" for id in outputs.values() if id is not None}
+        self.do(crash, lambda db: revisions.receive(db, self.spool.sealer, text(self.number, outputs), marks, old))
+        self.pending = (self.number, outputs)
+        self.reported.difference_update(marks)
+
+    @precondition(lambda self: self.pending is not None and self.active > 0)
+    @rule()
+    def fail(self) -> None:
+        assert self.pending is not None
+        number, outputs = self.pending
+        self.pending = None
+        ids = [id for id in outputs.values() if id is not None]
+        self.do(False, lambda db: revisions.forget(db, Revision(0, number)))
+        released = self.do(False, lambda db: revisions.forget_credentials(db, ids, ()))
+        self.must_be_free(released)
+
+    @precondition(lambda self: self.pending is not None)
+    @rule(crash=CRASH)
+    def cut(self, crash: bool) -> None:
+        assert self.pending is not None
+        number, outputs = self.pending
+        wanted: list[tuple[LaneKey, dict[str, Any]]] = [(key(name, id), {}) for name, id in outputs.items()]
+        before = {pair: self.holder(pair) for pair in self.open}
+        cut = self.do(crash, lambda db: revisions.cut(db, self.spool.sealer, Revision(0, number), wanted))
+        retired = {output for output, lane in self.lanes.items() if lane in cut.retired}
+        assert retired == {name for name, id in self.outputs.items() if outputs.get(name, "gone") != id}
+        below = {pair for pair, lane in before.items() if lane in cut.retired}
+        counted = set().union(*self.waits.values()) if self.waits else set()
+        self.waits[number], self.accepted[number] = below, below - counted
+        self.outputs, self.active, self.pending = outputs, number, None
+        self.lanes = {row.key.output: row.id for row in cut.lanes}
+
+    def holder(self, pair: Pair) -> int:
+        """The lane that has this pair to do."""
+        rows = self.db.execute(
+            "SELECT lane FROM todo JOIN lane ON lane.id = todo.lane WHERE seq = ? AND output = ? AND kind != ?",
+            (pair[0], pair[2], BARRIER),
+        ).fetchall()
+        assert len(rows) == 1, f"{pair} is in {len(rows)} lanes"
+        return int(rows[0][0])
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.lanes)
+    @rule(data=st.data(), count=st.integers(1, 4), crash=CRASH)
+    def enter(self, data: st.DataObject, count: int, crash: bool) -> None:
+        outputs = data.draw(st.sets(st.sampled_from(sorted(self.lanes)), min_size=1))
+        lanes = [self.lanes[output] for output in outputs]
+        entry = Entry(Revision(0, self.active), "in", lanes, [Packed(count, documents(count).pack())])
+        (entered,) = self.do(crash, lambda db: queue.enter(db, self.spool.sealer, ORIGIN, 1.0, entry))
+        self.figures.add(entry.revision, frozenset(lanes), entered.events, entered.size)
+        self.open |= {(entered.seq, item, output): self.active for item in range(count) for output in outputs}
+
+    def todos(self) -> list[tuple[int, Todo]]:
+        lanes = [row[0] for row in self.db.execute("SELECT DISTINCT lane FROM todo ORDER BY lane").fetchall()]
+        return [(lane, todo) for lane in lanes for todo in self.spool.todos(lane) if not todo.is_barrier]
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), crash=CRASH)
+    def settle(self, data: st.DataObject, crash: bool) -> None:
+        lane, todo = data.draw(st.sampled_from(self.todos()))
+        batch = queue.load(self.db, self.spool.sealer, lane, todo)
+        answer = st.sampled_from(["delivered", "duplicate", "dead_letter", "open"])
+        answers = data.draw(st.lists(answer, min_size=batch.count, max_size=batch.count))
+        if set(answers) == {"open"}:
+            return
+        tally = Counter(answers)
+        rest = [at for at, answer in enumerate(answers) if answer == "open"]
+        rejected = {at: "why" for at, answer in enumerate(answers) if answer == "dead_letter"}
+        output = self.output_of(lane)
+        verdict = Verdict(
+            Counts(delivered=tally["delivered"], duplicate=tally["duplicate"], dead_letter=tally["dead_letter"]),
+            orders.letters_of(batch, rejected, output),
+            batch.pick(rest) if rest else None,
+        )
+        change = self.do(crash, lambda db: queue.settle(db, self.spool.sealer, lane, todo.seq, verdict, LIMITS, 1.0))
+        assert change is not None
+        self.figures.settled(lane, change)
+        items = range(batch.count) if batch.items is None else batch.items
+        for item, outcome in zip(items, answers, strict=True):
+            if outcome != "open":
+                self.answer((todo.seq, item, output), outcome)
+
+    def answer(self, pair: Pair, outcome: str) -> None:
+        del self.open[pair]
+        self.final[pair] = outcome
+
+    def output_of(self, lane: int) -> str:
+        row = self.db.execute("SELECT output FROM lane WHERE id = ?", (lane,)).fetchone()
+        return "" if row is None else str(row[0])
+
+    @rule(crash=CRASH)
+    def settle_barriers(self, crash: bool) -> None:
+        """What the lanes do when they come to a barrier."""
+        for (lane,) in self.db.execute("SELECT DISTINCT lane FROM barrier ORDER BY lane").fetchall():
+            first = self.spool.todos(lane)[0]
+            if first.is_barrier:
+                self.do(crash, lambda db, lane=lane, seq=first.seq: revisions.settle_barrier(db, lane, seq))
+
+    # -- drained, released ---------------------------------------------------------------------------------------------
+
+    @rule(crash=CRASH)
+    def drained(self, crash: bool) -> None:
+        ack = self.do(crash, lambda db: revisions.drained(db, None, self.still_used()))
+        if ack is None:
+            return
+        upto = [number for number in self.accepted if number <= ack.revision]
+        assert not [pair for number in upto for pair in self.waits[number] if pair in self.open]
+        counted = set().union(*(self.accepted.pop(number) for number in upto))
+        tally = Counter(self.final[pair] for pair in counted)
+        assert self.last < ack.revision <= self.active
+        assert ack.ledger == Counts(accepted=len(counted), **tally)
+        assert ack.credentials is not None
+        self.must_be_free(ack.credentials.released)
+        assert not self.reported.intersection(ack.credentials.released)
+        self.reported.update(ack.credentials.released)
+        self.last = ack.revision
+
+    @rule()
+    def release(self) -> None:
+        self.must_be_free(self.do(False, lambda db: revisions.release(db, self.still_used())))
+
+    def still_used(self) -> set[str]:
+        return set()
+
+    def must_be_free(self, released: Iterable[str]) -> None:
+        policies = [self.outputs, self.pending[1] if self.pending else {}]
+        used = {id for outputs in policies for id in outputs.values()}
+        used |= {row[0] for row in self.db.execute("SELECT credential FROM lane JOIN todo ON lane = id").fetchall()}
+        assert not used.intersection(released)
+
+    @precondition(lambda self: not self.standing)
+    @rule()
+    def all_that_is_answered_drains(self) -> None:
+        """Once nothing older is open, `drained` comes for the active revision."""
+        self.settle_barriers(False)
+        self.drained(False)
+        if not any(pair in self.open for waits in self.waits.values() for pair in waits):
+            assert self.last == self.active
+
+    # -- orders --------------------------------------------------------------------------------------------------------
+
+    def barriers(self) -> dict[int, int]:
+        return dict(self.db.execute("SELECT lane, max(seq) FROM barrier GROUP BY lane").fetchall())
+
+    @precondition(lambda self: self.barriers())
+    @rule(data=st.data(), name=st.sampled_from(["drop", "dead_letter"]), crash=CRASH)
+    def end(self, data: st.DataObject, name: orders.Name, crash: bool) -> None:
+        lane, upto = data.draw(st.sampled_from(sorted(self.barriers().items())))
+        below = [todo.revision for todo in self.spool.todos(lane) if todo.seq < upto and not todo.is_barrier]
+        revision = data.draw(st.sampled_from([None, *below]))
+        order = Order(name, lane, upto, revision=revision)
+        self.carry_out(self.do(crash, lambda db: orders.place(db, order)), crash)
+
+    @precondition(lambda self: self.barriers())
+    @rule(data=st.data(), crash=CRASH)
+    def rebind(self, data: st.DataObject, crash: bool) -> None:
+        lane, upto = data.draw(st.sampled_from(sorted(self.barriers().items())))
+        if any(order.lane == lane or order.target == lane for order in self.standing):
+            return
+        row = next(row for row in revisions.lanes(self.db, self.spool.sealer) if row.id == lane)
+        credential = data.draw(st.sampled_from([id for id in CREDENTIALS if id != row.key.credential]))
+        target = row.key._replace(credential=credential)
+        if credential is not None:
+            self.do(
+                False,
+                lambda db: db.execute("INSERT OR REPLACE INTO credential VALUES (?, x'00', 'used')", (credential,)),
+            )
+            self.reported.discard(credential)
+        self.carry_out(
+            self.do(crash, lambda db: orders.place_rebind(db, self.spool.sealer, lane, upto, target))[0], crash
+        )
+
+    def carry_out(self, order: Order, crash: bool) -> None:
+        self.standing.append(order)
+        assert orders.standing(self.db) == self.standing
+        if not self.interleaved:
+            while self.standing:
+                self.step(crash)
+
+    @precondition(lambda self: self.interleaved and self.standing)
+    @rule(crash=CRASH)
+    def step(self, crash: bool) -> None:
+        order = self.standing[0]
+        output = self.output_of(order.lane)
+        held = {
+            todo.seq: queue.load(self.db, self.spool.sealer, lane, todo)
+            for lane, todo in self.todos()
+            if lane == order.lane
+        }
+        step = self.do(crash, lambda db: orders.step(db, self.spool.sealer, order, LIMITS, 1.0))
+        if step.done:
+            self.standing.pop(0)
+        for lane, change in step.settled:
+            self.figures.settled(lane, change)
+            batch = held[change.todo.seq]
+            for item in range(batch.count) if batch.items is None else batch.items:
+                self.answer((change.todo.seq, item, output), "dropped" if order.name == "drop" else "dead_letter")
+        for todo, others in step.moved:
+            assert order.target is not None
+            self.figures.rebound(todo, others, order.lane, order.target)
+
+    # -- a restart -----------------------------------------------------------------------------------------------------
+
+    @rule()
+    def restart(self) -> None:
+        """All that is in memory comes from the rows."""
+        self.figures = Figures.of(self.db)
+        assert revisions.stages(self.db).active == Revision(0, self.active)
+        assert revisions.stages(self.db).drained == (Revision(0, self.last) if self.last else None)
+
+    # -- what always holds ---------------------------------------------------------------------------------------------
+
+    @invariant()
+    def nothing_is_lost_and_nothing_comes_twice(self) -> None:
+        if not hasattr(self, "spool"):
+            return
+        held: Counter[tuple[int, str]] = Counter()
+        rows = self.db.execute("SELECT seq, output, count FROM todo JOIN lane ON lane = id WHERE kind != ?", (BARRIER,))
+        for seq, output, count in rows.fetchall():
+            held[seq, output] += count
+        assert held == Counter((seq, output) for seq, _, output in self.open)
+
+    @invariant()
+    def figures_are_those_of_the_rows(self) -> None:
+        if hasattr(self, "spool"):
+            fresh = Figures.of(self.db)
+            assert (self.figures.events, self.figures.bytes) == (fresh.events, fresh.bytes)
+
+    @invariant()
+    def bodies_stand_exactly_where_they_are_needed(self) -> None:
+        if hasattr(self, "spool"):
+            batches = {row[0] for row in self.db.execute("SELECT seq FROM batch").fetchall()}
+            whole = {row[0] for row in self.db.execute("SELECT seq FROM todo WHERE kind = ?", (BATCH,)).fetchall()}
+            rests = set(self.db.execute("SELECT lane, seq FROM rest").fetchall())
+            parts = set(self.db.execute("SELECT lane, seq FROM todo WHERE kind = ?", (REST,)).fetchall())
+            assert batches == whole
+            assert rests == parts
+
+    @invariant()
+    def a_retired_lane_has_something_to_do(self) -> None:
+        if hasattr(self, "spool"):
+            idle = self.db.execute("SELECT id FROM lane WHERE NOT active AND id NOT IN (SELECT lane FROM todo)")
+            assert idle.fetchall() == []
+
+
+class InterleavedMachine(Machine):
+    interleaved = True
+
+
+_SETTINGS = settings(
+    max_examples=120,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking takes minutes; ask for it by hand
+    report_multiple_bugs=False,
+)
+TestRevisions = Machine.TestCase
+TestRevisions.settings = _SETTINGS
+TestRevisionsWhileOrdersRun = InterleavedMachine.TestCase
+TestRevisionsWhileOrdersRun.settings = _SETTINGS
+
+
+def test_a_text_whose_bytes_were_changed_says_so(spool: Spool) -> None:
+    revisions.receive(spool.db, spool.sealer, text(1, {}, policy="text"), {})
+    spool.db.execute("UPDATE revision SET policy = zeroblob(60)")
+
+    with pytest.raises(Damaged):
+        revisions.policy_text(spool.db, spool.sealer, Revision(0, 1))
