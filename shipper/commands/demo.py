@@ -1,0 +1,49 @@
+"""`shipper demo`: see it work, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+
+@click.command("demo")
+@click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(1, 3600), help="How long to write.")
+@click.option("--every", default=3.0, show_default=True, type=click.FloatRange(0.2), help="Seconds between two keys.")
+@click.option("--rate", default=20_000, show_default=True, type=click.IntRange(1, 200_000), help="Lines a second.")
+@click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR, new or empty, and keep it.")
+def command(seconds: float, every: float, rate: int, keep: Path | None) -> int:
+    """Ship a growing log into a small local backend, and rotate its key while it is in use.
+
+    The status is 0 if every figure at the end is as promised: lost, duplicates and refused requests are none.
+
+    \b
+    Example:
+      shipper demo --seconds 60 --every 1
+    """
+    import trio
+
+    from shipper.demo.screen import Screen
+    from shipper.demo.show import Options, show
+
+    with _directory(keep) as directory, Screen() as screen:
+        return trio.run(show, Options(directory, seconds, every, rate), screen)
+
+
+@contextmanager
+def _directory(keep: Path | None) -> Iterator[Path]:
+    import tempfile
+
+    from shipper.errors import OptionError
+
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="shipper-demo-") as directory:
+            yield Path(directory)
+        return
+    keep.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if any(keep.iterdir()):
+        raise OptionError(f"--keep {keep}: the directory is not empty; name a new one")
+    yield keep
+    click.echo(f"Everything is in {keep}: log, keys, policies, state, and the destination's record.")

@@ -1,0 +1,13 @@
+"""`shipper demo`: the real program at work, and its promise checked against the destination's own record.
+
+    access_log ──> shipper supervise ──> wire ──> destination: a second shipper ──> record ──> tally
+       grows        launches the sidecar  counts      `elasticsearch` input          NDJSON     what arrived
+                    │ drained: on_release ──> revoke ──> the destination's next policy, without the old key
+
+Nothing here is simulated, and each process is one that a user could start: the supervising agent by its command line,
+the destination by the control protocol. The demo writes a log, rewrites a key file, and looks.
+
+    show         what happens, in order       process      a child that speaks lines of JSON
+    rotation     one row of what is shown     leash        ends the agent when the demo is gone
+    screen       how it is shown              revoke       the command of `on_release`
+"""

@@ -1,0 +1,28 @@
+"""The command that the demo's `on_release` runs: it has the destination revoke the key, and waits until that is done.
+
+    python -I -S revoke.py SOCKET
+
+It imports little, for it runs while the old key is still alive. In real use, here would stand the call that deletes an
+API key or a user; it may run twice for one id, so a key that is gone already is no error.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+DONE = b"revoked\n"
+
+
+def main() -> int:
+    """Returns the exit status; on any but 0 the supervisor runs it again."""
+    with socket.socket(socket.AF_UNIX) as destination:
+        destination.settimeout(10)
+        destination.connect(sys.argv[1])
+        destination.sendall(os.environ["SHIPPER_CREDENTIAL_ID"].encode() + b"\n")
+        return 0 if destination.recv(len(DONE)) == DONE else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

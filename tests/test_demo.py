@@ -1,0 +1,308 @@
+"""The demo, as a user starts it, and the parts that judge it: they must be able to find something wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper.demo.access_log import AccessLog, number
+from shipper.demo.destination import Key, opened
+from shipper.demo.rotation import Rotations
+from shipper.demo.screen import Figure, Screen
+from shipper.demo.tally import Tally
+from shipper.demo.wire import Statuses
+
+PATIENCE = 60.0
+COMMAND = [sys.executable, "-m", "shipper", "demo", "--rate", "2000"]
+
+
+# -- the whole ---------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def demo(tmp_path: Path, *arguments: str) -> AsyncIterator[trio.Process]:
+    process = await trio.lowlevel.open_process(
+        [*COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    try:
+        yield process
+    finally:
+        with trio.CancelScope(shield=True):
+            process.kill()
+            await process.wait()
+            for stream in (process.stdout, process.stderr):
+                assert stream is not None
+                await stream.aclose()
+
+
+async def rest(process: trio.Process, already: str = "") -> str:
+    """All that it still prints, and it has ended."""
+    assert process.stdout is not None
+    text = already.encode()
+    with trio.fail_after(PATIENCE):
+        async for chunk in process.stdout:
+            text += bytes(chunk)
+        await process.wait()
+    return text.decode()
+
+
+async def printed(process: trio.Process, pattern: str) -> str:
+    """What it has printed as soon as that matches."""
+    assert process.stdout is not None
+    text = b""
+    with trio.fail_after(PATIENCE):
+        while not re.search(pattern, text.decode(errors="ignore")):
+            chunk = await process.stdout.receive_some(65536)
+            assert chunk, text.decode()
+            text += bytes(chunk)
+    return text.decode()
+
+
+def figure(text: str, name: str) -> int:
+    found = re.search(rf"^  {name} +([\d,]+)", text, re.MULTILINE)
+    assert found, text
+    return int(found[1].replace(",", ""))
+
+
+def processes_of(directory: Path) -> list[str]:
+    """The command lines of running processes that name this directory, or work in it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            if str(directory) in line or str(directory) in os.readlink(process / "cwd"):
+                found.append(line)
+        except OSError:
+            continue
+    return found
+
+
+async def test_it_rotates_and_every_figure_is_as_promised(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    async with demo(tmp_path, "--seconds", "4", "--every", "1", "--keep", str(kept)) as process:
+        text = await rest(process)
+
+    assert process.returncode == 0, text
+    assert figure(text, "lines written") == figure(text, "delivered") > 50_000
+    assert [figure(text, name) for name in ("lost", "duplicates", "requests refused")] == [0, 0, 0]
+    assert figure(text, "keys revoked") == 3
+    assert len(re.findall(r"shipper-\d revoked \d+ ms later: 401$", text, re.MULTILINE)) == 3
+    assert "As promised" in text
+    assert "\x1b" not in text
+    assert not processes_of(kept)
+    written = (kept / "access.log").read_text().splitlines()
+    record = [json.loads(line) for line in (kept / "destination" / "record.ndjson").read_text().splitlines()]
+    assert sorted(event["message"] for event in record) == sorted(written)
+
+
+async def test_an_interrupt_ends_it_in_order_with_the_count(tmp_path: Path) -> None:
+    async with demo(tmp_path, "--seconds", "600", "--every", "0.5") as process:
+        text = await printed(process, "shipper-2 revoked|shipper-1 revoked")
+        process.send_signal(signal.SIGINT)
+        text = await rest(process, text)
+
+    assert process.returncode == 0, text
+    assert figure(text, "lost") == 0
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are found by /proc")
+async def test_killed_it_leaves_no_process_behind(tmp_path: Path) -> None:
+    async with demo(tmp_path, "--seconds", "600") as process:
+        await printed(process, r"\(the first one\)")
+        process.kill()
+        await process.wait()
+    with trio.fail_after(PATIENCE):
+        while processes_of(tmp_path):  # noqa: ASYNC110 (they are not ours to wait for)
+            await trio.sleep(0.05)
+
+
+async def test_two_interrupts_end_it_at_once(tmp_path: Path) -> None:
+    async with demo(tmp_path, "--seconds", "600") as process:
+        await printed(process, r"\(the first one\)")
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        await rest(process)
+
+    assert process.returncode == 130
+    assert not processes_of(tmp_path)
+    assert not os.listdir(tmp_path)
+
+
+async def test_a_directory_to_keep_must_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "precious").touch()
+    async with demo(tmp_path, "--keep", str(tmp_path)) as process:
+        await rest(process)
+
+    assert process.returncode == 78
+    assert os.listdir(tmp_path) == ["precious"]
+
+
+# -- the destination ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_revoked_key_is_refused_when_revoke_returns(tmp_path: Path) -> None:
+    old, new = Key("old", "secret-1"), Key("new", "secret-2")
+    async with opened(tmp_path / "destination") as destination:
+        await destination.admit(old)
+        await destination.admit(new)
+        before = await destination.answer_to(old)
+        await destination.revoke(old)
+        after = [await destination.answer_to(key) for key in (old, new)]
+
+    assert (before, after) == (200, [401, 200])
+
+
+# -- the log and the count ---------------------------------------------------------------------------------------------
+
+
+def record(path: Path, events: list[tuple[str, str]]) -> Tally:
+    path.write_text("".join(json.dumps({"_id": id, "message": message}) + "\n" for id, message in events))
+    tally = Tally(path)
+    while tally.read():
+        pass
+    return tally
+
+
+def lines(tmp_path: Path, count: int) -> list[str]:
+    with AccessLog(tmp_path / "access.log") as log:
+        log.write(count // 2)
+        log.write(count - count // 2)
+    return (tmp_path / "access.log").read_text().splitlines()
+
+
+def test_each_line_holds_its_number(tmp_path: Path) -> None:
+    assert [number(line) for line in lines(tmp_path, 5000)] == list(range(5000))
+
+
+def test_the_lines_are_those_of_nginx(tmp_path: Path) -> None:
+    form = r'[\d.]+ - \S+ \[[^]]+\] "(GET|POST) /\S* HTTP/1.1" \d{3} \d+ "[^"]+" "[^"]+"'
+    written = lines(tmp_path, 5000)
+
+    assert all(re.fullmatch(form, line) for line in written)
+    assert len({line.split()[0] for line in written}) > 100
+
+
+def test_what_arrived_once_is_counted_so(tmp_path: Path) -> None:
+    tally = record(tmp_path / "r", [(f"id{n}", line) for n, line in enumerate(lines(tmp_path, 100))])
+
+    assert (tally.delivered, tally.lost(100), tally.duplicates, tally.shared_ids, tally.foreign) == (100, 0, 0, 0, 0)
+
+
+def test_what_is_missing_twice_or_strange_is_counted(tmp_path: Path) -> None:
+    first, second, third, _ = lines(tmp_path, 4)
+    events = [("a", first), ("a", first), ("b", second), ("c", second), ("b", third), ("d", "something else")]
+    tally = record(tmp_path / "r", events)
+
+    assert tally.lost(4) == 1
+    assert tally.duplicates == 2
+    assert tally.shared_ids == 0 + (tally.delivered - len({"a", "b", "c"}))
+    assert tally.foreign == 1
+
+
+def test_an_id_that_two_lines_share_is_counted(tmp_path: Path) -> None:
+    first, second = lines(tmp_path, 2)
+
+    assert record(tmp_path / "r", [("a", first), ("a", second)]).shared_ids == 1
+
+
+def test_half_a_line_of_the_record_waits_for_the_rest(tmp_path: Path) -> None:
+    (line,) = lines(tmp_path, 1)
+    text = json.dumps({"_id": "a", "message": line}) + "\n"
+    (tmp_path / "r").write_text(text[:30])
+    tally = Tally(tmp_path / "r")
+    before = tally.read()
+    (tmp_path / "r").write_text(text)
+
+    assert (before, tally.read(), tally.delivered) == (False, True, 1)
+
+
+@given(st.lists(st.sampled_from([200, 401, 429]), max_size=5), st.lists(st.integers(0, 300), max_size=8))
+def test_answers_are_counted_wherever_the_stream_is_cut(answers: list[int], cuts: list[int]) -> None:
+    stream = b"".join(b'HTTP/1.1 %d Said\r\nContent-Length: 9\r\n\r\n{"a":[1]}' % status for status in answers)
+    places = sorted({min(cut, len(stream)) for cut in cuts} | {0, len(stream)})
+    statuses = Statuses()
+    found = [status for a, b in pairwise(places) for status in statuses.feed(stream[a:b])]
+
+    assert found == answers
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+def drained(revision: str) -> dict[str, object]:
+    return {"event": "ack", "revision": revision, "stage": "drained", "milliseconds": 7, "ledger": {"accepted": 5}}
+
+
+def rotations(count: int) -> Rotations:
+    made = Rotations()
+    for n in range(1, count + 1):
+        made.wrote(Key(f"k{n}", "s"), float(n))
+        made.heard({"event": "sent", "revision": str(n)}, float(n))
+    return made
+
+
+def test_ids_belong_to_keys_in_the_order_of_the_key_file() -> None:
+    made = rotations(3)
+    names = [made.released(id).replaced for id in ("x", "y", "x")]
+
+    assert [key.name for key in names if key] == ["k1", "k2", "k1"]
+
+
+def test_a_newer_drained_implies_the_older_ones() -> None:
+    made = rotations(3)
+    made.heard(drained("3"), 9.0)
+
+    assert [row.drained_at for row in made.rows] == [9.0, 9.0, 9.0]
+
+
+def test_a_policy_that_is_sent_again_is_no_new_row() -> None:
+    made = rotations(2)
+    made.heard({"event": "sent", "revision": "2"}, 5.0)
+
+    assert [row.revision for row in made.rows] == ["1", "2"]
+
+
+def test_a_key_is_in_use_when_its_revision_is_active() -> None:
+    made = rotations(1)
+    before = made.in_use
+    made.heard({"event": "ack", "revision": "1", "stage": "received", "milliseconds": 1}, 1.0)
+    between = made.in_use
+    made.heard({"event": "ack", "revision": "1", "stage": "active", "milliseconds": 2}, 1.0)
+
+    assert (before, between, made.in_use) == (False, False, True)
+
+
+def test_a_rotation_is_good_only_if_the_old_key_is_refused() -> None:
+    made = rotations(2)
+    made.heard(drained("2"), 3.0)
+    _, row = made.rows
+    row.answer = 200
+
+    assert (row.complete, row.good) == (True, False)
+
+
+def test_a_pipe_gets_plain_lines() -> None:
+    stream = StringIO()
+    with Screen(stream) as screen:
+        screen.progress("half way")
+        screen.figures([Figure("lost", 1234, good=False)])
+
+    assert stream.getvalue() == "  lost                    1,234\n"

@@ -1,0 +1,292 @@
+"""Every example of README.md is executed, as a reader would do it. The info string of a block says how:
+
+sh                 run, in the order of the text, in one directory
+sh background      started, and kept running until the end
+… file=NAME        written to that file of the directory before anything runs
+text output        what the background command printed, with other times and ids
+json transcript    said to a real sidecar, and compared with what it answers; `…` stands for anything
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from shipper.aio import open_asyncio
+from shipper.plugin import Credential
+from shipper.testing import open_destination
+from tests.story.driver import launched
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+PATIENCE = 30.0
+ACCESS = '203.0.113.9 - - [02/Jan/2026:13:55:36 +0000] "GET /cart HTTP/1.1" 200 512 "-" "curl/8.14.1"\n'
+OLD = Credential.parse({"api_key": "key1:s3cret"})
+NEW = Credential.parse({"api_key": "key2:s3cret"})
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    info: str
+    text: str
+
+    @property
+    def file(self) -> str | None:
+        return self.info.removeprefix("file=") if self.info.startswith("file=") else None
+
+
+BLOCKS = [Block(*found) for found in re.findall(r"^```(\w*) ?(.*)\n((?:.*\n)*?)```$", README, re.MULTILINE)]
+FILES = {block.file: block.text for block in BLOCKS if block.file}
+
+
+def one(language: str, info: str) -> Block:
+    (block,) = [block for block in BLOCKS if (block.language, block.info) == (language, info)]
+    return block
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with the files of the README, a log, and the installed program on the path."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "revoke-key").chmod(0o755)
+    (tmp_path / "access.log").write_text(ACCESS * 5)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "shipper").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m shipper "$@"\n')
+    (programs / "curl").write_text('#!/bin/sh\necho "$@" >> "$HOME/curl.log"\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    return tmp_path
+
+
+def environment(place: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "PATH": f"{place / 'bin'}:{os.environ['PATH']}", "HOME": str(place), **more}
+
+
+async def shell(place: Path, text: str, env: dict[str, str]) -> str:
+    with trio.fail_after(PATIENCE):
+        ended = await trio.run_process(["sh", "-euc", text], cwd=place, env=env, capture_stdout=True)
+    return ended.stdout.decode()
+
+
+# -- the text ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_block_is_of_a_kind_that_nothing_runs() -> None:
+    known = {"", "background", "output", "transcript"}
+
+    assert not [block for block in BLOCKS if block.file is None and block.info not in known]
+    assert not [block for block in BLOCKS if block.language not in ("sh", "yaml", "text", "json", "python", "toml")]
+    assert not [block for block in BLOCKS if block.info == "" and block.language != "sh"]
+
+
+def test_links_lead_to_files_that_exist() -> None:
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
+
+    assert links
+    assert not [link for link in links if not (ROOT / link).exists()]
+
+
+def test_modules_that_are_named_exist() -> None:
+    named = set(re.findall(r"`(?:shipper/)?((?:[a-z_]+/)*[a-z_]+\.py)`", README)) - set(FILES)
+
+    assert len(named) >= 4
+    assert not [name for name in named if not (ROOT / "shipper" / name).exists()]
+
+
+def test_the_two_commands_are_targets_of_the_makefile() -> None:
+    targets = re.findall(r"^make (\w+)", README, re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text()
+
+    assert targets == ["run", "test"]
+    assert all(f"\n{target}:" in makefile for target in targets)
+
+
+def test_every_installed_plugin_is_in_the_table() -> None:
+    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    for kind in ("inputs", "processors", "outputs"):
+        (row,) = re.findall(rf"^\| {kind} \|(.*)\|$", README, re.MULTILINE)
+
+        assert set(re.findall(r"`(\w+)`", row)) - {"multiline"} == set(points[f"shipper.{kind}"])
+
+
+# -- the first use, and rotating ---------------------------------------------------------------------------------------
+
+
+async def test_a_first_use_and_a_rotation_go_as_they_are_told(place: Path) -> None:
+    """All `sh` blocks but `make`, in their order; the old key is revoked by the README's own script."""
+    commands = [block for block in BLOCKS if block.language == "sh" and not block.file and "make" not in block.text]
+    revoked = place / "curl.log"
+    async with open_asyncio() as aio, open_destination(aio, keys={OLD, NEW}) as destination:
+        env = environment(
+            place,
+            NGINX_LOG=str(place / "access.log"),
+            ES_URL=destination.url,
+            API_KEY=OLD.fields["api_key"],
+            NEW_API_KEY=NEW.fields["api_key"],
+        )
+        with running(place, one("sh", "background"), env) as output:
+            for block in commands:
+                if block.info == "background":
+                    output.start()
+                    with trio.fail_after(PATIENCE):
+                        await destination.wait_for(5)
+                    continue
+                said = await shell(place, block.text, env)
+                if "sed" in block.text:
+                    await until(lambda: "on_release done" in output.text)
+            destination.keys = {NEW}
+            with (place / "access.log").open("a") as log:
+                log.write(ACCESS)
+            with trio.fail_after(PATIENCE):
+                await destination.wait_for(6)
+
+    assert '{"ids": ["key1"]}' in revoked.read_text()
+    assert [path.name for path in (place / "keys").iterdir()] == ["es-2"]
+    assert "HEALTHY" in said
+    assert destination.refused == 0
+    assert_in_order(output.text, one("text", "output").text)
+
+
+class Output:
+    """A command in the background, and what it has printed."""
+
+    def __init__(self, place: Path, block: Block, env: dict[str, str]) -> None:
+        self._arguments = (["sh", "-euc", f"exec {block.text}"], place, env)
+        self._file = place / "output"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command, place, env = self._arguments
+        with self._file.open("wb") as stdout:
+            self.process = subprocess.Popen(command, cwd=place, env=env, stdout=stdout)
+
+    @property
+    def text(self) -> str:
+        return self._file.read_text()
+
+
+@contextmanager
+def running(place: Path, block: Block, env: dict[str, str]) -> Iterator[Output]:
+    output = Output(place, block, env)
+    try:
+        yield output
+    finally:
+        if output.process is not None:
+            output.process.terminate()
+            output.process.wait(PATIENCE)
+
+
+async def until(condition: Any) -> None:
+    with trio.fail_after(PATIENCE):
+        while not condition():  # noqa: ASYNC110 (a file of another process has no event)
+            await trio.sleep(0.02)
+
+
+def assert_in_order(said: str, shown: str) -> None:
+    """Each shown line was printed, in this order, with other digits, ids and paths."""
+    lines = iter([varying(line) for line in said.splitlines()])
+    for line in shown.splitlines():
+        assert varying(line) in lines, f"{line!r} is not what is printed: {said}"
+
+
+def varying(line: str) -> str:
+    line = re.sub(r"es-1-[0-9a-f]+", "ID", line)
+    line = re.sub(r"\(file:[^)]*/keys/", "(PATH/", line)
+    return re.sub(r"[0-9:.]+(?=  )|after \d+ ms", "#", line)
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["policy.yaml", "full.yaml"])
+async def test_a_policy_that_is_shown_is_valid(place: Path, name: str) -> None:
+    said = await shell(place, f"shipper validate {name}", environment(place))
+
+    assert said == f"{name}: ok, 1 input, 1 output\n"
+
+
+# -- the protocol ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_transcript_is_what_a_sidecar_answers(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("one\n")
+    lines = one("json", "transcript").text.splitlines()
+    async with open_asyncio() as aio, open_destination(aio) as destination, launched(tmp_path / "state") as sidecar:
+        heard = 0
+        for line in lines:
+            direction, text = line[0], line[2:]
+            if direction == ">":
+                text = text.replace("/var/log/app.log", str(tmp_path / "app.log"))
+                await sidecar.send(text.replace("http://127.0.0.1:9200", destination.url).encode())
+                continue
+            said = await sidecar.wait(lambda m: m["type"] != "observed", since=heard)
+            heard = sidecar.said.index(said, heard) + 1
+
+            assert fits(json.loads(text), said), f"{text}\nwas answered by\n{json.dumps(said)}"
+
+
+def fits(shown: Any, said: Any) -> bool:
+    """Whether they are equal, but for what `…` stands for."""
+    if shown == "…":
+        return True
+    if isinstance(shown, dict) and isinstance(said, dict):
+        return shown.keys() == said.keys() and all(fits(shown[key], said[key]) for key in shown)
+    if isinstance(shown, list) and isinstance(said, list):
+        return len(shown) == len(said) and all(map(fits, shown, said))
+    return bool(shown == said)
+
+
+# -- the plugin --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installed(place: Path) -> dict[str, str]:
+    """The environment of a Python that has the plugin installed, as pip would have done it."""
+    points = tomllib.loads(FILES["entry_points.toml"])["project"]["entry-points"]
+    metadata = place / "shipper_command-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: shipper-command\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "".join(
+            f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in of.items())
+            for group, of in points.items()
+        )
+    )
+    return environment(place, PYTHONPATH=str(place))
+
+
+async def test_the_plugin_ships(place: Path, installed: dict[str, str]) -> None:
+    (place / "own.yaml").write_text(
+        "version: 1\n"
+        f"inputs: {{app: {{type: file, paths: [{place}/access.log]}}}}\n"
+        f"outputs: {{main: {{type: command, command: [sh, -c, 'cat >> {place}/got']}}}}\n"
+    )
+    await shell(place, "shipper supervise own.yaml --state state --once", installed)
+    got = [json.loads(line)["message"] for line in (place / "got").read_text().splitlines()]
+
+    assert got == [ACCESS.rstrip()] * 5
+
+
+async def test_the_test_of_the_plugin_passes(place: Path, installed: dict[str, str]) -> None:
+    said = await shell(
+        place,
+        f"'{sys.executable}' -m pytest -q -o trio_mode=true -p no:cacheprovider test_shipper_command.py",
+        installed,
+    )
+
+    assert "1 passed" in said
