@@ -161,6 +161,7 @@ class Lane:
         end = await self._spool.settle_barrier(self.id, seq)
         self._gone = end == "gone"
         if end == "waits":
+            self._report("its barrier waits for an order: dead_letter or drop")
             await self._news.wait()
         else:
             self._on_barrier()

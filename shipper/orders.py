@@ -42,7 +42,8 @@ class Orders:
         lasts = await self._barriers()
         figures = self._spool.figures.by_revision(lasts)
         waiting = [(at, lane, self._output(lane)) for at, lane, _ in figures]
-        lanes = [lane for at, lane, at_output in waiting if at == revision and output in (None, at_output)]
+        waiting += [(revision, lane, self._output(lane)) for lane in await self._spool.doubts() if lane in lasts]
+        lanes = sorted({lane for at, lane, name_ in waiting if at == revision and output in (None, name_)})
         if not lanes:
             raise NothingToOrder(f"nothing drains there; what drains: {_listed(waiting)}")
         for lane in lanes:

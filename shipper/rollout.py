@@ -256,30 +256,33 @@ class Rollout:
         """Durable, then said; those that it replaced are nacked first."""
         plan = candidate.plan
         with trio.CancelScope(shield=True):
-            active = [lane.key for lane in self._delivery.lanes.values() if lane.active]
-            known = self._known.get(self.stages.active) if self.stages.active is not None else None
-            change = plan.change(known.meaning if known is not None else None, active)
-            spent, self._spent = self._spent, []
-            marks = self._keyring.fingerprints(candidate.offered)
-            await self._spool.receive(plan.stored(change), marks, [old.plan.at for old in spent])
-            await self._refresh()
-            for old in spent:
-                released = await self._forget(old)
-                self._nack(old.plan.at, old.plan.sha256, "superseded", (), released)
-        candidate.said = Ack(
-            epoch=plan.at.epoch, revision=plan.at.number, sha256=plan.sha256, stage="received", change=change
-        )
-        self._say(candidate.said)
+            async with self._in_order:
+                candidate.said = await self._store(plan, candidate)
+                self._say(candidate.said)
         self._on_change()
+
+    async def _store(self, plan: Plan, candidate: Candidate) -> Ack:
+        active = [lane.key for lane in self._delivery.lanes.values() if lane.active]
+        known = self._known.get(self.stages.active) if self.stages.active is not None else None
+        change = plan.change(known.meaning if known is not None else None, active)
+        spent, self._spent = self._spent, []
+        marks = self._keyring.fingerprints(candidate.offered)
+        await self._spool.receive(plan.stored(change), marks, [old.plan.at for old in spent])
+        await self._refresh()
+        for old in spent:
+            released = await self._forget(old)
+            self._nack(old.plan.at, old.plan.sha256, "superseded", (), released)
+        return Ack(epoch=plan.at.epoch, revision=plan.at.number, sha256=plan.sha256, stage="received", change=change)
 
     async def _fail(self, candidate: Candidate, cause: str) -> None:
         """The number is not spent; the old pipeline runs on."""
         with trio.CancelScope(shield=True):
-            if not candidate.resumes:
-                await self._spool.forget(candidate.plan.at)
-            self._done(candidate)
-            released = await self._forget(candidate)
-            await self._refresh()
+            async with self._in_order:
+                if not candidate.resumes:
+                    await self._spool.forget(candidate.plan.at)
+                self._done(candidate)
+                released = await self._forget(candidate)
+                await self._refresh()
         error = NackError("", 1, 1, cause)
         self._nack(candidate.plan.at, candidate.plan.sha256, "failed", [error], released)
 
@@ -353,8 +356,9 @@ class Rollout:
 
     async def release_now(self, id: str) -> list[str]:
         """After an order: the id, if nothing refers to it any more; released by the order's result."""
-        free = await self._spool.release(self._still_used())
-        await self._refresh()
+        async with self._in_order:
+            free = await self._spool.release(self._still_used())
+            await self._refresh()
         self._keyring.forget(free)
         if others := [other for other in free if other != id]:
             self._say(Released(credentials=others))

@@ -171,6 +171,8 @@ class Session:
         try:
             batch = self._recent.take(self._lane, todo.seq) if todo.kind == BATCH else None
             batch = batch or await self._load(todo)
+            if batch.count != todo.events:
+                todo = await self._spool.recount(self._lane, todo, batch.count)
         except Damaged as damage:
             return damage
         attempt = Attempt.probe(batch, only) if only is not None else Attempt(batch)

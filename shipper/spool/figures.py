@@ -35,9 +35,14 @@ class Figures:
     bytes: Counter[Group]
 
     @classmethod
+    def none(cls) -> Figures:
+        """Nothing waits."""
+        return cls(Counter(), Counter())
+
+    @classmethod
     def of(cls, db: sqlite3.Connection) -> Figures:
         """Counted once, when the spool is opened: one pass over the todos, in the order of their places."""
-        figures = cls(Counter(), Counter())
+        figures = cls.none()
         rows = db.execute(
             "SELECT seq, kind, epoch, revision, lane, count, bytes FROM todo WHERE kind != ? ORDER BY seq, kind",
             (BARRIER,),

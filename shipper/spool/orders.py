@@ -16,7 +16,7 @@ import orjson
 
 from shipper.event import Batch, join
 from shipper.messages import Counts, Revision
-from shipper.spool import letters, queue
+from shipper.spool import doubt, letters, queue
 from shipper.spool.queue import Settled, Todo, Verdict
 from shipper.spool.revisions import LaneKey, LaneRow, adopt_retired
 from shipper.spool.schema import BARRIER, BATCH
@@ -88,8 +88,19 @@ def standing(db: sqlite3.Connection) -> list[Order]:
     ]
 
 
-def step(db: sqlite3.Connection, sealer: Sealer, order: Order, limits: letters.Limits, now: float) -> Step:
-    """Carry out the next part of an order; when nothing is left, forget the order."""
+def step(
+    db: sqlite3.Connection,
+    sealer: Sealer,
+    order: Order,
+    limits: letters.Limits,
+    now: float,
+    *,
+    repaired: bool = False,
+) -> Step:
+    """Carry out the next part of an order; when nothing is left, forget the order.
+
+    Raises Damaged for bytes that cannot be read, unless the database was `repaired`: then they count as damaged.
+    """
     epoch, number = order.revision if order.revision is not None else (None, None)
     rows = db.execute(
         "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq <= ? AND kind != ?"
@@ -99,10 +110,12 @@ def step(db: sqlite3.Connection, sealer: Sealer, order: Order, limits: letters.L
     todos = [queue.todo_of(row) for row in rows]
     if not todos:
         db.execute("DELETE FROM standing_order WHERE id = ?", (order.id,))
+        if order.name != "rebind":
+            doubt.ordered(db, order.lane)
         return Step(done=True)
     if order.name == "rebind":
         return Step(done=False, moved=[(todo, _move(db, order, todo)) for todo in todos])
-    return Step(done=False, settled=[_end(db, sealer, order, todo, limits, now) for todo in todos])
+    return Step(done=False, settled=[_end(db, sealer, order, todo, limits, now, repaired) for todo in todos])
 
 
 def _move(db: sqlite3.Connection, order: Order, todo: Todo) -> frozenset[int]:
@@ -121,7 +134,13 @@ def _move(db: sqlite3.Connection, order: Order, todo: Todo) -> frozenset[int]:
 
 
 def _end(
-    db: sqlite3.Connection, sealer: Sealer, order: Order, todo: Todo, limits: letters.Limits, now: float
+    db: sqlite3.Connection,
+    sealer: Sealer,
+    order: Order,
+    todo: Todo,
+    limits: letters.Limits,
+    now: float,
+    repaired: bool,
 ) -> tuple[int, Settled]:
     """Dead-letter or drop what is left of a todo; bytes that cannot be read any more count as damaged."""
     (output,) = db.execute("SELECT output FROM lane WHERE id = ?", (order.lane,)).fetchone()
@@ -129,8 +148,12 @@ def _end(
     if order.name == "dead_letter":
         try:
             batch = queue.load(db, sealer, order.lane, todo)
-            verdict = Verdict(Counts(dead_letter=todo.events), letters=_letters(batch, output, "ordered"))
+            if batch.count != todo.events:
+                queue.recount(db, order.lane, todo, batch.count)
+            verdict = Verdict(Counts(dead_letter=batch.count), letters=_letters(batch, output, "ordered"))
         except Damaged:
+            if not repaired:
+                raise
             verdict = Verdict(Counts(damaged=todo.events))
     unbounded = limits._replace(when_full="drop_oldest")
     change = queue.settle(db, sealer, order.lane, todo.seq, verdict, unbounded, now)

@@ -6,6 +6,7 @@ changed, and `Spool` keeps its counters by that.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,14 +90,15 @@ def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, ent
     if get_meta(db, "active") != str(entry.revision):
         raise NotActive
     epoch, number = entry.revision
+    route = json.dumps(list(entry.lanes))
     entered = []
     for packed in entry.batches:
         seq = next_seq(db)
         sealed = sealer.seal("batch", seq, epoch, number, packed.body)
         size = len(sealed)
         db.execute(
-            "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (seq, epoch, number, packed.events, size, now, origin, sealed),
+            "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (seq, epoch, number, packed.events, size, now, origin, route, sealed),
         )
         db.executemany(
             "INSERT INTO todo VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -141,6 +143,16 @@ def load(db: sqlite3.Connection, sealer: Sealer, lane: int, todo: Todo) -> Batch
         return Batch.unpack(packed, origin=row[1], seq=todo.seq)
     except ValueError as error:
         raise Damaged(str(error)) from None
+
+
+def recount(db: sqlite3.Connection, lane: int, todo: Todo, events: int) -> None:
+    """A todo's count was damaged: the sealed batch says how many events there are, and the barrier expects as many."""
+    db.execute("UPDATE todo SET count = ? WHERE lane = ? AND seq = ?", (events, lane, todo.seq))
+    db.execute(
+        "UPDATE barrier SET accepted = accepted + ? WHERE lane = ? AND seq ="
+        " (SELECT seq FROM barrier WHERE lane = ? AND seq > ? ORDER BY seq LIMIT 1)",
+        (events - todo.events, lane, lane, todo.seq),
+    )
 
 
 def settle(

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from shipper.messages import Ack, Change, Counts, CredentialUse, Revision, Revisions, Stage
+from shipper.spool import doubt
 from shipper.spool.schema import BARRIER, get_meta, next_seq, set_meta
 from shipper.spool.seal import Damaged, Sealer
 
@@ -151,6 +152,7 @@ def cut(
     db: sqlite3.Connection, sealer: Sealer, at: Revision, wanted: Sequence[tuple[LaneKey, Mapping[str, Any]]]
 ) -> Cut:
     """Make a received revision active, with these lanes; put a barrier into every lane that it retires."""
+    doubt.act(db)
     seq = next_seq(db)
     before = {row[0] for row in db.execute("SELECT id FROM lane WHERE active")}
     now_active = [_adopt(db, sealer, key, settings) for key, settings in wanted]
@@ -233,11 +235,12 @@ def _settings(sealer: Sealer, lane: int, sealed: bytes) -> dict[str, Any] | None
 def settle_barrier(db: sqlite3.Connection, lane: int, seq: int) -> Literal["settled", "gone", "waits"]:
     """Note that a lane has settled everything below a barrier; `gone`: and the lane with it.
 
-    It waits while an order moves events from or to the lane.
+    It waits while an order moves events from or to the lane, and for an order after damage (see `doubt`).
 
     The place of the barrier and its counts must both say so: a disagreement is a bug, and nothing may be revoked on it.
     """
-    if db.execute("SELECT 1 FROM standing_order WHERE ? IN (lane, target)", (lane,)).fetchone():
+    doubt.act(db)
+    if doubt.holds(db, lane, seq) or orders_run(db, lane):
         return "waits"
     first = db.execute("SELECT seq, kind FROM todo WHERE lane = ? ORDER BY seq LIMIT 1", (lane,)).fetchone()
     row = db.execute(
@@ -254,6 +257,11 @@ def settle_barrier(db: sqlite3.Connection, lane: int, seq: int) -> Literal["sett
     db.execute("DELETE FROM barrier WHERE lane = ? AND seq = ?", (lane, seq))
     db.execute("DELETE FROM todo WHERE lane = ? AND seq = ?", (lane, seq))
     return "gone" if drop_empty_lane(db, lane) else "settled"
+
+
+def orders_run(db: sqlite3.Connection, lane: int) -> bool:
+    """Whether an order is being carried out that takes from the lane or gives to it."""
+    return db.execute("SELECT 1 FROM standing_order WHERE ? IN (lane, target)", (lane,)).fetchone() is not None
 
 
 def settle_reached(db: sqlite3.Connection, lane: int) -> None:
@@ -277,6 +285,7 @@ def drained(db: sqlite3.Connection, closing: Revision | None, still_used: Collec
     `closing` is the oldest revision that replaced an input which is not closed yet, `still_used` are credentials of
     such inputs. What the ack lists as released is every id released since the last one.
     """
+    doubt.act(db)
     open_barrier = db.execute("SELECT epoch, revision FROM barrier ORDER BY 1, 2 LIMIT 1").fetchone()
     last = stages(db).drained
     candidates = [

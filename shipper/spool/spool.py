@@ -17,7 +17,7 @@ import trio
 
 from shipper.event import Batch
 from shipper.messages import Ack, DeadLetterFigures, Revision, Revisions
-from shipper.spool import letters, orders, queue, revisions, schema
+from shipper.spool import doubt, letters, orders, queue, revisions, schema
 from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
 from shipper.spool.queue import Entered, Entry, Todo, Verdict
@@ -66,6 +66,12 @@ class Spool:
     async def load(self, lane: int, todo: Todo) -> Batch:
         """The events of a todo, from disk. Raises Damaged."""
         return await self.store.read(lambda db: queue.load(db, self.store.sealer, lane, todo))
+
+    async def recount(self, lane: int, todo: Todo, events: int) -> Todo:
+        """The sealed batch of a todo holds another number of events than the todo says; returns it corrected."""
+        await self.store.do(lambda db: queue.recount(db, lane, todo, events))
+        self.figures.add(todo.revision, frozenset({lane}), events - todo.events, 0)
+        return todo._replace(events=events)
 
     async def settle(self, lane: int, seq: int, verdict: Verdict) -> int:
         """Note what became of a todo; returns how many old dead letters it pushed out. Raises letters.Full."""
@@ -152,7 +158,12 @@ class Spool:
     async def step_order(self, order: orders.Order) -> bool:
         """Carry out one bounded step; true when the order is done."""
         now, limits = time.time(), self.limits
-        step = await self._config(lambda db: orders.step(db, self.store.sealer, order, limits, now))
+        sealer = self.store.sealer
+        try:
+            step = await self._config(lambda db: orders.step(db, sealer, order, limits, now))
+        except Damaged:
+            await self.store.repair()
+            step = await self._config(lambda db: orders.step(db, sealer, order, limits, now, repaired=True))
         for lane, change in step.settled:
             self.figures.settled(lane, change)
         for todo, others in step.moved:
@@ -160,6 +171,19 @@ class Spool:
             self.figures.rebound(todo, others, order.lane, order.target)
         self.made_room()
         return step.done
+
+    async def doubts(self) -> set[int]:
+        """Lanes whose barriers wait for an order, since damage made their queue unknowable."""
+        return await self._config(doubt.lanes)
+
+    async def heed_damage(self) -> None:
+        """Act upon what a repair has reported, and count anew what waits."""
+
+        def act(db: sqlite3.Connection) -> Figures:
+            doubt.act(db)
+            return Figures.of(db)
+
+        self.figures = await self._config(act)
 
     async def dead_letters(self) -> DeadLetterFigures:
         now = time.time()
@@ -183,5 +207,9 @@ class Spool:
 @asynccontextmanager
 async def open_spool(directory: Path, keys: Sequence[StateKey] | None) -> AsyncIterator[Spool]:
     """Own a state directory. Raises StateBusy, StateLocked, StartFailed."""
-    async with open_store(directory, keys, prepare=schema.prepare) as store:
-        yield Spool(store, await store.do(Figures.of, urgent=True))
+    async with open_store(directory, keys, prepare=schema.prepare) as store, trio.open_nursery() as nursery:
+        spool = Spool(store, Figures.none())
+        await spool.heed_damage()
+        store.on_report(lambda report: nursery.start_soon(spool.heed_damage))
+        yield spool
+        nursery.cancel_scope.cancel("the spool is closed")

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from shipper.event import Batch
 from shipper.messages import Ack, Counts, Revision
 from shipper.spool import letters, orders, queue, revisions, schema
+from shipper.spool.database import with_damage
 from shipper.spool.figures import Figures
 from shipper.spool.orders import Order
 from shipper.spool.queue import Entry, NotActive, Packed, Todo, Verdict
@@ -35,7 +36,7 @@ def new_sealer() -> Sealer:
 
 def new_db() -> sqlite3.Connection:
     db = sqlite3.connect(":memory:", isolation_level=None)
-    schema.prepare(db)
+    with_damage(schema.prepare)(db)
     return db
 
 

@@ -1,0 +1,99 @@
+"""After damage: what can be put right is, and barriers whose queue cannot be known any more wait for an order.
+
+A batch whose bytes are gone is no doubt: its todo says how many events it held, and they are settled as damaged. A lost
+todo of a batch that is there comes back, since the batch knows its lanes; if the lane had settled it, the destination
+answers "duplicate". But where todos, barriers or lanes were lost, nobody can say any more that everything below an open
+barrier has its answer: those barriers hold, visibly, until `dead_letter` or `drop` is ordered for their lane. What they
+still miss then is counted as damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+from shipper.messages import Revision
+from shipper.spool.report import Report
+from shipper.spool.schema import BARRIER, BATCH, get_meta, next_seq, set_meta
+
+_DECISIVE = {"todo", "barrier", "lane", "meta", "wal", "damage", "revision"}
+
+
+def act(db: sqlite3.Connection) -> None:
+    """Act upon what repairs have reported since the last time, if anything."""
+    report = Report.load(db)
+    if report is None:
+        return
+    _lift_seq(db)
+    if _DECISIVE & {*report.lost, *report.gaps}:
+        _restore_todos(db)
+        _restore_barriers(db)
+        for lane, last in db.execute("SELECT lane, max(seq) FROM barrier GROUP BY lane").fetchall():
+            set_meta(db, _key(lane), last)
+    Report.forget(db)
+
+
+def holds(db: sqlite3.Connection, lane: int, seq: int) -> bool:
+    """Whether a barrier waits for an order."""
+    last = get_meta(db, _key(lane))
+    return last is not None and seq <= last
+
+
+def lanes(db: sqlite3.Connection) -> set[int]:
+    """The lanes with such barriers."""
+    rows = db.execute("SELECT key FROM meta WHERE key LIKE 'doubt %'")
+    return {int(row[0].split()[1]) for row in rows.fetchall()}
+
+
+def ordered(db: sqlite3.Connection, lane: int) -> None:
+    """An order has ended what was left on a lane: what its barriers still miss is damaged."""
+    last = get_meta(db, _key(lane))
+    if last is None:
+        return
+    answered = "delivered + duplicate + dead_letter + dropped + damaged"
+    for change in (f"damaged = damaged + max(0, accepted - ({answered}))", f"accepted = {answered}"):
+        db.execute(f"UPDATE barrier SET {change} WHERE lane = ? AND seq <= ?", (lane, last))
+    db.execute("DELETE FROM meta WHERE key = ?", (_key(lane),))
+
+
+def _lift_seq(db: sqlite3.Connection) -> None:
+    """No place may be given twice, even if the counter was lost."""
+    (highest,) = db.execute(
+        "SELECT max((SELECT coalesce(max(seq), 0) FROM batch), (SELECT coalesce(max(seq), 0) FROM todo),"
+        " (SELECT coalesce(max(seq), 0) FROM barrier), (SELECT coalesce(max(id), 0) FROM rest),"
+        " (SELECT coalesce(max(seq), 0) FROM dead_letter))"
+    ).fetchone()
+    set_meta(db, "seq", max(int(get_meta(db, "seq") or 0), highest))
+
+
+def _restore_todos(db: sqlite3.Connection) -> None:
+    known = {row[0] for row in db.execute("SELECT id FROM lane")}
+    batches = db.execute("SELECT seq, epoch, revision, count, bytes, at, lanes FROM batch").fetchall()
+    for seq, epoch, revision, count, size, at, route in batches:
+        rows = [(lane, seq, BATCH, epoch, revision, count, size, at) for lane in json.loads(route) if lane in known]
+        db.executemany("INSERT OR IGNORE INTO todo VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def _restore_barriers(db: sqlite3.Connection) -> None:
+    """Every retired lane has a barrier, in both tables."""
+    db.execute("INSERT OR IGNORE INTO todo SELECT lane, seq, ?, epoch, revision, 0, 0, 0 FROM barrier", (BARRIER,))
+    db.execute(
+        "INSERT OR IGNORE INTO barrier (lane, seq, epoch, revision, accepted)"
+        " SELECT lane, seq, epoch, revision, 0 FROM todo WHERE kind = ?",
+        (BARRIER,),
+    )
+    active: Any = get_meta(db, "active")
+    at = Revision.parse(active) if active else Revision(0, 0)
+    for (lane,) in db.execute(
+        "SELECT id FROM lane WHERE active = 0 AND id NOT IN (SELECT lane FROM barrier)"
+    ).fetchall():
+        seq = next_seq(db)
+        db.execute(
+            "INSERT INTO barrier (lane, seq, epoch, revision, accepted) VALUES (?, ?, ?, ?, 0)", (lane, seq, *at)
+        )
+        db.execute("INSERT INTO todo VALUES (?, ?, ?, ?, ?, 0, 0, 0)", (lane, seq, BARRIER, *at))
+
+
+def _key(lane: int) -> str:
+    return f"doubt {lane}"
