@@ -6,6 +6,8 @@ import sqlite3
 import time
 from collections.abc import Callable
 
+import trio
+
 from shipper import health
 from shipper.delivery import Delivery
 from shipper.health import LaneView
@@ -16,6 +18,9 @@ from shipper.rollout import Rollout
 from shipper.spool.queue import Todo
 from shipper.spool.schema import BARRIER
 from shipper.spool.spool import Spool
+
+READ_SECONDS = 1.0
+STALLED_SECONDS = 5.0
 
 
 class Observer:
@@ -34,18 +39,21 @@ class Observer:
         self._spool, self._intake, self._delivery, self._rollout = spool, intake, delivery, rollout
         self._deadline_problem, self._wanted = deadline_problem, wanted
         self._letters = DeadLetterFigures()
+        self._heads: dict[int, Todo] = {}
 
     async def look(self, stopping: State | None = None) -> Observed:
         """The state of the whole. While the disk does not answer, figures that stand there are those of before."""
         lanes = dict(self._delivery.lanes)
-        heads = await self._heads(list(lanes)) if self._spool.store.problem is None else {}
-        views = {id: _view(lane, heads.get(id)) for id, lane in lanes.items()}
-        if self._spool.store.problem is None:
-            self._letters = await self._spool.dead_letters()
+        failure = self._failure()
+        if failure is None:
+            with trio.move_on_after(READ_SECONDS):
+                self._heads = await self._read_heads(list(lanes))
+                self._letters = await self._spool.dead_letters()
+        views = {id: _view(lane, self._heads.get(id)) for id, lane in lanes.items()}
         units = self.units(views)
         state, message = health.overall(
             units,
-            failure=self._spool.store.problem,
+            failure=failure,
             running=self._rollout.plan is not None,
             configuring=self._rollout.is_configuring,
         )
@@ -60,6 +68,12 @@ class Observer:
             credentials_in_use=self._rollout.in_use,
             credentials_wanted=self._wanted(),
         )
+
+    def _failure(self) -> str | None:
+        stalled = self._spool.store.stalled_seconds()
+        if self._spool.store.problem is None and stalled > STALLED_SECONDS:
+            return f"the disk has not answered for {stalled:.0f} s"
+        return self._spool.store.problem
 
     def units(self, views: dict[int, LaneView]) -> list[Unit]:
         full = self._full_message(views) if self._intake.is_full else ""
@@ -79,7 +93,7 @@ class Observer:
             ]
         return inputs + outputs
 
-    async def _heads(self, lanes: list[int]) -> dict[int, Todo]:
+    async def _read_heads(self, lanes: list[int]) -> dict[int, Todo]:
         def heads(db: sqlite3.Connection) -> dict[int, Todo]:
             found = {}
             for lane in lanes:

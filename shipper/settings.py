@@ -229,7 +229,7 @@ class Reader:
         except msgspec.ValidationError as error:
             message, _, place = str(error).partition(" - at `$")
             node, path = _followed(node, path, place)
-            self.problem(path, node.mark, _reworded(message))
+            self.problem(path, node.mark, _described(type, message) or _reworded(message))
         except Exception as error:
             self.problem(path, node.mark, f"the plugin's option cannot take this: {error.__class__.__name__}")
         return None
@@ -249,11 +249,12 @@ _WORDS = {"array": "list", "object": "mapping", "str": "string", "int": "integer
 
 
 def _leaks(node: Node) -> bool:
-    """Whether a secret stands where the id of one is wanted: its shape, or one long random string."""
+    """Whether a secret stands where the id of one is wanted: its shape, `id:secret`, or one long random string."""
     if isinstance(node.value, list):
         return any(map(_leaks, node.value))
     if isinstance(node.value, str):
-        return len(node.value) >= 20 and all(re.search(part, node.value) for part in ("[a-z]", "[A-Z]", "[0-9]"))
+        random = len(node.value) >= 20 and all(re.search(part, node.value) for part in ("[a-z]", "[A-Z]", "[0-9]"))
+        return random or re.search(r"[:=\s]", node.value) is not None
     return isinstance(node.value, dict)
 
 
@@ -290,6 +291,14 @@ def _followed(node: Node, path: str, place: str) -> tuple[Node, str]:
             break
         node, path = child, below(path, key)
     return node, path
+
+
+def _described(type: Any, message: str) -> str | None:
+    """For a pattern that is not met: what its description says is expected."""
+    if "matching regex" not in message:
+        return None
+    descriptions = [meta.description for meta in getattr(type, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
+    return next((f"expected {description}" for description in descriptions if description), None)
 
 
 def _reworded(message: str) -> str:

@@ -113,6 +113,8 @@ async def _converse(options: Options, conversation: Conversation, outbox: Outbox
         return 78
     try:
         async with open_spool(options.state, keys) as spool:
+            if spool.store.local_state_key:
+                _log.info("the state directory is sealed by its own state.key; hello.state_keys may bring another")
             return await _ship(options, hello, conversation, outbox, spool)
     except StateLocked as error:
         await _refuse_all(conversation, outbox, str(error))

@@ -70,7 +70,7 @@ class Store:
         """What keeps the store from doing its job, in a sentence, or None."""
         self._on_problem: list[Callable[[str | None], None]] = []
         self._on_report: list[Callable[[Report], None]] = []
-        self._waiting: set[Operation] = set()
+        self._waiting: dict[Operation, float] = {}
         self._ended = trio.Event()
         self._left: str | None = None
 
@@ -123,6 +123,10 @@ class Store:
         """Have `report` told when a repair lost something; before any operation is answered that ran after it."""
         self._on_report.append(callback)
 
+    def stalled_seconds(self) -> float:
+        """How long the oldest operation has waited to become durable; a disk that hangs shows here first."""
+        return trio.current_time() - min(self._waiting.values(), default=trio.current_time())
+
     def disk_bytes(self) -> int:
         """Bytes of everything in the state directory."""
         return self.directory.disk_bytes()
@@ -132,13 +136,13 @@ class Store:
     async def _submit(self, operation: Operation) -> Any:
         def abort(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
             if self._writer.withdraw(operation):
-                self._waiting.discard(operation)
+                self._waiting.pop(operation, None)
                 return trio.lowlevel.Abort.SUCCEEDED
             trio.lowlevel.spawn_system_task(self._lose_patience, operation, raise_cancel)
             return trio.lowlevel.Abort.FAILED
 
         self._hand_over(operation)
-        self._waiting.add(operation)
+        self._waiting[operation] = trio.current_time()
         return await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _hand_over(self, operation: Operation) -> None:
@@ -152,7 +156,7 @@ class Store:
 
     def _resume(self, operation: Operation, result: outcome.Outcome[Any]) -> None:
         if operation in self._waiting:
-            self._waiting.discard(operation)
+            del self._waiting[operation]
             trio.lowlevel.reschedule(operation.waiter, result)
 
     def _answered(self, operations: Sequence[Operation]) -> None:

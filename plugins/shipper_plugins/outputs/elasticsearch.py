@@ -46,7 +46,14 @@ from shipper_plugins.outputs.http_client import Client, Unreachable, address
 _ASIDE = 30.0
 _ENCODERS = 2
 
-Host = Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$", max_length=2048)]
+Host = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$",
+        max_length=2048,
+        description="a URL that begins with http:// or https://, such as https://es-1:9200",
+    ),
+]
 Index = Annotated[str, msgspec.Meta(pattern=r"^[^A-Z\\/*?\"<>| ,#:_+.-][^A-Z\\/*?\"<>| ,#:]*$")]
 
 
