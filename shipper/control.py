@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 
 import trio
 
@@ -53,7 +55,7 @@ class Conversation:
         self.outbox = outbox
         self._reading = trio.CancelScope()
         self._interrupted = False
-        self._lines = _read_lines(descriptor)
+        self._lines = _Lines(descriptor)
 
     def interrupt(self) -> None:
         """End the conversation, as the end of standard input does."""
@@ -62,30 +64,32 @@ class Conversation:
 
     async def hello(self) -> Hello | None:
         """Wait for `hello`; what comes before it is answered with `error`. None: standard input ended."""
-        async for line, message in self._messages():
-            if isinstance(message, Hello):
-                return message
-            self.error(line, "`hello` comes first")
+        async with aclosing(self._messages()) as messages:
+            async for line, message in messages:
+                if isinstance(message, Hello):
+                    return message
+                self.error(line, "`hello` comes first")
         return None
 
     async def locked(self, refuse: Callable[[Policy], None]) -> Stop:
         """The state directory cannot be opened: nack every policy, until told to stop."""
-        async for line, message in self._messages():
-            match message:
-                case Policy():
-                    refuse(message)
-                case Stop():
-                    return message
-                case _:
-                    self.error(line, "the state directory is locked")
+        async with aclosing(self._messages()) as messages:
+            async for line, message in messages:
+                match message:
+                    case Policy():
+                        refuse(message)
+                    case Stop():
+                        return message
+                    case _:
+                        self.error(line, "the state directory is locked")
         return Stop()
 
     async def run(self, rollout: Rollout, actions: Actions, observing: Observing) -> Stop:
         """Answer lines until told to stop, by a message or by the end of standard input."""
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery, aclosing(self._messages()) as messages:
             limit = trio.CapacityLimiter(ACTIONS_AT_ONCE)
             stop = Stop()
-            async for line, message in self._messages():
+            async for line, message in messages:
                 match message:
                     case Stop():
                         stop = message
@@ -108,7 +112,7 @@ class Conversation:
             nursery.cancel_scope.cancel("told to stop")
         return stop
 
-    async def _messages(self) -> AsyncIterator[tuple[int, Message]]:
+    async def _messages(self) -> AsyncGenerator[tuple[int, Message], None]:
         """Messages with the numbers of their lines, until the end; what is none is answered with `error`."""
         while (line := await self._next_line()) is not None:
             if line.text is None:
@@ -125,7 +129,7 @@ class Conversation:
         with trio.CancelScope() as self._reading:
             if not self._interrupted:
                 await self.outbox.has_room()
-                return await anext(self._lines, None)
+                return await self._lines.next()
         return None
 
     def error(self, line: int, message: str) -> None:
@@ -190,18 +194,25 @@ def _essence(observed: Observed) -> tuple[object, ...]:
     )
 
 
-async def _read_lines(descriptor: int) -> AsyncIterator[Line]:
+class _Lines:
     """Lines of a file descriptor. Not a buffered reader: one left in a read can abort the interpreter at its exit."""
-    splitter = LineSplitter(MAX_LINE_BYTES)
-    while True:
-        try:
-            data = await trio.to_thread.run_sync(_read, descriptor, abandon_on_cancel=True)
-        except OSError:
-            data = b""
-        if not data:
-            return
-        for line in splitter.feed(data):
-            yield line
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._splitter = LineSplitter(MAX_LINE_BYTES)
+        self._ready: deque[Line] = deque()
+
+    async def next(self) -> Line | None:
+        """The next line; None at the end."""
+        while not self._ready:
+            try:
+                data = await trio.to_thread.run_sync(_read, self._descriptor, abandon_on_cancel=True)
+            except OSError:
+                data = b""
+            if not data:
+                return None
+            self._ready.extend(self._splitter.feed(data))
+        return self._ready.popleft()
 
 
 def _read(descriptor: int) -> bytes:

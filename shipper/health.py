@@ -78,7 +78,7 @@ def draining(
     for revision, id, amount in amounts:
         lane = lanes[id]
         seen = outputs.setdefault(revision, {}).get(lane.output)
-        reason = lane.problem or "delivering"
+        reason = lane.problem or (seen.reason if seen is not None else "delivering")
         events = amount.events + (seen.events if seen is not None else 0)
         outputs[revision][lane.output] = Waiting(events, reason)
     return [

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 
@@ -51,6 +51,8 @@ class Lane:
         self.id, self.key, self.active = row.id, row.key, row.active
         self.output = output
         self.problem: str | None = None
+        self.is_held = False
+        """Whether only a person or a supervisor can help: a refusal, or a credential that is missing."""
         self.counters: Counter[str] = Counter()
         self._spool, self._keyring, self._aio, self._slots = spool, keyring, aio, slots
         self._recent, self._taps = recent, taps
@@ -63,7 +65,8 @@ class Lane:
         self._scope = trio.CancelScope()
         self._waits = self._backoff()
         self._queued = False
-        self._session = self._new_session()
+        self._has_slot = False
+        self._session: Session | None = None
 
     # -- what others say to it -----------------------------------------------------------------------------------------
 
@@ -74,7 +77,7 @@ class Lane:
 
     def arrived(self, seq: int, batch: Batch) -> None:
         """A batch was stored for this lane; it may be kept in memory until it is sent."""
-        if seq > self._session.taken:
+        if self._session is not None and seq > self._session.taken:
             self._recent.keep(self.id, seq, batch)
         self._news.set()
 
@@ -83,11 +86,14 @@ class Lane:
         self.active = active
         self._turn.set()
         self._turn = trio.Event()
+        if not active and self._session is not None and not self._take_slot():
+            self._session.end()
         if active and self._queued:
             self._scope.cancel("the lane is active again, and needs no slot")
         if output != self.output:
             self.output = output
-            self._session.end()
+            if self._session is not None:
+                self._session.end()
         self.poke()
 
     @asynccontextmanager
@@ -123,12 +129,15 @@ class Lane:
                 self._report(None)
                 await self._news.wait()
             elif first[0].is_barrier:
+                self.is_held = False
                 await self._settle_barrier(first[0].seq)
             elif self.key.credential is not None and self.key.credential not in self._keyring:
+                self.is_held = True
                 self._report(f"credential {self.key.credential} is missing, events held")
                 await self._news.wait()
             else:
                 trouble = await self._deliver(trouble)
+                self.is_held = trouble is not None and trouble.held
                 if trouble is not None:
                     await self._wait_out(trouble)
         self._recent.forget(self.id)
@@ -185,12 +194,20 @@ class Lane:
 
     async def _deliver(self, last: Trouble | None) -> Trouble | None:
         """One session; returns the trouble that ended it."""
-        session = self._session = self._new_session()
-        with trio.CancelScope() as self._scope:
-            if self._suspended:
-                self._scope.cancel()
-            async with self._slot():
+        session = self._new_session()
+        try:
+            with trio.CancelScope() as self._scope:
+                if self._suspended:
+                    self._scope.cancel()
+                if not self.active:
+                    await self._wait_for_slot()
+                self._session = session
                 await self._run_session(session, last)
+        finally:
+            self._session = None
+            if self._has_slot:
+                self._has_slot = False
+                self._slots.release()
         if session.progressed:
             self._waits = self._backoff()
         return session.trouble
@@ -210,21 +227,22 @@ class Lane:
         if ours is not None:
             raise ours
 
-    @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
+    async def _wait_for_slot(self) -> None:
         """Retired lanes drain a few at a time."""
-        if self.active:
-            yield
-            return
         self._queued = True
         try:
             await self._slots.acquire()
+            self._has_slot = True
         finally:
             self._queued = False
-        try:
-            yield
-        finally:
-            self._slots.release()
+
+    def _take_slot(self) -> bool:
+        """The lane retires in the middle of a session: it goes on in a slot, if one is free."""
+        if not self._has_slot:
+            with suppress(trio.WouldBlock):
+                self._slots.acquire_nowait()
+                self._has_slot = True
+        return self._has_slot
 
     def _report(self, problem: str | None) -> None:
         if problem != self.problem:

@@ -83,6 +83,7 @@ class Observer:
             for name, plan in sorted(self._intake.held.items())
         ]
         outputs = health.output_units(views.values(), self._delivery.unreadable)
+        outputs = [self._with_dropped_letters(unit) for unit in outputs]
         problem = self._deadline_problem()
         if problem is not None:
             outputs = [
@@ -92,6 +93,14 @@ class Observer:
                 for unit in outputs
             ]
         return inputs + outputs
+
+    def _with_dropped_letters(self, unit: Unit) -> Unit:
+        """A full dead-letter store that drops its oldest is no healthy one, until somebody makes room."""
+        dropped = self._delivery.counters().get(unit.id.partition(".")[2], {}).get("letters_dropped", 0)
+        if not dropped or self._letters.bytes < self._spool.limits.max_bytes // 2:
+            return unit
+        message = f"the dead-letter store is full: {dropped} old letters were dropped"
+        return Unit(unit.id, unit.kind, unit.type, "DEGRADED", f"{message}; {unit.message}".rstrip("; "))
 
     async def _read_heads(self, lanes: list[int]) -> dict[int, Todo]:
         def heads(db: sqlite3.Connection) -> dict[int, Todo]:

@@ -332,9 +332,10 @@ class Rollout:
         """Say `drained` and `released` as soon as they are true and durable."""
         while True:
             await self.settled.wait()
-            await self._advance()
+            await self.advance()
 
-    async def _advance(self) -> None:
+    async def advance(self) -> None:
+        """Say what has become true; see `watch`."""
         with trio.CancelScope(shield=True):
             async with self._in_order:
                 await self._say_what_is_settled()

@@ -33,6 +33,7 @@ from shipper.errors import StartFailed, StateBusy, StateLocked
 from shipper.http import serve_status
 from shipper.intake import Intake
 from shipper.keyring import Keyring
+from shipper.lane import Lane
 from shipper.listeners import Listeners
 from shipper.messages import (
     VERSION,
@@ -61,6 +62,8 @@ from shipper.spool.spool import Spool, open_spool
 _log = log.get(__name__)
 
 FLUSH_SECONDS = 2.0
+LOOK_SECONDS = 0.5
+"""While stopping: whether what is left is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,7 @@ async def _ship(options: Options, hello: Hello, conversation: Conversation, outb
             taking_in.cancel_scope.cancel("told to stop")
         with trio.move_on_after(stop.within_seconds):
             await parts.delivered()
+            await parts.rollout.advance()
         delivering.cancel_scope.cancel("told to stop")
     clean = spool.store.problem is None
     outbox.say(Stopped(clean=clean, undelivered=spool.figures.total().events))
@@ -303,9 +307,13 @@ class _Parts:
         return sorted(id for id in needed if id not in self.keyring)
 
     async def delivered(self) -> None:
-        """Wait until nothing waits, and every barrier is settled."""
-        while self.spool.figures.total().events or any(not lane.active for lane in self.delivery.lanes.values()):
-            await self.spool.room.wait()
+        """Wait until nothing waits, and every barrier is settled; what is held is not waited for."""
+        while any(not lane.is_held and self._is_busy(lane) for lane in self.delivery.lanes.values()):
+            with trio.move_on_after(LOOK_SECONDS):
+                await self.spool.room.wait()
+
+    def _is_busy(self, lane: Lane) -> bool:
+        return not lane.active or self.spool.figures.of_lanes([lane.id]).events > 0
 
     def status(self) -> dict[str, Any]:
         """For those who look over HTTP: the last `observed`, with the figures of now."""

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import msgspec
 import pytest
-import shipper_plugins
 import trio
 
 import shipper.plugin
+import shipper_plugins
 from shipper.aio import open_asyncio
 from shipper.plugin import (
     Answer,

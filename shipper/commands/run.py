@@ -16,9 +16,9 @@ To try the protocol by hand:  {"type":"hello","protocol":1}
 
 
 @click.command("run")
-@click.option("--state", required=True, type=click.Path(path_type=Path), help="The state directory; made if absent.")
+@click.option("--state", required=True, type=click.Path(), help="The state directory; made if absent.")
 @click.option("--http", metavar="HOST:PORT", help="Serve /livez, /readyz, /metrics and /status there (port 0: any).")
-def command(state: Path, http: str | None) -> int:
+def command(state: str, http: str | None) -> int:
     """Be the sidecar: take policies on standard input, answer on standard output.
 
     It is launched by a supervising agent; people use `shipper supervise`. Logs go to standard error.
@@ -37,10 +37,12 @@ def command(state: Path, http: str | None) -> int:
     from shipper.http import parse_address
     from shipper.sidecar import Options, run
 
+    if not state:
+        raise click.BadParameter("it is empty (an unset variable?)", param_hint="--state")
     if http is not None:
         parse_address(http)
     log.configure()
     try:
-        return trio.run(run, Options(state, http), 0, stdout)
+        return trio.run(run, Options(Path(state), http), 0, stdout)
     finally:
         log.flush()

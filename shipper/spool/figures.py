@@ -59,7 +59,7 @@ class Figures:
         group = (revision, lanes)
         self.events[group] += events
         self.bytes[group] += size
-        if not self.events[group]:
+        if not self.events[group] and not self.bytes[group]:
             del self.events[group], self.bytes[group]
 
     def settled(self, lane: int, change: Settled) -> None:

@@ -67,6 +67,9 @@ def add(
     dropped = 0
     while held > limits.max_bytes:
         oldest = db.execute("SELECT id, bytes FROM dead_letter ORDER BY id LIMIT 1").fetchone()
+        if oldest is None:  # a repair lost rows that were counted
+            held = 0
+            break
         db.execute("DELETE FROM dead_letter WHERE id = ?", (oldest[0],))
         held -= oldest[1]
         dropped += 1

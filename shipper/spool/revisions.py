@@ -129,7 +129,8 @@ def receive(
         (*text.at, text.sha256, text.meaning, text.change, json.dumps(sorted(text.credentials)), sealed),
     )
     db.executemany(
-        "INSERT INTO credential VALUES (?, ?, 'used') ON CONFLICT (id) DO UPDATE SET state = 'used'",
+        "INSERT INTO credential VALUES (?, ?, 'offered')"
+        " ON CONFLICT (id) DO UPDATE SET state = 'used' WHERE state != 'offered'",
         list(fingerprints.items()),
     )
 
@@ -162,6 +163,8 @@ def cut(
     db.execute("UPDATE revision SET stage = 'active' WHERE epoch = ? AND number = ?", at)
     db.execute("DELETE FROM revision WHERE stage != 'active' AND (epoch, number) < (?, ?)", at)
     set_meta(db, "active", str(at))
+    ids = [(id,) for known_ in known(db) if known_.at == at for id in known_.credentials]
+    db.executemany("UPDATE credential SET state = 'used' WHERE id = ?", ids)
     return Cut(seq, now_active, frozenset(retired))
 
 
@@ -359,14 +362,14 @@ def release(db: sqlite3.Connection, still_used: Collection[str]) -> list[str]:
     """Mark, and return, the ids that nothing refers to any more; while nothing is active, none counts as released."""
     if get_meta(db, "active") is None:
         return []
-    used = {row[0] for row in db.execute("SELECT id FROM credential WHERE state = 'used'")}
+    used = {row[0] for row in db.execute("SELECT id FROM credential WHERE state IN ('used', 'offered')")}
     free = sorted(used.difference(in_use(db, still_used)))
     db.executemany("UPDATE credential SET state = 'released' WHERE id = ?", [(id,) for id in free])
     return free
 
 
 def forget_credentials(db: sqlite3.Connection, ids: Collection[str], still_used: Collection[str]) -> list[str]:
-    """After a nack: forget those that nothing refers to, and return them."""
+    """After a nack: return those that nothing refers to; those that were never active are forgotten entirely."""
     free = sorted(set(ids).difference(in_use(db, still_used)))
-    db.executemany("DELETE FROM credential WHERE id = ? AND state = 'used'", [(id,) for id in free])
+    db.executemany("DELETE FROM credential WHERE id = ? AND state = 'offered'", [(id,) for id in free])
     return free

@@ -8,10 +8,10 @@ import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shipper_plugins.inputs.generate import GenerateInput, _batch
 
 from shipper.plugin import DataStream, Source
 from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs.generate import GenerateInput, _batch
 
 
 async def run_to_end(context: RecordingInputContext, **options: Any) -> None:

@@ -1,9 +1,9 @@
 import orjson
 import pytest
-from shipper_plugins.processors.add_fields import AddFields
 
 from shipper.plugin import Batch
 from shipper.testing import check_processor
+from shipper_plugins.processors.add_fields import AddFields
 
 LINES = Batch.lines(b"one\ntwo\n", offset=0, shared={"log": {"file": {"path": "/a"}}, "service": {"id": "7"}})
 DOCUMENTS = Batch.documents([orjson.dumps({"service": {"name": "old", "port": n}}) for n in range(2)])

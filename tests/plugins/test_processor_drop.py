@@ -7,10 +7,10 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shipper_plugins.processors.drop import Condition, Drop, Range
 
 from shipper.plugin import Batch, Fields
 from shipper.testing import check_processor
+from shipper_plugins.processors.drop import Condition, Drop, Range
 
 EVENT: Fields = {
     "message": "GET /health 200",

@@ -6,10 +6,10 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shipper_plugins.processors.parse import Parse
 
 from shipper.plugin import Batch, Fields
 from shipper.testing import check_processor
+from shipper_plugins.processors.parse import Parse
 
 SHARED: Fields = {
     "@timestamp": "2026-01-01T00:00:00.000Z",

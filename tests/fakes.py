@@ -1,0 +1,489 @@
+"""Scripted plugins, and a bench: a real spool in a directory with real lanes that deliver to scripted outputs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import trio
+
+from shipper.delivery import Delivery
+from shipper.event import Batch
+from shipper.intake import Intake
+from shipper.keyring import Keyring
+from shipper.lane import Lane
+from shipper.listeners import Listeners
+from shipper.messages import Ack, Nack, Outbound, Policy, Released, Revision
+from shipper.orders import Orders
+from shipper.plugin import (
+    Answer,
+    Answers,
+    Credential,
+    Input,
+    InputContext,
+    Outcome,
+    Output,
+    OutputContext,
+    Processor,
+    Sender,
+    Shape,
+    Source,
+)
+from shipper.policy import OutputSpec, destination, output_settings
+from shipper.registry import Registry
+from shipper.rollout import Rollout
+from shipper.signal import Signal
+from shipper.spool.queue import Entry, Packed
+from shipper.spool.revisions import LaneKey, Text
+from shipper.spool.spool import Spool, open_spool
+from shipper.tap import Taps
+
+PATIENCE = 10.0
+Send = Callable[[Batch], Awaitable[Answers]]
+
+
+@dataclass(frozen=True)
+class Pace:
+    first: float = 0.01
+    longest: float = 0.02
+
+
+class Destination:
+    """What a scripted output does, and what happened to it."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        """`open CREDENTIAL`, `send COUNT`, `close CREDENTIAL`, and what tests add."""
+        self.received: list[int] = []
+        """The `n` of each event that was answered as delivered."""
+        self.asked: list[int] = []
+        self.send: Send = self.deliver
+        self.on_open: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+        self.on_close: Callable[[], None] = lambda: None
+        self.open_senders = 0
+        self.sending = 0
+        self._news = trio.Event()
+
+    async def deliver(self, batch: Batch) -> Answers:
+        await trio.lowlevel.checkpoint()
+        return self.answer(batch, {})
+
+    def answer(self, batch: Batch, others: dict[int, Answer]) -> Answers:
+        """Delivered, but for some by position."""
+        numbers = [event["n"] for event in batch.own()]
+        self.received += [n for at, n in enumerate(numbers) if at not in others]
+        return Answers(batch.count, others)
+
+    def refusing(self, *numbers: int, outcome: Outcome = Outcome.HELD, reason: str = "403 forbidden") -> Send:
+        """A send that answers otherwise for the events with these numbers."""
+
+        async def send(batch: Batch) -> Answers:
+            await trio.lowlevel.checkpoint()
+            events = enumerate(batch.own())
+            return self.answer(batch, {at: Answer(outcome, reason) for at, event in events if event["n"] in numbers})
+
+        return send
+
+    def raising(self, error: Exception, *, times: int | None = None) -> Send:
+        """A send that raises, for ever or a number of times."""
+        left = times
+
+        async def send(batch: Batch) -> Answers:
+            nonlocal left
+            await trio.lowlevel.checkpoint()
+            if left is None or left > 0:
+                left = None if left is None else left - 1
+                raise error
+            return self.answer(batch, {})
+
+        return send
+
+    async def hang(self, batch: Batch) -> Answers:
+        """No answer, until cancelled."""
+        await trio.sleep_forever()
+        raise AssertionError
+
+    def notify(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition; it is asked whenever something happens here, and now and then."""
+        with trio.fail_after(PATIENCE):
+            while not condition():
+                with trio.move_on_after(0.01):
+                    await self._news.wait()
+
+
+DESTINATIONS: dict[str, Destination] = {}
+
+
+class ScriptedOutput(Output, frozen=True):
+    """Does what `DESTINATIONS[to]` says."""
+
+    live: ClassVar[frozenset[str]] = frozenset({"workers", "live_setting"})
+    takes: ClassVar[frozenset[Shape]] = frozenset({"api_key"})
+    backoff: ClassVar[Pace] = Pace()
+
+    to: str = "main"
+    live_setting: int = 0
+
+    @asynccontextmanager
+    async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
+        script = DESTINATIONS[self.to]
+        await script.on_open()
+        secret = context.credential.fields["api_key"].partition(":")[0] if context.credential else "nobody"
+        script.log.append(f"open {secret}")
+        script.open_senders += 1
+        script.notify()
+        try:
+            yield _Scripted(script)
+        finally:
+            script.open_senders -= 1
+            script.log.append(f"close {secret}")
+            script.notify()
+            script.on_close()
+
+
+class _Scripted:
+    def __init__(self, script: Destination) -> None:
+        self.script = script
+
+    async def send(self, batch: Batch) -> Answers:
+        self.script.log.append(f"send {batch.count}")
+        self.script.asked += [event["n"] for event in batch.own()]
+        self.script.sending += 1
+        self.script.notify()
+        try:
+            return await self.script.send(batch)
+        finally:
+            self.script.sending -= 1
+            self.script.notify()
+
+
+class Spring:
+    """What a scripted input does, and what happened to it."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.contexts: list[InputContext] = []
+        self.on_open: Callable[[InputContext], Awaitable[None]] = _nothing
+        self.on_run: Callable[[InputContext], Awaitable[None]] = _for_ever
+        self.on_close: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+
+    @property
+    def context(self) -> InputContext:
+        """Of the input that was opened last."""
+        return self.contexts[-1]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        with trio.fail_after(PATIENCE):
+            while not condition():  # noqa: ASYNC110 - anything may be the condition
+                await trio.sleep(0.005)
+
+
+async def _nothing(context: InputContext) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+async def _for_ever(context: InputContext) -> None:
+    await trio.sleep_forever()
+
+
+SPRINGS: dict[str, Spring] = {}
+
+
+class ScriptedInput(Input, frozen=True):
+    """Does what `SPRINGS[of]` says. Its place is `at`."""
+
+    of: str = "in"
+    at: str = ""
+    flavour: str = ""
+    credentials: tuple[str, ...] = ()
+
+    def place(self) -> Any:
+        return [self.of, self.at]
+
+    def credential_ids(self) -> tuple[str, ...]:
+        return self.credentials
+
+    @asynccontextmanager
+    async def open(self, context: InputContext) -> AsyncIterator[Source]:
+        spring = SPRINGS[self.of]
+        spring.log.append(f"open {self.flavour}")
+        await spring.on_open(context)
+        spring.contexts.append(context)
+        try:
+            yield _Scripting(spring, context)
+        finally:
+            with trio.CancelScope(shield=True):
+                await spring.on_close()
+            spring.log.append("close")
+
+
+class _Scripting:
+    def __init__(self, spring: Spring, context: InputContext) -> None:
+        self.spring, self.context = spring, context
+
+    async def run(self) -> None:
+        self.spring.log.append("run")
+        await self.spring.on_run(self.context)
+
+    def change(self, settings: Any, credentials: Mapping[str, Credential]) -> None:
+        self.spring.log.append(f"change {settings.flavour} {','.join(credentials)}".rstrip())
+
+
+class ScriptedProcessor(Processor, frozen=True):
+    """Marks events, or fails, or waits, or drops all."""
+
+    mark: str = "seen"
+    does: str = "mark"
+
+    def process(self, batch: Batch) -> Batch:
+        if self.does == "fail":
+            raise ZeroDivisionError("a secret")
+        if self.does == "wait":
+            GATE.wait(PATIENCE)
+        if self.does == "drop":
+            return batch.replace([], [])
+        return batch.share({self.mark: True})
+
+
+GATE = threading.Event()
+"""Lets processors that wait go on."""
+
+REGISTRY = Registry(
+    {
+        "outputs": {"scripted": ScriptedOutput},
+        "inputs": {"scripted": ScriptedInput},
+        "processors": {"scripted": ScriptedProcessor},
+    }
+)
+
+
+def secret(id: str) -> Credential:
+    return Credential.parse({"api_key": f"{id}:secret-of-{id}"})
+
+
+class Bench:
+    """A real spool, and its lanes; a policy is a mapping of outputs to credentials."""
+
+    def __init__(self, spool: Spool, nursery: trio.Nursery) -> None:
+        self.spool = spool
+        self.keyring = Keyring(spool.store.sealer.fingerprint, {})
+        self.changes = 0
+        self.barriers = 0
+        self.taps = Taps()
+        self.delivery = Delivery(
+            nursery,
+            spool=spool,
+            keyring=self.keyring,
+            aio=None,  # type: ignore[arg-type]
+            registry=REGISTRY,
+            taps=self.taps,
+            on_change=self._changed,
+            on_barrier=self._barrier,
+        )
+        self.active: dict[str, Lane] = {}
+        self.at = Revision(0, 0)
+        self.seqs: list[int] = []
+        self._next = 0
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def _barrier(self) -> None:
+        self.barriers += 1
+        for script in DESTINATIONS.values():
+            script.log.append("barrier")
+            script.notify()
+
+    async def activate(
+        self, number: int, settings: dict[str, dict[str, Any]] | None = None, **outputs: str | None
+    ) -> dict[str, Lane]:
+        """Receive, cut and take over a revision with these outputs, each to the destination of its name."""
+        specs = {
+            name: OutputSpec(
+                name, "scripted", ScriptedOutput(to=name, credential=credential, **(settings or {}).get(name, {}))
+            )
+            for name, credential in outputs.items()
+        }
+        for name, credential in outputs.items():
+            DESTINATIONS.setdefault(name, Destination())
+            if credential is not None and credential not in self.keyring and not credential.startswith("missing"):
+                self.keyring.keep({credential: secret(credential)})
+        ids = [credential for credential in outputs.values() if credential is not None]
+        self.at = Revision(0, number)
+        await self.spool.receive(Text(self.at, "sha", f"{number}", "barrier", ids, ""), dict.fromkeys(ids, b"mark"))
+        keys = {
+            name: LaneKey(name, spec.type, destination(spec), spec.config.credential) for name, spec in specs.items()
+        }
+        cut = await self.spool.cut(self.at, [(keys[name], output_settings(spec)) for name, spec in specs.items()])
+        self.delivery.take_over(cut.lanes, {name: spec.config for name, spec in specs.items()}, cut.retired)
+        self.active = {row.key.output: self.delivery.lanes[row.id] for row in cut.lanes}
+        return self.active
+
+    async def enter(self, count: int = 1, *, to: Iterable[str] | None = None, batches: int = 1) -> list[int]:
+        """Store batches for outputs (default: all active); returns the numbers of their events."""
+        lanes = [self.active[name] for name in (to if to is not None else self.active)]
+        first = self._next
+        for _ in range(batches):
+            batch = Batch.documents([b'{"n":%d}' % (self._next + n) for n in range(count)])
+            self._next += count
+            entry = Entry(self.at, "test/in", [lane.id for lane in lanes], [Packed(count, batch.pack())])
+            for stored in await self.spool.enter(entry):
+                self.seqs.append(stored.seq)
+                for lane in lanes:
+                    lane.arrived(stored.seq, batch)
+        return list(range(first, self._next))
+
+    async def empty(self) -> None:
+        """Wait until nothing waits, and every retired lane is gone."""
+        with trio.fail_after(PATIENCE):
+            while self.spool.figures.total().events or any(not lane.active for lane in self.delivery.lanes.values()):
+                with trio.move_on_after(0.02):
+                    await self.spool.room.wait()
+
+
+@asynccontextmanager
+async def bench(path: Path) -> AsyncIterator[Bench]:
+    """A bench on a state directory; leaving it is a crash of all but the spool."""
+    DESTINATIONS.clear()
+    DESTINATIONS["main"] = Destination()
+    async with open_spool(path, None) as spool, trio.open_nursery() as nursery:
+        yield Bench(spool, nursery)
+        nursery.cancel_scope.cancel("the test is over")
+
+
+class Theatre:
+    """Rollout, intake and delivery over a real spool, as the process has them; without the conversation."""
+
+    def __init__(
+        self, spool: Spool, known: dict[str, bytes], taking_in: trio.Nursery, delivering: trio.Nursery
+    ) -> None:
+        self.spool = spool
+        self.said: list[Outbound] = []
+        self.keyring = Keyring(spool.store.sealer.fingerprint, known)
+        settled = Signal()
+        self.intake = Intake(
+            taking_in,
+            spool=spool,
+            keyring=self.keyring,
+            aio=None,  # type: ignore[arg-type]
+            listeners=Listeners(),
+            on_change=lambda: None,
+            on_closed=settled.set,
+        )
+        self.delivery = Delivery(
+            delivering,
+            spool=spool,
+            keyring=self.keyring,
+            aio=None,  # type: ignore[arg-type]
+            registry=REGISTRY,
+            taps=self.intake.taps,
+            on_change=lambda: None,
+            on_barrier=settled.set,
+        )
+        self.intake.lanes = self.delivery.lanes
+        self.rollout = Rollout(
+            spool=spool,
+            keyring=self.keyring,
+            registry=REGISTRY,
+            intake=self.intake,
+            delivery=self.delivery,
+            settled=settled,
+            say=self.said.append,
+            on_change=lambda: None,
+        )
+        self.orders = Orders(spool=spool, delivery=self.delivery, keyring=self.keyring, settled=settled.set)
+        self.settled = settled
+
+    async def offer(
+        self, number: int, text: str, *ids: str, secrets: Mapping[str, Any] | None = None, epoch: int = 0
+    ) -> None:
+        """Offer a policy with the secrets of these ids, or with others."""
+        credentials = {id: {"api_key": f"{id}:secret-of-{id}"} for id in ids} | dict(secrets or {})
+        await self.rollout.offer(Policy(revision=number, policy=text, epoch=epoch, credentials=credentials))
+
+    async def ack(self, number: int, stage: str) -> Ack:
+        """Wait for an ack; a nack of the revision fails at once."""
+
+        def wanted(message: Outbound) -> bool:
+            assert not (isinstance(message, Nack) and message.revision == number), message
+            return isinstance(message, Ack) and (message.revision, message.stage) == (number, stage)
+
+        message = await self.wait(wanted)
+        assert isinstance(message, Ack)
+        return message
+
+    async def nack(self, number: int) -> Nack:
+        message = await self.wait(lambda m: isinstance(m, Nack) and m.revision == number)
+        assert isinstance(message, Nack)
+        return message
+
+    async def released(self) -> Released:
+        message = await self.wait(lambda m: isinstance(m, Released))
+        assert isinstance(message, Released)
+        return message
+
+    async def wait(self, wanted: Callable[[Outbound], bool]) -> Outbound:
+        with trio.move_on_after(PATIENCE):
+            while True:
+                for message in self.said:
+                    if wanted(message):
+                        return message
+                await trio.sleep(0.005)
+        raise AssertionError(f"not said; said: {self.said}")
+
+    def lines(self) -> list[str]:
+        """What was said, in short."""
+        return [
+            f"{m.revision} {m.stage}" if isinstance(m, Ack) else f"{m.revision} {m.reason}"
+            for m in self.said
+            if isinstance(m, Ack | Nack)
+        ]
+
+
+@asynccontextmanager
+async def theatre(path: Path, *, keep: bool = False) -> AsyncIterator[Theatre]:
+    """A theatre on a state directory; leaving it is a crash of all but the spool. `keep`: the scripts stay."""
+    if not keep:
+        DESTINATIONS.clear()
+        SPRINGS.clear()
+        GATE.clear()
+    for name in ("main", "other"):
+        DESTINATIONS.setdefault(name, Destination())
+    for name in ("in", "more"):
+        SPRINGS.setdefault(name, Spring())
+    async with open_spool(path, None) as spool, trio.open_nursery() as delivering, trio.open_nursery() as taking_in:
+        stage = Theatre(spool, await spool.fingerprints(), taking_in, delivering)
+        await stage.delivery.restore(await spool.lanes())
+        await stage.rollout.restore()
+        delivering.start_soon(stage.rollout.watch)
+        delivering.start_soon(stage.orders.resume)
+        stage.settled.set()
+        taking_in.start_soon(stage.rollout.run)
+        try:
+            yield stage
+        finally:
+            GATE.set()
+            taking_in.cancel_scope.cancel("the test is over")
+            delivering.cancel_scope.cancel("the test is over")
+
+
+def policy(
+    *, credential: str | None = None, flavour: str = "", at: str = "", inputs: str | None = None, more: str = ""
+) -> str:
+    """A policy of one scripted input and one scripted output."""
+    key = f", credential: {credential}" if credential else ""
+    if inputs is None:
+        inputs = f'inputs:\n  in: {{type: scripted, at: "{at}", flavour: "{flavour}"}}\n'
+    return f"version: 1\n{inputs}outputs:\n  main: {{type: scripted{key}}}\n{more}"
+
+
+def events(*numbers: int) -> Batch:
+    return Batch.documents([b'{"n":%d}' % n for n in numbers])

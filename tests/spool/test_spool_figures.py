@@ -1,0 +1,52 @@
+"""Figures: sums over routes, the same counted beside the rows and from them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+
+from shipper.messages import Revision
+from shipper.spool import schema
+from shipper.spool.figures import Amount, Figures
+
+ONE, TWO = Revision(0, 1), Revision(0, 2)
+
+
+def figures() -> Figures:
+    made = Figures(Counter(), Counter())
+    made.add(ONE, frozenset({1, 2}), 10, 100)
+    made.add(ONE, frozenset({1}), 3, 30)
+    made.add(TWO, frozenset({2}), 5, 50)
+    return made
+
+
+def test_an_event_counts_once_however_many_lanes_hold_its_batch() -> None:
+    assert figures().total() == Amount(18, 180)
+
+
+def test_sums_by_lane_and_revision() -> None:
+    assert figures().of_lanes([1]) == Amount(13, 130)
+    assert figures().of_lanes([1, 2], ONE) == Amount(13, 130)
+    assert figures().only_of([2]) == Amount(5, 50)
+    assert list(figures().by_revision([2, 1])) == [
+        (ONE, 1, Amount(13, 130)),
+        (ONE, 2, Amount(10, 100)),
+        (TWO, 2, Amount(5, 50)),
+    ]
+
+
+def test_a_batch_of_three_lanes_of_which_the_middle_one_holds_a_rest_is_counted_once() -> None:
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    schema.prepare(db)
+    rows = [(1, 7, schema.BATCH, 4, 40), (2, 7, schema.REST, 1, 9), (3, 7, schema.BATCH, 4, 40)]
+    db.executemany("INSERT INTO todo VALUES (?, ?, ?, 0, 1, ?, ?, 0)", rows)
+
+    assert Figures.of(db).events == {(ONE, frozenset({1, 3})): 4, (ONE, frozenset({2})): 1}
+
+
+def test_what_goes_to_zero_leaves_no_group() -> None:
+    made = figures()
+    made.add(TWO, frozenset({2}), -5, -50)
+
+    assert (TWO, frozenset({2})) not in made.events
+    assert (TWO, frozenset({2})) not in made.bytes

@@ -1,0 +1,116 @@
+"""The dead-letter store: sealed, bounded, one letter for an event however often it is written."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+import pytest
+
+from shipper.messages import Revision
+from shipper.spool import letters, schema
+from shipper.spool.letters import Full, Letter, Limits
+from shipper.spool.schema import set_meta
+from shipper.spool.seal import Sealer
+
+AT = Revision(1, 7)
+
+
+@pytest.fixture
+def db() -> sqlite3.Connection:
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    schema.prepare(db)
+    return db
+
+
+@pytest.fixture
+def sealer() -> Sealer:
+    return Sealer(bytes(16), {}, bytes(32), lambda: (os.urandom(8), os.urandom(32)))
+
+
+def letter(item: int, size: int = 10) -> Letter:
+    return Letter(item, f"id-{item}", b'{"n":"%s"}' % (b"x" * size), "main", "400 mapping")
+
+
+def add(db: sqlite3.Connection, sealer: Sealer, *items: int, limits: Limits = Limits(), seq: int = 1) -> int:  # noqa: B008
+    return letters.add(db, sealer, 1, AT, seq, [letter(item) for item in items], limits, 100.0)
+
+
+def test_a_letter_is_read_as_it_was_written(db: sqlite3.Connection, sealer: Sealer) -> None:
+    add(db, sealer, 5)
+    (read,) = letters.page(db, sealer, 0, 10)
+
+    assert read == {
+        "id": 1,
+        "output": "main",
+        "at": 100.0,
+        "revision": [1, 7],
+        "reason": "400 mapping",
+        "event_id": "id-5",
+        "event": {"n": "x" * 10},
+    }
+
+
+def test_a_replay_writes_a_letter_once(db: sqlite3.Connection, sealer: Sealer) -> None:
+    add(db, sealer, 1, 2)
+    before = letters.figures(db, 110.0)
+    add(db, sealer, 1, 2)
+
+    assert letters.figures(db, 110.0) == before
+    assert (before.events, before.oldest_seconds) == (2, 10.0)
+
+
+def test_the_oldest_give_way_and_are_counted(db: sqlite3.Connection, sealer: Sealer) -> None:
+    add(db, sealer, 1)
+    size = letters.figures(db, 0).bytes
+    dropped = add(db, sealer, 2, 3, limits=Limits(2 * size))
+
+    assert dropped == 1
+    assert [read["event_id"] for read in letters.page(db, sealer, 0, 10)] == ["id-2", "id-3"]
+
+
+def test_where_nothing_may_give_way_it_is_full(db: sqlite3.Connection, sealer: Sealer) -> None:
+    with pytest.raises(Full):
+        add(db, sealer, 1, limits=Limits(10, "hold"))
+
+
+def test_a_letter_larger_than_the_store_is_dropped_itself(db: sqlite3.Connection, sealer: Sealer) -> None:
+    assert add(db, sealer, 1, limits=Limits(1)) == 1
+    assert letters.figures(db, 0).events == 0
+
+
+def test_a_count_of_bytes_that_is_too_high_does_no_harm(db: sqlite3.Connection, sealer: Sealer) -> None:
+    """A repair may have lost rows and kept the count."""
+    set_meta(db, "dead_letter_bytes", 10_000)
+    add(db, sealer, 1, limits=Limits(1000))
+
+
+def test_deleted_letters_give_back_their_room(db: sqlite3.Connection, sealer: Sealer) -> None:
+    add(db, sealer, 1, 2, 3)
+    size = letters.figures(db, 0).bytes // 3
+
+    assert letters.delete(db, 2) == 2
+    assert letters.delete(db, 2) == 0
+    assert add(db, sealer, 8, 9, limits=Limits(3 * size, "hold"), seq=2) == 0
+
+
+def test_pages_go_on_after_an_id(db: sqlite3.Connection, sealer: Sealer) -> None:
+    add(db, sealer, *range(5))
+
+    assert [read["id"] for read in letters.page(db, sealer, 2, 2)] == [3, 4]
+
+
+def test_a_damaged_letter_says_so_and_the_others_are_read(db: sqlite3.Connection, sealer: Sealer) -> None:
+    add(db, sealer, 1, 2)
+    db.execute("UPDATE dead_letter SET body = zeroblob(80) WHERE id = 1")
+    first, second = letters.page(db, sealer, 0, 10)
+
+    assert first["damaged"]
+    assert "event" not in first
+    assert second["event_id"] == "id-2"
+
+
+def test_events_are_not_on_disk_in_the_clear(db: sqlite3.Connection, sealer: Sealer) -> None:
+    add(db, sealer, 1)
+
+    assert b"xxxx" not in db.execute("SELECT body FROM dead_letter").fetchone()[0]

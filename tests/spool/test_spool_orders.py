@@ -1,0 +1,56 @@
+"""Letters of orders, and that an order runs in bounded steps; the rest is tried by the model of revisions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shipper.event import Batch
+from shipper.messages import Counts
+from shipper.spool.orders import STEP, Order, letters_of
+from tests.fakes import bench
+
+
+def test_a_letter_carries_the_id_and_the_whole_event() -> None:
+    batch = Batch.documents([b'{"n":0}', b'{"n":1}', b'{"n":2}'], shared={"of": "x"}, ids=[None, 'gi"ven', None])
+    letters = letters_of(batch, {1: "why", 2: "because"}, "main")
+
+    assert [(letter.item, letter.reason, letter.output) for letter in letters] == [
+        (1, "why", "main"),
+        (2, "because", "main"),
+    ]
+    assert letters[0].id == 'gi"ven'
+    assert letters[0].document == b'{"of":"x","n":1}'
+    assert letters[1].id.endswith("-2")
+
+
+def test_letters_of_a_rest_keep_the_numbers_of_the_batch() -> None:
+    rest = Batch.documents([b'{"n":%d}' % n for n in range(9)]).pick([3, 7])
+
+    assert [letter.item for letter in letters_of(rest, {0: "a", 1: "b"}, "main")] == [3, 7]
+
+
+def test_lines_become_whole_events() -> None:
+    (letter,) = letters_of(Batch.lines(b"one\ntwo\n", offset=10, shared={}), {1: "why"}, "main")
+
+    assert b'"message":"two"' in letter.document
+    assert b'"offset":14' in letter.document
+
+
+async def test_an_order_runs_in_bounded_steps_and_ends(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing-1")
+        lane = on.active["main"]
+        await on.enter(batches=STEP * 2 + 1)
+        await on.activate(2, main="missing-2")
+        upto = (await on.spool.window(lane.id, 0, 1000))[-1].seq
+        async with lane.suspended():
+            order = await on.spool.place_order(Order("drop", lane.id, upto))
+            waiting = []
+            while not await on.spool.step_order(order):
+                waiting.append(on.spool.figures.total().events)
+        await on.empty()
+        ack = await on.spool.drained(None, ())
+
+    assert waiting == [STEP + 1, 1, 0]
+    assert ack is not None
+    assert ack.ledger == Counts(accepted=STEP * 2 + 1, dropped=STEP * 2 + 1)

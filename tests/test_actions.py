@@ -1,0 +1,137 @@
+"""Actions: whatever happens, there is one result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import trio
+
+from shipper.actions import Actions
+from shipper.messages import MAX_LINE_BYTES, Action, Result
+from shipper.observer import Observer
+from shipper.plugin import Batch, Held, Outcome
+from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
+
+
+def observer(on: Theatre) -> Observer:
+    return Observer(
+        spool=on.spool,
+        intake=on.intake,
+        delivery=on.delivery,
+        rollout=on.rollout,
+        deadline_problem=lambda: None,
+        wanted=list,
+    )
+
+
+async def perform(on: Theatre, name: str, **params: Any) -> Result:
+    actions = Actions(
+        spool=on.spool,
+        intake=on.intake,
+        delivery=on.delivery,
+        rollout=on.rollout,
+        orders=on.orders,
+        look=observer(on).look,
+    )
+    with trio.fail_after(PATIENCE):
+        return await actions.perform(Action(id="a1", name=name, params=params))
+
+
+async def started(on: Theatre) -> None:
+    await on.offer(1, policy(credential="k1"), "k1")
+    await on.ack(1, "drained")
+    await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("fly", {}),
+        ("rebind", {}),
+        ("rebind", {"from": "k1", "to": 5}),
+        ("drop", {"revision": "one"}),
+        ("drop", {"revision": 1}),
+        ("tap", {"point": "outputs.nowhere"}),
+        ("tap", {"point": "outputs.main", "limit": 10**9}),
+        ("dead_letters", {"export": "../letters.ndjson"}),
+        ("dead_letters", {"export": "/tmp/letters.ndjson"}),
+        ("dead_letters", {"export": "spool-999.db"}),
+        ("dead_letters", {"export": "a\0.ndjson"}),
+    ],
+)
+async def test_what_cannot_be_done_is_failed_with_a_message(tmp_path: Path, name: str, params: dict[str, Any]) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        before = sorted(path.name for path in tmp_path.iterdir())  # noqa: ASYNC240 - a test
+        result = await perform(on, name, **params)
+
+        assert (result.id, result.status) == ("a1", "FAILED")
+        assert result.message
+        assert sorted(path.name for path in tmp_path.iterdir()) == before  # noqa: ASYNC240 - a test
+
+
+async def test_a_rebind_says_what_it_released(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
+        await SPRINGS["in"].context.emit(events(1))
+        await on.offer(2, policy(credential="k2"), "k2")
+        await on.ack(2, "active")
+        result = await perform(on, "rebind", **{"from": "k1", "to": "k2"})
+
+        assert (result.status, result.result) == ("SUCCESS", {"released": ["k1"]})
+
+
+def written(path: str) -> tuple[int, list[bytes]]:
+    return Path(path).stat().st_mode & 0o777, Path(path).read_bytes().splitlines()
+
+
+async def test_dead_letters_are_listed_exported_and_deleted(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        script = DESTINATIONS["main"]
+        script.send = script.refusing(1, 2, outcome=Outcome.REJECTED, reason="400")
+        await SPRINGS["in"].context.emit(events(0, 1, 2))
+        await script.until(lambda: on.spool.figures.total().events == 0)
+        listed = (await perform(on, "dead_letters", list=True)).result["dead_letters"]
+        exported = (await perform(on, "dead_letters", export="letters.ndjson")).result
+        again = await perform(on, "dead_letters", export="letters.ndjson")
+        deleted = (await perform(on, "dead_letters", delete=exported["upto"])).result
+        mode, lines = written(exported["path"])
+
+        assert [letter["reason"] for letter in listed] == ["400", "400"]
+        assert all("event" not in letter for letter in listed)
+        assert mode == 0o600
+        assert [orjson.loads(line)["event"]["n"] for line in lines] == [1, 2]
+        assert again.status == "FAILED"
+        assert deleted == {"deleted": 2}
+
+
+async def test_a_tap_shows_what_passes_and_fits_into_a_line(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        big = Batch.documents([b'{"n":%d,"x":"%s"}' % (n, b"x" * 100_000) for n in range(100)])
+        results: list[Result] = []
+        async with trio.open_nursery() as nursery:
+
+            async def tap() -> None:
+                results.append(await perform(on, "tap", point="outputs.main", limit=100))
+
+            nursery.start_soon(tap)
+            await SPRINGS["in"].until(lambda: bool(on.intake.taps._open))
+            await SPRINGS["in"].context.emit(big)
+
+        assert results[0].result["events"][0]["n"] == 0
+        assert len(results[0].line()) < MAX_LINE_BYTES
+
+
+async def test_diagnostics_hold_policies_and_no_secret(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        result = await perform(on, "diagnostics")
+
+        assert result.result["policies"] == {"1": policy(credential="k1")}
+        assert b"secret-of-k1" not in result.line()

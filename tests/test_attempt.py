@@ -1,0 +1,126 @@
+"""The bookkeeping of one attempt: whatever is answered, every event is counted once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper.attempt import Attempt, Trouble
+from shipper.event import Batch
+from shipper.plugin import Answer, Answers, Outcome
+
+OUTCOMES = st.sampled_from(list(Outcome))
+
+
+def batch(count: int) -> Batch:
+    return Batch.documents([b'{"n":%d}' % n for n in range(count)])
+
+
+def later(reason: str = "429") -> Answer:
+    return Answer(Outcome.LATER, reason)
+
+
+@given(count=st.integers(1, 40), probed=st.none() | st.integers(1, 10), keep=st.booleans(), data=st.data())
+def test_every_event_is_counted_once_whatever_is_answered(
+    count: int, probed: int | None, keep: bool, data: st.DataObject
+) -> None:
+    attempt = Attempt(batch(count)) if probed is None else Attempt.probe(batch(count), probed)
+    final: dict[int, Outcome] = {}
+    while (piece := attempt.next_piece()) is not None:
+        positions, events = piece
+        assert [event["n"] for event in events.own()] == list(positions)
+        match data.draw(st.sampled_from(["answers", "answers", "short", "wild", "too large", "trouble", "held"])):
+            case "answers":
+                others = data.draw(st.dictionaries(st.integers(0, len(positions) - 1), OUTCOMES))
+                answers = {at: Answer(outcome, "why") for at, outcome in others.items()}
+                attempt.answered(positions, Answers(len(positions), answers))
+                final |= {n: others.get(at, Outcome.DELIVERED) for at, n in enumerate(positions)}
+            case "short":
+                attempt.answered(positions, Answers(len(positions) - 1))
+            case "wild":
+                attempt.answered(positions, Answers(len(positions), {len(positions): Answer(Outcome.DUPLICATE)}))
+            case "too large":
+                attempt.too_large(positions, "413")
+                if len(positions) == 1:
+                    final[positions[0]] = Outcome.REJECTED
+            case "trouble":
+                attempt.failed(positions, Trouble("503"))
+            case "held":
+                attempt.failed(positions, Trouble("401", held=True))
+    verdict = attempt.verdict("main", keep_rejected=keep)
+    settled = [n for n, outcome in final.items() if outcome not in (Outcome.LATER, Outcome.HELD)]
+    if keep:
+        settled = [n for n in settled if final[n] is not Outcome.REJECTED]
+
+    if verdict is None:
+        assert settled == []
+    else:
+        rest = [] if verdict.rest is None else [event["n"] for event in verdict.rest.own()]
+        assert sorted(rest + settled) == list(range(count))
+        assert verdict.counts.answered == len(settled)
+        assert len(verdict.letters) == verdict.counts.dead_letter
+        assert verdict.rest is None or verdict.rest.items == rest
+
+
+def test_what_is_too_large_comes_in_halves_and_in_order() -> None:
+    attempt = Attempt(batch(4))
+    seen = []
+    while (piece := attempt.next_piece()) is not None:
+        seen.append(list(piece[0]))
+        if len(piece[0]) > 1:
+            attempt.too_large(piece[0], "413")
+        else:
+            attempt.answered(piece[0], Answers(1))
+
+    assert seen == [[0, 1, 2, 3], [0, 1], [0], [1], [2, 3], [2], [3]]
+
+
+def test_most_events_put_off_one_by_one_are_trouble() -> None:
+    attempt = Attempt(batch(10))
+    attempt.answered(range(10), Answers(10, {n: later() for n in range(6)}, retry_after=7.0))
+
+    assert attempt.overloaded() == Trouble("429", retry_after=7.0)
+
+
+def test_some_events_put_off_are_none() -> None:
+    attempt = Attempt(batch(10))
+    attempt.answered(range(10), Answers(10, {n: later() for n in range(5)}))
+
+    assert attempt.overloaded() is None
+    assert attempt.problem() == "429"
+
+
+def test_a_probe_that_was_delivered_is_no_trouble() -> None:
+    attempt = Attempt.probe(batch(1000), 8)
+    attempt.answered(range(8), Answers(8))
+
+    assert attempt.overloaded() is None
+    assert attempt.left == 992
+
+
+def test_a_probe_that_was_put_off_is_trouble() -> None:
+    attempt = Attempt.probe(batch(1000), 8)
+    attempt.answered(range(8), Answers(8, {n: later() for n in range(8)}))
+
+    assert attempt.overloaded() is not None
+
+
+def test_a_refusal_is_named_before_a_mere_delay() -> None:
+    attempt = Attempt(batch(4))
+    attempt.answered(range(4), Answers(4, {0: later(), 1: Answer(Outcome.HELD, "403")}))
+
+    assert attempt.problem() == "403"
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_trouble_ends_the_attempt(held: bool) -> None:
+    attempt = Attempt(batch(4))
+    attempt.too_large(range(4), "413")
+    piece = attempt.next_piece()
+    assert piece is not None
+    attempt.failed(piece[0], Trouble("gone", held=held))
+
+    assert attempt.next_piece() is None
+    assert attempt.verdict("main") is None
+    assert attempt.left == 4

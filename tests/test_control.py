@@ -1,0 +1,174 @@
+"""The conversation, over real pipes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from shipper.control import Conversation
+from shipper.messages import Action, Hello, Outbound, Policy, Result, Stop
+from shipper.outbox import FULL, Outbox
+
+PATIENCE = 10.0
+
+
+class Ends:
+    """The supervisor's ends of the two pipes."""
+
+    def __init__(self) -> None:
+        self.stdin, self.write = os.pipe()
+        self.read, self.stdout = os.pipe()
+
+    def send(self, *messages: dict[str, Any] | bytes) -> None:
+        for message in messages:
+            os.write(self.write, (message if isinstance(message, bytes) else json.dumps(message).encode()) + b"\n")
+
+    def close(self) -> None:
+        for descriptor in (self.stdin, self.write, self.read, self.stdout):
+            try:
+                os.close(descriptor)
+            except OSError:
+                continue
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    made = Ends()
+    yield made
+    made.close()
+
+
+class SpyingOutbox(Outbox):
+    """Keeps what was said."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self.said: list[Outbound] = []
+
+    def say(self, message: Outbound) -> None:
+        self.said.append(message)
+
+
+class Parts:
+    """Stand-ins for rollout, actions and observing: they note what they are asked."""
+
+    def __init__(self) -> None:
+        self.offered: list[int] = []
+        self.asked = 0
+        self.gate = trio.Event()
+
+    async def offer(self, message: Policy) -> None:
+        self.offered.append(message.revision)
+
+    def ask(self) -> None:
+        self.asked += 1
+
+    async def perform(self, action: Action) -> Result:
+        await self.gate.wait()
+        return Result(id=action.id, status="SUCCESS")
+
+
+@asynccontextmanager
+async def talking(ends: Ends) -> AsyncIterator[tuple[Conversation, SpyingOutbox, Parts]]:
+    outbox = SpyingOutbox(ends.stdout)
+    with trio.fail_after(PATIENCE):
+        yield Conversation(ends.stdin, outbox), outbox, Parts()
+
+
+def errors(outbox: SpyingOutbox) -> list[int]:
+    return [message.line_number for message in outbox.said]  # type: ignore[attr-defined]
+
+
+async def test_hello_comes_first_and_each_line_before_it_is_one_error(ends: Ends) -> None:
+    async with talking(ends) as (conversation, outbox, _):
+        ends.send({"type": "stop"}, b"garbage", b"", {"type": "hello", "protocol": 1, "supervisor": "s"})
+
+        assert await conversation.hello() == Hello(protocol=1, supervisor="s")
+        assert errors(outbox) == [1, 2]
+
+
+async def test_the_end_of_standard_input_is_a_stop(ends: Ends) -> None:
+    async with talking(ends) as (conversation, _, parts):
+        ends.send({"type": "policy", "revision": 1, "policy": ""})
+        os.close(ends.write)
+
+        assert await conversation.run(parts, parts, parts) == Stop()  # type: ignore[arg-type]
+        assert parts.offered == [1]
+
+
+async def test_lines_are_answered_in_their_order_and_bad_ones_change_nothing(ends: Ends) -> None:
+    async with talking(ends) as (conversation, outbox, parts):
+        ends.send(
+            {"type": "policy", "revision": 1, "policy": ""},
+            {"type": "policy", "revision": "one"},
+            {"type": "hello", "protocol": 1},
+            {"type": "observe"},
+            {"type": "policy", "revision": 2, "policy": ""},
+            {"type": "stop", "within_seconds": 3},
+        )
+
+        assert await conversation.run(parts, parts, parts) == Stop(within_seconds=3.0)  # type: ignore[arg-type]
+        assert (parts.offered, parts.asked, errors(outbox)) == ([1, 2], 1, [2, 3])
+
+
+async def test_a_line_that_is_too_long_is_skipped_to_its_end(ends: Ends) -> None:
+    async with talking(ends) as (conversation, outbox, parts):
+
+        def flood() -> None:
+            for _ in range(65):
+                os.write(ends.write, b"x" * 65536)
+            ends.send(b"", {"type": "observe"}, {"type": "stop"})
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, flood)
+            await conversation.run(parts, parts, parts)  # type: ignore[arg-type]
+
+        assert (errors(outbox), parts.asked) == ([1], 1)
+
+
+async def test_a_signal_ends_it_though_standard_output_is_blocked_and_full(ends: Ends) -> None:
+    outbox = Outbox(ends.stdout)
+    for number in range(FULL):
+        outbox.say(Result(id=str(number), status="SUCCESS"))
+    conversation, parts = Conversation(ends.stdin, outbox), Parts()
+    ends.send({"type": "observe"})
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(conversation.run, parts, parts, parts)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            conversation.interrupt()
+
+
+async def test_actions_run_beside_policies_and_a_flood_of_them_is_refused(ends: Ends) -> None:
+    async with talking(ends) as (conversation, outbox, parts):
+        actions = [{"type": "action", "id": f"a{number}", "name": "tap"} for number in range(200)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(conversation.run, parts, parts, parts)
+            ends.send(*actions[:100])
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            ends.send(*actions[100:], {"type": "policy", "revision": 1, "policy": ""}, {"type": "stop"})
+
+        assert parts.offered == [1]
+        refused = [message for message in outbox.said if isinstance(message, Result)]
+        assert 100 <= len(refused) < 200
+        assert {message.status for message in refused} == {"FAILED"}
+
+
+async def test_a_standard_input_that_is_not_blocking_is_read_on(ends: Ends) -> None:
+    fcntl.fcntl(ends.stdin, fcntl.F_SETFL, fcntl.fcntl(ends.stdin, fcntl.F_GETFL) | os.O_NONBLOCK)
+    async with talking(ends) as (conversation, _, parts), trio.open_nursery() as nursery:
+        nursery.start_soon(conversation.run, parts, parts, parts)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        ends.send({"type": "policy", "revision": 7, "policy": ""})
+        while not parts.offered:  # noqa: ASYNC110 - a pipe tells nobody
+            await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+
+    assert parts.offered == [7]

@@ -1,0 +1,72 @@
+"""Secrets by id: an id names one for ever, and nothing quotes them."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from shipper.credentials import Credential
+from shipper.errors import CredentialError
+from shipper.keyring import Keyring
+
+
+def digest(secret: bytes) -> bytes:
+    return hashlib.sha256(secret).digest()
+
+
+def key(text: str) -> dict[str, Credential]:
+    return {"k1": Credential.parse({"api_key": text})}
+
+
+def test_an_id_with_another_content_is_a_conflict() -> None:
+    ring = Keyring(digest, {})
+    ring.keep(key("a:secret-1"))
+    ring.check(key("a:secret-1"))
+
+    with pytest.raises(CredentialError) as raised:
+        ring.check(key("a:secret-2"))
+    assert raised.value.reason == "credential_conflict"
+    assert "secret" not in str(raised.value)
+
+
+def test_a_stored_fingerprint_is_enough_for_a_conflict() -> None:
+    ring = Keyring(digest, Keyring(digest, {}).fingerprints(key("a:secret-1")))
+    ring.check(key("a:secret-1"))
+
+    with pytest.raises(CredentialError):
+        ring.check(key("a:secret-2"))
+
+
+def test_a_forgotten_secret_is_not_held_but_its_id_is_still_known() -> None:
+    ring = Keyring(digest, {})
+    ring.keep(key("a:secret-1"))
+    ring.forget(["k1"])
+
+    assert "k1" not in ring
+    assert ring.get("k1") is None
+    with pytest.raises(CredentialError):
+        ring.check(key("a:secret-2"))
+
+
+def test_an_id_that_was_never_used_is_free_again() -> None:
+    ring = Keyring(digest, {})
+    ring.keep(key("a:secret-1"))
+    ring.forget(["k1"], entirely=True)
+
+    ring.check(key("a:secret-2"))
+
+
+@pytest.mark.parametrize(
+    "values", [None, 5, ["top-secret"], "top-secret", {"k1": "top-secret"}, {"k1": {"x": "top-secret"}}]
+)
+def test_a_bad_shape_is_invalid_and_not_quoted(values: object) -> None:
+    with pytest.raises(CredentialError) as raised:
+        Keyring(digest, {}).parse(values)
+
+    assert raised.value.reason == "invalid"
+    assert "top-secret" not in str(raised.value)
+
+
+def test_no_credential_is_held_under_no_id() -> None:
+    assert Keyring(digest, {}).get(None) is None

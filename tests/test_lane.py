@@ -1,0 +1,597 @@
+"""Lanes on a real spool, against outputs that answer, fail and hang at exact places."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from shipper.event import Batch
+from shipper.messages import Counts
+from shipper.plugin import Answer, Answers, Held, Later, Outcome, OutputContext, Sender, StartFailed, TooLarge
+from shipper.spool.letters import Limits
+from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, ScriptedOutput, bench, secret
+
+
+@asynccontextmanager
+async def one_output(path: Path, credential: str | None = None) -> AsyncIterator[tuple[Bench, Destination]]:
+    async with bench(path) as on:
+        await on.activate(1, main=credential)
+        yield on, DESTINATIONS["main"]
+
+
+def main_counts(on: Bench) -> dict[str, int]:
+    counters = on.delivery.counters().get("main", {})
+    return {name: count for name, count in counters.items() if count}
+
+
+# -- delivering --------------------------------------------------------------------------------------------------------
+
+
+async def test_events_are_delivered_once_and_in_order_by_one_worker(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, {"main": {"workers": 1}}, main=None)
+        sent = await on.enter(3, batches=50)
+        await on.empty()
+
+        assert DESTINATIONS["main"].asked == sent
+        assert main_counts(on) == {"delivered": 150}
+
+
+async def test_as_many_requests_are_under_way_as_there_are_workers(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, {"main": {"workers": 3}}, main=None)
+        script = DESTINATIONS["main"]
+        script.send = script.hang
+        await on.enter(batches=10)
+
+        await script.until(lambda: script.sending == 3)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert script.sending == 3
+
+
+async def test_what_was_stored_before_a_restart_is_delivered_after_it(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.hang
+        sent = await on.enter(2, batches=100)
+    async with bench(tmp_path) as on:
+        await on.delivery.restore(await on.spool.lanes())
+        await on.empty()
+
+        assert sorted(DESTINATIONS["main"].received) == sent
+
+
+async def test_a_batch_for_two_outputs_is_settled_by_each_alone(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main=None, other=None)
+        DESTINATIONS["other"].send = DESTINATIONS["other"].hang
+        await on.enter(5)
+        await DESTINATIONS["main"].until(lambda: len(DESTINATIONS["main"].received) == 5)
+
+        assert on.spool.figures.total().events == 5
+
+
+# -- later, held, rejected, too large ----------------------------------------------------------------------------------
+
+
+async def test_a_request_without_an_answer_is_repeated_whole(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.raising(Later("503"), times=3)
+        sent = await on.enter(4)
+        await on.empty()
+
+        assert script.received == sent
+        assert script.asked == sent * 4
+        assert on.active["main"].problem is None
+
+
+async def test_trouble_closes_the_output_before_the_next_attempt(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.raising(Later("503"), times=1)
+        await on.enter()
+        await on.empty()
+
+        assert script.log[:4] == ["open nobody", "send 1", "close nobody", "open nobody"]
+
+
+async def test_a_refusal_holds_the_events_and_is_probed_with_a_few(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.raising(Held("401 Unauthorized"))
+        await on.enter(1000)
+        await script.until(lambda: script.log.count("open nobody") >= 4)
+        lane = on.active["main"]
+
+        assert lane.problem == "401 Unauthorized, events held"
+        assert [line for line in script.log if line.startswith("send")][:3] == ["send 1000", "send 8", "send 8"]
+        assert on.spool.figures.total().events == 1000
+
+
+async def test_a_destination_that_takes_us_again_gets_all_after_one_probe(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.raising(Held("401"), times=1)
+        sent = await on.enter(1000)
+        await on.empty()
+
+        assert sorted(script.received) == sent
+        assert [line for line in script.log if line.startswith("send")] == ["send 1000", "send 8", "send 992"]
+        assert script.log.count("open nobody") == 2
+        assert on.active["main"].problem is None
+
+
+async def test_a_probe_whose_events_are_all_put_off_is_no_success(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.raising(Held("401"), times=1)
+
+        async def later(batch: Batch) -> Answers:
+            await trio.lowlevel.checkpoint()
+            return Answers(batch.count, dict.fromkeys(range(batch.count), Answer(Outcome.LATER, "429")))
+
+        await on.enter(1000)
+        await script.until(lambda: script.log.count("close nobody") >= 1)
+        script.send = later
+        await script.until(lambda: script.log.count("close nobody") >= 3)
+
+        assert script.log[2:7] == ["close nobody", "open nobody", "send 8", "close nobody", "open nobody"]
+
+
+async def test_an_event_refused_for_ever_is_a_dead_letter_and_the_others_are_delivered(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.refusing(3, outcome=Outcome.REJECTED, reason="400 mapping")
+        await on.enter(10)
+        await on.empty()
+        (letter,) = await on.spool.letters(0, 10)
+
+        assert main_counts(on) == {"delivered": 9, "dead_letter": 1}
+        assert letter["event"]["n"] == 3
+        assert "400 mapping" in letter["reason"]
+
+
+async def test_a_held_event_is_parked_while_the_others_go_on(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.refusing(3)
+        await on.enter(10, batches=20)
+        await script.until(lambda: on.spool.figures.total().events == 1)
+        await script.until(lambda: script.asked.count(3) > 2)
+
+        assert on.active["main"].problem == "403 forbidden"
+        assert sorted(script.received) == [n for n in range(200) if n != 3]
+        script.send = script.deliver
+        await on.empty()
+        await script.until(lambda: on.active["main"].problem is None)
+
+
+async def test_a_request_that_is_too_large_is_halved_down_to_the_event_that_is(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+
+        async def send(batch: Batch) -> Answers:
+            await trio.lowlevel.checkpoint()
+            if any(event["n"] == 5 for event in batch.own()):
+                raise TooLarge("413")
+            return script.answer(batch, {})
+
+        script.send = send
+        sent = await on.enter(16)
+        await on.empty()
+
+        assert sorted(script.received) == [n for n in sent if n != 5]
+        assert main_counts(on) == {"delivered": 15, "dead_letter": 1}
+
+
+async def test_an_answer_of_the_wrong_length_settles_nothing(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+
+        async def short(batch: Batch) -> Answers:
+            await trio.lowlevel.checkpoint()
+            return Answers(batch.count - 1)
+
+        script.send = short
+        await on.enter(3)
+        await script.until(lambda: script.log.count("close nobody") >= 2)
+
+        assert on.spool.figures.total().events == 3
+        assert on.active["main"].problem == "the output answered for 2 of 3 events"
+
+
+async def test_an_answer_for_an_event_that_was_not_sent_settles_nothing(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+
+        async def wild(batch: Batch) -> Answers:
+            await trio.lowlevel.checkpoint()
+            return Answers(batch.count, {batch.count: Answer(Outcome.DUPLICATE)})
+
+        script.send = wild
+        await on.enter(3)
+        await script.until(lambda: script.log.count("close nobody") >= 2)
+
+        assert on.spool.figures.total().events == 3
+
+
+async def test_a_full_store_of_dead_letters_holds_the_rejected_events(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        on.spool.limits = Limits(10, "hold")
+        script.send = script.refusing(1, outcome=Outcome.REJECTED)
+        await on.enter(3)
+        await script.until(lambda: script.asked.count(1) > 1)
+
+        assert on.spool.figures.total().events == 1
+        assert on.active["main"].problem == "the dead-letter store is full, rejected events are held"
+        on.spool.limits = Limits()
+        await on.empty()
+        assert main_counts(on) == {"delivered": 2, "dead_letter": 1}
+
+
+async def test_bytes_that_cannot_be_read_any_more_are_settled_as_damaged(tmp_path: Path) -> None:
+    async with one_output(tmp_path, "missing") as (on, script):
+        await on.enter(4)
+        await on.enter(2)
+        on.delivery._recent.forget(on.active["main"].id)
+        await on.spool.store.do(
+            lambda db: db.execute("UPDATE batch SET body = zeroblob(80) WHERE seq = ?", on.seqs[:1])
+        )
+        on.keyring.keep({"missing": secret("missing")})
+        on.delivery.poke()
+        await on.empty()
+
+        assert script.received == [4, 5]
+        assert main_counts(on) == {"damaged": 4, "delivered": 2}
+
+
+# -- what a stranger's plugin may do -----------------------------------------------------------------------------------
+
+
+async def test_an_output_that_cannot_be_opened_holds_its_events(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+
+        async def refuse() -> None:
+            raise StartFailed("no such certificate")
+
+        DESTINATIONS["main"].on_open = refuse
+        await on.activate(1, main=None)
+        await on.enter()
+        script = DESTINATIONS["main"]
+        await script.until(lambda: on.active["main"].problem == "no such certificate, events held")
+
+        script.on_open = trio.lowlevel.checkpoint
+        await on.empty()
+
+
+@pytest.mark.parametrize("place", ["open", "send", "close"])
+async def test_an_output_that_fails_by_a_bug_is_trouble_and_not_the_end(tmp_path: Path, place: str) -> None:
+    async with bench(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        broken = True
+
+        async def on_open() -> None:
+            if broken and place == "open":
+                raise ZeroDivisionError("a secret")
+
+        async def send(batch: Batch) -> Answers:
+            await trio.lowlevel.checkpoint()
+            if broken and place == "send":
+                raise ZeroDivisionError("a secret")
+            if broken:
+                raise Later("503")
+            return script.answer(batch, {})
+
+        def on_close() -> None:
+            if broken and place == "close":
+                raise ZeroDivisionError("a secret")
+
+        script.on_open, script.send, script.on_close = on_open, send, on_close
+        await on.activate(1, main=None)
+        await on.enter(3)
+        await script.until(lambda: on.active["main"].counters["retries"] >= 2)
+        problem = on.active["main"].problem
+        broken = False
+        await on.empty()
+
+        assert problem in ("the output failed: ZeroDivisionError", "503")
+        assert script.received == [0, 1, 2]
+
+
+async def test_a_background_task_of_an_output_that_fails_is_trouble_and_not_the_end(tmp_path: Path) -> None:
+    """A plugin's own nursery cancels what runs inside of it; that must not be taken for a cancel of ours."""
+    fail = trio.Event()
+    opened = 0
+
+    @asynccontextmanager
+    async def with_a_task(self: ScriptedOutput, context: OutputContext) -> AsyncIterator[Sender]:
+        nonlocal opened
+        opened += 1
+        first = opened == 1
+
+        async def background() -> None:
+            if first:
+                await fail.wait()
+                raise ZeroDivisionError
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(background)
+            async with original(self, context) as sender:
+                yield sender
+            nursery.cancel_scope.cancel()
+
+    original = ScriptedOutput.open
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptedOutput, "open", with_a_task)
+        async with one_output(tmp_path) as (on, script):
+            script.send = script.hang
+            sent = await on.enter(3)
+            await script.until(lambda: script.sending == 1)
+            script.send = script.deliver
+            fail.set()
+            await on.empty()
+
+            assert script.received == sent
+
+
+# -- credentials -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_missing_credential_holds_events_until_it_is_supplied(tmp_path: Path) -> None:
+    async with one_output(tmp_path, "missing-1") as (on, script):
+        await on.enter(2)
+        await script.until(lambda: on.active["main"].problem == "credential missing-1 is missing, events held")
+        assert script.log == []
+
+        on.keyring.keep({"missing-1": secret("missing-1")})
+        on.delivery.poke()
+        await on.empty()
+        assert script.log[0] == "open missing-1"
+
+
+# -- barriers ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_retired_lane_closes_its_connections_before_its_barrier_is_settled(tmp_path: Path) -> None:
+    async with one_output(tmp_path, "k1") as (on, script):
+        held = trio.Event()
+
+        async def slowly(batch: Batch) -> Answers:
+            await held.wait()
+            return script.answer(batch, {})
+
+        script.send = slowly
+        await on.enter(2)
+        await script.until(lambda: script.sending == 1)
+        await on.activate(2, main="k2")
+        held.set()
+        await on.empty()
+
+        log = [line for line in script.log if "k1" in line or line == "barrier"]
+        assert log == ["open k1", "close k1", "barrier"]
+        ack = await on.spool.drained(None, ())
+        assert ack is not None
+        assert ack.ledger == Counts(accepted=2, delivered=2)
+        assert ack.credentials is not None
+        assert ack.credentials.released == ["k1"]
+
+
+async def test_a_lane_that_is_active_again_settles_its_barrier_without_closing(tmp_path: Path) -> None:
+    async with one_output(tmp_path, "k1") as (on, script):
+        held = trio.Event()
+
+        async def slowly(batch: Batch) -> Answers:
+            await held.wait()
+            return script.answer(batch, {})
+
+        script.send = slowly
+        await on.enter(2)
+        await script.until(lambda: script.sending == 1)
+        lane = on.active["main"]
+        await on.activate(2, main="k2")
+        await on.activate(3, main="k1")
+        assert on.active["main"] is lane
+        await on.enter(2)
+        held.set()
+        await on.empty()
+        await script.until(lambda: on.barriers == 2)
+
+        assert "close k1" not in script.log
+        assert lane.id in on.delivery.lanes
+        assert (await on.spool.drained(None, ())).revision == 3  # type: ignore[union-attr]
+
+
+async def test_a_parked_event_keeps_the_barrier_open_and_no_connection(tmp_path: Path) -> None:
+    async with one_output(tmp_path, "k1") as (on, script):
+        script.send = script.refusing(0)
+        await on.enter(5)
+        await on.activate(2, main="k2")
+        await script.until(lambda: len(script.received) == 4 and script.asked.count(0) >= 2)
+        await script.until(lambda: script.open_senders == 0)
+
+        assert on.barriers == 0
+        assert await on.spool.drained(None, ()) is None or on.spool.figures.total().events == 1
+        script.send = script.deliver
+        await on.empty()
+        assert on.barriers == 1
+
+
+async def test_a_held_event_gives_back_the_slot_of_its_lane(tmp_path: Path) -> None:
+    """Eight lanes that each hold one forbidden event must not keep the ninth from draining."""
+    async with bench(tmp_path) as on:
+        count = 12
+        for number in range(1, count + 1):
+            await on.activate(number, main=f"k{number}")
+            DESTINATIONS["main"].send = DESTINATIONS["main"].refusing(*range(0, 2 * count, 2))
+            await on.enter(2)
+        await on.activate(count + 1, main="last")
+        script = DESTINATIONS["main"]
+
+        await script.until(lambda: on.spool.figures.total().events == count)
+        assert sorted(script.received) == list(range(1, 2 * count, 2))
+
+
+async def test_at_most_eight_retired_lanes_are_open_at_once(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        for number in range(1, 13):
+            await on.activate(number, main=f"missing-{number}")
+            await on.enter()
+        await on.activate(13, main="last")
+        script = DESTINATIONS["main"]
+        script.send = script.hang
+        on.keyring.keep({f"missing-{number}": secret(f"missing-{number}") for number in range(1, 13)})
+        on.delivery.poke()
+        await script.until(lambda: script.sending == 8)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+
+        assert script.open_senders == 8
+
+
+async def _twelve_that_hang(on: Bench) -> Destination:
+    for number in range(1, 13):
+        await on.activate(number, main=f"missing-{number}")
+        await on.enter()
+    await on.activate(13, main="last")
+    script = DESTINATIONS["main"]
+    script.send = script.hang
+    on.keyring.keep({f"missing-{number}": secret(f"missing-{number}") for number in range(1, 13)})
+    on.delivery.poke()
+    await script.until(lambda: script.sending == 8)
+    await trio.testing.wait_all_tasks_blocked(0.01)
+    return script
+
+
+async def test_a_lane_that_waits_for_a_slot_obeys_an_order_at_once(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        script = await _twelve_that_hang(on)
+        busy = {line.split()[1] for line in script.log if line.startswith("open")}
+        lane = next(
+            lane
+            for lane in on.delivery.lanes.values()
+            if not lane.active and lane.key.credential is not None and lane.key.credential not in busy
+        )
+        with trio.fail_after(2):
+            async with lane.suspended():
+                pass
+
+
+async def test_a_lane_that_waits_for_a_slot_needs_none_once_it_is_active_again(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        script = await _twelve_that_hang(on)
+        busy = {line.split()[1] for line in script.log if line.startswith("open")}
+        waiting = next(f"missing-{n}" for n in range(1, 13) if f"missing-{n}" not in busy)
+        await on.activate(14, main=waiting)
+
+        await script.until(lambda: f"open {waiting}" in script.log)
+
+
+# -- cancelled, suspended ----------------------------------------------------------------------------------------------
+
+
+async def test_answers_that_were_received_count_though_the_rest_is_cancelled(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+
+        async def half(batch: Batch) -> Answers:
+            if batch.count == 8:
+                raise TooLarge("413")
+            if batch.own()[0]["n"] == 0:
+                return script.answer(batch, {})
+            return await script.hang(batch)
+
+        script.send = half
+        await on.enter(8)
+        await script.until(lambda: script.received == [0, 1, 2, 3] and script.sending == 1)
+        async with on.active["main"].suspended():
+            assert on.spool.figures.total().events == 4
+            assert script.open_senders == 0
+            assert script.sending == 0
+        script.send = script.deliver
+        await on.empty()
+
+        assert script.received == list(range(8))
+
+
+@pytest.mark.parametrize("where", ["idle", "open", "send", "backoff", "credential"])
+async def test_nothing_is_under_way_while_a_lane_is_suspended(tmp_path: Path, where: str) -> None:
+    async with one_output(tmp_path, "missing" if where == "credential" else None) as (on, script):
+        lane = on.active["main"]
+        if where == "open":
+            script.on_open = trio.sleep_forever
+        elif where == "send":
+            script.send = script.hang
+        elif where == "backoff":
+            script.send = script.raising(Later("503", retry_after=3600))
+        if where != "idle":
+            await on.enter(3)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+
+        with trio.fail_after(PATIENCE):
+            async with lane.suspended():
+                before = list(script.log)
+                assert script.open_senders == 0
+                await on.enter(1)
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                assert script.log == before
+        script.send, script.on_open = script.deliver, trio.lowlevel.checkpoint
+        if where == "credential":
+            on.keyring.keep({"missing": secret("missing")})
+        on.delivery.poke()
+        await on.empty()
+
+
+async def test_a_lane_suspended_twice_at_once_waits_for_both(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        lane = on.active["main"]
+        with trio.fail_after(PATIENCE):
+            async with lane.suspended():
+                async with lane.suspended():
+                    await on.enter()
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                assert script.log == []
+        await on.empty()
+
+
+async def test_a_cancelled_lane_leaves_all_that_was_not_answered(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.hang
+        await on.enter(2, batches=3)
+        await script.until(lambda: script.sending == 2)
+    async with bench(tmp_path) as on:
+        assert on.spool.figures.total().events == 6
+        assert script.open_senders == 0
+
+
+# -- how it looks ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_destination_that_says_nothing_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shipper.session.SLOW_SECONDS", 0.1)
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.hang
+        await on.enter()
+
+        await script.until(lambda: (on.active["main"].problem or "").startswith("no answer for"))
+
+
+async def test_a_live_setting_is_applied_without_a_barrier(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        await on.enter()
+        await on.empty()
+        await on.activate(2, {"main": {"live_setting": 1}}, main=None)
+        await on.enter()
+        await on.empty()
+
+        assert on.barriers == 0
+        assert script.log == ["open nobody", "send 1", "close nobody", "open nobody", "send 1"]
+
+
+async def test_while_the_disk_hangs_no_more_is_sent_than_can_be_noted(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        settle, hung = on.spool.settle, trio.Event()
+
+        async def hanging(*args):  # type: ignore[no-untyped-def]
+            await hung.wait()
+            return await settle(*args)
+
+        on.spool.settle = hanging  # type: ignore[method-assign]
+        await on.enter(batches=100)
+        await script.until(lambda: len(script.asked) >= 4)
+        await trio.testing.wait_all_tasks_blocked(0.1)
+
+        assert len(script.asked) <= 20
+        hung.set()
+        await on.empty()

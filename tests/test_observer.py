@@ -1,0 +1,97 @@
+"""What `observed` says, from real parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from shipper.messages import Observed
+from shipper.observer import Observer
+from shipper.plugin import Held, InputContext
+from tests.fakes import DESTINATIONS, SPRINGS, Theatre, events, policy, theatre
+
+
+async def look(on: Theatre, deadline: str | None = None) -> Observed:
+    observer = Observer(
+        spool=on.spool,
+        intake=on.intake,
+        delivery=on.delivery,
+        rollout=on.rollout,
+        deadline_problem=lambda: deadline,
+        wanted=list,
+    )
+    return await observer.look()
+
+
+def states(observed: Observed) -> dict[str, str]:
+    return {unit.id: f"{unit.state} {unit.message}".rstrip() for unit in observed.units}
+
+
+async def test_before_a_policy_it_is_starting(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        assert (await look(on)).state == "STARTING"
+
+
+async def test_what_drains_is_named_with_its_reason(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(credential="k1"), "k1")
+        await on.ack(1, "drained")
+        script = DESTINATIONS["main"]
+        script.send = script.raising(Held("401"))
+        await SPRINGS["in"].context.emit(events(1, 2, 3))
+        await on.offer(2, policy(credential="k2"), "k2")
+        await on.ack(2, "active")
+        await script.until(lambda: any(lane.problem for lane in on.delivery.lanes.values()))
+        observed = await look(on, "late")
+        (draining,) = observed.draining
+
+        assert observed.state == "DEGRADED"
+        assert states(observed)["outputs.main"].startswith("DEGRADED")
+        assert states(observed)["outputs.main"].endswith("draining: 401, events held")
+        assert (draining.revision, draining.events) == (1, 3)
+        assert draining.outputs["main"].reason == "401, events held"
+        assert (observed.queue.events, list(observed.credentials_in_use)) == (3, ["k1", "k2"])
+
+
+async def test_a_full_queue_names_who_holds_it(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(more="queue: {max_bytes: 1B}\n"))
+        await on.ack(1, "drained")
+        DESTINATIONS["main"].send = DESTINATIONS["main"].hang
+        await SPRINGS["in"].context.emit(events(1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(SPRINGS["in"].context.emit, events(2))
+            await SPRINGS["in"].until(lambda: on.intake.is_full)
+            observed = await look(on)
+            nursery.cancel_scope.cancel()
+
+        message = "DEGRADED the queue is full, output main holds the most; intake waits"
+        assert states(observed)["inputs.in"] == message
+
+
+async def test_an_input_that_failed_is_failed_and_one_that_ended_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def bug(context: InputContext) -> None:
+        raise ZeroDivisionError("a secret")
+
+    async def ends(context: InputContext) -> None:
+        await trio.lowlevel.checkpoint()
+
+    inputs = (
+        "inputs:\n  in: {type: scripted}\n  more: {type: scripted, of: more}\n  idle: {type: scripted, outputs: []}\n"
+    )
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_run, SPRINGS["more"].on_run = bug, ends
+        await on.offer(1, policy(inputs=inputs))
+        await on.ack(1, "drained")
+        await SPRINGS["in"].until(lambda: on.intake.running["in"].failure is not None)
+        observed = await look(on)
+
+        assert observed.state == "FAILED"
+        assert states(observed)["inputs.in"].startswith("FAILED ZeroDivisionError at test_observer.py")
+        assert states(observed)["inputs.more"] == "STOPPED read to the end"
+        assert states(observed)["inputs.idle"] == "DEGRADED it has no output, so it reads nothing"
+        assert b"a secret" not in observed.line()

@@ -1,0 +1,213 @@
+"""Orders end drains that cannot end, on real lanes, at any moment of theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from shipper.messages import Counts, Revision
+from shipper.orders import NothingToOrder
+from shipper.plugin import Held
+from shipper.spool.schema import BARRIER
+from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
+
+COUNT = 100
+
+
+async def stuck_under(on: Theatre, *credentials: str) -> None:
+    """Revisions 1, 2, … each with a credential; the events of all but the last are held."""
+    script = DESTINATIONS["main"]
+    script.send = script.raising(Held("401"))
+    for number, credential in enumerate(credentials, 1):
+        await on.offer(number, policy(credential=credential), credential)
+        await on.ack(number, "active")
+        await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
+        if number < len(credentials):
+            for n in range(COUNT):
+                await SPRINGS["in"].context.emit(events(1000 * number + n))
+
+
+async def works_with(*credentials: str) -> None:
+    """From now on the destination takes these credentials only."""
+    script = DESTINATIONS["main"]
+
+    async def send(batch):  # type: ignore[no-untyped-def]
+        await trio.lowlevel.checkpoint()
+        last = next(line for line in reversed(script.log) if line.startswith("open"))
+        if last.removeprefix("open ") not in credentials:
+            raise Held("401")
+        return script.answer(batch, {})
+
+    script.send = send
+
+
+@pytest.mark.parametrize("name", ["drop", "dead_letter"])
+async def test_an_ended_drain_is_drained_and_counted(tmp_path: Path, name: str) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        with trio.fail_after(PATIENCE):
+            await on.orders.end(name, Revision(0, 1), "main")  # type: ignore[arg-type]
+        ack = await on.ack(2, "drained")
+
+        counts = Counts(accepted=COUNT, **{"dropped" if name == "drop" else name: COUNT})
+        assert ack.ledger == counts
+        assert ack.credentials is not None
+        assert ack.credentials.released == ["k1"]
+        assert (await on.spool.dead_letters()).events == (0 if name == "drop" else COUNT)
+
+
+async def test_an_order_touches_only_its_revision_and_output(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2", "k3")
+        await on.orders.end("drop", Revision(0, 1), None)
+        await on.ack(2, "drained")
+
+        assert "3 drained" not in on.lines()
+        assert on.spool.figures.total().events == COUNT
+
+
+async def test_an_order_that_names_nothing_lists_what_there_is(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+
+        with pytest.raises(NothingToOrder, match="revision 1 of output main"):
+            await on.orders.end("drop", Revision(0, 7), None)
+        with pytest.raises(NothingToOrder, match="revision 1 of output main"):
+            await on.orders.end("drop", Revision(0, 1), "other")
+        with pytest.raises(NothingToOrder, match="k1"):
+            await on.orders.rebind("k9", "k2")
+        with pytest.raises(NothingToOrder, match="not held"):
+            await on.orders.rebind("k1", "k9")
+
+
+async def test_what_waits_is_delivered_with_another_credential_and_the_lost_one_is_released(tmp_path: Path) -> None:
+    """The target is the lane that is active, in a session, and has passed the places of what is moved to it."""
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        await works_with("k2")
+        await SPRINGS["in"].context.emit(events(1))
+        script = DESTINATIONS["main"]
+        await script.until(lambda: 1 in script.received)
+        with trio.fail_after(PATIENCE):
+            await on.orders.rebind("k1", "k2")
+        ack = await on.ack(2, "drained")
+
+        assert sorted(script.received) == [1, *range(1000, 1000 + COUNT)]
+        assert ack.ledger == Counts(accepted=COUNT, delivered=COUNT)
+        assert "k1" not in on.rollout.in_use
+
+
+async def test_a_rebind_to_a_third_credential_opens_a_lane_that_goes_when_it_is_empty(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        await works_with("k3")
+        await on.offer(3, policy(credential="k2", more="log_level: warning\n"), "k2")
+        await on.ack(3, "active")
+        on.keyring.keep({"k3": _secret("k3")})
+        with trio.fail_after(PATIENCE):
+            await on.orders.rebind("k1", "k3")
+        ack = await on.ack(3, "drained")
+
+        assert sorted(DESTINATIONS["main"].received) == list(range(1000, 1000 + COUNT))
+        assert ack.ledger == Counts(accepted=COUNT, delivered=COUNT)
+        assert [lane.key.credential for lane in on.delivery.lanes.values()] == ["k2"]
+
+
+def _secret(id: str):  # type: ignore[no-untyped-def]
+    from tests.fakes import secret
+
+    return secret(id)
+
+
+async def test_a_rebind_to_itself_is_refused(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+
+        with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder):
+            await on.orders.rebind("k1", "k1")
+        assert await on.spool.standing_orders() == []
+
+
+async def test_lanes_that_are_poked_while_a_rebind_runs_settle_no_barrier_too_early(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        await works_with("k3")
+        on.keyring.keep({"k3": _secret("k3")})
+        step = on.spool.step_order
+        early: list[str] = []
+
+        async def poking(order):  # type: ignore[no-untyped-def]
+            on.delivery.poke()
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            early.extend(line for line in on.lines() if line == "2 drained")
+            return await step(order)
+
+        on.spool.step_order = poking  # type: ignore[method-assign]
+        with trio.fail_after(PATIENCE):
+            await on.orders.rebind("k1", "k3")
+        ack = await on.ack(2, "drained")
+
+        assert early == []
+        assert sorted(DESTINATIONS["main"].received) == list(range(1000, 1000 + COUNT))
+        assert ack.ledger == Counts(accepted=COUNT, delivered=COUNT)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+async def test_a_rebind_goes_on_after_a_crash_between_its_steps(tmp_path: Path, steps: int) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        lane = next(lane for lane in on.delivery.lanes.values() if not lane.active)
+        (upto,) = await on.spool.query(
+            lambda db: db.execute(
+                "SELECT max(seq) FROM todo WHERE lane = ? AND kind = ?", (lane.id, BARRIER)
+            ).fetchone()
+        )
+        async with lane.suspended():
+            order, _ = await on.spool.place_rebind(lane.id, upto, lane.key._replace(credential="k3"))
+            for _ in range(steps):
+                assert not await on.spool.step_order(order)
+    async with theatre(tmp_path) as on:
+        await works_with("k3")
+        on.keyring.keep({id: _secret(id) for id in ("k1", "k2", "k3")})
+        on.delivery.poke()
+        ack = await on.ack(2, "drained")
+
+        assert sorted(DESTINATIONS["main"].received) == list(range(1000, 1000 + COUNT))
+        assert ack.ledger == Counts(accepted=COUNT, delivered=COUNT)
+        assert await on.spool.standing_orders() == []
+
+
+async def test_an_order_ends_a_request_that_is_under_way_and_counts_what_was_answered(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        script = DESTINATIONS["main"]
+        script.send = script.hang
+        on.delivery.poke()
+        await script.until(lambda: script.sending > 0)
+        with trio.fail_after(PATIENCE):
+            await on.orders.end("drop", Revision(0, 1), None)
+        ack = await on.ack(2, "drained")
+
+        assert script.sending == 0
+        assert ack.ledger == Counts(accepted=COUNT, dropped=COUNT)
+
+
+async def test_a_rebind_answers_though_the_lane_becomes_active_again(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        step = on.spool.step_order
+
+        async def cutting(order):  # type: ignore[no-untyped-def]
+            on.spool.step_order = step  # type: ignore[method-assign]
+            await on.offer(3, policy(credential="k1"), "k1")
+            await on.ack(3, "active")
+            return await step(order)
+
+        on.spool.step_order = cutting  # type: ignore[method-assign]
+        with trio.fail_after(PATIENCE):
+            await on.orders.rebind("k1", "k2")
+        await works_with("k1", "k2")
+        on.delivery.poke()
+        await on.ack(3, "drained")

@@ -1,0 +1,421 @@
+"""The life of revisions in the process: over a real spool, with scripted inputs and outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+
+from shipper.messages import Counts, Nack, Policy, Released, Revision
+from shipper.plugin import Held, InputContext, StartFailed
+from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
+
+
+async def fails(context: InputContext) -> None:
+    raise StartFailed("port 9200 is taken")
+
+
+async def hangs(context: InputContext) -> None:
+    await trio.sleep_forever()
+
+
+async def started(on: Theatre, credential: str = "k1") -> None:
+    """Revision 1 runs and is drained."""
+    await on.offer(1, policy(credential=credential), credential)
+    await on.ack(1, "drained")
+
+
+async def emit(*numbers: int) -> None:
+    with trio.fail_after(PATIENCE):
+        await SPRINGS["in"].context.emit(events(*numbers))
+
+
+# -- three stages ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_revision_goes_through_its_three_stages(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        await emit(1, 2)
+        await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [1, 2])
+
+        assert on.lines() == ["1 received", "1 active", "1 drained"]
+        assert on.rollout.stages.drained == Revision(0, 1)
+
+
+async def test_a_key_is_released_when_the_last_event_under_it_has_its_answer(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        await started(on)
+        script.send = script.raising(Held("401"))
+        await emit(1, 2)
+        await on.offer(2, policy(credential="k2"), "k2")
+        await on.ack(2, "active")
+        await script.until(lambda: script.log.count("close k1") > 1)
+        assert "2 drained" not in on.lines()
+
+        script.send = script.deliver
+        ack = await on.ack(2, "drained")
+
+    assert ack.change == "barrier"
+    assert ack.ledger == Counts(accepted=2, delivered=2)
+    assert ack.credentials is not None
+    assert (ack.credentials.in_use, ack.credentials.released) == (["k2"], ["k1"])
+
+
+async def test_no_connection_is_open_under_a_key_in_the_instant_it_is_released(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        await started(on)
+        opened: list[int] = []
+        say = on.rollout._say
+
+        def spy(message: object) -> None:
+            if getattr(message, "stage", "") == "drained":
+                opened.append(script.log.count("open k1") - script.log.count("close k1"))
+            say(message)  # type: ignore[arg-type]
+
+        on.rollout._say = spy  # type: ignore[assignment,method-assign]
+        await emit(1, 2, 3)
+        await on.offer(2, policy(credential="k2"), "k2")
+        await on.ack(2, "drained")
+
+    assert opened == [0]
+
+
+async def test_the_same_meaning_is_no_change(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        await on.offer(2, policy(credential="k1") + "# a comment\n", "k1")
+
+        assert (await on.ack(2, "drained")).change == "none"
+        assert SPRINGS["in"].log == ["open ", "run"]
+
+
+async def test_one_dead_output_does_not_keep_the_keys_of_another(tmp_path: Path) -> None:
+    two = "version: 1\noutputs:\n  main: {{type: scripted, credential: {}}}\n"
+    two += "  other: {{type: scripted, to: other, credential: {}}}\n"
+    inputs = "inputs:\n  in: {type: scripted}\n"
+    async with theatre(tmp_path) as on:
+        await on.offer(1, two.format("k1", "o1") + inputs, "k1", "o1")
+        await on.ack(1, "drained")
+        DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
+        await emit(1)
+        await on.offer(2, two.format("k2", "o2") + inputs, "k2", "o2")
+        released = await on.released()
+
+        assert released.credentials == ["o1"]
+        assert "2 drained" not in on.lines()
+        DESTINATIONS["main"].send = DESTINATIONS["main"].deliver
+        ack = await on.ack(2, "drained")
+        assert ack.credentials is not None
+        assert ack.credentials.released == ["k1", "o1"]
+
+
+# -- nacks -------------------------------------------------------------------------------------------------------------
+
+
+async def refused(on: Theatre, number: int, text: str, *ids: str, **more: object) -> Nack:
+    before = len(on.said)
+    await on.offer(number, text, *ids, **more)  # type: ignore[arg-type]
+    (message,) = on.said[before:]
+    assert isinstance(message, Nack)
+    return message
+
+
+async def test_a_text_that_is_no_policy_is_invalid_and_its_secrets_are_forgotten(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        nack = await refused(on, 2, "version: 1\noutput: {}\n", "k1", "k2")
+
+        assert nack.reason == "invalid"
+        assert nack.errors[0].line == 2
+        assert nack.released == ("k2",)
+        assert "k2" not in on.keyring
+
+
+async def test_a_wrong_digest_is_invalid(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.rollout.offer(Policy(revision=1, policy=policy(), sha256="00"))
+
+        assert on.lines() == ["1 invalid"]
+
+
+async def test_a_missing_secret_and_a_misshapen_one_are_nacked(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        assert (await refused(on, 1, policy(credential="k1"))).reason == "credential_missing"
+        assert (await refused(on, 1, policy(credential="k1"), secrets={"k1": {"api": "no"}})).reason == "invalid"
+        assert (await refused(on, 1, policy(credential="k1"), secrets={"k1": {"token": "t"}})).reason == "invalid"
+        nack = await refused(on, 1, policy(credential="k1"), secrets={"k1": "top secret"})
+
+        assert "top secret" not in str(nack)
+        assert "k1" not in on.keyring
+
+
+async def test_an_id_names_one_secret_for_ever(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        nack = await refused(on, 2, policy(credential="k1"), secrets={"k1": {"api_key": "other:secret"}})
+        assert nack.reason == "credential_conflict"
+        assert nack.released == ()
+    async with theatre(tmp_path) as on:
+        nack = await refused(on, 2, policy(credential="k1"), secrets={"k1": {"api_key": "other:secret"}})
+        assert nack.reason == "credential_conflict"
+
+
+async def test_two_policies_on_their_way_cannot_give_one_id_two_secrets(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        SPRINGS["more"].on_open = hangs
+        more = "inputs:\n  more: {type: scripted, of: more}\n"
+        await on.offer(2, policy(credential="k2", inputs=more), "k2")
+        nack_or_none = len(on.said)
+        await on.offer(3, policy(credential="k2"), secrets={"k2": {"api_key": "k2:another"}})
+
+        assert [m.reason for m in on.said[nack_or_none:] if isinstance(m, Nack)][:1] == ["credential_conflict"]
+
+
+async def test_older_ones_are_stale_and_other_texts_a_conflict(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(5, policy(), epoch=1)
+        await on.ack(5, "drained")
+
+        assert (await refused(on, 9, policy(), epoch=0)).reason == "stale"
+        assert (await refused(on, 4, policy(), epoch=1)).reason == "stale"
+        assert (await refused(on, 5, policy(flavour="x"), epoch=1)).reason == "conflict"
+
+
+async def test_what_cannot_start_is_failed_its_number_is_not_spent_and_the_old_pipeline_runs_on(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        SPRINGS["more"].on_open = fails
+        more = "inputs:\n  in: {type: scripted}\n  more: {type: scripted, of: more}\n"
+        await on.offer(2, policy(credential="k2", inputs=more), "k2")
+        nack = await on.nack(2)
+
+        assert (nack.reason, list(nack.released)) == ("failed", ["k2"])
+        assert nack.errors[0].message == "port 9200 is taken"
+        assert on.rollout.stages.active == Revision(0, 1)
+        assert on.rollout.stages.received == Revision(0, 1)
+        await emit(1)
+        SPRINGS["more"].on_open = hangs_not
+        on.said.clear()
+        await on.offer(2, policy(credential="k2", inputs=more), secrets={"k2": {"api_key": "new:content"}})
+        await on.ack(2, "drained")
+
+
+async def hangs_not(context: InputContext) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+async def test_an_input_that_fails_by_a_bug_is_failed_too(tmp_path: Path) -> None:
+    async def bug(context: InputContext) -> None:
+        raise ZeroDivisionError("a secret")
+
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_open = bug
+        await on.offer(1, policy())
+        nack = await on.nack(1)
+
+        assert nack.reason == "failed"
+        assert "a secret" not in str(nack)
+
+
+# -- bursts ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_burst_of_revisions_ends_with_the_newest_and_every_other_one_is_superseded(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        SPRINGS["more"].on_open = hangs
+        more = "inputs:\n  more: {type: scripted, of: more}\n"
+        for number in range(2, 8):
+            await on.offer(number, policy(credential=f"k{number}", inputs=more), f"k{number}")
+        await on.offer(8, policy(credential="k8"), "k8")
+        ack = await on.ack(8, "drained")
+
+        nacks = {m.revision: m for m in on.said if isinstance(m, Nack)}
+        assert sorted(nacks) == [2, 3, 4, 5, 6, 7]
+        assert {m.reason for m in nacks.values()} == {"superseded"}
+        released = [id for m in nacks.values() for id in m.released]
+        assert sorted(released) == [f"k{n}" for n in range(2, 8)]
+        assert ack.credentials is not None
+        assert ack.credentials.released == ["k1"]
+        assert not any(f"k{n}" in on.keyring for n in range(2, 8))
+
+
+async def test_the_same_revision_again_is_answered_by_its_highest_ack(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        first = on.said[-1]
+        await on.offer(1, policy(credential="k1"), "k1")
+
+        assert on.said[-1] == first
+
+
+# -- after a restart ---------------------------------------------------------------------------------------------------
+
+
+async def test_after_a_restart_the_active_text_starts_its_inputs_again(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+    async with theatre(tmp_path) as on:
+        assert on.rollout.stages.drained == Revision(0, 1)
+        await on.offer(1, policy(credential="k1"), "k1")
+        await on.ack(1, "drained")
+        await emit(1)
+        await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [1])
+
+
+async def test_events_of_before_wait_for_their_key_and_drain_without_a_policy(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        DESTINATIONS["main"].send = DESTINATIONS["main"].hang
+        await emit(1, 2)
+    async with theatre(tmp_path) as on:
+        assert on.rollout.in_use == ["k1"]
+        on.rollout.supply({"k1": {"api_key": "k1:secret-of-k1"}})
+        await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [1, 2])
+
+
+async def test_after_a_restart_the_active_revision_runs_though_a_newer_one_right_behind_it_fails(
+    tmp_path: Path,
+) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+    async with theatre(tmp_path) as on:
+        SPRINGS["more"].on_open = fails
+        more = "inputs:\n  more: {type: scripted, of: more}\n"
+        await on.offer(1, policy(credential="k1"), "k1")
+        await on.offer(2, policy(credential="k1", inputs=more), "k1")
+        assert (await on.nack(2)).reason == "failed"
+
+        assert "1 superseded" not in on.lines()
+        await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
+        await emit(1)
+        await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [1])
+
+
+async def test_after_a_restart_the_active_revision_runs_though_it_came_behind_a_newer_one_that_fails(
+    tmp_path: Path,
+) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+    async with theatre(tmp_path) as on:
+        gate = trio.Event()
+
+        async def fails_late(context: InputContext) -> None:
+            await gate.wait()
+            raise StartFailed("port 9200 is taken")
+
+        SPRINGS["more"].on_open = fails_late
+        more = "inputs:\n  more: {type: scripted, of: more}\n"
+        await on.offer(2, policy(credential="k1", inputs=more), "k1")
+        await on.ack(2, "received")
+        await on.offer(1, policy(credential="k1"), "k1")
+        gate.set()
+        assert (await on.nack(2)).reason == "failed"
+
+        await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
+        await emit(1)
+
+
+async def test_a_received_revision_waits_to_be_sent_again(tmp_path: Path) -> None:
+    more = "inputs:\n  more: {type: scripted, of: more}\n"
+    async with theatre(tmp_path) as on:
+        await started(on)
+        SPRINGS["more"].on_open = hangs
+        await on.offer(2, policy(credential="k2", inputs=more), "k2")
+        await on.ack(2, "received")
+    async with theatre(tmp_path) as on:
+        assert on.rollout.stages.received == Revision(0, 2)
+        assert on.rollout.in_use == ["k1", "k2"]
+        await on.offer(1, policy(credential="k1"), "k1")
+        await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
+        await on.offer(2, policy(credential="k2", inputs=more), "k2")
+        await on.ack(2, "drained")
+
+
+async def test_a_plugin_that_is_gone_holds_its_events_and_the_process_goes_on(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        DESTINATIONS["main"].send = DESTINATIONS["main"].hang
+        await emit(1)
+        await on.spool.store.do(lambda db: db.execute("UPDATE lane SET type = 'gone'"))
+    async with theatre(tmp_path) as on:
+        assert "main" in on.delivery.unreadable
+        await on.offer(2, policy(credential="k2"), "k2")
+        await on.ack(2, "active")
+        assert "2 drained" not in on.lines()
+
+        await on.orders.end("drop", Revision(0, 1), None)
+        ack = await on.ack(2, "drained")
+        assert ack.ledger == Counts(accepted=1, dropped=1)
+
+
+async def test_a_lane_whose_settings_are_damaged_does_not_stop_the_process(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        DESTINATIONS["main"].send = DESTINATIONS["main"].hang
+        await emit(1)
+        await on.spool.store.do(lambda db: db.execute("UPDATE lane SET settings = zeroblob(80)"))
+    async with theatre(tmp_path) as on:
+        await on.offer(2, policy(credential="k2"), "k2")
+        await on.ack(2, "active")
+        await emit(2)
+        await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [2])
+
+
+# -- inputs' credentials, and inputs that close slowly -----------------------------------------------------------------
+
+
+async def test_drained_waits_until_a_replaced_input_is_closed(tmp_path: Path) -> None:
+    inputs = 'inputs:\n  in: {{type: scripted, at: "{}", credentials: [{}]}}\n'
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(inputs=inputs.format("a", "w1")), "w1")
+        await on.ack(1, "drained")
+        closed = trio.Event()
+        SPRINGS["in"].on_close = closed.wait
+        await on.offer(2, policy(inputs=inputs.format("b", "w2")), "w2")
+        await on.ack(2, "active")
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert "2 drained" not in on.lines()
+        assert not any(isinstance(m, Released) for m in on.said)
+
+        closed.set()
+        ack = await on.ack(2, "drained")
+        assert ack.credentials is not None
+        assert (ack.credentials.in_use, ack.credentials.released) == (["w2"], ["w1"])
+
+
+async def test_an_input_changed_in_place_gives_up_its_old_key_at_the_cut(tmp_path: Path) -> None:
+    inputs = "inputs:\n  in: {{type: scripted, credentials: [{}]}}\n"
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(inputs=inputs.format("w1")), "w1")
+        await on.ack(1, "drained")
+        await on.offer(2, policy(inputs=inputs.format("w2")), "w2")
+        ack = await on.ack(2, "drained")
+
+        assert SPRINGS["in"].log == ["open ", "run", "change  w2"]
+        assert ack.credentials is not None
+        assert ack.credentials.released == ["w1"]
+        assert list(SPRINGS["in"].context.credentials) == ["w2"]
+
+
+async def test_a_key_that_comes_back_is_not_released(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        DESTINATIONS["main"].send = DESTINATIONS["main"].hang
+        await emit(1)
+        await on.offer(2, policy(credential="k2"), "k2")
+        await on.ack(2, "active")
+        await on.offer(3, policy(credential="k1"), "k1")
+        await on.ack(3, "active")
+        on.delivery.poke()
+        DESTINATIONS["main"].send = DESTINATIONS["main"].deliver
+        async with on.delivery.lanes[1].suspended():
+            pass
+        ack = await on.ack(3, "drained")
+
+        assert ack.credentials is not None
+        assert (ack.credentials.in_use, ack.credentials.released) == (["k1"], ["k2"])
