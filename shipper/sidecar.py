@@ -115,9 +115,10 @@ async def _converse(options: Options, conversation: Conversation, outbox: Outbox
         outbox.say(Error(line_number=1, message=f"hello.state_keys: {error}"))
         return 78
     try:
+        is_new = not options.state.exists()
         async with open_spool(options.state, keys) as spool:
-            if spool.store.local_state_key:
-                _log.info("the state directory is sealed by its own state.key; hello.state_keys may bring another")
+            if is_new and spool.store.local_state_key:
+                _log.info("made state.key, which seals the state directory; hello.state_keys may bring another")
             return await _ship(options, hello, conversation, outbox, spool)
     except StateLocked as error:
         await _refuse_all(conversation, outbox, str(error))

@@ -446,16 +446,16 @@ async def test_a_file_compressed_while_it_is_followed_gives_nothing_twice(tmp_pa
 async def test_a_compressed_file_is_resumed_where_it_was_left(tmp_path: Path) -> None:
     store = Store()
     with gzip.open(tmp_path / "a.gz", "wb", compresslevel=1) as packed:
-        packed.write(lines(0, 60_000).encode())
+        packed.write(lines(0, 120_000).encode())
     with gzip.open(tmp_path / "a.gz", "ab", compresslevel=1) as packed:
-        packed.write(lines(60_000, 90_000).encode())
+        packed.write(lines(120_000, 180_000).encode())
     for _ in range(3):
         async with following(settings(tmp_path / "*.gz"), store):
             before = store.count
             await store.until(lambda before=before: store.count > before)  # type: ignore[misc]
     await read_all(settings(tmp_path / "*.gz"), store)
 
-    assert store.messages == names(0, 90_000)
+    assert store.messages == names(0, 180_000)
 
 
 async def test_a_damaged_compressed_file_is_reported(tmp_path: Path) -> None:
