@@ -38,6 +38,8 @@ _log = log.get(__name__)
 
 PROBE_EVENTS = 8
 PARKED = 512
+REFUSED = 4
+"""Attempts in a row without a final answer, after which each next one waits."""
 NOTING = 8
 """Attempts whose answers wait to be noted, at most: while the disk hangs, no more is sent."""
 SLOW_SECONDS = 10.0
@@ -74,6 +76,9 @@ class Session:
         self._report, self._is_active, self._settle_barrier = report, is_active, settle_barrier
         self._backoff = backoff
         self._parked_waits = backoff()
+        self._refused = 0
+        self._refused_waits = backoff()
+        self._over = trio.Event()
         self._parked: list[tuple[float, Todo]] = []
         self._parked_reason: str | None = None
         self._outstanding: dict[int, float] = {}
@@ -85,6 +90,7 @@ class Session:
         """Hand out no more todos; the session is over when what is under way has its answers."""
         self.trouble = self.trouble or trouble
         self._ending = True
+        self._over.set()
         self._news.set()
 
     async def run(self, sender: Sender, workers: int, last: Trouble | None) -> None:
@@ -104,6 +110,7 @@ class Session:
             async with send:
                 with suppress(trio.BrokenResourceError):  # all workers have stopped, for trouble
                     await self._feed(send)
+                self._over.set()
 
     async def _probe(self, sender: Sender, last: Trouble) -> bool:
         """One request, and after a refusal a small one; true if the destination answers again."""
@@ -154,8 +161,19 @@ class Session:
                 await self._noting.acquire()
                 attempt = await self._attempt(sender, todo)
                 nursery.start_soon(self._note_beside, todo, attempt)
+                await self._slow_down_if_refused(attempt)
                 if self._ending:
                     return
+
+    async def _slow_down_if_refused(self, attempt: Attempt | Damaged) -> None:
+        """Batch after batch refused event by event: the others still get their turn, but no storm of requests."""
+        if not isinstance(attempt, Attempt) or attempt.progress:
+            self._refused, self._refused_waits = 0, self._backoff()
+            return
+        self._refused += 1
+        if self._refused >= REFUSED and not self._ending:
+            with trio.move_on_after(next(self._refused_waits)):
+                await self._over.wait()
 
     async def _note_beside(self, todo: Todo, attempt: Attempt | Damaged) -> None:
         try:
