@@ -43,6 +43,8 @@ REFUSED = 4
 NOTING = 8
 """Attempts whose answers wait to be noted, at most: while the disk hangs, no more is sent."""
 SLOW_SECONDS = 10.0
+QUIET_SECONDS = 10.0
+"""Between two lines of the log about dead letters."""
 
 
 class Session:
@@ -78,6 +80,9 @@ class Session:
         self._parked_waits = backoff()
         self._refused = 0
         self._refused_waits = backoff()
+        self._rejected = 0
+        self._rejected_reason: str | None = None
+        self._quiet_until = 0.0
         self._over = trio.Event()
         self._parked: list[tuple[float, Todo]] = []
         self._parked_reason: str | None = None
@@ -258,8 +263,24 @@ class Session:
             del self._outstanding[todo.seq]
         if not self._parked:
             self._parked_reason, self._parked_waits = None, self._backoff()
+        self._see_to_letters(verdict)
         if self.trouble is None:
-            self._report(self._parked_reason)
+            self._report(self._parked_reason or self._rejected_reason)
+
+    def _see_to_letters(self, verdict: Verdict | None) -> None:
+        """Dead letters are logged; an output that has nothing but dead letters is not doing its job."""
+        if verdict is None:
+            return
+        if verdict.counts.delivered or verdict.counts.duplicate:
+            self._rejected, self._rejected_reason = 0, None
+        elif verdict.letters:
+            self._rejected += len(verdict.letters)
+            reason = verdict.letters[-1].reason
+            self._rejected_reason = f"{self._rejected} events in a row were refused for good, the last: {reason}"
+        if verdict.letters and trio.current_time() >= self._quiet_until:
+            self._quiet_until = trio.current_time() + QUIET_SECONDS
+            events, reason = len(verdict.letters), verdict.letters[-1].reason
+            _log.warning("events became dead letters", output=self._output, events=events, reason=reason)
 
     async def _settle(self, todo: Todo, verdict: Verdict | None) -> None:
         if verdict is None:

@@ -391,3 +391,21 @@ async def test_T49_13_a_pipeline_that_cannot_start_leaves_the_old_one_running(tm
     assert "in use" in nack["errors"][0]["message"]
     assert observed["revisions"] == {"received": [0, 1], "active": [0, 1], "drained": [0, 1]}
     assert drained["credentials"]["released"] == ["a"]
+
+
+async def test_an_output_that_has_nothing_but_dead_letters_is_not_healthy(tmp_path: Path) -> None:
+    refuse = {n: (400, "document_parsing_exception") for n in range(1000)}
+    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
+        await sidecar.hello()
+        await world.settled(sidecar, 1, "a")
+        world.destination.script = lambda request, documents: Reply(items=refuse)
+        world.write(20)
+        degraded = await sidecar.state(lambda o: o["dead_letters"]["events"] == 20 and o["state"] == "DEGRADED")
+        world.destination.script = None
+        world.write(1)
+        await sidecar.state(lambda o: o["state"] == "HEALTHY")
+        await sidecar.stop()
+
+    assert "refused for good" in degraded["message"]
+    assert "document_parsing_exception" in degraded["message"]
+    assert b"events became dead letters" in sidecar.log
