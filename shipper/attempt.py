@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from shipper.event import Batch
 from shipper.messages import Counts
@@ -36,6 +37,7 @@ class Attempt:
         self.retry_after: float | None = None
         self._pieces: list[Sequence[int]] = list(pieces or [range(batch.count)])
         self._tally: Counter[Outcome] = Counter()
+        self._duplicates: set[int] = set()
         self._rejected: dict[int, str] = {}
         self._open: dict[int, Answer] = {}
         self._unasked = range(0)
@@ -55,17 +57,18 @@ class Attempt:
         """The positions and the events to send next; None when all were asked for."""
         if not self._pieces or self.trouble is not None:
             return None
-        positions = self._pieces.pop()
+        positions = self._pieces[-1]
         whole = len(positions) == self.batch.count
         return positions, self.batch if whole else self.batch.pick(positions)
 
     # -- what was answered ---------------------------------------------------------------------------------------------
 
     def answered(self, positions: Sequence[int], answers: Answers) -> None:
-        """The destination answered for each of these."""
+        """The destination answered for each of these, the last `next_piece`."""
         if answers.count != len(positions) or not all(0 <= at < answers.count for at in answers.others):
-            self.failed(positions, Trouble(f"the output answered for {answers.count} of {len(positions)} events"))
+            self.failed(Trouble(f"the output answered for {answers.count} of {len(positions)} events"))
             return
+        self._pieces.pop()
         self.retry_after = answers.retry_after
         self._tally[Outcome.DELIVERED] += len(positions) - len(answers.others)
         for at, answer in answers.others.items():
@@ -73,18 +76,19 @@ class Attempt:
 
     def too_large(self, positions: Sequence[int], reason: str) -> None:
         """The request was too large: halves next; a single event is refused for ever."""
+        self._pieces.pop()
         if len(positions) == 1:
             self._note(positions[0], Answer(Outcome.REJECTED, reason))
             return
         middle = len(positions) // 2
         self._pieces += [positions[middle:], positions[:middle]]
 
-    def failed(self, positions: Sequence[int], trouble: Trouble) -> None:
-        """No answer for these, nor for what was still to be sent."""
+    def failed(self, trouble: Trouble) -> None:
+        """No answer for the last piece, nor for what was still to be sent."""
         self.trouble = trouble
         outcome = Outcome.HELD if trouble.held else Outcome.LATER
-        for piece in (positions, *self._pieces):
-            self._leave(piece, Answer(outcome, trouble.reason))
+        for piece in self._pieces:
+            self._open.update(dict.fromkeys(piece, Answer(outcome, trouble.reason)))
         self._pieces.clear()
 
     def _note(self, position: int, answer: Answer) -> None:
@@ -94,9 +98,8 @@ class Attempt:
         self._tally[answer.outcome] += 1
         if answer.outcome is Outcome.REJECTED:
             self._rejected[position] = answer.reason
-
-    def _leave(self, positions: Sequence[int], answer: Answer) -> None:
-        self._open.update(dict.fromkeys(positions, answer))
+        elif answer.outcome is Outcome.DUPLICATE:
+            self._duplicates.add(position)
 
     # -- what follows --------------------------------------------------------------------------------------------------
 
@@ -108,7 +111,7 @@ class Attempt:
     @property
     def left(self) -> int:
         """How many have none."""
-        return len(self._open) + len(self._unasked)
+        return len(self._open) + sum(map(len, (self._unasked, *self._pieces)))
 
     def problem(self) -> str | None:
         """Why events are left; one reason for all, a refusal before a mere delay."""
@@ -122,16 +125,21 @@ class Attempt:
             return Trouble(self.problem() or "events were put off", retry_after=self.retry_after)
         return self.trouble
 
-    def verdict(self, output: str, *, keep_rejected: bool = False) -> Verdict | None:
-        """What to note in the spool; None if nothing changed. `keep_rejected`: there is no room for dead letters."""
-        rejected = {} if keep_rejected else self._rejected
-        still_open = sorted({*self._open, *self._unasked, *(self._rejected if keep_rejected else ())})
-        if len(still_open) == self.batch.count:
+    def verdict(self, output: str, part: range | None = None, *, keep_rejected: bool = False) -> Verdict | None:
+        """What to note in the spool of a part of the events (None: of all); None if nothing changed there.
+
+        An event for which there was no answer is open, whatever kept it from being sent.
+
+        `keep_rejected`: there is no room for dead letters.
+        """
+        within = range(self.batch.count) if part is None else part
+        rejected = {} if keep_rejected else {at: why for at, why in self._rejected.items() if at in within}
+        kept = self._rejected if keep_rejected else ()
+        still_open = sorted(at for at in {*self._open, *self._unasked, *chain(*self._pieces), *kept} if at in within)
+        if len(still_open) == len(within):
             return None
-        counts = Counts(
-            delivered=self._tally[Outcome.DELIVERED],
-            duplicate=self._tally[Outcome.DUPLICATE],
-            dead_letter=len(rejected),
-        )
+        duplicate = sum(at in within for at in self._duplicates)
+        delivered = len(within) - len(still_open) - len(rejected) - duplicate
+        counts = Counts(delivered=delivered, duplicate=duplicate, dead_letter=len(rejected))
         rest = self.batch.pick(still_open) if still_open else None
         return Verdict(counts, letters_of(self.batch, rejected, output), rest)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, islice, repeat
 from typing import Any
 
 import msgspec
@@ -158,6 +158,10 @@ class Batch:
             return None
         return [_stream_name(own.get("data_stream")) for own in self.own()]
 
+    def way(self) -> object:
+        """What says where the events go beside themselves; equal for batches that may be sent `together`."""
+        return self.index, self.shared.get("data_stream")
+
     # -- on the wire -----------------------------------------------------------------------------------------------
 
     def columns(self) -> tuple[Iterable[bytes], ...]:
@@ -243,6 +247,35 @@ class Batch:
             seq=seq,
             items=header.items,
         )
+
+
+def together(batches: Sequence[Batch]) -> Batch:
+    """One batch of the events of several that go the same way (`Batch.way`), each with the id it had."""
+    if len(batches) == 1:
+        return batches[0]
+    stream = {key: value for key, value in batches[0].shared.items() if key == "data_stream"}
+    ids: list[str | None] = []
+    items: list[int] = []
+    bodies = []
+    for batch in batches:
+        own = {key: value for key, value in batch.shared.items() if key != "data_stream"}
+        bodies.append(join(*replace(batch, shared=own).columns()))
+        ids += [orjson.loads(b'"%b"' % id) for id in map(b"".join, _rows(batch.count, batch.id_columns()))]
+        items += batch.items if batch.items is not None else range(batch.count)
+    return replace(
+        batches[0],
+        count=len(items),
+        body=b"".join(bodies),
+        shared=stream,
+        offset=None,
+        gap=1,
+        ids=tuple(ids),
+        items=items,
+    )
+
+
+def _rows(count: int, columns: tuple[Iterable[bytes], ...]) -> Iterable[tuple[bytes, ...]]:
+    return islice(zip(*columns), count)  # noqa: B905 - the finite column decides
 
 
 def join(*columns: Iterable[bytes]) -> bytes:

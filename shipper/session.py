@@ -1,6 +1,7 @@
 """A session of a lane: its output is open, some workers send, and answers are noted in the spool.
 
     feed: todos in order ──> work: attempt ──> note: settle
+            │ small ones together: a log that trickled into the spool leaves it in few requests
             │ a barrier: kept, until everything taken before it is settled
 
 What happens in a session is in memory only, so it may end at any moment, and the next one begins at the lane's first
@@ -14,15 +15,16 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate, groupby
 
 import trio
 
 from shipper import log
 from shipper.attempt import Attempt, Trouble
 from shipper.errors import Held, Later, StartFailed, TooLarge, place
-from shipper.event import Batch
+from shipper.event import Batch, together
 from shipper.messages import Counts
 from shipper.plugin import Sender
 from shipper.recent import Recent
@@ -30,7 +32,6 @@ from shipper.signal import Signal
 from shipper.spool.letters import Full
 from shipper.spool.queue import Todo, Verdict
 from shipper.spool.schema import BATCH, REST
-from shipper.spool.seal import Damaged
 from shipper.spool.spool import Spool
 from shipper.tap import Taps
 
@@ -38,6 +39,9 @@ _log = log.get(__name__)
 
 PROBE_EVENTS = 8
 PARKED = 512
+WINDOW = 512
+TOGETHER_BYTES = 64 << 10
+"""Of sealed bodies that are sent in one request: some hundred kilobytes of events."""
 REFUSED = 4
 """Attempts in a row without a final answer, after which each next one waits."""
 NOTING = 8
@@ -45,6 +49,10 @@ NOTING = 8
 SLOW_SECONDS = 10.0
 QUIET_SECONDS = 10.0
 """Between two lines of the log about dead letters."""
+
+
+Sent = tuple[Attempt, list[tuple[Todo, range]]]
+"""An attempt, and which of its events are those of which todo."""
 
 
 class Session:
@@ -108,7 +116,7 @@ class Session:
 
     async def _deliver(self, sender: Sender, workers: int) -> None:
         async with trio.open_nursery() as nursery:
-            send, receive = trio.open_memory_channel[Todo](0)
+            send, receive = trio.open_memory_channel[list[Todo]](0)
             async with receive:
                 for _ in range(workers):
                     nursery.start_soon(self._work, sender, receive.clone(), nursery)
@@ -121,28 +129,28 @@ class Session:
         """One request, and after a refusal a small one; true if the destination answers again."""
         first = await self._spool.window(self._lane, 0, 1)
         if first and not first[0].is_barrier:
-            await self._note(first[0], await self._attempt(sender, first[0], PROBE_EVENTS if last.held else None))
+            await self._note(await self._attempt(sender, first, PROBE_EVENTS if last.held else None))
         self._parked.clear()
         self._outstanding.clear()
         return self.trouble is None
 
     # -- todos, in order -----------------------------------------------------------------------------------------------
 
-    async def _feed(self, send: trio.MemorySendChannel[Todo]) -> None:
+    async def _feed(self, send: trio.MemorySendChannel[list[Todo]]) -> None:
         """Hand out todos until the session ends; see to barriers that everything below has passed."""
         while not self._ending:
             if self._barrier_is_reached():
                 if not self._is_active():
                     return None
                 await self._settle_barrier(self._barriers.pop(0))
-            todos = self._due() or await self._spool.window(self._lane, self.taken)
-            for todo in todos:
-                self.taken = max(self.taken, todo.seq)
-                if todo.is_barrier:
-                    self._barriers.append(todo.seq)
+            todos = self._due() or await self._spool.window(self._lane, self.taken, WINDOW)
+            for parcel in parcels(todos):
+                self.taken = max(self.taken, parcel[-1].seq)
+                if parcel[0].is_barrier:
+                    self._barriers.append(parcel[0].seq)
                     continue
-                self._outstanding[todo.seq] = math.inf
-                await send.send(todo)
+                self._outstanding.update((todo.seq, math.inf) for todo in parcel)
+                await send.send(parcel)
             if not todos and not self._barrier_is_reached():
                 if not self._is_active() and self._parked and len(self._parked) == len(self._outstanding):
                     return self.end(Trouble(self._parked_reason or "events were put off"))  # gives back its slot
@@ -160,19 +168,19 @@ class Session:
             due.append(heapq.heappop(self._parked)[1])
         return due
 
-    async def _work(self, sender: Sender, todos: trio.MemoryReceiveChannel[Todo], nursery: trio.Nursery) -> None:
+    async def _work(self, sender: Sender, todos: trio.MemoryReceiveChannel[list[Todo]], nursery: trio.Nursery) -> None:
         async with todos:
-            async for todo in todos:
+            async for parcel in todos:
                 await self._noting.acquire()
-                attempt = await self._attempt(sender, todo)
-                nursery.start_soon(self._note_beside, todo, attempt)
-                await self._slow_down_if_refused(attempt)
+                sent = await self._attempt(sender, parcel)
+                nursery.start_soon(self._note_beside, sent)
+                await self._slow_down_if_refused(sent)
                 if self._ending:
                     return
 
-    async def _slow_down_if_refused(self, attempt: Attempt | Damaged) -> None:
+    async def _slow_down_if_refused(self, sent: list[Sent]) -> None:
         """Batch after batch refused event by event: the others still get their turn, but no storm of requests."""
-        if not isinstance(attempt, Attempt) or attempt.progress:
+        if any(attempt.progress for attempt, _ in sent) or not sent:
             self._refused, self._refused_waits = 0, self._backoff()
             return
         self._refused += 1
@@ -180,41 +188,59 @@ class Session:
             with trio.move_on_after(next(self._refused_waits)):
                 await self._over.wait()
 
-    async def _note_beside(self, todo: Todo, attempt: Attempt | Damaged) -> None:
+    async def _note_beside(self, sent: list[Sent]) -> None:
         try:
-            await self._note(todo, attempt)
+            await self._note(sent)
         finally:
             self._noting.release()
 
-    # -- one todo ------------------------------------------------------------------------------------------------------
+    # -- a parcel ------------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, sender: Sender, todo: Todo, only: int | None = None) -> Attempt | Damaged:
-        """Send what a todo holds (`only` the first few events); notes what was answered if it is cancelled."""
-        self._outstanding[todo.seq] = trio.current_time()
+    async def _attempt(self, sender: Sender, parcel: Sequence[Todo], only: int | None = None) -> list[Sent]:
+        """Send what todos hold (`only` the first few events); notes what was answered if it is cancelled."""
+        self._outstanding.update((todo.seq, trio.current_time()) for todo in parcel)
+        sent = [_sent(group, only) for group in _by_way(await self._load(parcel))]
         try:
-            batch = self._recent.take(self._lane, todo.seq) if todo.kind == BATCH else None
-            batch = batch or await self._load(todo)
-            if batch.count != todo.events:
-                todo = await self._spool.recount(self._lane, todo, batch.count)
-        except Damaged as damage:
-            return damage
-        attempt = Attempt.probe(batch, only) if only is not None else Attempt(batch)
-        try:
-            await self._send(sender, attempt)
+            for attempt, _ in sent:
+                if self.trouble is not None:
+                    break
+                await self._send(sender, attempt)
+                if (trouble := attempt.overloaded()) is not None:
+                    self.end(trouble)
         except trio.Cancelled:
-            await self._note(todo, attempt)
+            await self._note(sent)
             raise
-        if (trouble := attempt.overloaded()) is not None:
-            self.end(trouble)
-        return attempt
+        return sent
 
-    async def _load(self, todo: Todo) -> Batch:
-        """From disk; what cannot be read is repaired first, so that only damage which stays counts as damage."""
-        try:
-            return await self._spool.load(self._lane, todo)
-        except Damaged:
-            await self._spool.store.repair()
-            return await self._spool.load(self._lane, todo)
+    async def _load(self, parcel: Sequence[Todo]) -> list[tuple[Todo, Batch]]:
+        """From memory or disk; what cannot be read is repaired first, and only what stays damaged counts as that."""
+        found = {todo.seq: batch for todo in parcel if (batch := self._recently(todo)) is not None}
+        for repaired in (False, True):
+            missing = [todo for todo in parcel if todo.seq not in found]
+            if not missing:
+                break
+            if repaired:
+                await self._spool.store.repair()
+            found |= await self._spool.load_all(self._lane, missing)
+        for todo in parcel:
+            if todo.seq not in found:
+                await self._note_damage(todo)
+        return [(await self._counted(todo, found[todo.seq]), found[todo.seq]) for todo in parcel if todo.seq in found]
+
+    def _recently(self, todo: Todo) -> Batch | None:
+        return self._recent.take(self._lane, todo.seq) if todo.kind == BATCH else None
+
+    async def _counted(self, todo: Todo, batch: Batch) -> Todo:
+        if batch.count == todo.events:
+            return todo
+        return await self._spool.recount(self._lane, todo, batch.count)
+
+    async def _note_damage(self, todo: Todo) -> None:
+        _log.error("stored events are damaged", output=self._output, events=todo.events)
+        with trio.CancelScope(shield=True):
+            await self._settle({todo.seq: Verdict(Counts(damaged=todo.events))})
+        del self._outstanding[todo.seq]
+        self._news.set()
 
     async def _send(self, sender: Sender, attempt: Attempt) -> None:
         while (piece := attempt.next_piece()) is not None:
@@ -225,45 +251,43 @@ class Session:
             except TooLarge as error:
                 attempt.too_large(positions, str(error))
             except Held as error:
-                attempt.failed(positions, Trouble(str(error), held=True))
+                attempt.failed(Trouble(str(error), held=True))
             except Later as error:
-                attempt.failed(positions, Trouble(str(error), retry_after=error.retry_after))
+                attempt.failed(Trouble(str(error), retry_after=error.retry_after))
             except trio.Cancelled:
-                attempt.failed(positions, Trouble("the session was cancelled"))
+                attempt.failed(Trouble("the session was cancelled"))
                 raise
             except Exception as error:
-                attempt.failed(positions, failed(self._output, error))
+                attempt.failed(failed(self._output, error))
 
-    async def _note(self, todo: Todo, attempt: Attempt | Damaged) -> None:
+    async def _note(self, sent: list[Sent]) -> None:
         """Settle what was answered, and see to what is left. Not cancelled: the destination has said yes."""
         with trio.CancelScope(shield=True):
-            if isinstance(attempt, Damaged):
-                _log.error("stored events are damaged", output=self._output, events=todo.events, cause=str(attempt))
-                await self._settle(todo, Verdict(Counts(damaged=todo.events)))
-                del self._outstanding[todo.seq]
-            else:
-                await self._note_answers(todo, attempt)
+            for attempt, parts in sent:
+                await self._note_answers(attempt, parts)
         self._news.set()
 
-    async def _note_answers(self, todo: Todo, attempt: Attempt) -> None:
+    async def _note_answers(self, attempt: Attempt, parts: Sequence[tuple[Todo, range]]) -> None:
         problem = attempt.problem()
-        verdict = attempt.verdict(self._output)
+        verdicts = {todo.seq: attempt.verdict(self._output, part) for todo, part in parts}
         try:
-            await self._settle(todo, verdict)
+            await self._settle(verdicts)
         except Full:
             problem = "the dead-letter store is full, rejected events are held"
-            verdict = attempt.verdict(self._output, keep_rejected=True)
-            await self._settle(todo, verdict)
+            verdicts = {todo.seq: attempt.verdict(self._output, part, keep_rejected=True) for todo, part in parts}
+            await self._settle(verdicts)
         self.progressed = self.progressed or attempt.progress > 0
-        if verdict is None:
-            self._park(todo, problem, attempt)
-        elif verdict.rest is not None:
-            self._park(todo._replace(kind=REST, events=verdict.rest.count), problem, attempt)
-        else:
-            del self._outstanding[todo.seq]
+        for todo, _ in parts:
+            verdict = verdicts[todo.seq]
+            if verdict is None:
+                self._park(todo, problem, attempt)
+            elif verdict.rest is not None:
+                self._park(todo._replace(kind=REST, events=verdict.rest.count), problem, attempt)
+            else:
+                del self._outstanding[todo.seq]
+            self._see_to_letters(verdict)
         if not self._parked:
             self._parked_reason, self._parked_waits = None, self._backoff()
-        self._see_to_letters(verdict)
         if self.trouble is None:
             self._report(self._parked_reason or self._rejected_reason)
 
@@ -282,12 +306,14 @@ class Session:
             events, reason = len(verdict.letters), verdict.letters[-1].reason
             _log.warning("events became dead letters", output=self._output, events=events, reason=reason)
 
-    async def _settle(self, todo: Todo, verdict: Verdict | None) -> None:
-        if verdict is None:
+    async def _settle(self, verdicts: Mapping[int, Verdict | None]) -> None:
+        changed = {seq: verdict for seq, verdict in verdicts.items() if verdict is not None}
+        if not changed:
             return
-        self._counters["letters_dropped"] += await self._spool.settle(self._lane, todo.seq, verdict)
-        for name in ("delivered", "duplicate", "dead_letter", "damaged"):
-            self._counters[name] += getattr(verdict.counts, name)
+        self._counters["letters_dropped"] += await self._spool.settle(self._lane, changed)
+        for verdict in changed.values():
+            for name in ("delivered", "duplicate", "dead_letter", "damaged"):
+                self._counters[name] += getattr(verdict.counts, name)
 
     def _park(self, todo: Todo, problem: str | None, attempt: Attempt) -> None:
         """What is left of a batch comes again after a while; the others go on, unless there are too many such."""
@@ -305,6 +331,33 @@ class Session:
             waited = trio.current_time() - min(self._outstanding.values(), default=math.inf)
             if waited > SLOW_SECONDS:
                 self._report(f"no answer for {waited:.0f} s")
+
+
+def parcels(todos: Sequence[Todo]) -> Iterator[list[Todo]]:
+    """Todos in their order, small ones together; a barrier stands alone."""
+    parcel: list[Todo] = []
+    size = 0
+    for todo in todos:
+        alone = todo.is_barrier or (parcel and parcel[-1].is_barrier)
+        if parcel and (alone or size + todo.size > TOGETHER_BYTES):
+            yield parcel
+            parcel, size = [], 0
+        parcel.append(todo)
+        size += todo.size
+    if parcel:
+        yield parcel
+
+
+def _by_way(loaded: Sequence[tuple[Todo, Batch]]) -> Iterator[list[tuple[Todo, Batch]]]:
+    for _, group in groupby(loaded, key=lambda pair: pair[1].way()):
+        yield list(group)
+
+
+def _sent(group: Sequence[tuple[Todo, Batch]], only: int | None) -> Sent:
+    batch = together([batch for _, batch in group])
+    ends = list(accumulate(batch.count for _, batch in group))
+    parts = [(todo, range(end - batch.count, end)) for (todo, batch), end in zip(group, ends, strict=True)]
+    return (Attempt.probe(batch, only) if only is not None else Attempt(batch)), parts
 
 
 def failed(output: str, error: Exception) -> Trouble:

@@ -45,9 +45,9 @@ def test_every_event_is_counted_once_whatever_is_answered(
                 if len(positions) == 1:
                     final[positions[0]] = Outcome.REJECTED
             case "trouble":
-                attempt.failed(positions, Trouble("503"))
+                attempt.failed(Trouble("503"))
             case "held":
-                attempt.failed(positions, Trouble("401", held=True))
+                attempt.failed(Trouble("401", held=True))
     verdict = attempt.verdict("main", keep_rejected=keep)
     settled = [n for n, outcome in final.items() if outcome not in (Outcome.LATER, Outcome.HELD)]
     if keep:
@@ -119,8 +119,42 @@ def test_trouble_ends_the_attempt(held: bool) -> None:
     attempt.too_large(range(4), "413")
     piece = attempt.next_piece()
     assert piece is not None
-    attempt.failed(piece[0], Trouble("gone", held=held))
+    attempt.failed(Trouble("gone", held=held))
 
     assert attempt.next_piece() is None
     assert attempt.verdict("main") is None
     assert attempt.left == 4
+
+
+def test_what_was_never_asked_for_is_open() -> None:
+    attempt = Attempt(Batch.events([{"n": n} for n in range(3)]))
+
+    assert attempt.verdict("main") is None
+    attempt.next_piece()
+    assert attempt.verdict("main") is None
+    assert attempt.left == 3
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.data())
+def test_the_verdicts_of_the_parts_are_the_verdict_of_the_whole(sizes: list[int], data: st.DataObject) -> None:
+    total = sum(sizes)
+    attempt = Attempt(Batch.events([{"n": n} for n in range(total)]))
+    outcomes = st.sampled_from([Outcome.DUPLICATE, Outcome.REJECTED, Outcome.LATER, Outcome.HELD])
+    others = data.draw(st.dictionaries(st.integers(0, total - 1), outcomes.map(lambda o: Answer(o, "why"))))
+    piece = attempt.next_piece()
+    assert piece is not None
+    attempt.answered(piece[0], Answers(total, others))
+
+    start = 0
+    for size in sizes:
+        part = range(start, start + size)
+        start += size
+        verdict = attempt.verdict("main", part)
+        left = [at for at in part if at in others and others[at].outcome in (Outcome.LATER, Outcome.HELD)]
+        if len(left) == size:
+            assert verdict is None
+            continue
+        assert verdict is not None
+        assert verdict.counts.answered + len(left) == size
+        assert verdict.counts.dead_letter == len(verdict.letters)
+        assert (verdict.rest.count if verdict.rest is not None else 0) == len(left)

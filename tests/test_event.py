@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.event import Batch, join, merged, nested, tagged
+from shipper.event import Batch, join, merged, nested, tagged, together
 
 _ORIGIN = bytes(range(16))
 
@@ -301,3 +301,19 @@ def test_a_tagged_event_keeps_its_tags_and_says_what_happened(tags: Any, expecte
         "tags": [*expected, "processor_error"],
         "error": {"code": 7, "message": "no JSON"},
     }
+
+
+@given(st.lists(_batches, min_size=1, max_size=4))
+def test_batches_that_go_together_keep_their_events_and_ids(batches: list[Batch]) -> None:
+    batches = [
+        replace(batch, seq=n, index=None, shared={**batch.shared, "data_stream": {}}) for n, batch in enumerate(batches)
+    ]
+    batches = [batch for batch in batches if b'"data_stream"' not in batch.body]
+    if not batches:
+        return
+
+    merged_batch = together(batches)
+
+    assert rows(merged_batch) == [row for batch in batches for row in rows(batch)]
+    assert ids(merged_batch) == [id for batch in batches for id in ids(batch)]
+    assert merged_batch.count == sum(batch.count for batch in batches)

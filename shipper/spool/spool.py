@@ -9,7 +9,7 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -67,21 +67,40 @@ class Spool:
         """The events of a todo, from disk. Raises Damaged."""
         return await self.store.read(lambda db: queue.load(db, self.store.sealer, lane, todo))
 
+    async def load_all(self, lane: int, todos: Sequence[Todo]) -> dict[int, Batch]:
+        """The events of several todos, by their places; one that is damaged is missing."""
+
+        def load_all(db: sqlite3.Connection) -> dict[int, Batch]:
+            found = {}
+            for todo in todos:
+                with suppress(Damaged):
+                    found[todo.seq] = queue.load(db, self.store.sealer, lane, todo)
+            return found
+
+        return await self.store.read(load_all)
+
     async def recount(self, lane: int, todo: Todo, events: int) -> Todo:
         """The sealed batch of a todo holds another number of events than the todo says; returns it corrected."""
         await self.store.do(lambda db: queue.recount(db, lane, todo, events))
         self.figures.add(todo.revision, frozenset({lane}), events - todo.events, 0)
         return todo._replace(events=events)
 
-    async def settle(self, lane: int, seq: int, verdict: Verdict) -> int:
-        """Note what became of a todo; returns how many old dead letters it pushed out. Raises letters.Full."""
-        now, limits = time.time(), self.limits
-        change = await self.store.do(lambda db: queue.settle(db, self.store.sealer, lane, seq, verdict, limits, now))
-        if change is None:
-            return 0
-        self.figures.settled(lane, change)
+    async def settle(self, lane: int, verdicts: Mapping[int, Verdict]) -> int:
+        """Note what became of todos, by their places; returns how many old letters they pushed out.
+
+        Raises letters.Full, and then notes none.
+        """
+        now, limits, sealer = time.time(), self.limits, self.store.sealer
+
+        def settle_all(db: sqlite3.Connection) -> list[queue.Settled]:
+            changes = [queue.settle(db, sealer, lane, seq, verdict, limits, now) for seq, verdict in verdicts.items()]
+            return [change for change in changes if change is not None]
+
+        changes = await self.store.do(settle_all)
+        for change in changes:
+            self.figures.settled(lane, change)
         self.made_room()
-        return change.letters_dropped
+        return sum(change.letters_dropped for change in changes)
 
     def made_room(self) -> None:
         """Wake those that wait for room."""

@@ -19,7 +19,7 @@ async def test_figures_after_a_restart_are_those_of_before(tmp_path: Path) -> No
         lane = on.active["main"]
         (todo, *_) = await on.spool.window(lane.id, 0)
         batch = await on.spool.load(lane.id, todo)
-        await on.spool.settle(lane.id, todo.seq, Verdict(Counts(delivered=4), rest=batch.pick([2])))
+        await on.spool.settle(lane.id, {todo.seq: Verdict(Counts(delivered=4), rest=batch.pick([2]))})
         before = on.spool.figures
         assert await on.spool.query(Figures.of) == before
     async with bench(tmp_path) as on:
@@ -41,9 +41,9 @@ async def test_whoever_waits_for_room_wakes_when_something_is_settled(tmp_path: 
         await on.enter(5)
         freed = on.spool.room
         (todo,) = await on.spool.window(on.active["main"].id, 0)
-        await on.spool.settle(on.active["main"].id, todo.seq, Verdict(Counts(delivered=5)))
+        await on.spool.settle(on.active["main"].id, {todo.seq: Verdict(Counts(delivered=5))})
 
         with trio.fail_after(1):
             await freed.wait()
-        assert await on.spool.settle(on.active["main"].id, todo.seq, Verdict(Counts(delivered=5))) == 0
+        assert await on.spool.settle(on.active["main"].id, {todo.seq: Verdict(Counts(delivered=5))}) == 0
         assert on.spool.figures.total().events == 0

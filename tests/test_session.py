@@ -1,0 +1,34 @@
+"""Which todos are sent in one request; what a session does with them is tested with its lane (`test_lane`)."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper.messages import Revision
+from shipper.session import TOGETHER_BYTES, parcels
+from shipper.spool.queue import Todo
+from shipper.spool.schema import BARRIER, BATCH
+
+
+def todo(seq: int, size: int, kind: int = BATCH) -> Todo:
+    return Todo(seq, kind, Revision(0, 1), 1, size, 0.0)
+
+
+_sizes = st.lists(st.one_of(st.integers(1, TOGETHER_BYTES * 2), st.integers(1, 500), st.just(-1)), max_size=40)
+
+
+@given(_sizes)
+def test_every_todo_is_in_one_parcel_in_its_order(sizes: list[int]) -> None:
+    todos = [todo(n, max(size, 0), BARRIER if size < 0 else BATCH) for n, size in enumerate(sizes)]
+
+    found = list(parcels(todos))
+
+    assert [each for parcel in found for each in parcel] == todos
+    for parcel in found:
+        assert len(parcel) == 1 or not any(each.is_barrier for each in parcel)
+        assert len(parcel) == 1 or sum(each.size for each in parcel) <= TOGETHER_BYTES
+
+
+def test_small_todos_go_together() -> None:
+    assert len(list(parcels([todo(n, 100) for n in range(50)]))) == 1
