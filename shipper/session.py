@@ -40,8 +40,10 @@ _log = log.get(__name__)
 PROBE_EVENTS = 8
 PARKED = 512
 WINDOW = 512
-TOGETHER_BYTES = 64 << 10
-"""Of sealed bodies that are sent in one request: some hundred kilobytes of events."""
+TOGETHER_EVENTS = 500
+TOGETHER_BYTES = 256 << 10
+"""Of sealed bodies. What is sent in one request though it entered in several batches: an object for each event is made
+of it, so it is worth while for small batches only."""
 REFUSED = 4
 """Attempts in a row without a final answer, after which each next one waits."""
 NOTING = 8
@@ -336,14 +338,14 @@ class Session:
 def parcels(todos: Sequence[Todo]) -> Iterator[list[Todo]]:
     """Todos in their order, small ones together; a barrier stands alone."""
     parcel: list[Todo] = []
-    size = 0
+    events = size = 0
     for todo in todos:
+        events, size = events + todo.events, size + todo.size
         alone = todo.is_barrier or (parcel and parcel[-1].is_barrier)
-        if parcel and (alone or size + todo.size > TOGETHER_BYTES):
+        if parcel and (alone or events > TOGETHER_EVENTS or size > TOGETHER_BYTES):
             yield parcel
-            parcel, size = [], 0
+            parcel, events, size = [], todo.events, todo.size
         parcel.append(todo)
-        size += todo.size
     if parcel:
         yield parcel
 
