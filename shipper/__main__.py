@@ -7,7 +7,7 @@
 | 2 | wrong usage of the command line |
 | 74 | the system refused a file or a channel, such as standard output on a full disk |
 | 75 | another process owns the state directory: try again when it has ended |
-| 78 | a wrong value of an option, or in a configuration file |
+| 78 | a wrong value of an option, or in a configuration file; a refused policy; a state that these keys do not open |
 | 130, 141 | interrupted; the reader of standard output is gone |
 
 Nothing of a verb is imported before it is chosen, for a supervisor waits for the first line of `shipper run` (importing
@@ -25,20 +25,21 @@ from typing import NoReturn
 import click
 
 from shipper import __version__
-from shipper.errors import OptionError, ShipperError, StateBusy
+from shipper.errors import OptionError, PolicyError, ShipperError, StateBusy, StateLocked
 
 FOR_PEOPLE = {
     "supervise": "Watch policy files, and keep a shipper running by them.",
     "demo": "Ship a while into a small local backend and rotate its credential.",
     "validate": "Check policy files and name every mistake by its place.",
     "status": "Show what a running shipper does.",
+    "order": "End a drain that cannot end by itself, and look after dead letters.",
     "schema": "Print the JSON Schema of policies, for editors.",
 }
 FOR_MACHINES = {
     "run": "Be the sidecar: take policies on standard input, answer on standard output.",
 }
 _VERBS = FOR_PEOPLE | FOR_MACHINES
-_STATUS: dict[type[ShipperError], int] = {OptionError: 78, StateBusy: 75}
+_STATUS: dict[type[ShipperError], int] = {OptionError: 78, PolicyError: 78, StateLocked: 78, StateBusy: 75}
 
 
 class Verbs(click.Group):

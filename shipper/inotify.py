@@ -22,7 +22,7 @@ from typing import Any
 import trio
 
 _EVENT = struct.Struct("iIII")
-_ROOM = 64 * 1024
+_ROOM = 256 * 1024
 
 
 class Mask(IntFlag):
@@ -44,8 +44,12 @@ class Mask(IntFlag):
     MASK_ADD = 0x2000_0000
 
 
-Event = tuple[int, Mask, str]
-"""The watch descriptor, what happened, and the name within a watched directory (empty for the watched path itself)."""
+Event = tuple[int, int, str]
+"""The watch descriptor, what happened (bits of `Mask`), and the name within a watched directory (empty for the watched
+path itself)."""
+
+# NFS, SMB (three times), FUSE, 9p, Ceph, AFS, Lustre
+_REMOTE = {0x6969, 0x517B, 0xFF534D42, 0xFE534D42, 0x65735546, 0x01021997, 0x00C36400, 0x5346414F, 0x0BD00BD0}
 
 
 class Inotify:
@@ -65,6 +69,18 @@ class Inotify:
         """End a watch; no error if the kernel ended it before, since the path is gone."""
         self._libc.inotify_rm_watch(self._descriptor, watch)
 
+    def hears_all(self, path: str | os.PathLike[str]) -> bool:
+        """Whether every change below `path` makes events; on network file systems those of other hosts make none."""
+        status = (ctypes.c_long * 32)()
+        return not (self._libc.statfs(os.fsencode(path), status) == 0 and status[0] & 0xFFFFFFFF in _REMOTE)
+
+    def receive_nowait(self) -> list[Event]:
+        """What happened since the last call; nothing, if nothing did."""
+        try:
+            return _events(os.read(self._descriptor, _ROOM))
+        except BlockingIOError:
+            return []
+
     async def receive(self) -> list[Event]:
         """What happened since the last call, at least one event; raises trio.ClosedResourceError after `close`.
 
@@ -74,13 +90,10 @@ class Inotify:
             await trio.lowlevel.checkpoint_if_cancelled()
             if self._descriptor < 0:
                 raise trio.ClosedResourceError("inotify is closed")
-            try:
-                raw = os.read(self._descriptor, _ROOM)
-            except BlockingIOError:
-                await trio.lowlevel.wait_readable(self._descriptor)
-            else:
+            if events := self.receive_nowait():
                 await trio.lowlevel.cancel_shielded_checkpoint()
-                return _events(raw)
+                return events
+            await trio.lowlevel.wait_readable(self._descriptor)
 
     def close(self) -> None:
         """End all watches; may be called twice."""
@@ -103,7 +116,7 @@ def _events(raw: bytes) -> list[Event]:
     while offset < len(raw):
         watch, mask, _cookie, length = _EVENT.unpack_from(raw, offset)
         offset += _EVENT.size
-        events.append((watch, Mask(mask), os.fsdecode(raw[offset : offset + length].rstrip(b"\0"))))
+        events.append((watch, mask, os.fsdecode(raw[offset : offset + length].rstrip(b"\0"))))
         offset += length
     return events
 

@@ -15,7 +15,7 @@ from shipper.intake import READ_TO_THE_END, Intake, Running
 from shipper.lane import Lane
 from shipper.messages import DeadLetterFigures, Draining, Observed, QueueFigures, Revision, State, Unit
 from shipper.rollout import Rollout
-from shipper.spool.queue import Todo
+from shipper.spool.queue import Todo, todo_of
 from shipper.spool.schema import BARRIER
 from shipper.spool.spool import Spool
 
@@ -103,17 +103,11 @@ class Observer:
         return Unit(unit.id, unit.kind, unit.type, "DEGRADED", f"{message}; {unit.message}".rstrip("; "))
 
     async def _read_heads(self, lanes: list[int]) -> dict[int, Todo]:
+        """The first todo of each lane that has one, barriers left out."""
+
         def heads(db: sqlite3.Connection) -> dict[int, Todo]:
-            found = {}
-            for lane in lanes:
-                row = db.execute(
-                    "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND kind != ?"
-                    " ORDER BY seq LIMIT 1",
-                    (lane, BARRIER),
-                ).fetchone()
-                if row is not None:
-                    found[lane] = Todo(row[0], row[1], Revision(row[2], row[3]), *row[4:])
-            return found
+            found = {lane: _first(db, lane) for lane in lanes}
+            return {lane: todo for lane, todo in found.items() if todo is not None}
 
         return await self._spool.query(heads)
 
@@ -144,6 +138,15 @@ class Observer:
         most = max(views, key=lambda id: self._spool.figures.of_lanes([id]).bytes, default=None)
         holder = "" if most is None else f", output {views[most].output} holds the most"
         return f"the queue is full{holder}; intake waits"
+
+
+def _first(db: sqlite3.Connection, lane: int) -> Todo | None:
+    row = db.execute(
+        "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND kind != ?"
+        " ORDER BY seq LIMIT 1",
+        (lane, BARRIER),
+    ).fetchone()
+    return None if row is None else todo_of(row)
 
 
 def _view(lane: Lane, head: Todo | None) -> LaneView:

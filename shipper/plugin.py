@@ -33,6 +33,7 @@ from shipper.aio import Asyncio
 from shipper.credentials import Credential, Shape
 from shipper.errors import Backpressure, Held, Later, StartFailed, TooLarge
 from shipper.event import Batch, Fields, join, merged, nested, tagged
+from shipper.inotify import Inotify, Mask
 from shipper.retry import backoff
 from shipper.tls import ClientTls, Material, client_context, server_context
 from shipper.units import Duration, Size
@@ -49,9 +50,11 @@ __all__ = [
     "Duration",
     "Fields",
     "Held",
+    "Inotify",
     "Input",
     "InputContext",
     "Later",
+    "Mask",
     "Material",
     "Outcome",
     "Output",

@@ -222,7 +222,7 @@ class Session:
             if not missing:
                 break
             if repaired:
-                await self._spool.store.repair()
+                await self._spool.repair_once()
             found |= await self._spool.load_all(self._lane, missing)
         for todo in parcel:
             if todo.seq not in found:

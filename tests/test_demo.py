@@ -259,11 +259,12 @@ def rotations(count: int) -> Rotations:
     return made
 
 
-def test_ids_belong_to_keys_in_the_order_of_the_key_file() -> None:
+def test_a_key_is_released_by_its_name_and_the_newest_one_is_not() -> None:
     made = rotations(3)
-    names = [made.released(id).replaced for id in ("x", "y", "x")]
 
-    assert [key.name for key in names if key] == ["k1", "k2", "k1"]
+    assert [made.released(name) for name in ("k2", "k1", "k2")] == [made.rows[2], made.rows[1], made.rows[2]]
+    with pytest.raises(LookupError, match="k3"):
+        made.released("k3")
 
 
 def test_a_newer_drained_implies_the_older_ones() -> None:

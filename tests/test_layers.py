@@ -6,6 +6,7 @@ package; what is inside a package is its own affair.
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,18 @@ def imports(path: Path) -> Iterator[Import]:
             module = absolute(path, node)
             yield module, node.lineno
             yield from ((f"{module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def imported_at_once(path: Path) -> set[str]:
+    """What is imported when a file is, so neither in a function nor for the type checker alone."""
+    at_once = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    lines = {node.lineno for node in at_once}
+    return {module for module, line in imports(path) if line in lines}
+
+
+def dotted(path: Path) -> str:
+    base = SHIPPER.parent if path.is_relative_to(SHIPPER) else PLUGINS.parent
+    return ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__")
 
 
 def absolute(path: Path, node: ast.ImportFrom) -> str:
@@ -122,6 +135,13 @@ def test_the_fakes_for_plugin_authors_import_the_public_door(path):
     wrong = [f"{name(path)}:{line} imports {other}" for other, line in groups_imported(path) if other not in allowed]
 
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_imports_go_in_a_circle():
+    files = {dotted(path): path for path in (*modules(SHIPPER), *modules(PLUGINS))}
+    graph = {name: imported_at_once(path) & files.keys() - {name} for name, path in files.items()}
+
+    assert set(TopologicalSorter(graph).static_order()) == files.keys()
 
 
 def test_shipper_imports_no_plugin_by_name():

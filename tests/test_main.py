@@ -10,7 +10,7 @@ import pytest
 
 from shipper import __main__ as program
 from shipper.__main__ import FOR_MACHINES, FOR_PEOPLE
-from shipper.errors import OptionError, ShipperError, StartFailed, StateBusy
+from shipper.errors import OptionError, PolicyError, Problem, ShipperError, StartFailed, StateBusy, StateLocked
 
 
 def run(*arguments, **more):
@@ -56,6 +56,8 @@ def test_wrong_usage_exits_2_and_shows_the_way_to_help(arguments):
     ("error", "status"),
     [
         (OptionError("--state: not a directory"), 78),
+        (PolicyError([Problem("outputs", 1, 1, "none")]), 78),
+        (StateLocked("sealed by other keys"), 78),
         (StateBusy("another process owns it"), 75),
         (StartFailed("the port is taken"), 1),
         (ShipperError("it is wrong"), 1),

@@ -78,6 +78,13 @@ def test_a_secret_in_a_file_is_refused_and_never_shown(tmp_path, secret):
         assert "hunter2" not in result.output
 
 
+def test_a_field_of_the_users_own_that_is_called_credential_is_no_secret(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text("version: 1\nprocessors: [{type: add_fields, fields: {credential: {file: x}}}]\n")
+
+    assert validate(path).stdout == f"{path}: ok, 0 inputs, 0 outputs\n"
+
+
 def test_a_missing_variable_and_a_missing_file_are_mistakes(good, tmp_path):
     assert validate(good).exit_code == 78
     assert f"{good}:2:" in validate(good).stdout

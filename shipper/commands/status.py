@@ -21,15 +21,12 @@ def command(state: Path, json: bool) -> int:
 
     import msgspec
 
-    from shipper.supervise.show import show
-    from shipper.supervise.status import NotRunning, ask
+    from shipper.supervise.questions import Status, ask
+    from shipper.supervise.show import of_status, show
 
-    try:
-        status = ask(state)
-    except NotRunning as error:
-        raise click.ClickException(str(error)) from None
+    status = ask(state, Status())
     if json:
         click.echo(msgspec.json.encode(status))
     else:
-        show(status, sys.stdout)
+        show(of_status(status), sys.stdout)
     return 0

@@ -45,7 +45,6 @@ def command(
 
     import trio
 
-    from shipper.errors import OptionError, StateLocked
     from shipper.supervise.agent import Options, supervise
     from shipper.supervise.config import Config, read_config
     from shipper.supervise.report import Report
@@ -58,10 +57,7 @@ def command(
         once=once,
         once_timeout=_seconds("--once-timeout", once_timeout) if once_timeout else math.inf,
     )
-    try:
-        return trio.run(supervise, options, dict(os.environ), Report(sys.stdout, json=json))
-    except StateLocked as error:
-        raise OptionError(str(error)) from None
+    return trio.run(supervise, options, dict(os.environ), Report(sys.stdout, json=json))
 
 
 def _seconds(option: str, text: str) -> float:

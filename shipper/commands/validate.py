@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +61,7 @@ def command(files: Sequence[Path], form: str) -> None:
 
 
 def check(path: Path, registry: Registry) -> Checked:
-    """The policy of a file or a directory, with a placeholder in place of every secret; reads no secret."""
+    """The policy of a file or a directory, read as a supervisor reads it, but for the secrets."""
     from shipper.policy import build
     from shipper.supervise.sources import read_tree
 
@@ -71,25 +71,15 @@ def check(path: Path, registry: Registry) -> Checked:
         return Checked(path, None, error.problems)
 
 
-def references(node: Node) -> Node:
-    """The tree with an id in place of every well-formed reference to a secret."""
-    if isinstance(node.value, list):
-        return replace(node, value=[references(item) for item in node.value])
-    if not isinstance(node.value, dict):
-        return node
-    children = {key: _entry(key, child) for key, child in node.value.items()}
-    return replace(node, value=children)
+def references(tree: Node) -> Node:
+    """The tree of a policy with an id in place of every well-formed reference to a secret."""
+    from shipper.supervise.secrets import everywhere
+
+    return everywhere(tree, _placeholder)
 
 
-def _entry(key: str, node: Node) -> Node:
-    if key == "credential":
-        return _placeholder(node)
-    if key == "credentials" and isinstance(node.value, list):
-        return replace(node, value=[_placeholder(item) for item in node.value])
-    return references(node)
-
-
-def _placeholder(node: Node) -> Node:
+def _placeholder(_path: str, node: Node) -> Node:
+    """Anything else than a reference is left for the schema to refuse."""
     from shipper.supervise.secrets import Reference
 
     try:

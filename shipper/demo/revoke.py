@@ -3,7 +3,7 @@
     python -I -S revoke.py SOCKET
 
 It imports little, for it runs while the old key is still alive. In real use, here would stand the call that deletes an
-API key or a user; it may run twice for one id, so a key that is gone already is no error.
+API key or a user; it may run twice for one key, so a key that is gone already is no error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> int:
     with socket.socket(socket.AF_UNIX) as destination:
         destination.settimeout(10)
         destination.connect(sys.argv[1])
-        destination.sendall(os.environ["SHIPPER_CREDENTIAL_ID"].encode() + b"\n")
+        destination.sendall(os.environ["SHIPPER_CREDENTIAL_NAME"].encode() + b"\n")
         return 0 if destination.recv(len(DONE)) == DONE else 1
 
 

@@ -1,9 +1,4 @@
-"""What becomes of each key: the rows that the demo shows. No I/O.
-
-The supervising agent speaks of credentials by ids of its own, which say nothing of the key; what it tells is that one
-of them is released. It releases them in the order in which the key file held them, as there is one output; so the
-first id belongs to the oldest key. It may tell the same id twice, and never one of a key that is still in use.
-"""
+"""What becomes of each key: the rows that the demo shows. No I/O."""
 
 from __future__ import annotations
 
@@ -50,7 +45,6 @@ class Rotations:
 
     def __init__(self) -> None:
         self.rows: list[Rotation] = []
-        self._released: dict[str, Rotation] = {}
 
     @property
     def complete(self) -> bool:
@@ -72,11 +66,12 @@ class Rotations:
         elif event["event"] == "ack" and (row := self._row(event["revision"])) is not None:
             self._acked(row, event, now)
 
-    def released(self, id: str) -> Rotation:
-        """The row whose replaced key the agent calls by this id; raises LookupError if there is none."""
-        if id not in self._released:
-            self._released[id] = next(row for row in self.rows[1:] if row not in self._released.values())
-        return self._released[id]
+    def released(self, name: str) -> Rotation:
+        """The row whose replaced key has this name; raises LookupError if there is none."""
+        for row in self.rows:
+            if row.replaced is not None and row.replaced.name == name:
+                return row
+        raise LookupError(f"no rotation has replaced {name}")
 
     def _acked(self, row: Rotation, event: Mapping[str, Any], now: float) -> None:
         row.milliseconds[event["stage"]] = event["milliseconds"]

@@ -168,8 +168,8 @@ class _Demo:
         """What a backend does when `on_release` asks it to revoke a key; the value is the socket that it listens on."""
 
         async def asked(stream: trio.SocketStream) -> None:
-            id = bytes(await stream.receive_some(256)).decode().strip()
-            row = self._rotations.released(id)
+            name = bytes(await stream.receive_some(256)).decode().strip()
+            row = self._rotations.released(name)
             assert row.replaced is not None
             await destination.revoke(row.replaced)
             row.revoked_at = row.revoked_at or trio.current_time()

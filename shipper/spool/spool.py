@@ -36,6 +36,7 @@ class Spool:
         self.figures = figures
         self.origin = os.urandom(16)
         self.limits = letters.Limits()
+        self._is_repaired = False
         self.room = trio.Event()
         """Set, and replaced, whenever something left the spool."""
 
@@ -56,12 +57,8 @@ class Spool:
         return await self.store.read(lambda db: queue.positions(db, input))
 
     async def window(self, lane: int, after: int, limit: int = 64) -> list[Todo]:
-        """The next todos of a lane; a page that cannot be read is repaired first, so that intact rows are found."""
-        try:
-            return await self.store.read(lambda db: queue.window(db, lane, after, limit))
-        except Damaged:
-            await self.store.repair()
-            return await self.store.read(lambda db: queue.window(db, lane, after, limit))
+        """The next todos of a lane."""
+        return await self.store.read(lambda db: queue.window(db, lane, after, limit))
 
     async def load(self, lane: int, todo: Todo) -> Batch:
         """The events of a todo, from disk. Raises Damaged."""
@@ -181,7 +178,7 @@ class Spool:
         try:
             step = await self._config(lambda db: orders.step(db, sealer, order, limits, now))
         except Damaged:
-            await self.store.repair()
+            await self.repair_once()
             step = await self._config(lambda db: orders.step(db, sealer, order, limits, now, repaired=True))
         for lane, change in step.settled:
             self.figures.settled(lane, change)
@@ -194,6 +191,15 @@ class Spool:
     async def doubts(self) -> set[int]:
         """Lanes whose barriers wait for an order, since damage made their queue unknowable."""
         return await self._config(doubt.lanes)
+
+    async def repair_once(self) -> None:
+        """Copy what can be read to a new generation, before rows are deleted whose seal does not open.
+
+        Once for a process: a database that was copied is sound, and what does not open there is simply damaged.
+        """
+        if not self._is_repaired:
+            self._is_repaired = True
+            await self.store.repair()
 
     async def heed_damage(self) -> None:
         """Act upon what a repair has reported, and count anew what waits."""

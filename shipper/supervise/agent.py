@@ -20,10 +20,10 @@ import trio
 
 from shipper import __version__
 from shipper.errors import OptionError, PolicyError
-from shipper.messages import Observed
+from shipper.messages import Observed, Result
 from shipper.registry import Registry
 from shipper.retry import backoff
-from shipper.supervise import status
+from shipper.supervise import questions
 from shipper.supervise.child import Child, Said, environment_of_child, told
 from shipper.supervise.config import Config
 from shipper.supervise.conversation import (
@@ -42,6 +42,8 @@ from shipper.supervise.conversation import (
 from shipper.supervise.desired import Desired
 from shipper.supervise.ledger import Kept, Wanted
 from shipper.supervise.notify import Notify
+from shipper.supervise.orders import Orders, refused
+from shipper.supervise.questions import Order, Question
 from shipper.supervise.report import Report
 from shipper.supervise.revoke import Revoker
 from shipper.supervise.vault import Vault
@@ -95,6 +97,7 @@ class _Agent:
         self._lock = trio.Lock()
         self._notify = Notify(environment)
         self._child: Child | None = None
+        self._orders = Orders()
         self._phase = "starting"
         self._stopping = trio.Event()
         self._status = 0
@@ -113,7 +116,7 @@ class _Agent:
             self._nursery = nursery
             await nursery.start(self._heed_signals)
             nursery.start_soon(self._notify.keep_alive)
-            nursery.start_soon(status.serve, self._options.state, self.status)
+            nursery.start_soon(questions.serve, self._options.state, self.answer)
             self._say("watching", paths=[str(path) for path in self._options.paths], method=self._watch.method)
             await self._perform(self._conversation.begin())
             await self._perform(self._conversation.wants(first))
@@ -124,8 +127,20 @@ class _Agent:
             nursery.cancel_scope.cancel("the sidecar has stopped as asked")
         return self._status
 
-    async def status(self) -> dict[str, Any]:
-        """What `shipper status` is told, of this moment if the sidecar answers soon; no secrets."""
+    async def answer(self, question: Question) -> Mapping[str, Any]:
+        """What a person is told who asks."""
+        return await self._order(question) if isinstance(question, Order) else await self._told()
+
+    async def _order(self, order: Order) -> dict[str, Any]:
+        if self._child is None or not self._conversation.connected:
+            result = refused(f"the sidecar takes no order now ({self._phase})")
+        else:
+            self._say("ordered", name=order.name, params=order.params)
+            result = await self._orders.give(self._child.send, order.name, order.params)
+        return {name: getattr(result, name) for name in ("status", "message", "result")}
+
+    async def _told(self) -> dict[str, Any]:
+        """What `shipper status` shows, of this moment if the sidecar answers soon; no secrets."""
         if self._child is not None:
             self._child.send({"type": "observe"})
             with trio.move_on_after(_ANSWER_SECONDS):
@@ -142,7 +157,7 @@ class _Agent:
             "wanted": list(conversation.ledger.at),
             "observed": msgspec.to_builtins(conversation.observed),
             "credentials": [
-                {"id": one.id, "sources": one.sources, "units": one.units, "released": one.released} for one in kept
+                {name: getattr(one, name) for name in ("id", "name", "sources", "units", "released")} for one in kept
             ],
         }
 
@@ -159,8 +174,9 @@ class _Agent:
             case Save():
                 await self._save()
             case Send(message):
-                if self._child is not None:
-                    self._child.send(message)
+                for replaced in self._child.send(message) if self._child is not None else ():
+                    for consequence in self._conversation.unsent(replaced):
+                        await self._effect(consequence)
             case Say(what, fields):
                 self._report.say(what, fields)
             case Revoke(kept):
@@ -284,6 +300,7 @@ class _Agent:
         finally:
             self._child = None
         self._conversation.ended()
+        self._orders.lost()
         if self._stopping.is_set():
             self._status = self._status or (1 if code else 0)
         elif code == 78:
@@ -295,6 +312,8 @@ class _Agent:
             self._say("garbled")
         else:
             await self._perform(self._conversation.heard(message))
+            if isinstance(message, Result):
+                self._orders.answered(message)
             if isinstance(message, Observed):
                 self._observed.set()
                 self._observed = trio.Event()

@@ -21,6 +21,8 @@ Said: TypeAlias = Ready | Ack | Released | Nack | Observed | Result | Error | St
 
 LONGEST_LINE = 2 * messages.MAX_LINE_BYTES
 _CHUNK = 65536
+_ADDED = ("credentials", "action")
+"""Messages that replace no older one; the supervisor bounds how many are under way."""
 _DECODER: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
 
 
@@ -79,13 +81,18 @@ class Child:
         )
         return cls(process)
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Put a message into the outbox, which a sidecar that does not read cannot fill: a newer policy, and a newer
-        message without content of its own, takes the place of an older one that is not yet on its way."""
-        if message["type"] != "credentials":
-            self._outbox = deque(other for other in self._outbox if other["type"] != message["type"])
+        message without content of its own, takes the place of an older one of which nothing was written yet.
+
+        Returns what was replaced.
+        """
+        replaced = [] if message["type"] in _ADDED else [m for m in self._outbox if m["type"] == message["type"]]
+        for older in replaced:
+            self._outbox.remove(older)
         self._outbox.append(message)
         self._changed.set()
+        return replaced
 
     async def converse(self, hear: Callable[[Said | None], Awaitable[None]], silence: Callable[[], float]) -> int:
         """Write what is sent, pass on what is said (None for a line that is no message), until the process has ended.

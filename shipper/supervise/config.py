@@ -1,7 +1,7 @@
 """The supervisor's own configuration, a small YAML file (`--config`).
 
 on_release:                                    # run for each credential that can be revoked, until it succeeds
-  command: [/usr/local/bin/revoke-key]         # SHIPPER_CREDENTIAL_ID, _SOURCE, SHIPPER_OUTPUTS, SHIPPER_INPUTS
+  command: [/usr/local/bin/revoke-key]         # SHIPPER_CREDENTIAL_NAME, and more: see revoke.py
   timeout: 30s
 state_key: {systemd: shipper-state}            # or {file: PATH}: 32 bytes in base64; of a list, the first seals
 http: 127.0.0.1:6780                           # where the sidecar serves /metrics and /livez

@@ -22,6 +22,7 @@ from shipper.messages import Ack, Error, Nack, Observed, Ready, Released, Result
 from shipper.retry import backoff
 from shipper.supervise.ledger import Kept, Ledger, Wanted
 from shipper.supervise.once import Once
+from shipper.supervise.orders import freed
 from shipper.supervise.places import placed
 from shipper.supervise.releases import Releases
 from shipper.supervise.vault import key_name
@@ -148,6 +149,7 @@ class Conversation:
     def again(self, *, asked: bool = False) -> Effects:
         """Send a policy again that was nacked: the cause may be gone; `asked` by a person, say if there is nothing."""
         if self._nacked and self.connected:
+            self._nacked = False
             yield from self._policy()
         elif asked:
             yield Say("unchanged", {"revision": str(self.ledger.at)})
@@ -169,11 +171,18 @@ class Conversation:
         self._supplied.clear()
         self._stages.clear()
 
+    def unsent(self, message: Mapping[str, Any]) -> Effects:
+        """A message of `Send` was replaced by a newer one before its first byte was written."""
+        if message["type"] == "policy" and (at := Revision(message["epoch"], message["revision"])) < self.ledger.at:
+            self._releases.unsent(at)
+            yield from self._free()
+
     def revoked(self, id: str) -> Effects:
         """`on_release` has succeeded for a credential."""
-        self.ledger.forget(id)
+        kept = self.ledger.forget(id)
         yield Save()
-        yield Say("revoked", {"credential": id})
+        if kept is not None:
+            yield Say("revoked", {"credential": id, "name": kept.name})
 
     def heard(self, message: messages.Outbound) -> Effects:
         """The sidecar said something."""
@@ -191,6 +200,7 @@ class Conversation:
             case Error():
                 yield Say("error", {"line": message.line_number, "message": message.message})
             case Result():
+                self._releases.released(Released(credentials=freed(message)))
                 yield Say("result", {"id": message.id, "status": message.status, "message": message.message})
             case Stopped():
                 yield Say("stopped", {"clean": message.clean, "undelivered": message.undelivered})
@@ -200,7 +210,7 @@ class Conversation:
 
     def _heard_ready(self, message: Ready) -> Effects:
         self.ready = message
-        self._releases.ready(message, list(self.ledger.kept))
+        self._releases.ready(message)
         yield Say("ready", {"pid": message.pid, "version": message.version, "http": message.http})
         top = max((at for at in _revisions(message) if at is not None), default=None)
         if top is not None and (top > self.ledger.at or (self._fresh and top == self.ledger.at)):
@@ -268,6 +278,7 @@ class Conversation:
         if not self.connected and message.state == "FAILED":
             yield Finish(78)
             return
+        self._releases.meets(message.credentials_in_use)
         yield from self._supply(message.credentials_wanted)
         if self._once and message.revisions.active == self.ledger.at and self._once.done(self._inputs(), message):
             yield Say("done", {"dead_letters": message.dead_letters.events})
@@ -307,6 +318,7 @@ class Conversation:
             yield Say("unknown", {"credentials": sorted(unknown)})
         self._unknown = unknown
         if found:
+            self._releases.meets(found)
             self._supplied |= dict.fromkeys(found, now)
             yield Say("supplied", {"credentials": sorted(found)})
             yield Send({"type": "credentials", "credentials": found})
@@ -321,8 +333,9 @@ class Conversation:
         if free:
             yield Save()
         for id in free:
-            yield Say("released", {"credential": id, "sources": self.ledger.kept[id].sources})
-            yield from self._revocation(self.ledger.kept[id])
+            kept = self.ledger.kept[id]
+            yield Say("released", {"credential": id, "name": kept.name, "sources": kept.sources})
+            yield from self._revocation(kept)
 
     def _revocation(self, kept: Kept) -> Effects:
         if self._revokes:

@@ -11,6 +11,7 @@ spoken of again. Ids are random: they say nothing of the secret, and cannot repe
 
 from __future__ import annotations
 
+import base64
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -40,6 +41,12 @@ class Kept(msgspec.Struct):
     @property
     def canonical(self) -> bytes:
         return Credential.parse(self.fields).canonical()
+
+    @property
+    def name(self) -> str:
+        """What the backend calls it: the id of an API key, the name of a user; empty where a credential has neither."""
+        text = self.fields.get("username") or api_key_id(self.fields.get("api_key", ""))
+        return text if text.isprintable() else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +106,9 @@ class Ledger(msgspec.Struct):
         """From now on the id is never referred to again; its secret stays until `forget`."""
         self.kept[id].released = True
 
-    def forget(self, id: str) -> None:
-        """`on_release` has succeeded."""
-        self.kept.pop(id, None)
+    def forget(self, id: str) -> Kept | None:
+        """`on_release` has succeeded; returns what is forgotten."""
+        return self.kept.pop(id, None)
 
     @property
     def pending(self) -> list[Kept]:
@@ -111,6 +118,17 @@ class Ledger(msgspec.Struct):
     def supply(self, ids: Iterable[str]) -> dict[str, dict[str, str]]:
         """The secrets of those ids that are kept and not released."""
         return {id: self.kept[id].fields for id in ids if id in self.kept and not self.kept[id].released}
+
+
+def api_key_id(key: str) -> str:
+    """The public part of `id:secret`, or of its base64; empty for what is neither."""
+    if ":" not in key:
+        try:
+            key = base64.b64decode(key, validate=True).decode()
+        except ValueError:
+            return ""
+    id, colon, _secret = key.partition(":")
+    return id if colon else ""
 
 
 Draw = Callable[[], str]

@@ -8,6 +8,10 @@ had read when it wrote it, and each credential the newest revision that refers t
                        <──  ack 2 drained, released [a]      listed a at 2 < 3: not free
                        <──  nack 3                           the reference is gone: a is free
 
+No sidecar lists what it never met. A sidecar process begins without any secret, and `ready` says what it uses; so a
+credential that is not among that, nor in anything sent to this process, is used by nobody. It is free as soon as some
+policy is active: before, the files may still be on their way to the first one that works.
+
 What the files refer to now is never free either, though its revision was nacked: people mend a policy, and would find
 its key revoked.
 """
@@ -25,6 +29,10 @@ class Releases:
     """Who refers to which credential, as far as one supervisor process knows."""
 
     def __init__(self) -> None:
+        self._active = False
+        """Whether any policy is."""
+        self._met: dict[str, Revision] = {}
+        """Of each id that this sidecar process has met or is about to meet, the first revision that brought it."""
         self._pending: dict[Revision, frozenset[str]] = {}
         """Policies that were sent, and may still be nacked."""
         self._settled: dict[str, Revision] = {}
@@ -33,25 +41,36 @@ class Releases:
         self._read = _NONE
         """The newest revision that the sidecar has surely read."""
 
-    def sent(self, at: Revision, ids: Iterable[str]) -> None:
-        """A policy goes out; call it before the first byte can."""
-        self._pending[at] = frozenset(ids)
+    def ready(self, message: Ready) -> None:
+        """A new sidecar process: it has read nothing yet, and holds no secret."""
+        self._active = message.revisions.active is not None
+        self._met = dict.fromkeys(message.credentials_in_use, _NONE)
+        self._pending, self._settled, self._listed, self._read = {}, {}, {}, _NONE
 
-    def ready(self, message: Ready, known: Iterable[str]) -> None:
-        """A new sidecar process: what it had not received is lost, and what it does not use, nothing uses."""
-        received = message.revisions.received or _NONE
-        active = message.revisions.active
-        self._pending = {at: ids for at, ids in self._pending.items() if at <= received}
-        self._read = received
-        used = set(message.credentials_in_use)
-        self._listed = {id: at for id, at in self._listed.items() if id not in used}
-        if active is not None:
-            self._list((id for id in known if id not in used), active)
+    def meets(self, ids: Iterable[str]) -> None:
+        """The sidecar uses these ids, or is given their secrets outside of a policy."""
+        for id in ids:
+            self._met.setdefault(id, _NONE)
+
+    def sent(self, at: Revision, ids: Iterable[str]) -> None:
+        """A policy goes out; call it before the first byte can, and never while an earlier copy has no answer."""
+        self._pending[at] = frozenset(ids)
+        for id in self._pending[at]:
+            self._met.setdefault(id, at)
+
+    def unsent(self, at: Revision) -> None:
+        """A policy that was sent gave way to a newer one before its first byte: it is as if it had never been sent."""
+        for id in self._pending.pop(at, ()):
+            if self._met.get(id) == at:
+                del self._met[id]
+                for other in sorted(other for other, ids in self._pending.items() if id in ids):
+                    self._met.setdefault(id, other)
 
     def ack(self, message: Ack) -> None:
         at = Revision(message.epoch, message.revision)
         self._read = max(self._read, at)
         if message.stage != "received":
+            self._active = True
             self._settle(at)
         if message.credentials is not None:
             self._list(message.credentials.released, at)
@@ -62,20 +81,25 @@ class Releases:
     def nack(self, message: Nack) -> None:
         at = Revision(message.epoch, message.revision)
         self._pending.pop(at, None)
-        self._list(message.released, at)
+        self._list(message.released, Revision(at.epoch, at.number - 1))  # the same number may be sent again
 
     def free(self, known: Iterable[str], wanted: Collection[str]) -> list[str]:
         """Those of the known ids that may be revoked now; `wanted` is what the files refer to."""
-        return [id for id in known if id not in wanted and id in self._listed and self._listed[id] >= self._newest(id)]
+        return [id for id in known if id not in wanted and (self._unmet(id) or self._given_up(id))]
 
     def forget(self, id: str) -> None:
         """The id was released; nothing speaks of it again."""
+        self._met.pop(id, None)
         self._listed.pop(id, None)
         self._settled.pop(id, None)
 
-    def _newest(self, id: str) -> Revision:
+    def _unmet(self, id: str) -> bool:
+        return self._active and id not in self._met
+
+    def _given_up(self, id: str) -> bool:
         pending = (at for at, ids in self._pending.items() if id in ids)
-        return max(self._settled.get(id, _NONE), *pending, _NONE)
+        newest = max(self._settled.get(id, _NONE), *pending, _NONE)
+        return id in self._listed and self._listed[id] >= newest
 
     def _list(self, ids: Iterable[str], at: Revision) -> None:
         for id in ids:

@@ -2,7 +2,7 @@
 
     12:00:01.002  revision 3 active after 12 ms (barrier)
     12:00:01.480  revision 3 drained after 490 ms: 812 events delivered
-    12:00:01.481  released es-3f9c0a7be2d1 (file:/run/keys/es)
+    12:00:01.481  released es-3f9c0a7be2d1 (VuaCfGcBCdbkQm-e5aOx, file:/run/keys/es): it can be revoked now
 
 Colours only on a terminal. A reader that has gone does not stop the shipping.
 """
@@ -75,7 +75,12 @@ def _plain(value: object) -> object:
 
 def in_words(what: str, fields: Fields) -> list[str]:
     """The lines for one thing that happened; a backend's words in it cannot steer the terminal."""
-    return ["".join(c if c.isprintable() else "\ufffd" for c in line) for line in _WORDS[what](fields)]
+    return [printable(line) for line in _WORDS[what](fields)]
+
+
+def printable(text: str) -> str:
+    """The text with a mark in place of every character that does not print."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def _line(template: str) -> Callable[[Fields], list[str]]:
@@ -123,7 +128,8 @@ def _unit(fields: Fields) -> list[str]:
 
 
 def _released(fields: Fields) -> list[str]:
-    return [f"released {fields['credential']} ({', '.join(fields['sources'])}): it can be revoked now"]
+    names = [fields["name"]] if fields["name"] else []
+    return [f"released {fields['credential']} ({', '.join([*names, *fields['sources']])}): it can be revoked now"]
 
 
 def _returned(fields: Fields) -> list[str]:
@@ -137,8 +143,21 @@ def _done(fields: Fields) -> list[str]:
 
 
 def _unknown(fields: Fields) -> list[str]:
-    ids = ", ".join(fields["credentials"])
-    return [f"queued events need {ids}, which was released or never known here; order rebind or dead_letter"]
+    first, *more = fields["credentials"]
+    return [
+        f"queued events need {', '.join([first, *more])}, which was released or never known here; end that with either",
+        f"shipper order rebind --from {first} --to ID --state DIR",
+        "shipper order dead-letter --revision N --state DIR    (`shipper status --state DIR` says which)",
+    ]
+
+
+def _ordered(fields: Fields) -> list[str]:
+    params = "".join(f" {name}={value}" for name, value in fields["params"].items())
+    return [f"ordered: {fields['name']}{params}"]
+
+
+def _result(fields: Fields) -> list[str]:
+    return [f"order {fields['status']}" + (f": {fields['message']}" if fields["message"] else "")]
 
 
 _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
@@ -164,7 +183,8 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "unit": _unit,
     "failed": _line("sidecar FAILED: {message}"),
     "error": _line("the sidecar did not understand line {line}: {message}"),
-    "result": _line("order {id}: {status} {message}"),
+    "ordered": _ordered,
+    "result": _result,
     "save_failed": _line("the state cannot be saved ({message}); nothing new is sent until it can"),
     "stopping": _line("stopping, within {seconds:g} s"),
     "killed": _line("stopping at once"),

@@ -2,7 +2,8 @@
 
 The command gets no secret, only names:
 
-    SHIPPER_CREDENTIAL_ID       es-3f9c0a7be2d1
+    SHIPPER_CREDENTIAL_NAME     VuaCfGcBCdbkQm-e5aOx      (the id of an API key, the name of a user; empty for others)
+    SHIPPER_CREDENTIAL_ID       es-3f9c0a7be2d1           (by which this supervisor calls it)
     SHIPPER_CREDENTIAL_SOURCE   file:/run/keys/es         (one a line, if several files held the same key)
     SHIPPER_OUTPUTS             main,archive              SHIPPER_INPUTS likewise
 
@@ -74,6 +75,7 @@ def variables(kept: Kept) -> dict[str, str]:
     """What the command learns of a credential."""
     units = [unit.split(".", 1) for unit in kept.units]
     return {
+        "SHIPPER_CREDENTIAL_NAME": kept.name,
         "SHIPPER_CREDENTIAL_ID": kept.id,
         "SHIPPER_CREDENTIAL_SOURCE": "\n".join(kept.sources),
         "SHIPPER_OUTPUTS": ",".join(name for kind, name in units if kind == "outputs"),

@@ -94,7 +94,7 @@ def references(tree: Node) -> dict[Reference, list[tuple[str, Node]]]:
             problems.append(problem(path, node, str(error)))
         return node
 
-    _everywhere(tree, note)
+    everywhere(tree, note)
     if problems:
         raise PolicyError(problems)
     return found
@@ -102,7 +102,7 @@ def references(tree: Node) -> dict[Reference, list[tuple[str, Node]]]:
 
 def substituted(tree: Node, ids: Mapping[Reference, str]) -> Node:
     """The tree with an id in place of every reference."""
-    return _everywhere(tree, lambda _, node: Node(ids[Reference.parse(node)], node.mark))
+    return everywhere(tree, lambda _, node: Node(ids[Reference.parse(node)], node.mark))
 
 
 def problem(path: str, node: Node, message: str) -> Problem:
@@ -113,9 +113,10 @@ def problem(path: str, node: Node, message: str) -> Problem:
 Visit = Callable[[str, Node], Node]
 
 
-def _everywhere(tree: Node, visit: Visit) -> Node:
-    """Visit what plugins call `credential` or `credentials`, at the top of their settings or under `tls`.
+def everywhere(tree: Node, visit: Visit) -> Node:
+    """The tree with what `visit(path, node)` gives in the place of each credential.
 
+    That is what plugins call `credential`, and each of `credentials`, at the top of their settings or under `tls`.
     Nowhere else: below that, such a key is the user's own word (a field that `add_fields` sets, perhaps).
     """
     assert isinstance(tree.value, dict)

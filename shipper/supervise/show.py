@@ -1,22 +1,26 @@
-"""The answer of `shipper status` for people: a few tables, in colour on a terminal."""
+"""The answers to `shipper status` and `shipper order dead-letters`, as tables for people; in colour on a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TextIO
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TextIO, TypeAlias
 
+from shipper.supervise.report import printable
 from shipper.units import Size
 
-Row = tuple[str, ...]
+Row: TypeAlias = tuple[str, ...]
+Table: TypeAlias = tuple[str, list[Row]]
 _COLOURS = {"HEALTHY": "green", "DEGRADED": "yellow", "FAILED": "red", "STOPPED": "dim"}
 
 
-def show(status: Mapping[str, Any], stream: TextIO) -> None:
-    """Write the tables that have rows."""
+def show(tables: Iterable[Table], stream: TextIO) -> None:
+    """Write tables, each a title and rows of as many cells; what backends say in them cannot steer the terminal."""
+    safe = [(printable(title), [tuple(map(printable, row)) for row in rows]) for title, rows in tables]
     if stream.isatty():
-        _with_rich(tables(status), stream)
+        _with_rich(safe, stream)
         return
-    for title, rows in tables(status):
+    for title, rows in safe:
         print(title, file=stream)
         widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
         for row in rows:
@@ -24,16 +28,33 @@ def show(status: Mapping[str, Any], stream: TextIO) -> None:
             print(f"  {'  '.join(cells)}".rstrip(), file=stream)
 
 
-def tables(status: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """Titles and rows; every row of a table has as many cells, and a table without rows is left out."""
+def of_letters(letters: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """A page of dead letters, without their events."""
+    return [(f"dead letters: {_count(letters)}", [_letter(letter) for letter in letters])]
+
+
+def _count(letters: Sequence[Mapping[str, Any]]) -> str:
+    if not letters:
+        return "none"
+    return f"{len(letters)} from the oldest; for more, --after {letters[-1]['id']}"
+
+
+def _letter(letter: Mapping[str, Any]) -> Row:
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(letter["at"]))
+    reason = "its bytes are damaged" if letter.get("damaged") else letter["reason"]
+    return str(letter["id"]), at, f"revision {_revision(letter['revision'])}", letter["output"], reason
+
+
+def of_status(status: Mapping[str, Any]) -> list[Table]:
+    """What runs, without the tables that have no rows."""
     observed = status["observed"] or {}
-    candidates: list[tuple[str, list[Row]]] = [
+    candidates: list[Table] = [
         (_headline(status, observed), list(_overview(status, observed))),
         ("units", [_unit(unit) for unit in observed.get("units", ())]),
         ("draining", [row for lane in observed.get("draining", ()) for row in _draining(lane)]),
         ("credentials", [_credential(one, observed) for one in status["credentials"]]),
     ]
-    return ((title, rows) for title, rows in candidates if rows)
+    return [(title, rows) for title, rows in candidates if rows]
 
 
 def _headline(status: Mapping[str, Any], observed: Mapping[str, Any]) -> str:
@@ -74,7 +95,7 @@ def _credential(one: Mapping[str, Any], observed: Mapping[str, Any]) -> Row:
         use = "wanted"
     else:
         use = "in use" if one["id"] in observed.get("credentials_in_use", ()) else "held"
-    return one["id"], use, ", ".join(one["units"]), ", ".join(one["sources"])
+    return one["id"], one["name"], use, ", ".join(one["units"]), ", ".join(one["sources"])
 
 
 def _revision(at: Sequence[int]) -> str:
@@ -89,13 +110,13 @@ def _size(count: int) -> str:
     return f"{count}B"
 
 
-def _with_rich(found: Iterator[tuple[str, list[Row]]], stream: TextIO) -> None:
+def _with_rich(tables: Iterable[Table], stream: TextIO) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console(file=stream)
-    for title, rows in found:
+    for title, rows in tables:
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
         for row in rows:
             table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))

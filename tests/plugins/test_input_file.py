@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import re
@@ -549,7 +550,11 @@ async def test_links_are_followed_once_and_their_targets_watched(tmp_path: Path)
 async def test_without_inotify_files_are_polled(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(watch, "POLL", (0.02, 0.05))
     monkeypatch.setattr(tailer, "POLL", (0.02, 0.05))
-    monkeypatch.setattr(watch.sys, "platform", "other")
+
+    def absent() -> None:
+        raise OSError(errno.ENOSYS, "there is no inotify")
+
+    monkeypatch.setattr(watch, "Inotify", absent)
     path, store = tmp_path / "a.log", Store()
     async with following(settings(tmp_path / "*.log"), store):
         await trio.sleep(0.03)

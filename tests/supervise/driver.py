@@ -37,7 +37,8 @@ class Site:
         self.policy.write_text(POLICY)
         self.secret.write_text("k1:hunter2\n")
         self.on_release(
-            f'echo "$SHIPPER_CREDENTIAL_ID $SHIPPER_CREDENTIAL_SOURCE $SHIPPER_OUTPUTS" >> {directory}/revoked'
+            "echo $SHIPPER_CREDENTIAL_ID $SHIPPER_CREDENTIAL_NAME $SHIPPER_CREDENTIAL_SOURCE $SHIPPER_OUTPUTS"
+            f" >> {directory}/revoked"
         )
         self.lines: list[dict[str, Any]] = []
         self.arguments: list[str] = []
@@ -106,6 +107,12 @@ class Site:
         assert process.stderr is not None
         async for chunk in process.stderr:
             self.errors += chunk
+
+    async def order(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        """`shipper order …`, to its end."""
+        command = [sys.executable, "-m", "shipper", "order", *arguments, "--state", str(self.state)]
+        with trio.fail_after(10):
+            return await trio.run_process(command, check=False, capture_stdout=True, capture_stderr=True)
 
     async def ended(self, process: trio.Process) -> int:
         with trio.fail_after(10):

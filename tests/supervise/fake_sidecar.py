@@ -2,7 +2,8 @@
 
 It speaks the protocol on its standard channels and keeps its revisions in DIR/fake.json. What it hears goes to
 DIR/heard.jsonl, and these files in DIR order it about: `hold` keeps back `drained`, `refuse` nacks with the reason in
-it, `want` names a credential to ask for, `say` is written as it stands, once.
+it, `want` names a credential to ask for, `say` is written as it stands, once, `slow` keeps back `ready`. An action is
+answered by what `result` holds, and not at all without it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import os
 import re
 import select
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 DIR = Path(sys.argv[sys.argv.index("--state") + 1])
 DIR.mkdir(parents=True, exist_ok=True)
 STATE = DIR / "fake.json"
+PARENT = os.getppid()
 
 
 class Sidecar:
@@ -56,12 +59,17 @@ class Sidecar:
             log.write(json.dumps(message) + "\n")
         match message["type"]:
             case "hello":
+                while (DIR / "slow").exists() and os.getppid() == PARENT:
+                    time.sleep(0.005)
                 fixed = {"protocol": 1, "version": "0", "pid": os.getpid(), "instance": "x", "max_line_bytes": 1 << 22}
                 self.say(type="ready", http=None, revisions=self.revisions, **fixed, **self.use)
             case "policy":
                 self.policy(message)
             case "credentials":
                 self.held.update(message["credentials"])
+            case "action":
+                if (DIR / "result").exists():
+                    self.say(type="result", id=message["id"], **json.loads((DIR / "result").read_text()))
             case "stop":
                 self.say(type="stopped", clean=True, undelivered=0)
                 sys.exit(0)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper.supervise import status
+from shipper.supervise import questions
+from shipper.supervise.questions import Status
 from tests.supervise.driver import POLICY, Site
 
 
@@ -35,7 +36,7 @@ async def test_a_changed_secret_is_a_new_revision_and_the_old_one_is_revoked_whe
 
     first, second = site.heard("policy")
     (old,), (new,) = first["credentials"], second["credentials"]
-    assert site.revoked == [f"{old} file:{site.secret} main"]
+    assert site.revoked == [f"{old} k1 file:{site.secret} main"]
     assert old != new
     assert second["credentials"][new] == {"api_key": "k2:hunter2"}
     assert site.heard("stop") == [{"type": "stop", "within_seconds": 20.0}]
@@ -124,6 +125,19 @@ async def test_on_release_is_tried_again_until_it_succeeds(site: Site) -> None:
     assert len(site.revoked) == 1
 
 
+async def test_a_secret_that_is_replaced_before_the_sidecar_is_ready_is_revoked(site: Site) -> None:
+    (site.fake / "slow").touch()
+    async with site.supervisor():
+        await site.until("launched")
+        site.replace(site.secret, "k2:hunter2\n")
+        await site.when(lambda: len(questions.ask(site.state, Status())["credentials"]) == 2)
+        (site.fake / "slow").unlink()
+        await site.until("revoked", name="k1")
+
+    assert [list(message["credentials"].values()) for message in site.heard("policy")] == [[{"api_key": "k2:hunter2"}]]
+    assert [line.split()[1] for line in site.revoked] == ["k1"]
+
+
 async def test_over_a_restart_of_the_supervisor_number_and_ids_stay(site: Site) -> None:
     for _ in range(2):
         async with site.supervisor() as process:
@@ -208,8 +222,8 @@ async def test_the_environment_of_the_sidecar_and_of_on_release_has_no_secret(si
 async def test_status_answers_over_the_socket_and_shows_no_secret(site: Site) -> None:
     async with site.supervisor():
         await site.until("ack", revision="1", stage="drained")
-        await site.when(lambda: status.ask(site.state)["observed"]["revisions"]["drained"] == [0, 1])
-        answer = status.ask(site.state)
+        await site.when(lambda: questions.ask(site.state, Status())["observed"]["revisions"]["drained"] == [0, 1])
+        answer = questions.ask(site.state, Status())
         shown = await trio.run_process(
             [sys.executable, "-m", "shipper", "status", "--state", str(site.state)], capture_stdout=True
         )
@@ -218,8 +232,111 @@ async def test_status_answers_over_the_socket_and_shows_no_secret(site: Site) ->
     assert [one["units"] for one in answer["credentials"]] == [["outputs.main"]]
     assert b"outputs.main  elasticsearch  HEALTHY" in shown.stdout
     assert b"hunter2" not in shown.stdout + json.dumps(answer).encode()
-    with pytest.raises(status.NotRunning):
-        status.ask(site.state)
+    with pytest.raises(questions.NotRunning):
+        questions.ask(site.state, Status())
+
+
+ORDERS = [
+    (
+        ["rebind", "--from", "es-1", "--to", "es-2"],
+        {"name": "rebind", "params": {"from": "es-1", "to": "es-2"}},
+        {"released": ["es-1"]},
+        "what waited for es-1 is delivered with es-2 now\nes-1 is released: it can be revoked now\n",
+    ),
+    (
+        ["dead-letter", "--revision", "6", "--output", "main"],
+        {"name": "dead_letter", "params": {"epoch": 0, "revision": 6, "output": "main"}},
+        {},
+        "what still waited of revision 6 of output main is in the dead-letter store\n",
+    ),
+    (
+        ["drop", "--revision", "1:6"],
+        {"name": "drop", "params": {"epoch": 1, "revision": 6}},
+        {},
+        "what still waited of revision 1:6 is discarded\n",
+    ),
+    (
+        ["dead-letters"],
+        {"name": "dead_letters", "params": {"list": True, "after": 0}},
+        {"dead_letters": [{"id": 7, "at": 0, "revision": [0, 6], "output": "main", "reason": "400 \x1b[31m"}]},
+        "  revision 6  main  400 \ufffd[31m\n",
+    ),
+    (
+        ["dead-letters", "--export", "all.ndjson"],
+        {"name": "dead_letters", "params": {"export": "all.ndjson"}},
+        {"exported": 3, "path": "/state/all.ndjson", "upto": 7},
+        "3 dead letters are in /state/all.ndjson; once they are safe: --delete 7\n",
+    ),
+    (
+        ["dead-letters", "--delete", "7"],
+        {"name": "dead_letters", "params": {"delete": 7}},
+        {"deleted": 3},
+        "3 dead letters are deleted\n",
+    ),
+]
+
+
+async def test_an_order_reaches_the_sidecar_and_its_result_is_told_in_words(site: Site) -> None:
+    async with site.supervisor():
+        await site.until("ready")
+        for arguments, action, result, told in ORDERS:
+            (site.fake / "result").write_text(json.dumps({"status": "SUCCESS", "result": result}))
+            ended = await site.order(*arguments)
+
+            assert ended.returncode == 0, ended.stderr
+            assert ended.stdout.decode().endswith(told)
+            assert action.items() <= site.heard("action")[-1].items()
+
+
+async def test_an_order_that_is_refused_exits_with_1_and_says_why(site: Site) -> None:
+    (site.fake / "result").write_text(json.dumps({"status": "FAILED", "message": "nothing drains there"}))
+    async with site.supervisor():
+        await site.until("ready")
+        plain = await site.order("drop", "--revision", "6")
+        as_json = await site.order("drop", "--revision", "6", "--json")
+
+    assert (plain.returncode, plain.stdout, plain.stderr) == (1, b"", b"Error: not done: nothing drains there\n")
+    assert as_json.returncode == 1
+    assert json.loads(as_json.stdout) == {"status": "FAILED", "message": "nothing drains there", "result": {}}
+    assert (await site.order("drop", "--revision", "six")).returncode == 2
+
+
+async def test_an_order_ends_with_the_sidecar_that_had_it_and_none_is_given_to_one_that_is_not_ready(
+    site: Site,
+) -> None:
+    async with site.supervisor(), trio.open_nursery() as nursery:
+        ended: list[bytes] = []
+
+        async def order() -> None:
+            ended.append((await site.order("drop", "--revision", "6")).stderr)
+
+        pid = (await site.until("launched"))["pid"]
+        await site.until("ready")
+        nursery.start_soon(order)
+        await site.when(lambda: site.heard("action"))
+        (site.fake / "slow").touch()
+        os.kill(pid, signal.SIGKILL)
+        await site.when(lambda: ended)
+        await site.when(lambda: len(site.happened("launched")) == 2)
+        await order()
+
+    assert b"the sidecar has ended" in ended[0]
+    assert b"the sidecar takes no order now" in ended[1]
+    assert b"no `shipper supervise` runs" in (await site.order("drop", "--revision", "6")).stderr
+
+
+async def test_a_question_that_is_none_gets_no_answer(site: Site) -> None:
+    async with site.supervisor():
+        await site.until("ready")
+        for raw in (b"", b"{}\n", b"\xff\n", b'{"ask":"order"}\n', b"x" * (1 << 17)):
+            with socket.socket(socket.AF_UNIX) as peer:
+                peer.connect(str(site.state / questions.NAME))
+                peer.sendall(raw)
+                peer.shutdown(socket.SHUT_WR)
+                try:
+                    assert peer.recv(1) == b""
+                except ConnectionResetError:
+                    continue
 
 
 async def test_systemd_hears_ready_when_a_policy_is_active_and_stopping_at_the_end(site: Site, tmp_path: Path) -> None:

@@ -10,33 +10,20 @@ from shipper.messages import (
     NackError,
     Observed,
     QueueFigures,
-    Ready,
+    Result,
     Revision,
     Revisions,
     Unit,
 )
 from shipper.supervise.conversation import Again, Conversation, Effect, Finish, Revoke, Save, Say, Send, Serving
 from shipper.supervise.ledger import Kept, Ledger, Wanted
-
-NOTHING = Revisions()
+from tests.supervise.said import ready
 
 
 def wanted(id: str = "es-1", extra: str = "") -> Wanted:
     tree = document.read(f"version: 1\noutputs:\n  main:\n    hosts: [x]\n    credential: {id}\n{extra}", file="p.yaml")
     kept = Kept(id, {"api_key": f"id:{id}"}, [f"file:/{id}"], ["outputs.main"])
     return Wanted(tree, document.write(tree), document.write(tree), {id: kept})
-
-
-def ready(revisions: Revisions = NOTHING, *, in_use: tuple[str, ...] = (), wants: tuple[str, ...] = ()) -> Ready:
-    return Ready(
-        version="0",
-        pid=1,
-        instance="",
-        http=None,
-        revisions=revisions,
-        credentials_in_use=in_use,
-        credentials_wanted=wants,
-    )
 
 
 def observed(
@@ -194,6 +181,63 @@ def test_a_released_credential_is_saved_as_such_before_on_release_runs_and_forgo
     assert [effect.kept.id for effect in talk(conversation.ledger).begin() if isinstance(effect, Revoke)] == ["es-1"]
     list(conversation.revoked("es-1"))
     assert list(conversation.ledger.kept) == ["es-2"]
+
+
+def test_a_credential_that_was_replaced_before_the_sidecar_was_ready_is_revoked_when_the_next_one_is_active() -> None:
+    conversation = talk()
+    list(conversation.wants(wanted("es-1")))
+    list(conversation.started())
+    list(conversation.wants(wanted("es-2")))
+    assert "released" not in said(list(conversation.heard(ready())))
+    assert "released" not in said(list(conversation.heard(ack(2, "received"))))
+
+    effects = list(conversation.heard(ack(2, "active")))
+
+    assert [effect.kept.id for effect in effects if isinstance(effect, Revoke)] == ["es-1"]
+
+
+def test_a_credential_whose_policy_gave_way_in_the_outbox_is_revoked() -> None:
+    conversation = connected()
+    list(conversation.heard(ack(1, "active")))
+    (policy,) = sent(list(conversation.wants(wanted("es-2"))))
+    list(conversation.wants(wanted("es-3")))
+
+    effects = list(conversation.unsent(policy))
+
+    assert [effect.kept.id for effect in effects if isinstance(effect, Revoke)] == ["es-2"]
+
+
+def test_what_an_order_set_free_is_revoked() -> None:
+    conversation = connected()
+    list(conversation.heard(ack(1, "active")))
+    list(conversation.wants(wanted("es-2")))
+    list(conversation.heard(ack(2, "active")))
+
+    effects = list(conversation.heard(Result(id="order-1", status="SUCCESS", result={"released": ["es-1"]})))
+
+    assert [effect.kept.id for effect in effects if isinstance(effect, Revoke)] == ["es-1"]
+
+
+def test_released_and_revoked_say_by_which_name_the_backend_knows_the_credential() -> None:
+    conversation = connected()
+    list(conversation.wants(wanted("es-2")))
+    at = Revision(0, 2)
+    effects = list(conversation.heard(ready(Revisions(at, at, at), in_use=("es-2",))))
+    effects += list(conversation.revoked("es-1"))
+
+    told = {
+        effect.what: effect.fields["name"] for effect in effects if isinstance(effect, Say) and "name" in effect.fields
+    }
+    assert told == {"released": "id", "revoked": "id"}
+
+
+def test_a_policy_is_sent_again_once_for_each_nack() -> None:
+    """A second copy on its way could bring back what the nack of the first set free."""
+    conversation = connected()
+    list(conversation.heard(nack(1, "failed")))
+    assert len(sent(list(conversation.again(asked=True)))) == 1
+
+    assert sent(list(conversation.again(asked=True))) == []
 
 
 def test_without_on_release_a_released_credential_is_forgotten_at_once() -> None:

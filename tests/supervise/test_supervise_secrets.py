@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from shipper import document
 from shipper.credentials import Credential
 from shipper.errors import PolicyError
-from shipper.supervise.ledger import Found, Ledger, Wanted, identified
+from shipper.supervise.ledger import Found, Kept, Ledger, Wanted, identified
+from shipper.supervise.revoke import variables
 from shipper.supervise.secrets import Reference, interpreted, read, references, substituted
 
 POLICY = """
@@ -184,3 +185,38 @@ def test_a_released_secret_is_supplied_to_nobody() -> None:
 
     assert ledger.supply([first]) == {}
     assert [kept.id for kept in ledger.pending] == [first]
+
+
+# -- the name ----------------------------------------------------------------------------------------------------------
+
+
+def encoded(text: bytes) -> str:
+    return base64.b64encode(text).decode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"api_key": "VuaCfGcBCdbkQm:hunter2"}, "VuaCfGcBCdbkQm"),
+        ({"api_key": encoded(b"VuaCfGcBCdbkQm:hunter2")}, "VuaCfGcBCdbkQm"),
+        ({"api_key": "id:hunter:2"}, "id"),
+        ({"api_key": encoded(b"hunter2hunter2")}, ""),
+        ({"api_key": encoded(b"i\0d:hunter2")}, ""),
+        ({"api_key": encoded(b"\xff:hunter2")}, ""),
+        ({"api_key": "hunter2"}, ""),
+        ({"username": "ada", "password": "hunter2"}, "ada"),
+        ({"bearer_token": "a:hunter2"}, ""),
+        ({"token": "a:hunter2"}, ""),
+        ({"certificate": "c", "key": "hunter2"}, ""),
+    ],
+)
+def test_the_name_of_a_credential_is_its_public_part(fields: dict[str, str], name: str) -> None:
+    kept = Kept("es-1", fields, ["file:/es"], ["outputs.main", "inputs.bulk"])
+
+    assert variables(kept) == {
+        "SHIPPER_CREDENTIAL_NAME": name,
+        "SHIPPER_CREDENTIAL_ID": "es-1",
+        "SHIPPER_CREDENTIAL_SOURCE": "file:/es",
+        "SHIPPER_OUTPUTS": "main",
+        "SHIPPER_INPUTS": "bulk",
+    }

@@ -10,7 +10,7 @@ import trio
 
 from shipper.aio import open_asyncio
 from shipper.credentials import Credential
-from shipper.supervise import status
+from shipper.supervise.questions import Status, ask
 from shipper.testing import BulkDestination, Reply, open_destination
 from tests.supervise.driver import Site
 
@@ -97,7 +97,7 @@ async def test_a_new_key_that_is_wrong_holds_its_events_visibly_and_is_not_revok
             site.replace(site.secret, "id3:hunter3\n")
             await site.when(lambda: destination.requests_with(key(3)))
             await site.when(lambda: site.revoked)
-            answer = await trio.to_thread.run_sync(status.ask, site.state)
+            answer = await trio.to_thread.run_sync(ask, site.state, Status())
             process.send_signal(signal.SIGTERM)
             assert await site.ended(process) == 0
 
@@ -106,3 +106,25 @@ async def test_a_new_key_that_is_wrong_holds_its_events_visibly_and_is_not_revok
     assert "401" in draining["outputs"]["main"]["reason"]
     assert [line["credential"] for line in site.happened("revoked")] == [site.revoked[0].split()[0]]
     assert len(answer["credentials"]) == 2
+
+
+async def test_a_person_ends_a_drain_that_cannot_end_by_an_order(site: Site) -> None:
+    async with open_asyncio() as aio, open_destination(aio, keys={key(2)}) as destination:
+        site.secret.write_text("id1:hunter1\n")
+        site.policy.write_text(policy(destination, "{type: generate, rate: 200}"))
+        site.arguments = ["--grace", "0s"]
+        async with site.supervisor():
+            await site.until("unit", unit="outputs.main", state="DEGRADED")
+            site.replace(site.secret, "id2:hunter2\n")
+            await site.until("ack", revision="2", stage="active")
+            wrong = await site.order("rebind", "--from", "es-0", "--to", "es-1")
+            done = await site.order("dead-letter", "--revision", "1")
+            await site.until("ack", revision="2", stage="drained")
+            await site.until("revoked", name="id1")
+            listed = await site.order("dead-letters")
+
+    (drained,) = site.happened("ack", revision="2", stage="drained")
+    assert (wrong.returncode, done.returncode) == (1, 0)
+    assert b"there is: es-" in wrong.stderr
+    assert drained["ledger"]["dead_letter"] == drained["ledger"]["accepted"] > 0
+    assert b"revision 1  main  ordered" in listed.stdout

@@ -1,0 +1,162 @@
+"""`shipper order`: have a running shipper do what it never does by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+
+def _to_supervisor(verb: Verb) -> Verb:
+    """The options that every order has."""
+    verb = click.option("--json", is_flag=True, help="The result as one JSON object.")(verb)
+    state = click.option("--state", required=True, type=click.Path(path_type=Path), help="The supervisor's --state.")
+    return state(verb)
+
+
+def _ending(verb: Verb) -> Verb:
+    """The options of an order that ends a drain."""
+    verb = click.option("--output", metavar="NAME", help="Of this output only; default: of all.")(verb)
+    return click.option(
+        "--revision", required=True, metavar="[EPOCH:]N", help="What drains, as `shipper status` lists it."
+    )(verb)
+
+
+@click.group(short_help="End a drain that cannot end by itself, and look after dead letters.")
+def command() -> None:
+    """Order what a running shipper never does by itself: end a drain that cannot end, look after dead letters.
+
+    `shipper status --state DIR` says what drains, why, and which credentials there are. An order is durable before it
+    is carried out, touches only what waits below a barrier, and is answered when it is done.
+
+    \b
+    Examples:
+      shipper order rebind --from es-3f9c0a7be2d1 --to es-81d04c5f6a77 --state DIR
+      shipper order dead-letter --revision 6 --output main --state DIR
+      shipper order dead-letters --export rejected.ndjson --state DIR
+
+    Exit status: 0 done, 1 refused or no supervisor answers, 2 wrong usage.
+    """
+
+
+@command.command(short_help="Deliver what waits for a lost credential with another.")
+@click.option("--from", "source", required=True, metavar="ID", help="The credential that is lost.")
+@click.option("--to", "target", required=True, metavar="ID", help="The one to deliver with, in use now.")
+@_to_supervisor
+def rebind(source: str, target: str, state: Path, json: bool) -> int:
+    """Deliver what waits for one credential with another, to where it was bound.
+
+    \b
+    Example:
+      shipper order rebind --from es-3f9c0a7be2d1 --to es-81d04c5f6a77 --state /var/lib/shipper
+    """
+    result = _given(state, "rebind", {"from": source, "to": target}, json=json)
+    if result is not None:
+        click.echo(f"what waited for {source} is delivered with {target} now")
+        click.echo(
+            f"{source} is released: it can be revoked now"
+            if source in result.get("released", ())
+            else f"{source} is not released yet: something else still refers to it"
+        )
+    return 0
+
+
+@command.command("dead-letter")
+@_ending
+@_to_supervisor
+def dead_letter(revision: str, output: str | None, state: Path, json: bool) -> int:
+    """End a drain: what still waits becomes dead letters.
+
+    \b
+    Example:
+      shipper order dead-letter --revision 6 --output main --state /var/lib/shipper
+    """
+    return _end("dead_letter", revision, output, state, json=json)
+
+
+@command.command()
+@_ending
+@_to_supervisor
+def drop(revision: str, output: str | None, state: Path, json: bool) -> int:
+    """End a drain: what still waits is discarded, for ever.
+
+    \b
+    Example:
+      shipper order drop --revision 6 --state /var/lib/shipper
+    """
+    return _end("drop", revision, output, state, json=json)
+
+
+@command.command("dead-letters", short_help="List, export or delete rejected events.")
+@click.option("--after", default=0, metavar="ID", help="List those above this id; default: from the oldest.")
+@click.option("--export", metavar="NAME.ndjson", help="Write all, with their events, into the sidecar's directory.")
+@click.option("--delete", type=int, metavar="ID", help="Delete those up to this id, as an export told it.")
+@_to_supervisor
+def dead_letters(after: int, export: str | None, delete: int | None, state: Path, json: bool) -> int:
+    """List, export or delete the events that a destination refused for ever.
+
+    \b
+    Examples:
+      shipper order dead-letters --state /var/lib/shipper
+      shipper order dead-letters --export rejected.ndjson --state /var/lib/shipper
+      shipper order dead-letters --delete 812 --state /var/lib/shipper
+    """
+    if export is not None and delete is not None:
+        raise click.UsageError("--export and --delete are two orders; delete what an export has told")
+    params: dict[str, Any] = {"list": True, "after": after}
+    if export is not None:
+        params = {"export": export}
+    elif delete is not None:
+        params = {"delete": delete}
+    result = _given(state, "dead_letters", params, json=json)
+    if result is not None:
+        _tell_of_letters(result)
+    return 0
+
+
+def _end(name: str, revision: str, output: str | None, state: Path, *, json: bool) -> int:
+    epoch, colon, number = revision.rpartition(":")
+    if not number.isdecimal() or (colon and not epoch.isdecimal()):
+        raise click.UsageError(f"--revision {revision}: write a number such as 6, or 1:6 for one of epoch 1")
+    params: dict[str, Any] = {"epoch": int(epoch or 0), "revision": int(number)}
+    if _given(state, name, params | ({"output": output} if output else {}), json=json) is not None:
+        of = f" of output {output}" if output else ""
+        end = "is in the dead-letter store" if name == "dead_letter" else "is discarded"
+        click.echo(f"what still waited of revision {revision}{of} {end}")
+    return 0
+
+
+def _given(state: Path, name: str, params: dict[str, Any], *, json: bool) -> dict[str, Any] | None:
+    """The result of an order that was carried out, or None if it was printed as JSON; ends the program if refused."""
+    import msgspec
+
+    from shipper.supervise.questions import Order, ask
+
+    answer = ask(state, Order(name, params))
+    if json:
+        click.echo(msgspec.json.encode(answer))
+        if answer["status"] == "FAILED":
+            click.get_current_context().exit(1)
+        return None
+    if answer["status"] == "FAILED":
+        raise click.ClickException(f"not done: {answer['message']}")
+    result: dict[str, Any] = answer["result"]
+    return result
+
+
+def _tell_of_letters(result: dict[str, Any]) -> None:
+    import sys
+
+    from shipper.supervise.show import of_letters, show
+
+    if "exported" in result:
+        upto = f"; once they are safe: --delete {result['upto']}" if result["exported"] else ""
+        click.echo(f"{result['exported']} dead letters are in {result['path']}{upto}")
+    elif "deleted" in result:
+        click.echo(f"{result['deleted']} dead letters are deleted")
+    else:
+        show(of_letters(result["dead_letters"]), sys.stdout)

@@ -1,0 +1,154 @@
+"""Where people ask the running supervisor: a unix socket in its state directory, `DIR/supervise.sock`.
+
+Each connection brings one question, a JSON object in one line, and gets one answer, a JSON object up to the end:
+
+    {"ask":"status"}                                                      what `shipper status` shows
+    {"ask":"order","name":"rebind","params":{"from":"es-1","to":"es-2"}}  the sidecar's `result` of that action
+
+The socket has mode 0600, and the peer must be this user or root. An order may take long; the answer comes when it is
+done, and an order whose asker has gone is carried out all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import trio
+
+from shipper.errors import ShipperError
+
+NAME = "supervise.sock"
+_LONGEST_QUESTION = 64 << 10
+_LONGEST_ANSWER = 16 << 20
+_SECONDS = 5.0
+
+
+class Status(msgspec.Struct, frozen=True, tag_field="ask", tag="status"):
+    """What does it do now?"""
+
+
+class Order(msgspec.Struct, frozen=True, tag_field="ask", tag="order"):
+    """Have the sidecar perform an action of the protocol."""
+
+    name: str
+    params: dict[str, Any] = {}
+
+
+Question: TypeAlias = Status | Order
+Answer: TypeAlias = Callable[[Question], Awaitable[Mapping[str, Any]]]
+_DECODER: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Status | Order)
+
+
+class NotRunning(ShipperError):
+    """No supervisor answers for this state directory."""
+
+
+# -- the supervisor's side ---------------------------------------------------------------------------------------------
+
+
+async def serve(directory: Path, answer: Answer) -> None:
+    """Answer until cancelled; the caller owns the directory, so what lies there is left from an earlier process."""
+    with _address(directory) as path, trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        _remove(path)
+        await listener.bind(path)
+        os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
+        listener.listen(16)
+        try:
+            await _accept(listener, answer)
+        finally:
+            _remove(path)
+
+
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+async def _accept(listener: trio.socket.SocketType, answer: Answer) -> None:
+    async with trio.open_nursery() as nursery:
+        while True:
+            peer, _ = await listener.accept()
+            nursery.start_soon(_converse, trio.SocketStream(peer), answer)
+
+
+async def _converse(stream: trio.SocketStream, answer: Answer) -> None:
+    async with stream:
+        question = await _question(stream) if _allowed(stream) else None
+        if question is None:
+            return
+        raw = msgspec.json.encode(await answer(question))
+        with trio.move_on_after(_SECONDS), suppress(trio.BrokenResourceError):
+            await stream.send_all(raw)
+
+
+async def _question(stream: trio.SocketStream) -> Question | None:
+    raw = b""
+    with trio.move_on_after(_SECONDS), suppress(trio.BrokenResourceError, msgspec.MsgspecError):
+        while not raw.endswith(b"\n") and len(raw) < _LONGEST_QUESTION:
+            if not (chunk := await stream.receive_some(_LONGEST_QUESTION)):
+                break
+            raw += chunk
+        return _DECODER.decode(raw)
+    return None
+
+
+def _allowed(stream: trio.SocketStream) -> bool:
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    raw = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _pid, uid, _gid = struct.unpack("3i", raw)
+    return uid in (0, os.geteuid())
+
+
+# -- the asker's side --------------------------------------------------------------------------------------------------
+
+
+def ask(directory: Path, question: Question) -> dict[str, Any]:
+    """What the supervisor of this directory answers; raises NotRunning, and PermissionError for another user's.
+
+    A status comes within seconds or never; for an order this waits as long as it takes.
+    """
+    try:
+        with _address(directory) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+            peer.settimeout(_SECONDS)
+            peer.connect(path)
+            peer.sendall(msgspec.json.encode(question) + b"\n")
+            peer.settimeout(_SECONDS if isinstance(question, Status) else None)
+            raw = _all(peer)
+    except (FileNotFoundError, ConnectionError):
+        raise NotRunning(f"no `shipper supervise` runs with the state directory {directory}") from None
+    except TimeoutError:
+        raise NotRunning(f"the supervisor of {directory} does not answer") from None
+    if not raw:
+        raise NotRunning(f"the supervisor of {directory} gave no answer: it has ended, or belongs to another user")
+    answer: dict[str, Any] = msgspec.json.decode(raw)
+    return answer
+
+
+def _all(peer: socket.socket) -> bytes:
+    raw = bytearray()
+    while (chunk := peer.recv(65536)) and len(raw) < _LONGEST_ANSWER:
+        raw += chunk
+    return bytes(raw)
+
+
+@contextmanager
+def _address(directory: Path) -> Iterator[str]:
+    """The socket's path, by a detour where it would be longer than the 107 bytes that an address holds."""
+    path = directory.absolute() / NAME
+    if len(os.fsencode(path)) <= 107:
+        yield str(path)
+        return
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{NAME}"
+    finally:
+        os.close(descriptor)

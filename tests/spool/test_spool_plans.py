@@ -1,0 +1,62 @@
+"""No statement on the path of events walks through a whole table: what a batch costs does not grow with the queue."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+
+from shipper.event import Batch
+from shipper.messages import Counts, Revision
+from shipper.spool import letters, orders, queue, revisions, schema
+from shipper.spool.database import with_damage
+from shipper.spool.orders import Order
+from shipper.spool.queue import Entry, Packed, Verdict
+from shipper.spool.revisions import LaneKey, Text
+from tests.spool.test_spool_revisions import new_sealer
+
+GROWING = ("todo", "batch", "rest", "cursor", "dead_letter")
+WHOLE_QUEUE = ("sum(count)", "max(seq)", "min(at)")
+"""Statements that are run once for a revision or a repair, or over a bounded table, may look at more."""
+
+
+def traced(db: sqlite3.Connection) -> list[str]:
+    statements: list[str] = []
+    db.set_trace_callback(statements.append)
+    return statements
+
+
+def test_what_is_done_for_each_batch_searches_and_never_scans() -> None:
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    with_damage(schema.prepare)(db)
+    sealer, at = new_sealer(), Revision(0, 1)
+    revisions.receive(db, sealer, Text(at, "sha", "meaning", "live", [], ""), {})
+    cut = revisions.cut(db, sealer, at, [(LaneKey(name, "fake", "x", None), {}) for name in ("one", "two")])
+    lanes = [lane.id for lane in cut.lanes]
+    batch = Batch.events([{"n": n} for n in range(4)])
+    statements = traced(db)
+
+    entry = Entry(at, "in", lanes, [Packed(4, batch.pack())], {"a": b"1", "b": None})
+    entered = [queue.enter(db, sealer, b"o" * 16, 0.0, entry)[0].seq for _ in range(4)]
+    todo, *_ = queue.window(db, lanes[0], 0, 10)
+    loaded = queue.load(db, sealer, lanes[0], todo)
+    letter = letters.Letter(0, "id", b"{}", "one", "why")
+    limits = letters.Limits()
+    part = Verdict(Counts(delivered=2, dead_letter=1), [letter], loaded.pick([3]))
+    queue.settle(db, sealer, lanes[0], entered[0], part, limits, 0.0)
+    queue.load(db, sealer, lanes[0], queue.window(db, lanes[0], 0, 1)[0])
+    for lane in lanes:
+        queue.settle(db, sealer, lane, entered[1], Verdict(Counts(delivered=4)), limits, 0.0)
+    queue.recount(db, lanes[1], todo, 4)
+    order = orders.place(db, Order("drop", lanes[1], entered[-1], revision=at))
+    orders.step(db, sealer, order, limits, 0.0)
+    db.set_trace_callback(None)
+
+    scans = []
+    for statement in statements:
+        if any(word in statement for word in WHOLE_QUEUE) or not re.match("SELECT|UPDATE|DELETE|INSERT", statement):
+            continue
+        for *_, step in db.execute(f"EXPLAIN QUERY PLAN {statement}"):
+            if re.match(rf"SCAN ({'|'.join(GROWING)})\b(?!.*INDEX)", step):
+                scans.append((step, statement))
+    assert len(statements) > 30
+    assert scans == []

@@ -1,0 +1,21 @@
+"""What a sidecar says, for tests that need no process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shipper.messages import Ready, Revisions
+
+NOTHING = Revisions()
+
+
+def ready(revisions: Revisions = NOTHING, *, in_use: Sequence[str] = (), wants: Sequence[str] = ()) -> Ready:
+    return Ready(
+        version="0",
+        pid=1,
+        instance="",
+        http=None,
+        revisions=revisions,
+        credentials_in_use=in_use,
+        credentials_wanted=wants,
+    )
