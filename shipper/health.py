@@ -30,9 +30,6 @@ class LaneView:
     type: str
     active: bool
     problem: str | None
-    oldest: float | None
-    """When its first todo entered, in seconds since the epoch; None: it has none."""
-    oldest_revision: Revision | None
 
 
 def output_units(lanes: Iterable[LaneView], unreadable: Mapping[str, str]) -> list[Unit]:

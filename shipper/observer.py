@@ -15,12 +15,14 @@ from shipper.intake import READ_TO_THE_END, Intake, Running
 from shipper.lane import Lane
 from shipper.messages import DeadLetterFigures, Draining, Observed, QueueFigures, Revision, State, Unit
 from shipper.rollout import Rollout
-from shipper.spool.queue import Todo, todo_of
 from shipper.spool.schema import BARRIER
 from shipper.spool.spool import Spool
 
 READ_SECONDS = 1.0
 STALLED_SECONDS = 5.0
+
+
+Ages = dict[tuple[int, Revision], float]
 
 
 class Observer:
@@ -39,7 +41,7 @@ class Observer:
         self._spool, self._intake, self._delivery, self._rollout = spool, intake, delivery, rollout
         self._deadline_problem, self._wanted = deadline_problem, wanted
         self._letters = DeadLetterFigures()
-        self._heads: dict[int, Todo] = {}
+        self._ages: Ages = {}
 
     async def look(self, stopping: State | None = None) -> Observed:
         """The state of the whole. While the disk does not answer, figures that stand there are those of before."""
@@ -47,9 +49,9 @@ class Observer:
         failure = self._failure()
         if failure is None:
             with trio.move_on_after(READ_SECONDS):
-                self._heads = await self._read_heads(list(lanes))
+                self._ages = await self._read_ages(list(lanes))
                 self._letters = await self._spool.dead_letters()
-        views = {id: _view(lane, self._heads.get(id)) for id, lane in lanes.items()}
+        views = {id: _view(lane) for id, lane in lanes.items()}
         units = self.units(views)
         state, message = health.overall(
             units,
@@ -63,7 +65,7 @@ class Observer:
             revisions=self._rollout.stages,
             draining=self._draining(views),
             units=units,
-            queue=self._queue(views),
+            queue=self._queue(),
             dead_letters=self._letters,
             credentials_in_use=self._rollout.in_use,
             credentials_wanted=self._wanted(),
@@ -102,14 +104,15 @@ class Observer:
         message = f"the dead-letter store is full: {dropped} old letters were dropped"
         return Unit(unit.id, unit.kind, unit.type, "DEGRADED", f"{message}; {unit.message}".rstrip("; "))
 
-    async def _read_heads(self, lanes: list[int]) -> dict[int, Todo]:
-        """The first todo of each lane that has one, barriers left out."""
+    async def _read_ages(self, lanes: list[int]) -> Ages:
+        """When the first event of each revision entered that a lane still holds."""
+        revisions = [(lane, revision) for revision, lane, _ in self._spool.figures.by_revision(lanes)]
 
-        def heads(db: sqlite3.Connection) -> dict[int, Todo]:
-            found = {lane: _first(db, lane) for lane in lanes}
-            return {lane: todo for lane, todo in found.items() if todo is not None}
+        def ages(db: sqlite3.Connection) -> Ages:
+            found = {pair: _first_at(db, *pair) for pair in revisions}
+            return {pair: at for pair, at in found.items() if at is not None}
 
-        return await self._spool.query(heads)
+        return await self._spool.query(ages)
 
     def _draining(self, views: dict[int, LaneView]) -> list[Draining]:
         figures = self._spool.figures
@@ -117,15 +120,14 @@ class Observer:
         amounts = list(figures.by_revision(retired))
         totals = {revision: figures.of_lanes(retired, revision) for revision, _, _ in amounts}
         first: dict[Revision, float] = {}
-        for view in views.values():
-            if not view.active and view.oldest is not None and view.oldest_revision is not None:
-                known = first.get(view.oldest_revision, view.oldest)
-                first[view.oldest_revision] = min(known, view.oldest)
+        for revision, lane, _ in amounts:
+            at = self._ages.get((lane, revision), time.time())
+            first[revision] = min(first.get(revision, at), at)
         return health.draining(views, amounts, totals, first, time.time())
 
-    def _queue(self, views: dict[int, LaneView]) -> QueueFigures:
+    def _queue(self) -> QueueFigures:
         total = self._spool.figures.total()
-        oldest = min((view.oldest for view in views.values() if view.oldest is not None), default=None)
+        oldest = min(self._ages.values(), default=None) if total.events else None
         return QueueFigures(
             events=total.events,
             bytes=total.bytes,
@@ -140,25 +142,16 @@ class Observer:
         return f"the queue is full{holder}; intake waits"
 
 
-def _first(db: sqlite3.Connection, lane: int) -> Todo | None:
+def _first_at(db: sqlite3.Connection, lane: int, revision: Revision) -> float | None:
     row = db.execute(
-        "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND kind != ?"
-        " ORDER BY seq LIMIT 1",
-        (lane, BARRIER),
+        "SELECT at FROM todo WHERE lane = ? AND kind != ? AND (epoch, revision) = (?, ?) ORDER BY seq LIMIT 1",
+        (lane, BARRIER, *revision),
     ).fetchone()
-    return None if row is None else todo_of(row)
+    return None if row is None else float(row[0])
 
 
-def _view(lane: Lane, head: Todo | None) -> LaneView:
-    return LaneView(
-        id=lane.id,
-        output=lane.key.output,
-        type=lane.key.type,
-        active=lane.active,
-        problem=lane.problem,
-        oldest=head.at if head is not None else None,
-        oldest_revision=head.revision if head is not None else None,
-    )
+def _view(lane: Lane) -> LaneView:
+    return LaneView(lane.id, lane.key.output, lane.key.type, lane.active, lane.problem)
 
 
 def _input_unit(name: str, running: Running, full: str) -> Unit:

@@ -10,7 +10,7 @@ from shipper.spool.figures import Amount
 
 
 def lane(id: int, *, active: bool = True, problem: str | None = None, output: str = "main") -> LaneView:
-    return LaneView(id, output, "fake", active, problem, None, None)
+    return LaneView(id, output, "fake", active, problem)
 
 
 def unit(state: State, message: str = "", id: str = "outputs.main") -> Unit:
