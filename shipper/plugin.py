@@ -98,11 +98,8 @@ class DataStream(Settings, frozen=True):
 class Processor(Settings, frozen=True):
     """Changes the events of a batch, before they are stored."""
 
-    per_event: ClassVar[bool] = True
-    """Whether `process` looks at every event: then it runs in a worker thread."""
-
     def process(self, batch: Batch) -> Batch:
-        """The batch as it goes on, perhaps with fewer events; keeps nothing beyond the call.
+        """The batch as it goes on, perhaps with fewer events; keeps nothing beyond the call. Runs in any thread.
 
         An event that cannot be handled goes on, marked by `tagged`; if the call raises, all events of the batch are.
         """
