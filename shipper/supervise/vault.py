@@ -2,6 +2,7 @@
 
     DIR/supervise.lock   held (flock) while a supervisor runs
     DIR/supervise.key    32 random bytes in base64, mode 0600; absent where the configuration names a key
+    DIR/supervise.reserve  room for one more save, given up when the disk is full
     DIR/supervise.json   {"format": 1, "key": id of the key, "nonce": …, "sealed": …}, AES-256-GCM, all in base64
 
 A save writes a new file, fsyncs it, renames it, and fsyncs the directory, so that a crash leaves the old or the new
@@ -13,11 +14,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import fcntl
 import hashlib
 import os
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +33,18 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from shipper.errors import OptionError, StateBusy, StateLocked
 from shipper.supervise.ledger import Ledger
 
+FORMAT = 1
+"""Of the envelope and of the ledger in it; what a newer version wrote is refused and left as it is."""
 KEY_BYTES = 32
+RESERVE_BYTES = 64 << 10
 _AAD = b"shipper supervise ledger 1"
 
 
-class _Sealed(msgspec.Struct):
+class _Versioned(msgspec.Struct):
     format: int
+
+
+class _Sealed(_Versioned):
     key: str
     nonce: bytes
     sealed: bytes
@@ -45,10 +54,14 @@ class Vault:
     """Owns a state directory; a context manager, which gives it back."""
 
     def __init__(self, directory: Path, keys: Sequence[bytes] = ()) -> None:
-        """`keys` are configured ones: the first seals, the others only open. Raises StateBusy."""
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """`keys` are configured ones: the first seals, the others only open. Raises StateBusy and OptionError."""
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise OptionError(f"--state {directory}: not a directory") from None
         self._directory = directory
         self._file = directory / "supervise.json"
+        self._reserve = directory / "supervise.reserve"
         self._key_file = directory / "supervise.key"
         self._configured = [_derived(key) for key in keys]
         self._lock = _locked(directory / "supervise.lock")
@@ -71,8 +84,22 @@ class Vault:
         """Return when the ledger is durable; raises OSError, and then the old one stands."""
         nonce = secrets.token_bytes(12)
         sealed = AESGCM(self._seals).encrypt(nonce, msgspec.json.encode(ledger), _AAD)
-        raw = msgspec.json.encode(_Sealed(1, key_name(self._seals), nonce, sealed))
-        _replace(self._file, raw)
+        raw = msgspec.json.encode(_Sealed(FORMAT, key_name(self._seals), nonce, sealed))
+        try:
+            _replace(self._file, raw)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._reserve.exists():
+                raise
+            self._reserve.unlink()
+            _replace(self._file, raw)
+        else:
+            self._keep_reserve()
+
+    def _keep_reserve(self) -> None:
+        """Room for one more save: on a full disk a sidecar that is not told its credentials can free none either."""
+        if not self._reserve.exists():
+            with suppress(OSError):
+                _replace(self._reserve, secrets.token_bytes(RESERVE_BYTES))
 
     def _keys(self) -> list[bytes]:
         own = _read_key(self._key_file) if self._key_file.exists() else None
@@ -87,16 +114,25 @@ class Vault:
 
     def _opened(self, raw: bytes, keys: Sequence[bytes]) -> Ledger:
         try:
+            self._refuse_newer(msgspec.json.decode(raw, type=_Versioned))
             envelope = msgspec.json.decode(raw, type=_Sealed)
         except msgspec.MsgspecError:
             raise StateLocked(f"{self._file} is damaged; restore it, or remove it to begin anew") from None
         for key in keys:
             try:
                 text = AESGCM(key).decrypt(envelope.nonce, envelope.sealed, _AAD)
+                self._refuse_newer(msgspec.json.decode(text, type=_Versioned))
                 return msgspec.json.decode(text, type=Ledger)
             except (InvalidTag, ValueError):
                 continue
         raise StateLocked(f"{self._file} is sealed with key {envelope.key}, which was not given")
+
+    def _refuse_newer(self, written: _Versioned) -> None:
+        if written.format > FORMAT:
+            raise StateLocked(
+                f"{self._file} has format {written.format}; this version knows formats up to {FORMAT}: "
+                "run the version that wrote it, or give another --state"
+            )
 
     def _drop_unused_key(self) -> None:
         """With a configured key the one beside the state is useless, and dangerous."""

@@ -394,7 +394,7 @@ async def test_T49_13_a_pipeline_that_cannot_start_leaves_the_old_one_running(tm
 
 
 async def test_an_output_that_has_nothing_but_dead_letters_is_not_healthy(tmp_path: Path) -> None:
-    refuse = {n: (400, "document_parsing_exception") for n in range(1000)}
+    refuse = dict.fromkeys(range(1000), (400, "document_parsing_exception"))
     async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
         await sidecar.hello()
         await world.settled(sidecar, 1, "a")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,25 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
 def test_a_key_that_is_not_32_bytes_is_refused_with_its_place() -> None:
     with pytest.raises(OptionError, match="systemd:state is not 32 bytes"):
         decoded_key(b"short", "systemd:state")
+
+
+@pytest.mark.root
+def test_on_a_full_disk_there_is_room_for_one_more_save(tmp_path: Path) -> None:
+    """Else a sidecar that restarts there would get no credentials, deliver nothing, and free no room."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
+    try:
+        with Vault(disk / "state") as vault:
+            ledger, _ = vault.load()
+            vault.save(ledger)
+            with (disk / "rubbish").open("wb", buffering=0) as rubbish, suppress(OSError):
+                while True:
+                    rubbish.write(b"x" * 4096)
+            vault.save(ledger)
+            (disk / "rubbish").unlink()
+            vault.save(ledger)
+
+            assert (disk / "state" / "supervise.reserve").exists()
+    finally:
+        subprocess.run(["umount", disk], check=True)
