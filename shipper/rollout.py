@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import trio
 
@@ -26,6 +25,7 @@ from shipper.errors import CredentialError, PolicyError, ShipperError, StartFail
 from shipper.intake import Intake, Running
 from shipper.keyring import Keyring
 from shipper.messages import Ack, Nack, NackError, Outbound, Policy, Reason, Released, Revision, Revisions
+from shipper.offer import Candidate, check_credentials, check_same, nack_reason, out_of_order
 from shipper.plan import Plan, digest, make
 from shipper.plugin import Output
 from shipper.policy import restore_output
@@ -36,20 +36,6 @@ from shipper.spool.revisions import Cut, Known
 from shipper.spool.spool import Spool
 
 _log = log.get(__name__)
-
-
-@dataclass(slots=True, eq=False)
-class Candidate:
-    """A valid revision on its way to become active."""
-
-    plan: Plan
-    offered: Mapping[str, Credential]
-    resumes: bool
-    """It is the active revision already, and its inputs are to be started (after a restart)."""
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-    said: Ack | None = None
-    cutting: bool = False
-    """Past the point of no return: it will be active."""
 
 
 class Rollout:
@@ -93,10 +79,6 @@ class Rollout:
     def is_configuring(self) -> bool:
         return bool(self._pending)
 
-    @property
-    def _newest(self) -> Candidate | None:
-        return self._pending[-1] if self._pending else None
-
     # -- offered -------------------------------------------------------------------------------------------------------
 
     async def offer(self, message: Policy) -> None:
@@ -105,20 +87,22 @@ class Rollout:
         if message.sha256 is not None and message.sha256.lower() != sha256:
             error = NackError("sha256", 1, 1, "sha256 is not that of the policy's text")
             return self._refuse(message, sha256, "invalid", [error])
-        if (reason := self._out_of_order(message.at, sha256)) is not None:
-            return self._refuse(message, sha256, reason)
+        newest = self._pending[-1] if self._pending else None
+        if (refusal := out_of_order(message.at, sha256, self._known, self.stages.active, newest)) is not None:
+            reason, text = refusal
+            return self._refuse(message, sha256, reason, [NackError("revision", 1, 1, text)])
         try:
             plan = await trio.to_thread.run_sync(make, message.at, message.policy, self._registry)
             carried = self._keyring.parse(message.credentials)
             self._keyring.check(carried)
-            self._check_same(carried)
+            check_same(carried, (*self._pending, *self._spent))
             offered = {id: secret for id, secret in carried.items() if id in plan.credentials}
-            self._check_credentials(plan, offered)
+            check_credentials(plan, offered, self._keyring)
         except PolicyError as error:
             errors = [NackError(p.path, p.line, p.column, p.message) for p in error.problems]
             return self._refuse(message, sha256, "invalid", errors)
         except CredentialError as error:
-            return self._refuse(message, sha256, _reason(error), [NackError(error.path, 1, 1, str(error))])
+            return self._refuse(message, sha256, nack_reason(error), [NackError(error.path, 1, 1, str(error))])
         return self._accept(plan, offered)
 
     def supply(self, credentials: Mapping[str, object]) -> None:
@@ -128,38 +112,6 @@ class Rollout:
         self._keyring.keep({id: secret for id, secret in supplied.items() if id in self.in_use})
         self._delivery.poke()
         self._on_change()
-
-    def _out_of_order(self, at: Revision, sha256: str) -> Reason | None:
-        known, waiting = self._known.get(at), self._newest
-        other = known.sha256 if known is not None else None
-        if waiting is not None and waiting.plan.at == at:
-            other = waiting.plan.sha256
-        if other is not None and other != sha256:
-            return "conflict"
-        if at == self.stages.active:
-            return None
-        if (self.stages.active is not None and at < self.stages.active) or (waiting and at < waiting.plan.at):
-            return "stale"
-        return "superseded" if known is not None and known.stage == "superseded" else None
-
-    def _check_same(self, carried: Mapping[str, Credential]) -> None:
-        for candidate in (*self._pending, *self._spent):
-            for id, secret in carried.items():
-                if candidate.offered.get(id, secret) != secret:
-                    text = f"credential `{id}` came with another content beside revision {candidate.plan.at}"
-                    raise CredentialError("credential_conflict", text)
-
-    def _check_credentials(self, plan: Plan, offered: Mapping[str, Credential]) -> None:
-        for id, path in plan.credentials.items():
-            if id not in offered and id not in self._keyring:
-                raise CredentialError("credential_missing", f"credential `{id}` did not come with the policy", path)
-        for name, output in plan.policy.outputs.items():
-            named = output.config.credential
-            credential = None if named is None else offered.get(named) or self._keyring.get(named)
-            if credential is not None and credential.shape not in output.config.takes:
-                takes = ", ".join(sorted(output.config.takes)) or "none"
-                text = f"credential `{named}` has the shape {credential.shape}; this output takes {takes}"
-                raise CredentialError("invalid", text, f"outputs.{name}.credential")
 
     def _accept(self, plan: Plan, offered: Mapping[str, Credential]) -> None:
         same = next((candidate for candidate in self._pending if candidate.plan.at == plan.at), None)
@@ -257,8 +209,10 @@ class Rollout:
         plan = candidate.plan
         with trio.CancelScope(shield=True):
             async with self._in_order:
-                candidate.said = await self._store(plan, candidate)
-                self._say(candidate.said)
+                if not candidate.scope.cancel_called:  # else it is among the spent ones, and was never stored
+                    candidate.said = await self._store(plan, candidate)
+                    self._say(candidate.said)
+        await trio.lowlevel.checkpoint_if_cancelled()
         self._on_change()
 
     async def _store(self, plan: Plan, candidate: Candidate) -> Ack:
@@ -381,11 +335,3 @@ class Rollout:
         self._known = {known.at: known for known in await self._spool.known()}
         self.stages = await self._spool.stages()
         self.in_use = await self._spool.in_use(self._still_used())
-
-
-def _reason(error: CredentialError) -> Reason:
-    reasons: dict[str, Reason] = {
-        "credential_missing": "credential_missing",
-        "credential_conflict": "credential_conflict",
-    }
-    return reasons.get(error.reason, "invalid")

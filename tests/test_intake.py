@@ -45,8 +45,9 @@ async def test_emit_returns_when_batch_and_positions_are_durable(tmp_path: Path)
         stuck()
         await spring.context.emit(events(1, 2), events(3), positions={"file": b"7", "other": b"1"})
         await spring.context.emit(positions={"other": None})
-    async with theatre(tmp_path) as on:
+
         assert on.spool.figures.total().events == 3
+    async with theatre(tmp_path) as on:
         assert await on.spool.positions("scripted/in") == {"file": b"7"}
 
 

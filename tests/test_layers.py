@@ -22,7 +22,7 @@ LAYERS = [
     {"actions", "deadline", "observer"},
     {"rollout", "orders"},
     {"intake", "delivery"},
-    {"lane"},
+    {"lane", "offer"},
     {"session"},
     {"plan", "attempt", "health"},
     {"policy", "registry", "spool", "http", "metrics", "schema", "settings"},

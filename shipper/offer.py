@@ -1,0 +1,84 @@
+"""An offered revision: whether it may come, and what it carries. Decides, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import trio
+
+from shipper.credentials import Credential
+from shipper.errors import CredentialError
+from shipper.keyring import Keyring
+from shipper.messages import Ack, Reason, Revision
+from shipper.plan import Plan
+from shipper.spool.revisions import Known
+
+
+@dataclass(slots=True, eq=False)
+class Candidate:
+    """A valid revision on its way to become active."""
+
+    plan: Plan
+    offered: Mapping[str, Credential]
+    resumes: bool
+    """It is the active revision already, and its inputs are to be started (after a restart)."""
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    said: Ack | None = None
+    cutting: bool = False
+    """Past the point of no return: it will be active."""
+
+
+def out_of_order(
+    at: Revision, sha256: str, known: Mapping[Revision, Known], active: Revision | None, newest: Candidate | None
+) -> tuple[Reason, str] | None:
+    """Why a text with this digest may not come under this number: a reason and its explanation; None: it may.
+
+    `known` are the revisions that are stored, `newest` is the newest one on its way in this process. The active
+    revision's own text may always come.
+    """
+    other = known[at].sha256 if at in known else None
+    if newest is not None and newest.plan.at == at:
+        other = newest.plan.sha256
+    if other is not None and other != sha256:
+        return "conflict", f"revision {at} is known with another text"
+    if at == active:
+        return None
+    for newer in (active, newest.plan.at if newest is not None else None):
+        if newer is not None and at < newer:
+            return "stale", f"revision {at} is older than revision {newer}"
+    if at in known and known[at].stage == "superseded":
+        return "superseded", f"revision {at} was superseded, so its number is spent"
+    return None
+
+
+def check_same(carried: Mapping[str, Credential], others: Iterable[Candidate]) -> None:
+    """Raises CredentialError if a revision on its way brought another secret under the same id."""
+    for candidate in others:
+        for id, secret in carried.items():
+            if candidate.offered.get(id, secret) != secret:
+                text = f"credential `{id}` came with another content beside revision {candidate.plan.at}"
+                raise CredentialError("credential_conflict", text)
+
+
+def check_credentials(plan: Plan, offered: Mapping[str, Credential], keyring: Keyring) -> None:
+    """Raises CredentialError if a secret that the plan refers to is missing, or of a shape its output does not take."""
+    for id, path in plan.credentials.items():
+        if id not in offered and id not in keyring:
+            raise CredentialError("credential_missing", f"credential `{id}` did not come with the policy", path)
+    for name, output in plan.policy.outputs.items():
+        named = output.config.credential
+        credential = None if named is None else offered.get(named) or keyring.get(named)
+        if credential is not None and credential.shape not in output.config.takes:
+            takes = ", ".join(sorted(output.config.takes)) or "none"
+            text = f"credential `{named}` has the shape {credential.shape}; this output takes {takes}"
+            raise CredentialError("invalid", text, f"outputs.{name}.credential")
+
+
+def nack_reason(error: CredentialError) -> Reason:
+    """The protocol's word for it."""
+    reasons: dict[str, Reason] = {
+        "credential_missing": "credential_missing",
+        "credential_conflict": "credential_conflict",
+    }
+    return reasons.get(error.reason, "invalid")
