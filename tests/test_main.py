@@ -122,6 +122,17 @@ def test_a_full_disk_is_told_in_one_line():
     assert ended.stderr == "shipper: standard output or another channel: No space left on device\n"
 
 
+@pytest.mark.parametrize("verb", [["status"], ["supervise", "p.yaml"], ["order", "dead-letters"], ["run"]])
+def test_a_state_that_is_no_directory_is_told_in_one_line(verb, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    ended = run(*verb, "--state", str(file), stdin=subprocess.DEVNULL)
+
+    assert (ended.returncode, ended.stdout) == (78, "")
+    assert ended.stderr == f"shipper: --state {file}: not a directory\n"
+    assert file.read_text() == "mine"
+
+
 def test_help_works_on_a_terminal():
     primary, secondary = pty.openpty()
     try:

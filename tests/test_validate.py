@@ -49,7 +49,7 @@ def test_the_result_can_be_read_by_programs(good, bad):
     first, second = json.loads(result.stdout)
 
     assert result.exit_code == 78
-    assert first == {"file": str(good), "valid": True, "inputs": 0, "outputs": 0, "errors": []}
+    assert first == {"file": str(good), "valid": True, "inputs": 0, "outputs": 0, "warnings": [], "errors": []}
     assert (second["valid"], second["errors"][1]["line"], second["errors"][1]["path"]) == (False, 3, "quue")
 
 
@@ -100,3 +100,33 @@ def test_a_directory_is_one_policy(tmp_path):
 
 def test_without_a_file_it_is_wrong_usage():
     assert validate().exit_code == 2
+
+
+def test_inputs_without_an_output_are_valid_with_a_warning(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text("version: 1\ninputs: {g: {type: generate}}\n")
+    text, as_json = validate(path), validate("--format", "json", path)
+
+    assert (text.exit_code, as_json.exit_code) == (0, 0)
+    assert text.stdout.splitlines() == [
+        f"{path}: ok, 1 input, 0 outputs",
+        f"{path}: warning: there are inputs and no outputs: nothing is delivered",
+    ]
+    assert json.loads(as_json.stdout)[0]["warnings"] == ["there are inputs and no outputs: nothing is delivered"]
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "99999", "http"])
+def test_the_port_of_a_host_is_one(tmp_path, port):
+    path = tmp_path / "p.yaml"
+    path.write_text(f"version: 1\noutputs: {{main: {{type: elasticsearch, hosts: ['http://x:{port}']}}}}\n")
+
+    assert "a host's port is a number from 1 to 65535" in validate(path).stdout
+    path.write_text(path.read_text().replace(f":{port}'", ":65535'"))
+    assert validate(path).exit_code == 0
+
+
+def test_a_host_without_its_scheme_is_told_how_to_begin(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text("version: 1\noutputs: {main: {type: elasticsearch, hosts: ['localhost:9200']}}\n")
+
+    assert "begins with http:// or https://" in validate(path).stdout

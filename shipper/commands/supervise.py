@@ -38,7 +38,8 @@ def command(
 
     \b
     SIGHUP reads the files again; SIGTERM or Ctrl-C stops in order, a second one at once.
-    Exit status: 0 stopped as asked, 1 failed, 75 another supervisor owns the directory, 78 a wrong policy or option.
+    Exit status: 0 stopped as asked, 1 failed, 75 another supervisor owns the directory, 78 a wrong policy or option,
+    or a state directory that cannot be used.
     """
     import os
     import sys
@@ -52,7 +53,7 @@ def command(
     options = Options(
         paths,
         state,
-        read_config(config, os.environ) if config else Config(),
+        read_config(config, os.environ, runnable=True) if config else Config(),
         grace=_seconds("--grace", grace),
         once=once,
         once_timeout=_seconds("--once-timeout", once_timeout) if once_timeout else math.inf,

@@ -92,7 +92,15 @@ def _lines(result: Checked) -> list[str]:
     if result.policy is None:
         return [str(problem) for problem in result.problems]
     counts = [_count(len(result.policy.inputs), "input"), _count(len(result.policy.outputs), "output")]
-    return [f"{result.path}: ok, {', '.join(counts)}"]
+    warnings = [f"{result.path}: warning: {warning}" for warning in _warnings(result.policy)]
+    return [f"{result.path}: ok, {', '.join(counts)}", *warnings]
+
+
+def _warnings(policy: Policy) -> list[str]:
+    """What is valid, and yet hardly meant."""
+    if policy.inputs and not policy.outputs:
+        return ["there are inputs and no outputs: nothing is delivered"]
+    return []
 
 
 def _count(number: int, noun: str) -> str:
@@ -105,6 +113,12 @@ def _json(result: Checked) -> dict[str, Any]:
         for p in result.problems
     ]
     found = (
-        {} if result.policy is None else {"inputs": len(result.policy.inputs), "outputs": len(result.policy.outputs)}
+        {}
+        if result.policy is None
+        else {
+            "inputs": len(result.policy.inputs),
+            "outputs": len(result.policy.outputs),
+            "warnings": _warnings(result.policy),
+        }
     )
     return {"file": str(result.path), "valid": result.policy is not None, **found, "errors": errors}

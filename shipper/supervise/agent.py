@@ -8,22 +8,19 @@ it, and nothing is sent or revoked that the state does not know; the sidecar shi
 from __future__ import annotations
 
 import math
-import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import trio
 
-from shipper import __version__
 from shipper.errors import OptionError, PolicyError
-from shipper.messages import Observed, Result
+from shipper.messages import Error, Observed, Ready, Result
 from shipper.registry import Registry
 from shipper.retry import backoff
-from shipper.supervise import questions
+from shipper.supervise import questions, standing
 from shipper.supervise.child import Child, Said, environment_of_child, told
 from shipper.supervise.config import Config
 from shipper.supervise.conversation import (
@@ -40,19 +37,26 @@ from shipper.supervise.conversation import (
     Serving,
 )
 from shipper.supervise.desired import Desired
+from shipper.supervise.files import Files
 from shipper.supervise.ledger import Kept, Wanted
 from shipper.supervise.notify import Notify
 from shipper.supervise.orders import Orders, refused
 from shipper.supervise.questions import Order, Question
 from shipper.supervise.report import Report
 from shipper.supervise.revoke import Revoker
+from shipper.supervise.standing import Troubles
 from shipper.supervise.vault import Vault
 from shipper.supervise.watch import Watch
 
 _RESTART_SECONDS = (0.1, 10.0)
 _STABLE_SECONDS = 60.0
+_WRONGLY_CALLED = (2, 78)
 _SILENCE_SECONDS = 4 * HEARTBEAT
 _SAVE_SECONDS = (0.1, 10.0)
+_UNABLE = "the sidecar cannot start"
+_UNSERVED = "there is no status server"
+_UNSAVED = "the state cannot be saved"
+_INVALID = "the files are not a valid policy"
 _OVERTIME_SECONDS = 5.0
 _ANSWER_SECONDS = 1.0
 
@@ -73,7 +77,7 @@ async def supervise(options: Options, environment: Mapping[str, str], report: Re
     """Run until a signal or the end of `--once`; returns the exit status.
 
     Raises StateBusy, StateLocked and OptionError before anything runs. Policy files that are wrong at the start are
-    reported, and the status is 78.
+    reported, and the status is 78; so it is if no sidecar ever started, for a lasting cause in its state directory.
     """
     with Vault(options.state, options.config.state_keys) as vault, Watch() as watch:
         return await _Agent(options, environment, report, vault, watch).run()
@@ -86,6 +90,7 @@ class _Agent:
         ledger, existed = vault.load()
         self._options, self._environment, self._report = options, environment, report
         self._vault, self._watch = vault, watch
+        self._troubles = Troubles()
         self._desired = Desired(options.paths, environment, Registry.installed(), once=options.once)
         self._conversation = Conversation(
             ledger,
@@ -94,6 +99,7 @@ class _Agent:
             revokes=options.config.on_release is not None,
             once=options.once,
         )
+        self._files = Files(self._desired, watch, lambda: self._conversation.ledger.known)
         self._lock = trio.Lock()
         self._notify = Notify(environment)
         self._child: Child | None = None
@@ -101,14 +107,13 @@ class _Agent:
         self._phase = "starting"
         self._stopping = trio.Event()
         self._status = 0
-        self._reread = trio.Event()
         self._observed = trio.Event()
         self._revocations = 0
         self._revoked = trio.Event()
 
     async def run(self) -> int:
         try:
-            first = await self._read()
+            first = await self._files.read()
         except PolicyError as error:
             self._say("invalid", errors=error.problems, consequence="; there is nothing to run")
             return 78
@@ -145,21 +150,7 @@ class _Agent:
             self._child.send({"type": "observe"})
             with trio.move_on_after(_ANSWER_SECONDS):
                 await self._observed.wait()
-        conversation = self._conversation
-        kept = conversation.ledger.kept.values()
-        return {
-            "supervisor": {"pid": os.getpid(), "version": __version__},
-            "sidecar": {
-                "state": self._phase,
-                "pid": self._child.pid if self._child else None,
-                "http": conversation.ready.http if conversation.ready else None,
-            },
-            "wanted": list(conversation.ledger.at),
-            "observed": msgspec.to_builtins(conversation.observed),
-            "credentials": [
-                {name: getattr(one, name) for name in ("id", "name", "sources", "units", "released")} for one in kept
-            ],
-        }
+        return standing.told(self._conversation, self._troubles, self._phase, self._child.pid if self._child else None)
 
     # -- effects -------------------------------------------------------------------------------------------------------
 
@@ -193,9 +184,11 @@ class _Agent:
         for seconds in backoff(*_SAVE_SECONDS):
             try:
                 await trio.to_thread.run_sync(self._vault.save, self._conversation.ledger)
+                self._troubles.over(_UNSAVED)
                 return
             except OSError as error:
-                self._say("save_failed", message=error.strerror)
+                self._troubles.begin(_UNSAVED, [str(error.strerror)])
+                self._say("save_failed", state="DEGRADED", message=error.strerror)
                 await trio.sleep(seconds)
 
     async def _again(self, seconds: float) -> None:
@@ -207,35 +200,22 @@ class _Agent:
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    async def _read(self) -> Wanted:
-        """What the files want, read until no path is unwatched that mattered; raises PolicyError."""
-        self._watch.follow(self._desired.watched)
-        while True:
-            known = self._conversation.ledger.known
-            try:
-                wanted = await trio.to_thread.run_sync(self._desired.read, known)
-            except PolicyError:
-                if not self._watch.follow(self._desired.watched):
-                    raise
-            else:
-                if not self._watch.follow(self._desired.watched):
-                    return wanted
-
     async def _follow_files(self) -> None:
         """Every change becomes a revision; what is not valid is told once, and the last valid policy runs on."""
-        known: tuple[object, ...] = ()
         while True:
-            asked = await self._changed()
-            at = self._conversation.ledger.at
+            asked = await self._files.changed()
+            at, before = self._conversation.ledger.at, self._files.problems
             try:
-                while not await self._adopt(await self._read()):
+                while not await self._adopt(await self._files.read()):
                     pass
             except PolicyError as error:
-                if asked or known != error.problems:
-                    self._say("invalid", errors=error.problems, consequence="; the last valid policy runs on")
-                known = error.problems
+                self._troubles.begin(_INVALID, map(str, error.problems))
+                if asked or before != error.problems:
+                    consequence = "; the last valid policy runs on"
+                    self._say("invalid", state="DEGRADED", errors=error.problems, consequence=consequence)
             else:
-                known = ()
+                if self._troubles.over(_INVALID):
+                    self._say("valid", revision=str(self._conversation.ledger.at))
                 if asked and at == self._conversation.ledger.at:
                     await self._perform(self._conversation.again(asked=True))
             if asked:
@@ -250,22 +230,6 @@ class _Agent:
                 await self._effect(effect)
         return True
 
-    async def _changed(self) -> bool:
-        """Wait for a change, or for a SIGHUP: then the answer is True."""
-        async with trio.open_nursery() as nursery:
-
-            async def asked() -> None:
-                await self._reread.wait()
-                nursery.cancel_scope.cancel("SIGHUP")
-
-            nursery.start_soon(asked)
-            await self._watch.changed()
-            nursery.cancel_scope.cancel("a file changed")
-        if self._reread.is_set():
-            self._reread = trio.Event()
-            return True
-        return False
-
     # -- the sidecar ---------------------------------------------------------------------------------------------------
 
     async def _keep_sidecar(self) -> None:
@@ -276,7 +240,7 @@ class _Agent:
             reason = await self._one_sidecar()
             if self._stopping.is_set():
                 return
-            if trio.current_time() - since > _STABLE_SECONDS:
+            if self._conversation.failure is None and trio.current_time() - since > _STABLE_SECONDS:
                 waits = backoff(*_RESTART_SECONDS)
             seconds = next(waits)
             self._phase = f"restarting ({reason})"
@@ -303,7 +267,7 @@ class _Agent:
         self._orders.lost()
         if self._stopping.is_set():
             self._status = self._status or (1 if code else 0)
-        elif code == 78:
+        elif code in _WRONGLY_CALLED or self._conversation.hopeless:
             self._stop(78)
         return told(code)
 
@@ -312,11 +276,25 @@ class _Agent:
             self._say("garbled")
         else:
             await self._perform(self._conversation.heard(message))
+            if isinstance(message, Ready | Error):
+                self._note_start()
             if isinstance(message, Result):
                 self._orders.answered(message)
             if isinstance(message, Observed):
                 self._observed.set()
                 self._observed = trio.Event()
+
+    def _note_start(self) -> None:
+        """What the start of the sidecar, or its end, means for the whole."""
+        address, ready = self._options.config.http, self._conversation.ready
+        if self._conversation.failure:
+            self._troubles.begin(_UNABLE, [self._conversation.failure])
+        elif ready is not None:
+            self._troubles.over(_UNABLE)
+            self._troubles.over(_UNSERVED)
+            if address is not None and ready.http is None:
+                self._troubles.begin(_UNSERVED, [f"{address} cannot be used, perhaps since another process has it"])
+                self._say("unserved", state="DEGRADED", address=address)
 
     def _silence(self) -> float:
         """Seconds without a line after which a sidecar is taken for dead; opening a large spool may take long."""
@@ -328,6 +306,7 @@ class _Agent:
         assert self._options.config.on_release is not None
         revoker = Revoker(self._options.config.on_release, self._without_secrets, self._revoke_failed)
         await revoker.revoke(kept)
+        self._troubles.over(_fails(kept.id))
         await self._perform(self._conversation.revoked(kept.id))
         self._revocations -= 1
         self._revoked.set()
@@ -340,7 +319,8 @@ class _Agent:
         return {name: value for name, value in self._environment.items() if name not in secret}
 
     def _revoke_failed(self, id: str, reason: str, seconds: float) -> None:
-        self._say("revoke_failed", credential=id, reason=reason, seconds=seconds)
+        self._troubles.begin(_fails(id), [reason])
+        self._say("revoke_failed", state="DEGRADED", credential=id, reason=reason, seconds=seconds)
 
     async def _last_revocations(self) -> None:
         """What was released in the last moment is revoked now rather than at the next start."""
@@ -357,7 +337,7 @@ class _Agent:
             async for number in signals:
                 if number == signal.SIGHUP:
                     self._notify.reloading()
-                    self._reread.set()
+                    self._files.ask()
                 elif not self._stopping.is_set():
                     self._stop(0)
                 else:
@@ -371,8 +351,8 @@ class _Agent:
         self._phase = "stopping"
         self._stopping.set()
         self._notify.send("STOPPING=1")
-        self._say("stopping", seconds=self._options.grace)
         if self._child is not None:
+            self._say("stopping", seconds=self._options.grace)
             self._child.send({"type": "stop", "within_seconds": self._options.grace})
             self._nursery.start_soon(self._kill_later, self._child)
 
@@ -393,6 +373,10 @@ class _Agent:
                 self._stop(1)
                 return
             await trio.sleep(limit / 20)
+
+
+def _fails(id: str) -> str:
+    return f"on_release fails for {id}"
 
 
 def _refuses(observed: Observed) -> bool:

@@ -156,7 +156,12 @@ def told(status: int) -> str:
     """An exit status in words."""
     if status < 0:
         return f"killed by signal {-status}"
-    meanings = {0: "stopped", 75: "another process owns its state directory", 78: "a wrong option or configuration"}
+    meanings = {
+        0: "stopped",
+        2: "a wrong command line",
+        75: "another process owns its state directory",
+        78: "a wrong option or configuration",
+    }
     return f"exit status {status}" + (f" ({meanings[status]})" if status in meanings else "")
 
 

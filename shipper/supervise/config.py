@@ -10,35 +10,41 @@ sidecar: [shipper, run]                        # another program to launch; `--s
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from shipper import document
-from shipper.document import Node
+from shipper.document import Node, below
 from shipper.errors import OptionError, PolicyError
+from shipper.http import parse_address
+from shipper.settings import Reader, TooMany
 from shipper.supervise.secrets import Reference
 from shipper.supervise.vault import decoded_key
 from shipper.units import Duration
 
+Command = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 
-class OnRelease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+
+class OnRelease(msgspec.Struct, frozen=True):
     """What is run for each released credential."""
 
-    command: tuple[str, ...]
+    command: Command
     timeout: Duration = Duration(30)
 
 
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Config(msgspec.Struct, frozen=True):
     """The whole of it; every part may be absent."""
 
     on_release: OnRelease | None = None
-    state_keys: tuple[bytes, ...] = ()
     http: str | None = None
-    sidecar: tuple[str, ...] = (sys.executable, "-P", "-m", "shipper", "run")
+    sidecar: Command = (sys.executable, "-P", "-m", "shipper", "run")
+    state_keys: tuple[bytes, ...] = msgspec.field(default=(), name="state_key")
 
     def launch(self, state: Path) -> list[str]:
         """The command line of the sidecar."""
@@ -46,53 +52,67 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [*self.sidecar, "--state", str(state / "sidecar"), *address]
 
 
-def read_config(path: Path, environment: Mapping[str, str]) -> Config:
-    """Raises OptionError that names file, line and remedy."""
+def read_config(path: Path, environment: Mapping[str, str], *, runnable: bool = False) -> Config:
+    """Raises OptionError that names file, line and remedy. `runnable`: the program of `on_release` must be there."""
     try:
         root = document.read(path.read_bytes(), file=str(path))
+        return _Reading(environment, runnable).config(root)
     except OSError as error:
         raise OptionError(f"{path}: {error.strerror}") from None
     except PolicyError as error:
         raise OptionError(str(error)) from None
-    if root.value is None:
-        return Config()
-    if not isinstance(root.value, dict):
-        raise OptionError(f"{path}: the configuration is a mapping, such as `on_release: {{command: [/usr/bin/…]}}`")
-    keys = _state_keys(root.value.get("state_key"), environment)
-    nested: dict[str, Any] = {key: document.plain(child) for key, child in root.value.items() if key != "state_key"}
-    if "state_keys" in nested:
-        raise OptionError(f"{path}:{root.keys['state_keys'].line}: write `state_key`, which may be a list")
-    try:
-        config = msgspec.convert(nested, Config, dec_hook=_unit)
-    except msgspec.ValidationError as error:
-        raise OptionError(f"{path}: {error}") from None
-    for command in (config.sidecar, config.on_release.command if config.on_release else ("-",)):
-        if not command:
-            raise OptionError(f"{path}: a command names a program")
-    return msgspec.structs.replace(config, state_keys=tuple(keys))
 
 
-def _unit(kind: type, value: object) -> object:
-    assert kind is Duration
-    return Duration.parse(value)
+class _Reading(Reader):
+    """One reading of one configuration, by the rules of policies."""
+
+    def __init__(self, environment: Mapping[str, str], runnable: bool) -> None:
+        super().__init__()
+        self.environment = environment
+        self.runnable = runnable
+
+    def config(self, root: Node) -> Config:
+        """Raises PolicyError with every problem."""
+        written = Node({}, root.mark) if root.value is None else root
+        try:
+            config = self.struct(Config, written, "")
+        except TooMany:
+            config = None
+        if config is None:
+            raise PolicyError(self.problems)
+        return config
+
+    def value(self, type: Any, node: Node, path: str) -> Any:
+        if path == "state_key":
+            nodes = node.value if isinstance(node.value, list) else [node]
+            return tuple(self.state_key(one, path if one is node else below(path, at)) for at, one in enumerate(nodes))
+        value = super().value(type, node, path)
+        try:
+            if path == "http" and isinstance(value, str):
+                parse_address(value)
+            if path == "on_release.command" and value and self.runnable:
+                _find(value[0], self.environment)
+        except OptionError as error:
+            self.problem(path, node.mark, str(error))
+        return value
+
+    def state_key(self, node: Node, path: str) -> bytes:
+        """The key that a reference leads to; empty after a problem was noted."""
+        try:
+            if not isinstance(node.value, dict) or node.value.keys() not in ({"file"}, {"systemd"}):
+                raise ValueError("write where the key lies: {file: PATH} or {systemd: NAME}")
+            reference = Reference.parse(node)
+            place = reference.path(self.environment)
+            assert place is not None
+            return decoded_key(place.read_bytes(), str(reference))
+        except OSError as error:
+            self.problem(path, node.mark, f"{error.filename}: {error.strerror}")
+        except (ValueError, OptionError) as error:
+            self.problem(path, node.mark, str(error))
+        return b""
 
 
-def _state_keys(node: Node | None, environment: Mapping[str, str]) -> list[bytes]:
-    if node is None:
-        return []
-    nodes: Sequence[Node] = node.value if isinstance(node.value, list) else [node]
-    return [_state_key(one, environment) for one in nodes]
-
-
-def _state_key(node: Node, environment: Mapping[str, str]) -> bytes:
-    where = f"{node.mark.file}:{node.mark.line}:{node.mark.column}: state_key"
-    try:
-        reference = Reference.parse(node)
-        path = reference.path(environment)
-        if path is None or reference.shape is not None:
-            raise ValueError("write {systemd: NAME} or {file: PATH}")
-        return decoded_key(path.read_bytes(), str(reference))
-    except OSError as error:
-        raise OptionError(f"{where}: {error.strerror}") from None
-    except (ValueError, OptionError) as error:
-        raise OptionError(f"{where}: {error}") from None
+def _find(program: str, environment: Mapping[str, str]) -> None:
+    if shutil.which(program, path=environment.get("PATH", os.defpath)) is None:
+        where = "is no program that this user may run" if os.sep in program else "is not in $PATH"
+        raise OptionError(f"{program} {where}; write the path of an executable file")

@@ -20,6 +20,7 @@ from shipper import __version__, messages
 from shipper.document import Node
 from shipper.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Revision, Stopped
 from shipper.retry import backoff
+from shipper.supervise.changes import Changes
 from shipper.supervise.ledger import Kept, Ledger, Wanted
 from shipper.supervise.once import Once
 from shipper.supervise.orders import freed
@@ -32,6 +33,12 @@ _ONCE_HEARTBEAT = 0.2  # an empty queue is no change of health, so nothing else 
 _RENUMBERINGS = 3
 _SUPPLY_SECONDS = 5.0
 _RETRY_SECONDS = (1.0, 60.0)
+_LASTING = re.compile(
+    r"^the state directory (has format |.* belongs to another user )| is not a (directory|regular file)$"
+    r"|^the state directory .* cannot be used: (Read-only file system|Permission denied|Not a directory)$"
+)
+"""Of the sidecar's words at its start: what a person must mend. A full disk, or a busy directory, may pass."""
+_REMEDY = "; mend that, or give another --state (a newer format needs the shipper that wrote it)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +115,11 @@ class Conversation:
         self._releases = Releases()
         self._tree: Node | None = None
         self._once = Once() if once else None
+        self.failure: str | None = None
+        """Why the sidecar process, or the last one, could not start; None once one has."""
+        self._proven = False
+        """Whether any sidecar process could."""
+        self._changes = Changes()
         self._serving = False
         self._nacked = False
         self._renumberings = 0
@@ -126,6 +138,11 @@ class Conversation:
     def connected(self) -> bool:
         """Whether a sidecar has said `ready`."""
         return self.ready is not None
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether no sidecar ever started, for a cause that lies in its state directory and does not pass by itself."""
+        return not self._proven and self.failure is not None and _LASTING.search(self.failure) is not None
 
     def begin(self) -> Effects:
         """The supervisor has started: what was released before and is not revoked yet."""
@@ -170,6 +187,7 @@ class Conversation:
         self.ready, self.observed = None, None
         self._supplied.clear()
         self._stages.clear()
+        self._changes.forget()
 
     def unsent(self, message: Mapping[str, Any]) -> Effects:
         """A message of `Send` was replaced by a newer one before its first byte was written."""
@@ -198,7 +216,7 @@ class Conversation:
             case Observed():
                 yield from self._heard_observed(message)
             case Error():
-                yield Say("error", {"line": message.line_number, "message": message.message})
+                yield from self._heard_error(message)
             case Result():
                 self._releases.released(Released(credentials=freed(message)))
                 yield Say("result", {"id": message.id, "status": message.status, "message": message.message})
@@ -208,8 +226,16 @@ class Conversation:
 
     # -- what is heard -------------------------------------------------------------------------------------------------
 
+    def _heard_error(self, message: Error) -> Effects:
+        """Before `ready` it is why there will be none, said once; later it is about a line of ours."""
+        if self.connected:
+            yield Say("error", {"line": message.line_number, "message": message.message})
+        elif message.message != self.failure:
+            self.failure = message.message
+            yield Say("start_failed", {"message": message.message, "consequence": _REMEDY if self.hopeless else ""})
+
     def _heard_ready(self, message: Ready) -> Effects:
-        self.ready = message
+        self.ready, self.failure, self._proven = message, None, True
         self._releases.ready(message)
         yield Say("ready", {"pid": message.pid, "version": message.version, "http": message.http})
         top = max((at for at in _revisions(message) if at is not None), default=None)
@@ -274,7 +300,10 @@ class Conversation:
 
     def _heard_observed(self, message: Observed) -> Effects:
         before, self.observed = self.observed, message
-        yield from _changes(before, message)
+        held = self.ledger.supply(self.ledger.kept)
+        yield from (Say("unit", fields) for fields in self._changes.of(message.units, held))
+        if (before is None or before.state != message.state) and message.state == "FAILED":
+            yield Say("failed", {"message": message.message})
         if not self.connected and message.state == "FAILED":
             yield Finish(78)
             return
@@ -347,23 +376,3 @@ class Conversation:
 
 def _revisions(message: Ready | Observed) -> tuple[Revision | None, ...]:
     return message.revisions.received, message.revisions.active, message.revisions.drained
-
-
-def _changes(before: Observed | None, now: Observed) -> Effects:
-    """What people want to know of an observation: units whose health changed."""
-    known = {unit.id: unit for unit in before.units} if before else {}
-    for unit in now.units:
-        old = known.pop(unit.id, None)
-        if old is None and unit.state in ("STARTING", "CONFIGURING"):
-            continue
-        if old is None or (old.state, _shape(old.message)) != (unit.state, _shape(unit.message)):
-            yield Say("unit", {"unit": unit.id, "type": unit.type, "state": unit.state, "message": unit.message})
-    for gone in known:
-        yield Say("unit", {"unit": gone, "type": known[gone].type, "state": "removed", "message": ""})
-    if (before is None or before.state != now.state) and now.state == "FAILED":
-        yield Say("failed", {"message": now.message})
-
-
-def _shape(message: str) -> str:
-    """A message without its numbers: a count that goes on is no news."""
-    return re.sub(r"\d+", "#", message)

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import msgspec
 import trio
 
-from shipper.errors import ShipperError
+from shipper.errors import OptionError, ShipperError
 
 NAME = "supervise.sock"
 _LONGEST_QUESTION = 64 << 10
@@ -112,7 +112,7 @@ def _allowed(stream: trio.SocketStream) -> bool:
 
 
 def ask(directory: Path, question: Question) -> dict[str, Any]:
-    """What the supervisor of this directory answers; raises NotRunning, and PermissionError for another user's.
+    """What the supervisor of this directory answers; raises NotRunning, and OptionError if it is no directory of ours.
 
     A status comes within seconds or never; for an order this waits as long as it takes.
     """
@@ -125,6 +125,10 @@ def ask(directory: Path, question: Question) -> dict[str, Any]:
             raw = _all(peer)
     except (FileNotFoundError, ConnectionError):
         raise NotRunning(f"no `shipper supervise` runs with the state directory {directory}") from None
+    except NotADirectoryError:
+        raise OptionError(f"--state {directory}: not a directory") from None
+    except PermissionError:
+        raise OptionError(f"--state {directory}: permission denied: it belongs to another user") from None
     except TimeoutError:
         raise NotRunning(f"the supervisor of {directory} does not answer") from None
     if not raw:

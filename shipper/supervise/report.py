@@ -25,10 +25,12 @@ _COLOURS = {
     "invalid": _RED,
     "nack": _RED,
     "failed": _RED,
+    "start_failed": _RED,
     "error": _RED,
     "ended": _YELLOW,
     "unknown": _YELLOW,
     "revoke_failed": _YELLOW,
+    "valid": _GREEN,
     "released": _GREEN,
     "revoked": _GREEN,
 }
@@ -89,6 +91,10 @@ def _line(template: str) -> Callable[[Fields], list[str]]:
 
 def _problems(errors: Any) -> list[str]:
     return [str(problem) for problem in errors]
+
+
+def _degraded(fields: Fields) -> str:
+    return "DEGRADED: " if "state" in fields else ""
 
 
 def _ack(fields: Fields) -> list[str]:
@@ -172,20 +178,29 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "ack": _ack,
     "nack": lambda f: [f"revision {f['revision']} refused: {f['reason']}", *_problems(f["errors"])],
     "refused": _line("revision {revision} was refused again and again under new numbers; change a file or send SIGHUP"),
-    "invalid": lambda f: ["the files are not a valid policy" + f["consequence"], *_problems(f["errors"])],
+    "invalid": lambda f: [
+        f"{_degraded(f)}the files are not a valid policy{f['consequence']}",
+        *_problems(f["errors"]),
+    ],
+    "valid": _line("the files are valid again (revision {revision})"),
     "unchanged": _line("read again: nothing new, revision {revision} stays"),
     "released": _released,
     "revoked": _line("on_release done for {credential}"),
-    "revoke_failed": _line("on_release failed for {credential}: {reason}; next attempt in {seconds:.1f} s"),
+    "revoke_failed": _line("DEGRADED: on_release failed for {credential}: {reason}; next attempt in {seconds:.1f} s"),
     "returned": _returned,
     "supplied": lambda f: [f"supplied {', '.join(f['credentials'])}, which the sidecar asked for"],
     "unknown": _unknown,
     "unit": _unit,
     "failed": _line("sidecar FAILED: {message}"),
+    "start_failed": _line("the sidecar cannot start: {message}{consequence}"),
+    "unserved": _line(
+        "DEGRADED: no status server: {address} cannot be used, perhaps since another process has it; "
+        "the next start of the sidecar tries again"
+    ),
     "error": _line("the sidecar did not understand line {line}: {message}"),
     "ordered": _ordered,
     "result": _result,
-    "save_failed": _line("the state cannot be saved ({message}); nothing new is sent until it can"),
+    "save_failed": _line("DEGRADED: the state cannot be saved ({message}); nothing new is sent until it can"),
     "stopping": _line("stopping, within {seconds:g} s"),
     "killed": _line("stopping at once"),
     "stopped": _line("sidecar stopped; {undelivered} events stay in the queue"),

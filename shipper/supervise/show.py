@@ -49,7 +49,8 @@ def of_status(status: Mapping[str, Any]) -> list[Table]:
     """What runs, without the tables that have no rows."""
     observed = status["observed"] or {}
     candidates: list[Table] = [
-        (_headline(status, observed), list(_overview(status, observed))),
+        (_headline(status), list(_overview(status, observed))),
+        ("troubles", [(one["cause"], one["message"]) for one in status["troubles"]]),
         ("units", [_unit(unit) for unit in observed.get("units", ())]),
         ("draining", [row for lane in observed.get("draining", ()) for row in _draining(lane)]),
         ("credentials", [_credential(one, observed) for one in status["credentials"]]),
@@ -57,9 +58,8 @@ def of_status(status: Mapping[str, Any]) -> list[Table]:
     return [(title, rows) for title, rows in candidates if rows]
 
 
-def _headline(status: Mapping[str, Any], observed: Mapping[str, Any]) -> str:
-    state = observed.get("state", "UNKNOWN")
-    return f"shipper: {state}" + (f", {observed['message']}" if observed.get("message") else "")
+def _headline(status: Mapping[str, Any]) -> str:
+    return f"shipper: {status['state']}" + (f", {status['message']}" if status["message"] else "")
 
 
 def _overview(status: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterator[Row]:

@@ -2,8 +2,9 @@
 
 It speaks the protocol on its standard channels and keeps its revisions in DIR/fake.json. What it hears goes to
 DIR/heard.jsonl, and these files in DIR order it about: `hold` keeps back `drained`, `refuse` nacks with the reason in
-it, `want` names a credential to ask for, `say` is written as it stands, once, `slow` keeps back `ready`. An action is
-answered by what `result` holds, and not at all without it.
+it, `want` names a credential to ask for, `say` is written as it stands, once, `slow` keeps back `ready`, `fail` holds
+why it cannot start, and `ail` why its output is DEGRADED. An action is answered by what `result` holds, and not at all
+without it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Sidecar:
 
     def observe(self) -> None:
         queue = {"events": 0, "bytes": 0, "limit_bytes": 1, "oldest_seconds": 0, "disk_bytes": 0}
-        units = [{"id": "outputs.main", "kind": "output", "type": "elasticsearch", "state": "HEALTHY", "message": ""}]
+        ail = (DIR / "ail").read_text() if (DIR / "ail").exists() else ""
+        health = {"state": "DEGRADED" if ail else "HEALTHY", "message": ail}
+        units = [{"id": "outputs.main", "kind": "output", "type": "elasticsearch", **health}]
         letters = {"events": 0, "bytes": 0, "oldest_seconds": 0}
         fixed = {"state": "HEALTHY", "message": "", "draining": [], "units": units, "queue": queue}
         self.say(type="observed", revisions=self.revisions, dead_letters=letters, **fixed, **self.use)
@@ -58,6 +61,9 @@ class Sidecar:
         with (DIR / "heard.jsonl").open("a") as log:
             log.write(json.dumps(message) + "\n")
         match message["type"]:
+            case "hello" if (DIR / "fail").exists():
+                self.say(type="error", line=1, message=(DIR / "fail").read_text())
+                sys.exit(1)
             case "hello":
                 while (DIR / "slow").exists() and os.getppid() == PARENT:
                     time.sleep(0.005)

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from shipper import document
 from shipper.messages import (
     Ack,
     DeadLetterFigures,
+    Error,
     Nack,
     NackError,
     Observed,
@@ -288,6 +291,51 @@ def test_a_number_that_is_taken_is_given_up_for_a_higher_one_but_not_for_ever() 
 
 def test_a_sidecar_that_fails_before_it_is_ready_ends_the_supervisor() -> None:
     assert Finish(78) in list(talk().heard(observed("FAILED")))
+
+
+@pytest.mark.parametrize(
+    ("message", "lasts"),
+    [
+        ("the state directory has format 2; this version knows formats up to 1", True),
+        ("/state/sidecar is not a directory", True),
+        ("the state directory /state/sidecar cannot be used: Read-only file system", True),
+        ("the state directory /state/sidecar cannot be used: Input/output error", False),
+        ("the state directory /state/sidecar has no room left for what a start needs: No space left on device", False),
+        ("the state directory /state/sidecar belongs to another process (pid 7)", False),
+    ],
+)
+def test_only_what_a_person_must_mend_in_the_state_directory_makes_a_first_start_hopeless(
+    message: str, lasts: bool
+) -> None:
+    conversation = talk()
+    failure = Error(line_number=1, message=message)
+    assert said(list(conversation.heard(failure))) == ["start_failed"]
+    assert said(list(conversation.heard(failure))) == []
+    assert conversation.hopeless is lasts
+
+    list(conversation.heard(ready()))
+    conversation.ended()
+    list(conversation.heard(failure))
+    assert not conversation.hopeless
+
+
+def test_an_error_after_ready_is_about_a_line_that_was_sent() -> None:
+    assert said(list(connected().heard(Error(line_number=3, message="no")))) == ["error"]
+
+
+def test_a_unit_that_misses_a_secret_which_is_here_is_told_of_when_that_has_arrived() -> None:
+    conversation = connected()
+
+    def told(message: str) -> list[str]:
+        unit = Unit("outputs.main", "output", "elasticsearch", "DEGRADED", message)
+        effects = list(conversation.heard(observed("DEGRADED", unit)))
+        return [effect.fields["message"] for effect in effects if isinstance(effect, Say)]
+
+    assert told("credential es-1 is missing, events held") == []
+    assert told("401, events held") == ["401, events held"]
+    assert told("credential es-1 is missing, events held") == []
+    assert told("401, events held") == []
+    assert told("credential es-0 is missing, events held") == ["credential es-0 is missing, events held"]
 
 
 def test_a_units_health_is_told_when_it_changes_and_not_when_a_count_goes_on() -> None:

@@ -124,3 +124,24 @@ def test_on_a_full_disk_there_is_room_for_one_more_save(tmp_path: Path) -> None:
             assert (disk / "state" / "supervise.reserve").exists()
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def test_a_newer_format_is_refused_and_not_touched(tmp_path: Path) -> None:
+    saved(tmp_path)
+    file = tmp_path / "supervise.json"
+    newer = b'{"format":9,"anything":"else"}'
+    sealed = file.read_bytes()
+    for raw in (newer, sealed.replace(b'"format":1', b'"format":9', 1)):
+        file.write_bytes(raw)
+        with pytest.raises(StateLocked, match=r"has format 9; this version knows formats up to 1"):
+            loaded(tmp_path)
+        assert file.read_bytes() == raw
+
+
+def test_a_ledger_of_a_newer_format_is_refused_though_its_envelope_is_known(tmp_path: Path) -> None:
+    with Vault(tmp_path) as owner:
+        owner.load()
+        owner.save(Ledger(format=2, number=7))
+
+    with pytest.raises(StateLocked, match="has format 2"):
+        loaded(tmp_path)

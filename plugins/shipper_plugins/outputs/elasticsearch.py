@@ -122,10 +122,12 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
 def _check_host(host: str) -> None:
     url = urlsplit(host)
     try:
-        port = url.port
+        is_port = url.port != 0
     except ValueError:
-        port = 0
-    if not url.hostname or port == 0:
+        is_port = False
+    if not is_port:
+        raise ValueError("a host's port is a number from 1 to 65535, as in https://es-1:9200")
+    if not url.hostname:
         raise ValueError("a host is a URL such as https://es-1:9200")
     if url.username is not None:
         raise ValueError("a host's URL holds no credentials; name one by `credential`")

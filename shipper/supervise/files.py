@@ -1,0 +1,64 @@
+"""The policy files over time: reads them, waits until one of them changed, and knows what is wrong with them now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import trio
+
+from shipper.errors import PolicyError, Problem
+from shipper.supervise.desired import Desired
+from shipper.supervise.ledger import Wanted
+from shipper.supervise.watch import Watch
+
+
+class Files:
+    """What the files want; `problems` are those of the last reading."""
+
+    def __init__(self, desired: Desired, watch: Watch, known: Callable[[], Mapping[bytes, str]]) -> None:
+        """`known` gives the ids of known contents, at the moment of a reading."""
+        self.problems: tuple[Problem, ...] = ()
+        self._desired, self._watch, self._known = desired, watch, known
+        self._asked = trio.Event()
+
+    async def read(self) -> Wanted:
+        """What the files want, read until no path is unwatched that mattered; raises PolicyError."""
+        try:
+            wanted = await self._read()
+        except PolicyError as error:
+            self.problems = error.problems
+            raise
+        self.problems = ()
+        return wanted
+
+    async def _read(self) -> Wanted:
+        self._watch.follow(self._desired.watched)
+        while True:
+            try:
+                wanted = await trio.to_thread.run_sync(self._desired.read, self._known())
+            except PolicyError:
+                if not self._watch.follow(self._desired.watched):
+                    raise
+            else:
+                if not self._watch.follow(self._desired.watched):
+                    return wanted
+
+    def ask(self) -> None:
+        """A person wants them to be read again."""
+        self._asked.set()
+
+    async def changed(self) -> bool:
+        """Wait until something may have changed, or until somebody asked: then the answer is True."""
+        async with trio.open_nursery() as nursery:
+
+            async def asked() -> None:
+                await self._asked.wait()
+                nursery.cancel_scope.cancel("asked for")
+
+            nursery.start_soon(asked)
+            await self._watch.changed()
+            nursery.cancel_scope.cancel("a file changed")
+        if self._asked.is_set():
+            self._asked = trio.Event()
+            return True
+        return False

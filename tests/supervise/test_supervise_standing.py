@@ -1,0 +1,185 @@
+"""How it stands while something hinders the supervisor: the status, and the lines that people see."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+
+from shipper.messages import DeadLetterFigures, Observed, QueueFigures, Revisions
+from shipper.spool import keys
+from shipper.spool.spool import open_spool
+from shipper.supervise.questions import Status, ask
+from shipper.supervise.report import in_words
+from shipper.supervise.show import of_status
+from shipper.supervise.standing import Troubles
+from tests.supervise.driver import POLICY, Site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+HEALTHY = Observed(
+    state="HEALTHY",
+    message="",
+    revisions=Revisions(),
+    draining=(),
+    units=(),
+    queue=QueueFigures(events=0, bytes=0, limit_bytes=1, oldest_seconds=0, disk_bytes=0),
+    dead_letters=DeadLetterFigures(),
+    credentials_in_use=(),
+    credentials_wanted=(),
+)
+
+
+def test_a_trouble_degrades_the_whole_until_it_is_over_and_hides_nothing_worse() -> None:
+    troubles = Troubles()
+    failed = msgspec.structs.replace(HEALTHY, state="FAILED", message="the disk")
+    assert troubles.whole(None) == ("UNKNOWN", "")
+    assert troubles.whole(HEALTHY) == ("HEALTHY", "")
+
+    troubles.begin("the files", ["p.yaml:1:1: wrong"])
+    assert troubles.whole(None) == troubles.whole(HEALTHY) == ("DEGRADED", "the files")
+    assert troubles.whole(failed) == ("FAILED", "the disk")
+    assert troubles.rows() == [{"cause": "the files", "message": "p.yaml:1:1: wrong"}]
+
+    assert troubles.over("the files")
+    assert not troubles.over("the files")
+    assert troubles.whole(HEALTHY) == ("HEALTHY", "")
+
+
+async def status(site: Site) -> dict[str, object]:
+    return await trio.to_thread.run_sync(ask, site.state, Status())
+
+
+@pytest.mark.parametrize("how", ["wrong", "gone"])
+async def test_while_the_files_are_not_valid_the_status_is_degraded_with_the_place(site: Site, how: str) -> None:
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        if how == "wrong":
+            site.replace(site.policy, POLICY.replace("hosts", "hots"))
+        else:
+            site.policy.unlink()
+        line = await site.until("invalid")
+        bad = await status(site)
+        site.replace(site.policy, POLICY)
+        valid = await site.until("valid")
+        good = await status(site)
+
+    place = f"{site.policy}:5:5: outputs.main.hots: " if how == "wrong" else f"{site.policy}:1:1: cannot be read: "
+    title, _ = of_status(bad)[0]
+    assert (line["state"], bad["state"]) == ("DEGRADED", "DEGRADED")
+    assert title == "shipper: DEGRADED, the files are not a valid policy"
+    assert any(row["message"].startswith(place) for row in bad["troubles"])  # type: ignore[attr-defined]
+    assert place in str(of_status(bad))
+    assert (good["state"], good["troubles"]) == ("HEALTHY", [])
+    assert in_words("valid", valid) == ["the files are valid again (revision 1)"]
+    assert in_words("invalid", line | {"errors": []}) == [
+        "DEGRADED: the files are not a valid policy; the last valid policy runs on"
+    ]
+
+
+async def test_while_on_release_fails_the_status_is_degraded_with_the_reason(site: Site) -> None:
+    site.on_release(f"test -e {site.directory}/mended")
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        site.replace(site.secret, "k2:hunter2\n")
+        failed = await site.until("revoke_failed")
+        bad = await status(site)
+        (site.directory / "mended").touch()
+        await site.until("revoked")
+        good = await status(site)
+
+    assert bad["state"] == failed["state"] == "DEGRADED"
+    assert bad["troubles"] == [{"cause": f"on_release fails for {failed['credential']}", "message": "exit status 1"}]
+    assert (good["state"], good["troubles"]) == ("HEALTHY", [])
+
+
+async def test_a_status_server_whose_port_is_taken_is_told_in_words_and_by_the_status(tmp_path: Path) -> None:
+    site = Site(tmp_path, fake_sidecar=False)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        (site.directory / "config.yaml").write_text(f"http: {address}\n")
+        async with site.supervisor() as process:
+            line = await site.until("unserved")
+            bad = await status(site)
+            process.send_signal(signal.SIGTERM)
+            await site.ended(process)
+
+    assert in_words("unserved", line)[0].startswith(f"DEGRADED: no status server: {address} ")
+    assert bad["state"] == "DEGRADED"
+    assert address in str(bad["troubles"])
+
+
+NEWER = "the state directory has format 2; this version knows formats up to 1"
+
+
+async def test_a_state_directory_that_cannot_be_used_ends_the_supervisor_with_78_and_one_line(site: Site) -> None:
+    (site.fake / "fail").write_text(NEWER)
+    async with site.supervisor() as process:
+        assert await site.ended(process) == 78
+        await site.until("start_failed")
+
+    assert [line["event"] for line in site.lines] == ["watching", "launched", "start_failed"]
+    assert in_words("start_failed", site.lines[-1])[0].startswith(f"the sidecar cannot start: {NEWER}; mend that, or ")
+
+
+async def test_a_start_that_may_succeed_later_is_tried_again_and_its_cause_is_told_once(site: Site) -> None:
+    (site.fake / "fail").write_text("the state directory /x has no room left for what a start needs: No space")
+    async with site.supervisor():
+        await site.when(lambda: len(site.happened("ended")) >= 3)
+        bad = await status(site)
+        (site.fake / "fail").unlink()
+        await site.until("ack", revision="1", stage="drained")
+        good = await status(site)
+
+    assert len(site.happened("start_failed")) == 1
+    assert site.happened("error") == []
+    assert (bad["state"], bad["message"]) == ("DEGRADED", "the sidecar cannot start")
+    assert (good["state"], good["troubles"]) == ("HEALTHY", [])
+
+
+async def test_a_sidecar_that_has_run_before_is_never_given_up(site: Site) -> None:
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        (site.fake / "fail").write_text(NEWER)
+        os.kill((await site.until("launched"))["pid"], signal.SIGKILL)
+        await site.until("start_failed")
+        (site.fake / "fail").unlink()
+        await site.when(lambda: len(site.happened("ready")) == 2)
+
+
+async def test_the_real_sidecar_says_of_a_newer_directory_what_the_supervisor_understands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, fake_sidecar=False)
+    with monkeypatch.context() as newer:
+        newer.setattr(keys, "FORMAT", keys.FORMAT + 1)
+        async with open_spool(site.state / "sidecar", None):
+            pass
+    async with site.supervisor() as process:
+        assert await site.ended(process) == 78
+        line = await site.until("start_failed")
+
+    assert "this version knows formats up to" in line["message"]
+
+
+async def test_a_credential_that_was_just_supplied_is_not_told_as_missing(site: Site) -> None:
+    async with site.supervisor():
+        await site.until("unit", state="HEALTHY")
+        (id,) = site.heard("policy")[0]["credentials"]
+        (site.fake / "ail").write_text(f"credential {id} is missing, events held")
+        (site.fake / "want").write_text(id)
+        await site.until("supplied")
+        (site.fake / "ail").write_text("401, events held")
+        (site.fake / "want").write_text(id)
+        await site.until("unit", state="DEGRADED")
+
+    assert [line["message"] for line in site.happened("unit")] == ["", "401, events held"]
