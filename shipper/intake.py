@@ -39,7 +39,6 @@ _log = log.get(__name__)
 
 INLINE_BYTES = 4096
 WORKER_THREADS = 2
-READ_TO_THE_END = "read to the end"
 
 
 @dataclass(frozen=True, slots=True)

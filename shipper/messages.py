@@ -15,6 +15,8 @@ import msgspec
 
 VERSION = 1
 MAX_LINE_BYTES = 4 << 20
+READ_TO_THE_END = "read to the end"
+"""What a unit says of an input that has no more to read."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Stage = Literal["received", "active", "drained"]

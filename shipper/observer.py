@@ -11,9 +11,9 @@ import trio
 from shipper import health
 from shipper.delivery import Delivery
 from shipper.health import LaneView
-from shipper.intake import READ_TO_THE_END, Intake, Running
+from shipper.intake import Intake, Running
 from shipper.lane import Lane
-from shipper.messages import DeadLetterFigures, Draining, Observed, QueueFigures, Revision, State, Unit
+from shipper.messages import READ_TO_THE_END, DeadLetterFigures, Draining, Observed, QueueFigures, Revision, State, Unit
 from shipper.rollout import Rollout
 from shipper.spool.schema import BARRIER
 from shipper.spool.spool import Spool
@@ -159,6 +159,7 @@ def _input_unit(name: str, running: Running, full: str) -> Unit:
     if running.failure is not None:
         return Unit(f"inputs.{name}", "input", type, "FAILED", running.failure)
     if running.ended:
-        return Unit(f"inputs.{name}", "input", type, "STOPPED", READ_TO_THE_END)
+        rest = f", but {running.port.problem}" if running.port.problem else ""
+        return Unit(f"inputs.{name}", "input", type, "STOPPED", READ_TO_THE_END + rest)
     problem = running.port.problem or (full if running.port.waiting else "")
     return Unit(f"inputs.{name}", "input", type, "DEGRADED" if problem else "HEALTHY", problem)

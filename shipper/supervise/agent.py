@@ -344,7 +344,8 @@ class _Agent:
                     self._say("killed")
                     self._nursery.cancel_scope.cancel("a second signal")
 
-    def _stop(self, status: int) -> None:
+    def _stop(self, status: int, grace: float | None = None) -> None:
+        """`grace` in seconds, if it is not the one of the options."""
         if self._stopping.is_set():
             return
         self._status = status
@@ -352,12 +353,13 @@ class _Agent:
         self._stopping.set()
         self._notify.send("STOPPING=1")
         if self._child is not None:
-            self._say("stopping", seconds=self._options.grace)
-            self._child.send({"type": "stop", "within_seconds": self._options.grace})
-            self._nursery.start_soon(self._kill_later, self._child)
+            seconds = self._options.grace if grace is None else grace
+            self._say("stopping", seconds=seconds)
+            self._child.send({"type": "stop", "within_seconds": seconds})
+            self._nursery.start_soon(self._kill_later, self._child, seconds)
 
-    async def _kill_later(self, child: Child) -> None:
-        await trio.sleep(self._options.grace + _OVERTIME_SECONDS)
+    async def _kill_later(self, child: Child, seconds: float) -> None:
+        await trio.sleep(seconds + _OVERTIME_SECONDS)
         child.kill()
 
     async def _watch_time(self) -> None:
@@ -370,7 +372,7 @@ class _Agent:
             refused = None if observed is None or not _refuses(observed) else refused if refused is not None else now
             if refused is not None and now - refused >= limit:
                 self._say("waits", reason=self._conversation.waits_for)
-                self._stop(1)
+                self._stop(1, grace=0.0)
                 return
             await trio.sleep(limit / 20)
 

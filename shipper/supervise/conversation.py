@@ -310,8 +310,8 @@ class Conversation:
         self._releases.meets(message.credentials_in_use)
         yield from self._supply(message.credentials_wanted)
         if self._once and message.revisions.active == self.ledger.at and self._once.done(self._inputs(), message):
-            yield Say("done", {"dead_letters": message.dead_letters.events})
-            yield Finish(0)
+            yield Say("done", {"failures": self._once.failures})
+            yield Finish(1 if self._once.failures else 0)
 
     def _inputs(self) -> set[str]:
         inputs = self._tree.value.get("inputs") if self._tree and isinstance(self._tree.value, dict) else None

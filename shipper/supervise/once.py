@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from shipper.messages import Observed
+from shipper.messages import READ_TO_THE_END, Observed
 
 
 class Once:
@@ -12,13 +12,26 @@ class Once:
 
     def __init__(self) -> None:
         self.waits_for = "the policy to become active"
+        self.failures: list[str] = []
+        """When it is done: what was not read, or refused for good."""
+        self._letters: int | None = None
+        self._is_done = False
 
     def done(self, inputs: Collection[str], observed: Observed) -> bool:
-        """Whether each of the inputs was read to its end and nothing is queued."""
+        """Whether each of the inputs was read to its end and nothing is queued; true once."""
+        if self._letters is None:
+            self._letters = observed.dead_letters.events
         units = {unit.id: unit for unit in observed.units}
         running = [id for id in inputs if id not in units or units[id].state != "STOPPED"]
         troubled = [f"{unit.id}: {unit.message}" for unit in observed.units if unit.state in ("DEGRADED", "FAILED")]
         parts = [f"{', '.join(sorted(running))} to be read to the end"] if running else []
         parts += [f"{observed.queue.events} events to be delivered"] if observed.queue.events else []
         self.waits_for = "; ".join([*parts, *troubled])
-        return not parts
+        if parts or self._is_done:
+            return False
+        self._is_done = True
+        ended = [unit for unit in observed.units if unit.kind == "input" and unit.state == "STOPPED"]
+        self.failures = [f"{unit.id}: {unit.message}" for unit in ended if unit.message not in ("", READ_TO_THE_END)]
+        if (refused := observed.dead_letters.events - self._letters) > 0:
+            self.failures.append(f"{refused} events were refused for good and are dead letters")
+        return True

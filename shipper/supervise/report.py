@@ -144,8 +144,7 @@ def _returned(fields: Fields) -> list[str]:
 
 
 def _done(fields: Fields) -> list[str]:
-    letters = fields["dead_letters"]
-    return ["everything has its final answer" + (f"; {letters} events are dead letters" if letters else "")]
+    return ["everything that was read has its final answer", *(f"but {failure}" for failure in fields["failures"])]
 
 
 def _unknown(fields: Fields) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import signal
 from pathlib import Path
 
@@ -128,3 +129,29 @@ async def test_a_person_ends_a_drain_that_cannot_end_by_an_order(site: Site) -> 
     assert b"there is: es-" in wrong.stderr
     assert drained["ledger"]["dead_letter"] == drained["ledger"]["accepted"] > 0
     assert b"revision 1  main  ordered" in listed.stdout
+
+
+async def test_once_fails_when_what_it_read_became_dead_letters(site: Site) -> None:
+    """A nightly import must not believe that all is well."""
+    async with open_asyncio() as aio, open_destination(aio, keys={key(1)}) as destination:
+        destination.script = lambda request, documents: Reply(items={0: (400, "document_parsing_exception")})
+        site.secret.write_text("id1:hunter1\n")
+        (site.directory / "app.log").write_text("one\ntwo\n")
+        site.policy.write_text(policy(destination, f"{{type: file, paths: ['{site.directory}/app.log']}}"))
+        site.arguments = ["--once"]
+        async with site.supervisor() as process:
+            assert await site.ended(process) == 1
+
+        assert destination.total == 1
+
+
+async def test_once_fails_when_a_file_could_not_be_read(site: Site) -> None:
+    async with open_asyncio() as aio, open_destination(aio, keys={key(1)}) as destination:
+        site.secret.write_text("id1:hunter1\n")
+        packed = bytearray(gzip.compress("".join(f"line {n}\n" for n in range(1000)).encode()))
+        packed[100:200] = b"x" * 100
+        (site.directory / "broken.gz").write_bytes(packed)
+        site.policy.write_text(policy(destination, f"{{type: file, paths: ['{site.directory}/*.gz']}}"))
+        site.arguments = ["--once"]
+        async with site.supervisor() as process:
+            assert await site.ended(process) == 1
