@@ -331,6 +331,176 @@ async def test_a_file_renamed_out_of_the_glob_is_read_to_its_end(tmp_path: Path)
     assert sorted(store.messages) == ["four", "one", "three", "two"]
 
 
+@pytest.mark.parametrize("name", ["app.log.1", "app.log-20250101", "other"])
+@pytest.mark.parametrize("exclude", [(), ("app.log?*", "other")])
+async def test_a_file_renamed_out_of_the_glob_while_nothing_runs_is_read_to_its_end(
+    tmp_path: Path, name: str, exclude: tuple[str, ...]
+) -> None:
+    path, store = tmp_path / "app.log", Store()
+    config = settings(path, exclude=exclude)
+    append(path, lines(0, 5))
+    await read_all(config, store)
+    append(path, lines(5, 10) + "last")
+    path.rename(tmp_path / name)
+    append(path, lines(10, 15))
+    async with following(config, store):
+        await store.comes(16)
+
+    assert sorted(store.messages) == sorted([*names(0, 15), "last"])
+    assert store.problems == []
+    assert await read_all(config, store) == []
+
+
+async def test_files_rotated_twice_out_of_the_glob_while_nothing_runs_are_all_read(tmp_path: Path) -> None:
+    path, store = tmp_path / "app.log", Store()
+    append(tmp_path / "app.log.7", "older than what was asked for\n")
+    os.utime(tmp_path / "app.log.7", (1, 1))
+    append(path, lines(0, 5))
+    await read_all(settings(path), store)
+    append(path, lines(5, 10) + "last")
+    path.rename(tmp_path / "app.log.2")
+    append(path, lines(10, 15) + "last too")
+    path.rename(tmp_path / "app.log.1")
+    append(path, lines(15, 20))
+    append(tmp_path / "app.log.error", "something else\n")
+    async with following(settings(path), store):
+        await store.comes(22)
+
+    assert sorted(store.messages) == sorted([*names(0, 20), "last", "last too"])
+    assert await read_all(settings(path), store) == []
+
+
+async def test_a_file_renamed_while_its_reading_was_cut_short_is_read_to_its_end(tmp_path: Path) -> None:
+    path, store = tmp_path / "app.log", Store()
+    append(path, lines(0, 100_000))
+    for turn in range(3):
+        async with following(settings(path), store):
+            await store.comes(store.count + 1)
+        if path.exists() and not turn:
+            path.rename(tmp_path / "app.log.1")
+            append(path, lines(100_000, 100_010))
+    assert store.count < 200_000
+    await read_all(settings(path), store)
+
+    assert sorted(store.messages) == sorted(names(0, 100_010))
+
+
+@pytest.mark.parametrize("reused", [False, True])
+@pytest.mark.parametrize("name", ["app.log.1.gz", "app.log.gz", "app.log-20250101.gz"])
+async def test_a_file_compressed_out_of_the_glob_while_nothing_runs_is_read_to_its_end(
+    tmp_path: Path, name: str, reused: bool
+) -> None:
+    path, store = tmp_path / "app.log", Store()
+    append(path, lines(0, 500))
+    await read_all(settings(path), store)
+    append(path, lines(500, 1000))
+    (tmp_path / name).write_bytes(gzip.compress(path.read_bytes()))
+    (tmp_path / "app.log.9.gz").write_bytes(gzip.compress(b"something else\n" * 100))
+    os.utime(tmp_path / "app.log.9.gz", (1, 1))
+    if reused:
+        os.truncate(path, 0)
+    else:
+        (tmp_path / "elsewhere").mkdir()
+        path.rename(tmp_path / "elsewhere" / "app.log")
+    append(path, lines(1000, 1010))
+
+    assert sorted(await read_all(settings(path), store)) == sorted(names(500, 1010))
+    assert await read_all(settings(path), store) == []
+
+
+async def test_another_file_with_the_inode_of_one_that_is_gone_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(tailer, "SETTLED", 0.0)
+    path, store = tmp_path / "app.log", Store()
+    append(path, lines(0, 5))
+    await read_all(settings(path), store)
+    path.rename(tmp_path / "app.log.1")
+    (tmp_path / "app.log.1").write_text(lines(500, 600))
+    append(path, lines(10, 15))
+    async with following(settings(path), store):
+        await store.comes(10)
+        await store.until(lambda: bool(store.problems))
+
+    assert store.problems == [f"1 files were gone before their end was read: {path}"]
+    assert await read_all(settings(path), store) == []
+    assert store.messages == [*names(0, 5), *names(10, 15)]
+
+
+async def test_a_lost_end_is_reported_for_a_while_and_once(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tailer, "SETTLED", 0.0)
+    monkeypatch.setattr(tailer, "TOLD", 0.2)
+    path, store = tmp_path / "app.log", Store()
+    append(path, lines(0, 5))
+    append(tmp_path / "whole.log", "one\n")
+    config = settings(tmp_path / "*.log")
+    await read_all(config, store)
+    (tmp_path / "elsewhere").mkdir()
+    for file in (path, tmp_path / "whole.log"):
+        file.rename(tmp_path / "elsewhere" / file.name)
+    append(path, "new\n")
+    async with following(config, store):
+        await store.until(lambda: bool(store.problems))
+        with trio.fail_after(5):
+            while store.problems[-1] is not None:
+                append(path, "more\n")
+                await trio.sleep(0.02)
+    reports = len(store.problems)
+    async with following(config, store):
+        append(path, "again\n")
+        await store.until(lambda: store.messages[-1] == "again")
+
+    assert store.problems[:reports] == [f"1 files were gone before their end was read: {path}", None]
+    assert len(store.problems) == reports
+
+
+async def test_a_file_renamed_out_of_the_glob_while_it_was_closed_is_read_to_its_end(tmp_path: Path) -> None:
+    store = Store()
+    for name in ("a.log", "b.log", "c.log"):
+        append(tmp_path / name, f"{name} one\n")
+    async with following(settings(tmp_path / "*.log"), store) as source:
+        source._reader.shelf._room = 1
+        await store.comes(3)
+        with trio.fail_after(5):
+            await source._reader.turns.quiet()
+        for name in ("a.log", "b.log", "c.log"):
+            append(tmp_path / name, f"{name} two\n")
+            (tmp_path / name).rename(tmp_path / f"{name}.1")
+        append(tmp_path / "a.log", "new\n")
+        await store.comes(7)
+
+    assert sorted(store.messages) == sorted(["new", *(f"{n}.log {w}" for n in "abc" for w in ("one", "two"))])
+    assert store.problems == []
+
+
+async def test_a_reused_inode_belongs_to_the_file_that_is_still_followed(tmp_path: Path) -> None:
+    path, store = tmp_path / "app.log", Store()
+    append(path, lines(0, 10))
+    await read_all(settings(path), store)
+    ((key, stored),) = store.stored.items()
+    older = msgspec.json.encode(msgspec.json.decode(stored) | {"ended": True, "tail": "0" * 32, "head": "0" * 32})
+    store.stored = {"first": older, key: stored, "last": older}
+
+    assert await read_all(settings(path), store) == []
+
+
+async def test_many_files_that_are_gone_cost_one_look_at_their_directory(tmp_path: Path, monkeypatch: Any) -> None:
+    store, config = Store(), settings(tmp_path / "*.log")
+    for number in range(600):
+        append(tmp_path / f"{number}.log", lines(0, 2, str(number)))
+    await read_all(config, store)
+    for number in range(600):
+        append(tmp_path / f"{number}.log", lines(2, 4, str(number)))
+        (tmp_path / f"{number}.log").rename(tmp_path / f"{number}.old")
+    looked = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: looked.append(path) or scandir(path))
+
+    assert len(await read_all(config, store)) == 1200
+    assert len(looked) < 5
+    assert await read_all(config, store) == []
+
+
 async def test_a_deleted_file_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "app.log"
     append(path, lines(0, 100_000) + "last")

@@ -14,14 +14,29 @@ from typing import Any
 import msgspec
 import trio
 import trio.testing
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from shipper.plugin import Batch
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.file import FileInput
+from shipper_plugins.inputs.tail.stream import Stream, fingerprint
 
-DEEDS = ["write", "much", "part", "rename", "late", "copy", "gzip", "settle", "restart", "stop", "start", "oneshot"]
+DEEDS = [
+    "write",
+    "much",
+    "part",
+    "rename",
+    "late",
+    "copy",
+    "gzip",
+    "away",
+    "settle",
+    "restart",
+    "stop",
+    "start",
+    "oneshot",
+]
 
 
 class Memory(RecordingInputContext):
@@ -52,6 +67,7 @@ class World:
         self.written: list[str] = []
         self.part = ""
         self.late: Any = None
+        self._away = 0
         self._nursery = nursery
         self._scope: trio.CancelScope | None = None
         self._stopped = trio.Event()
@@ -86,6 +102,23 @@ class World:
             self.late.close()
         self.late = self.path.open("a")
         os.rename(self.path, self.directory / "app.log.1")
+
+    async def do_away(self) -> None:
+        """It is renamed out of the glob, where only a file that is known can be found."""
+        if not self._is_known():
+            return
+        self._done_late()
+        self.write(1)
+        self._away += 1
+        os.rename(self.path, self.directory / f"old-{self._away}")
+
+    def _is_known(self) -> bool:
+        if not self.path.exists():
+            return False
+        inode, content = self.path.stat().st_ino, self.path.read_bytes()
+        streams = [Stream.restored(key, stored) for key, stored in self.memory.stored.items()]
+        mine = [s for s in streams if s.file is not None and s.file[1] == inode and s.offset]
+        return any(fingerprint(content[: s.head_length]) == s.head for s in mine)
 
     async def do_late(self) -> None:
         """The writer still has the old file open."""
@@ -161,6 +194,7 @@ class World:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(st.lists(st.sampled_from(DEEDS), min_size=3, max_size=14))
+@example(["restart", "settle", "away", "rename"])
 def test_every_line_comes_once_whatever_is_done_to_the_files(deeds: list[str]) -> None:
     async def play() -> None:
         with tempfile.TemporaryDirectory() as directory:

@@ -14,7 +14,7 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -73,15 +73,19 @@ class Globs:
 
     def scan(self) -> Scan:
         """Look now; blocking. What vanishes meanwhile is left out."""
-        walk = _Walk(self._excluded)
+        walk = _Walk(self.excludes)
         for root, parts in self._paths:
             walk.entered.clear()
             walk.expand(root, parts)
         return walk.scan
 
+    def excludes(self, path: str) -> bool:
+        """Whether `exclude` names this path."""
+        return bool(self._excluded) and any(_covers(pattern, _parts(path)[1]) for pattern in self._excluded)
+
 
 class _Walk:
-    def __init__(self, excluded: Sequence[tuple[str, ...]]) -> None:
+    def __init__(self, excluded: Callable[[str], bool]) -> None:
         self.scan = Scan()
         self.entered: set[tuple[File, int]] = set()
         self._excluded = excluded
@@ -102,7 +106,7 @@ class _Walk:
             self._found(os.path.join(directory, part), rest)
 
     def _found(self, path: str, rest: tuple[str, ...]) -> None:
-        if not rest and self._is_excluded(path):
+        if not rest and self._excluded(path):
             return
         status = self._stat(path)
         if status is None:
@@ -132,9 +136,6 @@ class _Walk:
             real = os.path.realpath(path)
             self.scan.aliases[real] = path
             self.scan.interests[os.path.dirname(real)].names.add(os.path.basename(real))
-
-    def _is_excluded(self, path: str) -> bool:
-        return bool(self._excluded) and any(_covers(pattern, _parts(path)[1]) for pattern in self._excluded)
 
     def _listing(self, directory: str) -> list[str]:
         if directory not in self._listings:

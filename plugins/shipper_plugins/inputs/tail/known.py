@@ -32,6 +32,14 @@ def _root(path: str) -> str:
     return name[: match.start()] if (match := _NUMBERED.search(name)) else name
 
 
+def _restored(stored: Mapping[str, bytes]) -> Iterator[Stream]:
+    for key, position in stored.items():
+        try:
+            yield Stream.restored(key, position)
+        except msgspec.DecodeError:
+            continue
+
+
 class Known:
     """The streams that are followed or remembered."""
 
@@ -44,11 +52,12 @@ class Known:
         self._by_head: defaultdict[tuple[int, str], dict[Stream, None]] = defaultdict(dict)
         self._lengths: Counter[int] = Counter()
         self._missing: defaultdict[File, set[Stream]] = defaultdict(set)
-        for key, position in stored.items():
-            try:
-                self.add(Stream.restored(key, position))
-            except msgspec.DecodeError:
-                continue
+        for stream in sorted(_restored(stored), key=lambda stream: not stream.ended):
+            older = self.by_file.get(stream.file) if stream.file is not None else None
+            if older is not None:  # its inode is another file's now
+                older.file = None
+                self.gone[older] = None
+            self.add(stream)
 
     def new(self, path: str, file: File, born: int) -> Stream:
         """Begin a stream at offset 0."""
@@ -78,7 +87,7 @@ class Known:
             if stream.missing is not None and stream.missing[1] == file[1]:
                 self._unmiss(stream)
                 self.gone.pop(stream, None)
-                stream.file, stream.gone = file, None
+                stream.file, stream.gone, stream.ended = file, None, False
                 self.by_file[file] = stream
                 if stream.path != path:
                     self.move(stream, path)
@@ -91,6 +100,14 @@ class Known:
         if path not in stream.paths:
             stream.paths.append(path)
             self._by_path[path].append(stream)
+
+    def relocate(self, stream: Stream, path: str, file: File) -> None:
+        """Its file was found elsewhere, perhaps on a device with another number."""
+        if stream.file is not None and self.by_file.get(stream.file) is stream:
+            del self.by_file[stream.file]
+        stream.file, stream.ended = file, False
+        self.by_file[file] = stream
+        self.move(stream, path)
 
     def grow(self, stream: Stream, head: bytes) -> None:
         """Its first bytes are known now, or more of them."""

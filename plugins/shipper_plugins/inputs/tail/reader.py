@@ -50,6 +50,8 @@ class Reader:
         """Path → the stream that was there before; its last line is complete once its successor has content."""
         self.stale: set[Stream] = set()
         """Copies that wait for the next scan, which is due soon then."""
+        self.replaced: list[Stream] = []
+        """Streams whose file has other content now; a copy outside of the globs may have been made of it."""
         self.tidy: dict[str, bytes | None] = {}
         """Changes of positions that are stored together with the next events."""
         self.timer_set: Callable[[], None] = lambda: None
@@ -63,8 +65,11 @@ class Reader:
         self.shelf.close(stream)
         self.pending.pop(stream, None)
         self.known.lose(stream, trio.current_time(), missing=missing)
-        if not missing and stream.offset:
-            self.tidy[stream.key] = stream.position(stream.offset, stream.tail, skipping=stream.skipping)
+        stream.ended = missing
+        if stream.offset or stream.done is not None:
+            self.tidy[stream.key] = stream.position(
+                stream.offset, stream.tail, skipping=stream.skipping, done=stream.done
+            )
         if stream.original is not None:
             self._unlink(stream)
         for copied in list(stream.copies):
@@ -76,9 +81,6 @@ class Reader:
     async def turn(self, stream: Stream) -> bool:
         """Read a chunk of a stream and emit it; returns whether there is more. Raises OSError."""
         if stream.file is None:
-            return False
-        if stream.detached is not None and stream not in self.shelf:
-            self.lose(stream, missing=True)
             return False
         content = self.shelf.open(stream)
         if stream.compressed != content.compressed and stream.head_length:
@@ -126,11 +128,13 @@ class Reader:
             missing = WINDOW - len(window)
             tail = fingerprint((look.before[-missing:] if missing else b"") + window)
         size = content.size() if done and content.compressed else None
+        behind = not look.at_end or cut.consumed < len(look.found)
         if cut.batches or size is not None:
-            position = stream.position(offset, tail, skipping=cut.skipping, done=size)
+            position = stream.position(offset, tail, skipping=cut.skipping, done=size, behind=behind)
             tidy = dict(self.tidy)
             await self._context.emit(*cut.batches, positions={**tidy, stream.key: position})
             self.tidy = {key: value for key, value in self.tidy.items() if key not in tidy or tidy[key] != value}
+            stream.behind = behind
         stream.offset, stream.tail, stream.skipping, stream.done = offset, tail, cut.skipping, size
 
     def _rest(self, stream: Stream, look: Look, cut: Cut, *, final: bool) -> None:
@@ -187,6 +191,9 @@ class Reader:
         if file is not None and detached is None:
             fresh = self.known.new(path, file, self.scans)
             fresh.seen = stream.seen
+            if stream.offset:
+                self.replaced.append(stream)
+                self._look_again(fresh)
             self.turns.wake(fresh)
 
     async def _settle(self, stream: Stream, content: Content) -> bool:

@@ -51,6 +51,10 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     compressed: bool = False
     done: int | None = None
     """Of a compressed file that was read to its end: its size on disk."""
+    behind: bool = False
+    """Whether more than this was there to be read."""
+    ended: bool = False
+    """Whether the file was given up already; nobody needs to look for it."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -67,6 +71,8 @@ class Stream:
     skipping: bool = False
     compressed: bool = False
     done: int | None = None
+    behind: bool = False
+    ended: bool = False
 
     paths: list[str] = field(default_factory=list)
     """All the paths it was found at."""
@@ -115,12 +121,16 @@ class Stream:
             skipping=p.skipping,
             compressed=p.compressed,
             done=p.done,
+            behind=p.behind,
+            ended=p.ended,
             settled=True,
         )
 
-    def position(self, offset: int, tail: str, *, skipping: bool = False, done: int | None = None) -> bytes:
+    def position(
+        self, offset: int, tail: str, *, skipping: bool = False, done: int | None = None, behind: bool = False
+    ) -> bytes:
         """What to store when everything before `offset` is stored."""
-        dev, ino = self.file or NOWHERE
+        dev, ino = self.file or self.missing or NOWHERE
         stored = Position(
             path=shown(self.path),
             dev=dev,
@@ -132,6 +142,8 @@ class Stream:
             skipping=skipping,
             compressed=self.compressed,
             done=done,
+            behind=behind,
+            ended=self.ended,
         )
         return msgspec.json.encode(stored)
 

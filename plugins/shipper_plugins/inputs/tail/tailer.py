@@ -11,6 +11,7 @@ take the processor for itself. While streams have something to read, events of w
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,15 @@ from shipper_plugins.inputs.tail.discovery import Found, Globs, Scan
 from shipper_plugins.inputs.tail.known import KEPT, Known
 from shipper_plugins.inputs.tail.reader import Reader
 from shipper_plugins.inputs.tail.start import MARK, begin_at_end
+from shipper_plugins.inputs.tail.strays import Recovered, Search, search
 from shipper_plugins.inputs.tail.stream import Stream, shown
 from shipper_plugins.inputs.tail.watch import POLL, SAFETY, Watch
 
 if TYPE_CHECKING:
     from shipper_plugins.inputs.file import FileInput
 
+SETTLED, TOLD = 5.0, 900.0
+"""Seconds after which a file that is gone was not taken over by a copy, and for which its loss is reported."""
 WORKERS = 6
 """Chunks under way at once; more do not help, as their commits are grouped."""
 _BREATH = 0.02
@@ -46,6 +50,8 @@ class Tailer:
         self._aliases: dict[str, str] = {}
         self._problems: dict[str, str] = {}
         self._unseen: dict[str, str] = {}
+        self._lost: dict[Stream, float] = {}
+        """Streams whose file was gone before its end was read, and since when."""
         self._reported: str | None = None
         self._scan_wanted = False
         self._sleep = trio.CancelScope()
@@ -87,7 +93,10 @@ class Tailer:
                 self._look_again()
             except OSError as error:
                 self._reader.shelf.close(stream)
-                self._problems[stream.path] = error.strerror or str(error)
+                if stream.detached is None:
+                    self._problems[stream.path] = error.strerror or str(error)
+                else:
+                    self._give_up(stream, unread=True)
             turns.done(stream, more=more)
             self._report()
 
@@ -98,11 +107,12 @@ class Tailer:
             self._scan_wanted = False
             started = trio.current_time()
             scan = await trio.to_thread.run_sync(self._globs.scan, abandon_on_cancel=True)
+            traces = await self._search(scan)
             now = trio.current_time()
             fresh_watches = self._watch.follow(scan.interests)
             if not self._reader.scans and self._settings.from_ == "end":
                 await begin_at_end(self._settings, self._context, self._reader.known, scan, mark)
-            changed, new = self._apply(scan)
+            changed, new = self._apply(scan, traces)
             if fresh_watches:
                 continue
             if self._settings.stop_at_end:
@@ -154,15 +164,35 @@ class Tailer:
 
     # -- applying --------------------------------------------------------------------------------------------------
 
-    def _apply(self, scan: Scan) -> tuple[bool, bool]:
+    async def _search(self, scan: Scan) -> Search:
+        """Look for known contents that the scan did not find; those that are open once, for their new path."""
+        known, shelf = self._reader.known, self._reader.shelf
+        here = {found.file for found in scan.files.values()}
+        missing = [s for f, s in known.by_file.items() if f not in here and (s.detached is None or s not in shelf)]
+        strays = [copy.copy(s) for s in (*missing, *self._reader.replaced)]
+        if not strays:
+            return Search()
+        files = here | (known.by_file.keys() - {stray.file for stray in missing})
+        return await trio.to_thread.run_sync(search, strays, files, self._globs.excludes, abandon_on_cancel=True)
+
+    def _apply(self, scan: Scan, traces: Search) -> tuple[bool, bool]:
         """Take over what a scan found; returns whether anything changed, and whether a file is new."""
         reader, known = self._reader, self._reader.known
         reader.scans += 1
-        changed = new = False
         here = self._chosen(scan)
+        before = len(known.detached)
+        recovered = {self._recover(one) for one in traces.recovered}
+        changed = new = len(known.detached) > before
+        for stream in [s for s in reader.replaced if s.key in traces.sought]:
+            reader.replaced.remove(stream)
+            if stream.behind:
+                self._lost[stream] = trio.current_time()
         for file, stream in list(known.by_file.items()):
             found = here.pop(file, None)
-            changed |= self._present(stream, found) if found is not None else self._missing(stream)
+            if found is not None:
+                changed |= self._present(stream, found)
+            elif stream not in recovered:
+                changed |= self._missing(stream, traces)
         for file, found in here.items():
             stream = known.reunite(found.path, file) or known.new(found.path, file, reader.scans)
             stream.seen = (found.size, found.changed)
@@ -198,30 +228,80 @@ class Tailer:
             self._problems.pop(stream.path, None)
             self._reader.rotated[stream.path] = stream
             self._reader.known.move(stream, found.path)
-        stream.seen, stream.detached = seen, None
+        stream.seen, stream.detached, stream.ended = seen, None, False
         self._reader.known.detached.discard(stream)
         if not same or stream.path in self._problems:
             self._reader.turns.wake(stream)
         return not same
 
-    def _missing(self, stream: Stream) -> bool:
-        if stream.detached is not None:
+    def _recover(self, one: Recovered) -> Stream | None:
+        """Read a file that the globs do not find to its end; its successor completes its last line."""
+        reader, known = self._reader, self._reader.known
+        stream = known.streams.get(one.key) if one.key is not None else None
+        if stream is not None and stream.file is not None:
+            known.relocate(stream, one.found.path, one.found.file)
+        elif one.key is None and one.found.file not in known.by_file:
+            stream = known.new(one.found.path, one.found.file, reader.scans)
+        else:
+            return None
+        stream.seen = (one.found.size, one.found.changed)
+        if stream.detached is None:
+            stream.detached = trio.current_time()
+            known.detached.add(stream)
+            older = reader.rotated.get(one.path)
+            if older is not None and older is not stream:
+                older.final = True
+                reader.turns.wake(older)
+            reader.rotated[one.path] = stream
+        reader.turns.wake(stream)
+        return stream
+
+    def _missing(self, stream: Stream, traces: Search) -> bool:
+        opened = stream in self._reader.shelf
+        if opened and stream.detached is not None:
             return False
         self._problems.pop(stream.path, None)
-        if stream in self._reader.shelf:
+        if opened:
             stream.detached = trio.current_time()
             self._reader.known.detached.add(stream)
             self._reader.rotated[stream.path] = stream
             self._reader.turns.wake(stream)
+        elif stream.key not in traces.sought:  # closed while the others were looked for
+            self._look_again()
         else:
-            self._reader.lose(stream, missing=True)
+            self._give_up(stream, unread=_has_more(stream, traces))
         return True
+
+    def _give_up(self, stream: Stream, *, unread: bool) -> None:
+        if unread:
+            self._lost[stream] = trio.current_time()
+        self._reader.lose(stream, missing=True)
+
+    def _losses(self) -> list[str]:
+        """The files whose end is lost, for a while: not those that came back or went on in a copy."""
+        streams, now = self._reader.known.streams, trio.current_time()
+        there = {s: at for s, at in self._lost.items() if s.file is None and s.key in streams and now - at < TOLD}
+        self._lost = there
+        return sorted({shown(s.path) for s, at in there.items() if not s.copies and now - at >= SETTLED})
 
     def _report(self) -> None:
         """Tell the shipper what cannot be read, if that has changed."""
         problems = sorted((self._unseen | self._problems).items())
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
-        text = "; ".join(f"{shown(path)}: {why}" for path, why in problems[:3]) + more if problems else None
-        if text != self._reported:
-            self._reported = text
-            self._context.report(text)
+        text = "; ".join(f"{shown(path)}: {why}" for path, why in problems[:3]) + more
+        if losses := self._losses():
+            gone = f"{len(losses)} files were gone before their end was read: {', '.join(losses[:3])}"
+            text = f"{text}; {gone}" if text else gone
+        if (text or None) != self._reported:
+            self._reported = text or None
+            self._context.report(self._reported)
+
+
+def _has_more(stream: Stream, traces: Search) -> bool:
+    """Whether a file that is gone had more to read: it had when last looked at, or (if that was in a former run)
+    another file has its path, so it was rotated and will hardly have been complete."""
+    if stream.ended or stream.key in traces.ended:
+        return False
+    if stream.seen is None:
+        return stream.behind or stream.key in traces.replaced
+    return stream.behind or (not stream.compressed and stream.seen[0] > stream.offset)
