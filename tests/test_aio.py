@@ -482,9 +482,12 @@ async def test_leaving_while_a_function_answers_cancels_it_and_waits_for_it() ->
 
 async def test_a_cancel_of_the_block_still_ends_the_loop_in_order() -> None:
     steps = Steps()
+    begun = trio.Event()
+    token = trio.lowlevel.current_trio_token()
 
     async def run() -> None:
         try:
+            token.run_sync_soon(begun.set)
             await asyncio.sleep(60)
         finally:
             steps.note("ended")
@@ -492,7 +495,7 @@ async def test_a_cancel_of_the_block_still_ends_the_loop_in_order() -> None:
     with trio.fail_after(10), trio.CancelScope() as scope:
         async with open_asyncio() as aio, trio.open_nursery() as nursery:
             nursery.start_soon(aio.call, run)
-            await aio.call(asyncio.sleep, 0)
+            await begun.wait()
             scope.cancel()
             await trio.sleep_forever()
 
