@@ -297,8 +297,7 @@ class Rollout:
     async def _say_what_is_settled(self) -> None:
         self._closing = [(at, running) for at, running in self._closing if not running.closed.is_set()]
         closing = min((at for at, _ in self._closing), default=None)
-        ack = await self._spool.drained(closing, self._still_used())
-        free = await self._spool.release(self._still_used()) if ack is None else []
+        ack, free = await self._spool.advance(closing, self._still_used())
         await self._refresh()
         if ack is not None and ack.credentials is not None:
             self._keyring.forget(set(ack.credentials.released).difference(self.in_use))

@@ -59,6 +59,9 @@ async def rest(process: trio.Process, already: str = "") -> str:
     with trio.fail_after(PATIENCE):
         async for chunk in process.stdout:
             text += bytes(chunk)
+        assert process.stderr is not None
+        async for chunk in process.stderr:  # what it says if it fails
+            text += bytes(chunk)
         await process.wait()
     return text.decode()
 

@@ -363,7 +363,7 @@ async def test_a_retired_lane_closes_its_connections_before_its_barrier_is_settl
 
         log = [line for line in script.log if "k1" in line or line == "barrier"]
         assert log == ["open k1", "close k1", "barrier"]
-        ack = await on.spool.drained(None, ())
+        ack = (await on.spool.advance(None, ()))[0]
         assert ack is not None
         assert ack.ledger == Counts(accepted=2, delivered=2)
         assert ack.credentials is not None
@@ -392,7 +392,7 @@ async def test_a_lane_that_is_active_again_settles_its_barrier_without_closing(t
 
         assert "close k1" not in script.log
         assert lane.id in on.delivery.lanes
-        assert (await on.spool.drained(None, ())).revision == 3  # type: ignore[union-attr]
+        assert (await on.spool.advance(None, ()))[0].revision == 3  # type: ignore[union-attr]
 
 
 async def test_a_parked_event_keeps_the_barrier_open_and_no_connection(tmp_path: Path) -> None:
@@ -404,7 +404,7 @@ async def test_a_parked_event_keeps_the_barrier_open_and_no_connection(tmp_path:
         await script.until(lambda: script.open_senders == 0)
 
         assert on.barriers == 0
-        assert await on.spool.drained(None, ()) is None or on.spool.figures.total().events == 1
+        assert (await on.spool.advance(None, ()))[0] is None or on.spool.figures.total().events == 1
         script.send = script.deliver
         await on.empty()
         assert on.barriers == 1

@@ -63,14 +63,17 @@ class Destination:
         self._settled: dict[int, Said] = {}
         self._news = trio.Event()
         self._lock = trio.Lock()
+        """Held from reading `_keys` on: a key that is admitted meanwhile must not be forgotten."""
 
     async def admit(self, key: Key) -> None:
         """From the return on, requests with this key are taken."""
-        await self._change(self._keys | {key.name: key})
+        async with self._lock:
+            await self._change(self._keys | {key.name: key})
 
     async def revoke(self, key: Key) -> None:
         """From the return on, every request with this key is refused."""
-        await self._change({name: other for name, other in self._keys.items() if name != key.name})
+        async with self._lock:
+            await self._change({name: other for name, other in self._keys.items() if name != key.name})
 
     async def answer_to(self, key: Key) -> int:
         """The HTTP status of a request with this key, made just now."""
@@ -85,19 +88,18 @@ class Destination:
         return int(answer.split(b" ", 2)[1])
 
     async def _change(self, keys: dict[str, Key]) -> None:
-        async with self._lock:
-            self._keys = keys
-            self._revision += 1
-            record = json.dumps(str(self.record))
-            policy = _POLICY.format(port=self.port, keys=", ".join(keys), record=record)
-            credentials = {name: {"api_key": key.text} for name, key in keys.items()}
-            message = {"type": "policy", "revision": self._revision, "policy": policy, "credentials": credentials}
-            await self._process.send(message)
-            with trio.fail_after(_PATIENCE):
-                while self._revision not in self._settled:
-                    await self._news.wait()
-            if (said := self._settled[self._revision])["type"] == "nack":
-                raise ShipperError(f"the demo's destination refuses its policy: {said['reason']} {said['errors']}")
+        self._keys = keys
+        self._revision += 1
+        record = json.dumps(str(self.record))
+        policy = _POLICY.format(port=self.port, keys=", ".join(keys), record=record)
+        credentials = {name: {"api_key": key.text} for name, key in keys.items()}
+        message = {"type": "policy", "revision": self._revision, "policy": policy, "credentials": credentials}
+        await self._process.send(message)
+        with trio.fail_after(_PATIENCE):
+            while self._revision not in self._settled:
+                await self._news.wait()
+        if (said := self._settled[self._revision])["type"] == "nack":
+            raise ShipperError(f"the demo's destination refuses its policy: {said['reason']} {said['errors']}")
 
     def _hear(self, said: Said) -> None:
         if said["type"] == "nack" or (said["type"] == "ack" and said["stage"] == "active"):

@@ -137,9 +137,14 @@ class Spool:
         """The same for a lane that nobody can open."""
         await self._config(lambda db: revisions.settle_reached(db, lane))
 
-    async def drained(self, closing: Revision | None, still_used: Collection[str]) -> Ack | None:
-        """Commit `drained` for the newest revision of which it is true now."""
-        return await self._config(lambda db: revisions.drained(db, closing, still_used))
+    async def advance(self, closing: Revision | None, still_used: Collection[str]) -> tuple[Ack | None, list[str]]:
+        """Commit `drained` for the newest revision of which it is true now; if there is none, what became free."""
+
+        def advance(db: sqlite3.Connection) -> tuple[Ack | None, list[str]]:
+            ack = revisions.drained(db, closing, still_used)
+            return ack, [] if ack is not None else revisions.release(db, still_used)
+
+        return await self._config(advance)
 
     async def release(self, still_used: Collection[str]) -> list[str]:
         """Mark and return the credentials that became free."""
