@@ -43,7 +43,7 @@ class Orders:
         figures = self._spool.figures.by_revision(lasts)
         waiting = [(at, lane, self._output(lane)) for at, lane, _ in figures]
         waiting += [(revision, lane, self._output(lane)) for lane in await self._spool.doubts() if lane in lasts]
-        lanes = sorted({lane for at, lane, name_ in waiting if at == revision and output in (None, name_)})
+        lanes = sorted({lane for at, lane, holder in waiting if at == revision and output in (None, holder)})
         if not lanes:
             raise NothingToOrder(f"nothing drains there; what drains: {_listed(waiting)}")
         for lane in lanes:

@@ -163,7 +163,7 @@ def cut(
     db.execute("UPDATE revision SET stage = 'active' WHERE epoch = ? AND number = ?", at)
     db.execute("DELETE FROM revision WHERE stage != 'active' AND (epoch, number) < (?, ?)", at)
     set_meta(db, "active", str(at))
-    ids = [(id,) for known_ in known(db) if known_.at == at for id in known_.credentials]
+    ids = [(id,) for revision in known(db) if revision.at == at for id in revision.credentials]
     db.executemany("UPDATE credential SET state = 'used' WHERE id = ?", ids)
     return Cut(seq, now_active, frozenset(retired))
 
