@@ -2,28 +2,19 @@
 
 import gzip
 import http.client
-import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import sink as endpoint
+from tests.benchmarks.job import access_lines
 
-def load():
-    spec = importlib.util.spec_from_file_location("throughput", Path(__file__).with_name("throughput.py"))
-    module = sys.modules["throughput"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-throughput = load()
 TWO = b'{"create":{"_id":"a.1"}}\n{"message":"x"}\n{"index":{"_index":"logs-x","_id":"a.2"}}\n{"message":"y"}\n'
 
 
 @pytest.fixture(scope="module")
 def sink():
-    with throughput.sink() as running:
+    with endpoint.sink() as running:
         yield running
 
 
@@ -96,7 +87,7 @@ def test_large_requests_on_several_connections_are_all_answered(sink):
 
 
 def test_the_lines_are_the_same_each_time():
-    first, second = (list(throughput._access_lines(1000)) for _ in range(2))
+    first, second = (list(access_lines(1000)) for _ in range(2))
 
     assert first == second
     assert len(set(first)) == 1000
