@@ -30,9 +30,10 @@ from typing import Annotated, Any, ClassVar, Protocol
 import msgspec
 
 from shipper.aio import Asyncio
+from shipper.columns import Column, join
 from shipper.credentials import Credential, Shape
 from shipper.errors import Backpressure, Held, Later, StartFailed, TooLarge
-from shipper.event import Batch, Fields, join, merged, nested, tagged
+from shipper.event import Batch, Fields, merged, nested, tagged
 from shipper.inotify import Inotify, Mask
 from shipper.retry import backoff
 from shipper.tls import ClientTls, Material, client_context, server_context
@@ -45,6 +46,7 @@ __all__ = [
     "Backpressure",
     "Batch",
     "ClientTls",
+    "Column",
     "Credential",
     "DataStream",
     "Duration",

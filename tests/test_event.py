@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.event import Batch, join, merged, nested, tagged, together
+from shipper.event import Batch, merged, nested, tagged, together
 
 _ORIGIN = bytes(range(16))
 
@@ -62,11 +62,11 @@ _batches = line_batches() | document_batches()
 
 
 def rows(batch: Batch) -> list[Any]:
-    return [json.loads(row) for row in join(*batch.columns()).split(b"\n")[:-1]]
+    return [json.loads(row) for row in batch.json_lines().split(b"\n")[:-1]]
 
 
 def ids(batch: Batch) -> list[str]:
-    return [json.loads(b'"%b"' % row) for row in join(*batch.id_columns(), [b"\n"] * batch.count).split(b"\n")[:-1]]
+    return batch.id_texts()
 
 
 # -- two views of the same ---------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_each_event_has_one_row_and_one_id(batch: Batch) -> None:
 @given(_batches)
 def test_a_row_is_one_line_that_is_ended_by_one_line_feed(batch: Batch) -> None:
     """A carriage return inside a document, or an escaped line feed, ends nothing."""
-    body = join(*batch.columns())
+    body = batch.json_lines()
 
     assert body.count(b"\n") == batch.count
     assert not body or body.endswith(b"\n")
@@ -97,7 +97,7 @@ def test_no_key_is_written_twice(batch: Batch) -> None:
         assert len(dict(pairs)) == len(pairs)
         return dict(pairs)
 
-    for row in join(*batch.columns()).split(b"\n")[:-1]:
+    for row in batch.json_lines().split(b"\n")[:-1]:
         json.loads(row, object_pairs_hook=unique)
 
 

@@ -28,7 +28,7 @@ LAYERS = [
     {"policy", "registry", "spool", "http", "metrics", "schema", "settings"},
     {"document", "messages", "log", "keyring", "outbox"},
     {"plugin"},
-    {"aio", "tls", "retry", "credentials", "event", "units", "errors"}
+    {"aio", "tls", "retry", "credentials", "event", "columns", "units", "errors"}
     | {"inotify", "lines", "listeners", "recent", "signal", "tap"},
 ]
 """From the top to the bottom."""

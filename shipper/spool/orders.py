@@ -12,9 +12,7 @@ import sqlite3
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-import orjson
-
-from shipper.event import Batch, join
+from shipper.event import Batch
 from shipper.messages import Counts, Revision
 from shipper.spool import doubt, letters, queue
 from shipper.spool.queue import Settled, Todo, Verdict
@@ -170,10 +168,10 @@ def letters_of(batch: Batch, reasons: dict[int, str], output: str) -> list[lette
     if not reasons:
         return []
     picked = batch.pick(sorted(reasons))
-    documents = join(*picked.columns()).split(b"\n")
-    ids = join(*picked.id_columns(), [b"\n"] * picked.count).split(b"\n")
+    documents = picked.json_lines().split(b"\n")
+    ids = picked.id_texts()
     items = range(picked.count) if picked.items is None else picked.items
     return [
-        letters.Letter(item, orjson.loads(b'"' + id + b'"'), document, output, reasons[position])
+        letters.Letter(item, id, document, output, reasons[position])
         for position, item, id, document in zip(sorted(reasons), items, ids, documents, strict=False)
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import trio
 
-from shipper.plugin import Answers, Batch, Held, Later, Output, OutputContext, Processor, TooLarge, join
+from shipper.plugin import Answers, Batch, Held, Later, Output, OutputContext, Processor, TooLarge
 
 _PATIENCE = 10.0
 _STRIKES = (0, 1, 2, 5, 50)
@@ -90,9 +90,9 @@ def _assert_hides(context: OutputContext, batches: Sequence[Batch], *texts: str)
         assert not any(message in text for message in messages if len(message) >= 8), "the text of an event is shown"
 
 
-def _ids(batch: Batch) -> list[bytes]:
-    return join(*batch.id_columns(), [b"\n"] * batch.count).splitlines()
+def _ids(batch: Batch) -> list[str]:
+    return batch.id_texts()
 
 
 def _rows(batch: Batch) -> list[object]:
-    return [orjson.loads(row) for row in join(*batch.columns()).splitlines()]
+    return [orjson.loads(row) for row in batch.json_lines().splitlines()]

@@ -135,7 +135,7 @@ def test_gzip_is_the_same_body() -> None:
 
 
 def test_a_batch_whose_count_is_wrong_is_never_sent() -> None:
-    with pytest.raises(ValueError, match="3 events has 2 lines"):
+    with pytest.raises(ValueError, match="a column of 2 for 3 rows"):
         one(replace(lines(2), count=3))
 
 

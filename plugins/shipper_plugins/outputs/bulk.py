@@ -17,19 +17,19 @@ forms ('…', "…", […], bytes), so known beginnings are let through, instead
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from http import HTTPStatus
-from itertools import chain, repeat
+from itertools import chain
 from typing import Literal
 
 import msgspec
 from isal import igzip_lib, isal_zlib
 
-from shipper.plugin import Answer, Batch, DataStream, Held, Later, Outcome, TooLarge, join
+from shipper.plugin import Answer, Batch, Column, DataStream, Held, Later, Outcome, TooLarge, join
 
 Compression = Literal["gzip", "none"]
 
@@ -61,8 +61,7 @@ class Request:
 
     def ids(self) -> list[str]:
         """The ids of its events, in order."""
-        ids = join(repeat(b'"'), *self.batch.id_columns(), repeat(b'",'))
-        return msgspec.json.decode(b"[%b]" % ids[:-1], type=list[str])[self.first : self.first + self.count]
+        return self.batch.id_texts()[self.first : self.first + self.count]
 
 
 def encode(batch: Batch, *, index: str | None, limit: int, compression: Compression) -> list[Request]:
@@ -72,11 +71,9 @@ def encode(batch: Batch, *, index: str | None, limit: int, compression: Compress
     """
     if not batch.count:
         return []
-    if (lines := batch.body.count(b"\n")) != batch.count:
-        raise ValueError(f"a batch of {batch.count} events has {lines} lines")
     target = _target(batch, index)
     named = target if isinstance(target, str) and _PLAIN_NAME.fullmatch(target) else None
-    body = join(*_actions(batch, None if named else target), *batch.columns())
+    body = join(batch.count, *_actions(batch, None if named else target), *batch.columns())
     bodies = [(0, batch.count, body)] if len(body) <= limit else _split(body, limit)
     return [Request(batch, first, count, named, _compressed(body, compression)) for first, count, body in bodies]
 
@@ -97,13 +94,13 @@ def _target(batch: Batch, index: str | None) -> str | list[str]:
     return names if isinstance(names, str) or len(set(names)) > 1 else names[0]
 
 
-def _actions(batch: Batch, target: str | list[str] | None) -> tuple[Iterable[bytes], ...]:
-    ids = (*batch.id_columns(), repeat(b'"}}\n'))
+def _actions(batch: Batch, target: str | list[str] | None) -> tuple[Column, ...]:
+    ids = (*batch.id_columns(), b'"}}\n')
     if target is None:
-        return (repeat(b'{"create":{"_id":"'), *ids)
+        return (b'{"create":{"_id":"', *ids)
     quoted = {name: msgspec.json.encode(name) for name in ([target] if isinstance(target, str) else set(target))}
-    names = repeat(quoted[target]) if isinstance(target, str) else map(quoted.__getitem__, target)
-    return (repeat(b'{"create":{"_index":'), names, repeat(b',"_id":"'), *ids)
+    names = quoted[target] if isinstance(target, str) else [quoted[name] for name in target]
+    return (b'{"create":{"_index":', names, b',"_id":"', *ids)
 
 
 def _split(body: bytes, limit: int) -> list[tuple[int, int, bytes]]:

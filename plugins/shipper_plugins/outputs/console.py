@@ -16,7 +16,7 @@ from typing import ClassVar
 import orjson
 import trio
 
-from shipper.plugin import Answers, Batch, Later, Output, OutputContext, Sender, join
+from shipper.plugin import Answers, Batch, Later, Output, OutputContext, Sender
 
 _STANDARD_ERROR = 2
 _one_batch_at_a_time = threading.Lock()
@@ -56,7 +56,7 @@ class _Console:
 
     def _text(self, batch: Batch) -> bytes:
         if not self._pretty:
-            return join(*batch.columns()) if batch.count else b""
+            return batch.json_lines()
         option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
         return b"".join(orjson.dumps(event, option=option) for event in batch.whole())
 

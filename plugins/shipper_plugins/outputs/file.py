@@ -21,7 +21,6 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from itertools import repeat
 from typing import Annotated, ClassVar
 from weakref import WeakValueDictionary
 
@@ -82,17 +81,15 @@ class _FileSender:
         return Answers(batch.count)
 
     def _write(self, batch: Batch) -> None:
-        columns = batch.columns() if self._settings.id_field is None else _identified(batch, self._settings.id_field)
         if batch.count:
-            self._writer.append(join(*columns))
+            field = self._settings.id_field
+            self._writer.append(batch.json_lines() if field is None else _identified(batch, field))
 
 
-def _identified(batch: Batch, field: str) -> tuple[repeat[bytes] | list[bytes], ...]:
+def _identified(batch: Batch, field: str) -> bytes:
     before = b"{" + orjson.dumps(field) + b':"'
-    ids = join(*batch.id_columns(), repeat(b"\n")).split(b"\n")[:-1]
-    rows = join(*batch.columns()).split(b"\n")[:-1]
-    rest = [b"," + row[1:] if row != b"{}" else b"}" for row in rows]
-    return (repeat(before), ids, repeat(b'"'), rest, repeat(b"\n"))
+    rest = [b"," + row[1:] if row != b"{}" else b"}" for row in batch.json_lines().split(b"\n")[:-1]]
+    return join(batch.count, before, *batch.id_columns(), b'"', rest, b"\n")
 
 
 class LineFile:
