@@ -267,7 +267,12 @@ class Session:
         with trio.CancelScope(shield=True):
             for attempt, parts in sent:
                 await self._note_answers(attempt, parts)
-        self._news.set()
+        if self._parked or not self._is_quiet():
+            self._news.set()
+
+    def _is_quiet(self) -> bool:
+        """Whether nobody waits for answers to be noted: no barrier, and no end."""
+        return not self._barriers and not self._ending and self._is_active()
 
     async def _note_answers(self, attempt: Attempt, parts: Sequence[tuple[Todo, range]]) -> None:
         problem = attempt.problem()
@@ -312,7 +317,7 @@ class Session:
         changed = {seq: verdict for seq, verdict in verdicts.items() if verdict is not None}
         if not changed:
             return
-        self._counters["letters_dropped"] += await self._spool.settle(self._lane, changed)
+        self._counters["letters_dropped"] += await self._spool.settle(self._lane, changed, patient=self._is_quiet())
         for verdict in changed.values():
             for name in ("delivered", "duplicate", "dead_letter", "damaged"):
                 self._counters[name] += getattr(verdict.counts, name)

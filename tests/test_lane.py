@@ -583,9 +583,9 @@ async def test_while_the_disk_hangs_no_more_is_sent_than_can_be_noted(tmp_path: 
     async with one_output(tmp_path) as (on, script):
         settle, hung = on.spool.settle, trio.Event()
 
-        async def hanging(*args):  # type: ignore[no-untyped-def]
+        async def hanging(*args, **more):  # type: ignore[no-untyped-def]
             await hung.wait()
-            return await settle(*args)
+            return await settle(*args, **more)
 
         on.spool.settle = hanging  # type: ignore[method-assign]
         await on.enter(batches=100)

@@ -177,7 +177,8 @@ def settle(
     left = None
     if verdict.rest is None:
         db.execute("DELETE FROM todo WHERE lane = ? AND seq = ?", (lane, seq))
-        db.execute("DELETE FROM rest WHERE lane = ? AND seq = ?", (lane, seq))
+        if todo.kind == REST:
+            db.execute("DELETE FROM rest WHERE lane = ? AND seq = ?", (lane, seq))
     else:
         left = _write_rest(db, sealer, lane, todo, verdict.rest)
     if todo.kind == BATCH and not others:

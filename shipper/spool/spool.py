@@ -82,10 +82,11 @@ class Spool:
         self.figures.add(todo.revision, frozenset({lane}), events - todo.events, 0)
         return todo._replace(events=events)
 
-    async def settle(self, lane: int, verdicts: Mapping[int, Verdict]) -> int:
+    async def settle(self, lane: int, verdicts: Mapping[int, Verdict], *, patient: bool = False) -> int:
         """Note what became of todos, by their places; returns how many old letters they pushed out.
 
-        Raises letters.Full, and then notes none.
+        `patient` if no barrier waits for it: then it may go with the next commit. Raises letters.Full, and then notes
+        none.
         """
         now, limits, sealer = time.time(), self.limits, self.store.sealer
 
@@ -93,7 +94,7 @@ class Spool:
             changes = [queue.settle(db, sealer, lane, seq, verdict, limits, now) for seq, verdict in verdicts.items()]
             return [change for change in changes if change is not None]
 
-        changes = await self.store.do(settle_all)
+        changes = await self.store.do(settle_all, patient=patient)
         for change in changes:
             self.figures.settled(lane, change)
         self.made_room()

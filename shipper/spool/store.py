@@ -31,12 +31,13 @@ from shipper.errors import ShipperError
 from shipper.spool import database
 from shipper.spool.database import Connect, Generation, Prepare
 from shipper.spool.directory import StateDirectory, own, starting
+from shipper.spool.inbox import Operation
 from shipper.spool.keys import Keyring, StateKey, open_keyring
 from shipper.spool.opening import forget_unused_keys, open_newest
 from shipper.spool.readers import Readers, Unreadable
 from shipper.spool.report import Report
 from shipper.spool.seal import Damaged, Sealer
-from shipper.spool.writer import GaveUp, Listener, Operation, Writer
+from shipper.spool.writer import GaveUp, Listener, Writer
 
 __all__ = ["Damaged", "Report", "StateKey", "Store", "StoreFailed", "open_store"]
 
@@ -76,14 +77,15 @@ class Store:
 
     # -- for the modules above -----------------------------------------------------------------------------------------
 
-    async def do(self, op: Callable[[sqlite3.Connection], T], *, urgent: bool = False) -> T:
+    async def do(self, op: Callable[[sqlite3.Connection], T], *, urgent: bool = False, patient: bool = False) -> T:
         """Run `op` in a transaction and return its result once that is durable; raises what `op` raised.
 
         It is handed over at once, cancelled or not, and cannot be taken back: a cancel is seen after it. Only if it
-        is not durable 5 s after a cancel does the caller go, and `op` stays in line. Urgent ones go first.
+        is not durable 5 s after a cancel does the caller go, and `op` stays in line. Urgent ones go first, patient
+        ones with what comes within 5 ms.
         Raises StoreFailed if the store closes before it could commit.
         """
-        return cast(T, await self._submit(Operation(op, trio.lowlevel.current_task(), urgent=urgent)))
+        return cast(T, await self._submit(Operation(op, trio.lowlevel.current_task(), urgent=urgent, patient=patient)))
 
     async def append(self, op: Callable[[sqlite3.Connection], T]) -> T:
         """As `do`, but while the disk is full it waits for room; a cancel withdraws it then, and it never ran."""

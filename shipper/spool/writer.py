@@ -1,11 +1,11 @@
 """The writer: one thread, one connection, and all operations that wait are one transaction.
 
-    inbox ──> urgent, ordinary ──> group ──BEGIN, (SAVEPOINT, operation, RELEASE)…, COMMIT──> answers
-                          └─ while the disk is full ──> parked
+    inbox ──> group ──BEGIN, (SAVEPOINT, operation, RELEASE)…, COMMIT──> answers
 
-No timer delays a commit: while one is under way the next group gathers. What happens when a group fails:
+What happens when a group fails:
 
-- An operation raises: only it is rolled back, and its caller gets the error.
+- An operation raises: only it is rolled back, and its caller gets the error. (One that is alone needs no savepoint:
+  then the transaction as a whole is rolled back.)
 - The disk is full: nothing was committed. Operations that need room are parked, the others go again, and the ballast
   is given up in steps for them. When it could be taken back there is room, and the parked ones go on in their order.
 - Anything else (I/O error, damage): the outcome is unknown, since a COMMIT that raised may be found after a crash. So
@@ -19,49 +19,26 @@ Checkpoints are made here, by size of the WAL and when idle; a failed one is a f
 from __future__ import annotations
 
 import contextlib
-import queue
 import sqlite3
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import outcome
 
 from shipper.retry import backoff
 from shipper.spool import database
 from shipper.spool.directory import StateDirectory, is_no_room
+from shipper.spool.inbox import Inbox, Operation
 from shipper.spool.repair import renew, retire
 from shipper.spool.report import Report
 from shipper.spool.upkeep import Upkeep
 
-GROUP_LIMIT = 512
 IDLE_SECONDS = 1.0
 FULL_SECONDS = 1.0
 _PATIENT_ATTEMPTS = 3
-
-
-_PENDING: outcome.Outcome[Any] = outcome.Value(None)
-
-
-@dataclass(eq=False, slots=True)
-class Operation:
-    """Something to run in a transaction. `waiter` is whoever waits for the result; None: nobody does.
-
-    One that `repairs` a database has it copied to a new generation first, unless that was done meanwhile.
-    """
-
-    run: Callable[[sqlite3.Connection], Any]
-    waiter: Any = None
-    urgent: bool = False
-    needs_room: bool = False
-    claimed: bool = False
-    withdrawn: bool = False
-    repairs: Path | None = None
-    result: outcome.Outcome[Any] = _PENDING
 
 
 class NoRoom(Exception):
@@ -109,14 +86,8 @@ class Writer:
         self._prepare = prepare
         self._connect = connect
         self._listener = listener
-        self._inbox: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
-        self._urgent: deque[Operation] = deque()
-        self._ordinary: deque[Operation] = deque()
-        self._parked: deque[Operation] = deque()
+        self._inbox = Inbox()
         self._group: list[Operation] = []
-        self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._full = False
         self._look_at = 0.0
         self._dirty = True
         self._problem: str | None = None
@@ -134,14 +105,11 @@ class Writer:
 
     def withdraw(self, operation: Operation) -> bool:
         """Take back an operation that needs room and still waits for it; True if it never ran and never will."""
-        with self._lock:
-            operation.withdrawn = operation.needs_room and not operation.claimed
-            return operation.withdrawn
+        return self._inbox.withdraw(operation)
 
     def stop(self) -> None:
         """Commit what was handed over, then end; `Listener.ended` is called."""
-        self._closing.set()
-        self._inbox.put(None)
+        self._inbox.close()
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
@@ -154,64 +122,29 @@ class Writer:
         except BaseException as error:
             failure = error
         self._generation.close(failed=failure is not None)
-        left = [*self._group, *self._urgent, *self._ordinary, *self._parked, *self._drain()]
-        self._listener.ended(sum(not operation.withdrawn for operation in left), failure)
+        self._listener.ended(len(self._group) + len(self._inbox.left()), failure)
 
     def _next_group(self) -> bool:
         """Gather the next group into `_group`; False if there will be none any more."""
+        inbox = self._inbox
         while True:
-            if self._full and time.monotonic() >= self._look_at:
+            if inbox.full and time.monotonic() >= self._look_at:
                 self._look_for_room()
-            self._receive(self._patience())
-            self._group = self._claim()
+            if not inbox.receive(inbox.patience(self._pause())):
+                self._idle()
+            self._group = inbox.claim()
             if self._group:
                 return True
-            if self._closing.is_set() and self._inbox.empty():
-                if any(not operation.withdrawn for operation in self._parked):
+            if inbox.closing.is_set() and inbox.is_empty:
+                if inbox.has_parked:
                     raise GaveUp("the disk is full")
                 return False
 
-    def _patience(self) -> float | None:
-        """How long to wait for the next operation, in seconds; None: for ever."""
-        if self._urgent or self._ordinary or self._closing.is_set():
-            return 0
-        if self._full:
+    def _pause(self) -> float | None:
+        """How long nothing may happen until there is something else to do, in seconds; None: for ever."""
+        if self._inbox.full:
             return FULL_SECONDS
         return IDLE_SECONDS if self._dirty else None
-
-    def _receive(self, patience: float | None) -> None:
-        try:
-            first = self._inbox.get(patience != 0, patience or None)
-        except queue.Empty:
-            if patience:
-                self._idle()
-            return
-        for operation in (first, *self._drain()):
-            if operation is not None:
-                self._line_for(operation).append(operation)
-
-    def _drain(self) -> Iterator[Operation]:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                operation = self._inbox.get_nowait()
-                if operation is not None:
-                    yield operation
-
-    def _line_for(self, operation: Operation) -> deque[Operation]:
-        if operation.needs_room and self._full:
-            return self._parked
-        return self._urgent if operation.urgent else self._ordinary
-
-    def _claim(self) -> list[Operation]:
-        group: list[Operation] = []
-        with self._lock:
-            for line in (self._urgent, self._ordinary):
-                while line and len(group) < GROUP_LIMIT:
-                    operation = line.popleft()
-                    if not operation.withdrawn:
-                        operation.claimed = True
-                        group.append(operation)
-        return group
 
     # -- a group -------------------------------------------------------------------------------------------------------
 
@@ -223,7 +156,7 @@ class Writer:
                 self._transaction(self._group)
             except Busy:
                 self._say("another process keeps the database locked")
-                if self._closing.is_set():
+                if self._inbox.closing.is_set():
                     raise GaveUp("another process keeps the database locked") from None
             except NoRoom:
                 self._make_room()
@@ -236,7 +169,7 @@ class Writer:
         done, self._group = self._group, []
         self._listener.answered(done)
         self._dirty = True
-        if not self._full:
+        if not self._inbox.full:
             self._say(None)
         if self._upkeep.is_due():
             self._careful(self._upkeep.checkpoint)
@@ -245,24 +178,33 @@ class Writer:
         db = self._generation.db
         try:
             db.execute("BEGIN IMMEDIATE")
+            if len(group) == 1:
+                db.execute("COMMIT" if self._run_one(db, group[0]) else "ROLLBACK")
+                return
             for operation in group:
-                self._run_one(db, operation)
+                self._run_beside(db, operation)
             db.execute("COMMIT")
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
             raise self._verdict(error) from error
 
-    def _run_one(self, db: sqlite3.Connection, operation: Operation) -> None:
+    def _run_beside(self, db: sqlite3.Connection, operation: Operation) -> None:
         db.execute("SAVEPOINT operation")
+        if not self._run_one(db, operation):
+            db.execute("ROLLBACK TO operation")
+        db.execute("RELEASE operation")
+
+    def _run_one(self, db: sqlite3.Connection, operation: Operation) -> bool:
+        """Whether it did what it was to do; else its changes are to be rolled back."""
         try:
             operation.result = outcome.Value(operation.run(db))
         except Exception as error:
             if isinstance(error, sqlite3.Error) and (database.is_broken(error) or database.is_full(error)):
                 raise
             operation.result = outcome.Error(error)
-            db.execute("ROLLBACK TO operation")
-        db.execute("RELEASE operation")
+            return False
+        return True
 
     def _verdict(self, error: sqlite3.Error) -> Exception:
         if database.is_busy(error):
@@ -283,20 +225,17 @@ class Writer:
 
     def _make_room(self) -> None:
         """Park what needs room; if nothing does, give up ballast for the rest, or wait."""
-        self._full = True
+        self._inbox.full = True
         self._look_at = time.monotonic() + FULL_SECONDS
         self._say("disk full: intake waits")
-        with self._lock:
-            parked = [operation for operation in self._group if operation.needs_room]
-            for operation in parked:
-                operation.claimed = False
-        self._parked.extendleft(reversed(parked))
-        self._group = [operation for operation in self._group if not operation.needs_room]
+        others = self._inbox.park(self._group)
+        parked = len(others) < len(self._group)
+        self._group = others
         if parked or self._give_ballast():
             return
         self._say("disk full: nothing can be stored")
         self._careful(self._upkeep.checkpoint)
-        if self._closing.wait(FULL_SECONDS):
+        if self._inbox.closing.wait(FULL_SECONDS):
             raise GaveUp("the disk is full")
 
     def _give_ballast(self) -> bool:
@@ -309,14 +248,11 @@ class Writer:
         """Take the ballast back; then whatever was parked goes on."""
         self._look_at = time.monotonic() + FULL_SECONDS
         try:
-            self._full = not self._directory.ballast.restore()
+            self._inbox.full = not self._directory.ballast.restore()
         except OSError:
             return
-        if not self._full:
-            self._ordinary.extendleft(reversed(self._parked))
-            self._parked.clear()
-            if not self._ordinary:
-                self._say(None)
+        if not self._inbox.full and not self._inbox.unpark():
+            self._say(None)
 
     # -- a failed disk -------------------------------------------------------------------------------------------------
 
@@ -326,13 +262,13 @@ class Writer:
             self._say(f"{why}, copying to a new generation")
             try:
                 self._switch(patient=attempt < _PATIENT_ATTEMPTS)
-                self._say("disk full: intake waits" if self._full else None)
+                self._say("disk full: intake waits" if self._inbox.full else None)
                 return
             except (sqlite3.Error, OSError) as error:
                 self._say(f"{why}, and a copy to a new generation failed: {database.name(error)}")
                 if is_no_room(error) and self._give_ballast():
                     continue
-            if self._closing.wait(delay):
+            if self._inbox.closing.wait(delay):
                 raise GaveUp(why)
 
     def _switch(self, *, patient: bool) -> None:
@@ -347,9 +283,9 @@ class Writer:
     # -- when nothing waits --------------------------------------------------------------------------------------------
 
     def _idle(self) -> None:
-        while self._inbox.empty() and self._careful(lambda: self._upkeep.vacuum(all_of_it=self._full)):
+        while self._inbox.is_empty and self._careful(lambda: self._upkeep.vacuum(all_of_it=self._inbox.full)):
             pass
-        if self._inbox.empty():
+        if self._inbox.is_empty:
             self._dirty = not self._careful(lambda: self._upkeep.checkpoint(cut=True))
 
     def _careful(self, step: Callable[[], bool]) -> bool:
