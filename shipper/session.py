@@ -145,7 +145,8 @@ class Session:
                 if not self._is_active():
                     return None
                 await self._settle_barrier(self._barriers.pop(0))
-            todos = self._due() or await self._spool.window(self._lane, self.taken, WINDOW)
+            due = self._due()
+            todos = due or await self._spool.window(self._lane, self.taken, WINDOW)
             for parcel in parcels(todos):
                 self.taken = max(self.taken, parcel[-1].seq)
                 if parcel[0].is_barrier:
@@ -153,7 +154,7 @@ class Session:
                     continue
                 self._outstanding.update((todo.seq, math.inf) for todo in parcel)
                 await send.send(parcel)
-            if not todos and not self._barrier_is_reached():
+            if not due and len(todos) < WINDOW and not self._barrier_is_reached():
                 if not self._is_active() and self._parked and len(self._parked) == len(self._outstanding):
                     return self.end(Trouble(self._parked_reason or "events were put off"))  # gives back its slot
                 with trio.move_on_at(self._parked[0][0] if self._parked else math.inf):
