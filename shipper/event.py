@@ -20,7 +20,7 @@ never give the id of one event to another (the backend would answer "duplicate",
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -136,6 +136,28 @@ class Batch:
         items = self.items if self.items is not None else range(self.count)
         ids = tuple(self.ids[i] for i in positions) if self.ids is not None else None
         return replace(self, items=[items[i] for i in positions], ids=ids)
+
+    def pieces(self, size: int) -> Iterator[Batch]:
+        """The same events, in order, in batches of at most `size` bytes of body, or of one event."""
+        begin = first = 0
+        while begin < len(self.body):
+            end = self.body.rfind(b"\n", begin, begin + size) + 1 or self.body.find(b"\n", begin) + 1
+            piece = self._piece(begin, end, first) if end - begin < len(self.body) else self
+            yield piece
+            begin, first = end, first + piece.count
+
+    def _piece(self, begin: int, end: int, first: int) -> Batch:
+        body = self.body[begin:end]
+        count = line_count(body)
+        items = self.items if self.items is not None else range(self.count)
+        return replace(
+            self,
+            body=body,
+            count=count,
+            offset=None if self.offset is None else self.offset + begin + first * (self.gap - 1),
+            items=items[first : first + count],
+            ids=None if self.ids is None else self.ids[first : first + count],
+        )
 
     def share(self, fields: Mapping[str, Any]) -> Batch:
         """The same batch, with `fields` (nested) set in every event, over what was there."""

@@ -72,6 +72,15 @@ def ids(batch: Batch) -> list[str]:
 # -- two views of the same ---------------------------------------------------------------------------------------------
 
 
+@given(_batches, st.integers(1, 60))
+def test_pieces_are_the_same_events_under_the_same_ids(batch: Batch, size: int) -> None:
+    pieces = list(batch.pieces(size))
+
+    assert b"".join(piece.json_lines() for piece in pieces) == batch.json_lines()
+    assert [id for piece in pieces for id in piece.id_texts()] == batch.id_texts()
+    assert all(len(piece.body) <= size or piece.count == 1 for piece in pieces)
+
+
 @given(_batches)
 def test_the_columns_are_the_whole_events_as_json(batch: Batch) -> None:
     assert rows(batch) == batch.whole()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from isal import isal_zlib
 
 from shipper.plugin import Answer, Batch, Held, Later, Outcome, TooLarge
-from shipper_plugins.outputs import bulk
+from shipper_plugins.outputs import bulk, encoding
 
 _MIB = 1 << 20
 _STREAM = {"type": "logs", "dataset": "nginx", "namespace": "prod"}
@@ -28,16 +28,20 @@ def lines(count: int, shared: Mapping[str, Any] | None = None) -> Batch:
     return replace(batch, origin=b"0123456789abcdef", seq=7)
 
 
-def encode(batch: Batch, index: str | None = None, limit: int = _MIB) -> list[bulk.Request]:
-    return bulk.encode(batch, index=index, limit=limit, compression="none")
+def encode(batch: Batch, index: str | None = None, limit: int = _MIB) -> list[encoding.Request]:
+    return encoding.encode(batch, index=index, limit=limit, compression="none")
 
 
-def pairs(request: bulk.Request) -> list[tuple[Any, Any]]:
-    rows = [json.loads(row) for row in request.body.split(b"\n")[:-1]]
+def text(request: encoding.Request) -> bytes:
+    return b"".join(request.body)
+
+
+def pairs(request: encoding.Request) -> list[tuple[Any, Any]]:
+    rows = [json.loads(row) for row in text(request).split(b"\n")[:-1]]
     return list(zip(rows[::2], rows[1::2], strict=True))
 
 
-def one(batch: Batch, index: str | None = None) -> bulk.Request:
+def one(batch: Batch, index: str | None = None) -> encoding.Request:
     (request,) = encode(batch, index)
     return request
 
@@ -56,7 +60,7 @@ def test_an_event_is_a_create_under_its_id_and_the_document() -> None:
 
 
 def test_encoding_twice_gives_the_same_bytes() -> None:
-    assert one(lines(3)).body == one(lines(3)).body
+    assert text(one(lines(3))) == text(one(lines(3)))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +105,7 @@ def test_a_body_over_the_limit_is_several_requests_of_all_events_in_order() -> N
     requests = encode(batch, limit=1024)
 
     assert len(requests) > 5
-    assert all(len(request.body) <= 1024 for request in requests)
+    assert all(len(text(request)) <= 1024 for request in requests)
     assert [pair for request in requests for pair in pairs(request)] == pairs(one(batch))
     assert [id for request in requests for id in request.ids()] == one(batch).ids()
     assert [request.first for request in requests][:2] == [0, requests[0].count]
@@ -119,9 +123,9 @@ def test_however_it_is_split_no_event_is_lost(sizes: list[int], limit: int) -> N
     batch = Batch.lines(b"".join(b"x" * size + b"\n" for size in sizes), offset=0, shared={})
     requests = encode(batch, limit=limit)
 
-    assert b"".join(request.body for request in requests) == one(batch).body
+    assert b"".join(map(text, requests)) == text(one(batch))
     assert [request.first for request in requests] == [sum(r.count for r in requests[:i]) for i in range(len(requests))]
-    assert all(len(request.body) <= limit or request.count == 1 for request in requests)
+    assert all(len(text(request)) <= limit or request.count == 1 for request in requests)
 
 
 def test_a_batch_without_events_needs_no_request() -> None:
@@ -129,26 +133,28 @@ def test_a_batch_without_events_needs_no_request() -> None:
 
 
 def test_gzip_is_the_same_body() -> None:
-    (request,) = bulk.encode(lines(50), index=None, limit=_MIB, compression="gzip")
+    (request,) = encoding.encode(lines(50), index=None, limit=_MIB, compression="gzip")
 
-    assert isal_zlib.decompress(request.body, 31) == one(lines(50)).body
+    assert isal_zlib.decompress(text(request), 31) == text(one(lines(50)))
 
 
 def test_a_batch_whose_count_is_wrong_is_never_sent() -> None:
     with pytest.raises(ValueError, match="a column of 2 for 3 rows"):
         one(replace(lines(2), count=3))
+    with pytest.raises(ValueError, match="a batch of 99999 events has 40000 lines"):
+        encode(replace(lines(40_000), count=99_999))
 
 
 def test_ids_that_a_client_gave_are_known_when_they_are_too_long() -> None:
     batch = Batch.documents([b"{}"] * 4, ids=["x" * 512, "x" * 513, "é" * 257, None])
 
-    assert bulk.oversized_ids(batch) == [1, 2]
+    assert encoding.oversized_ids(batch) == [1, 2]
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 
-def answer(request: bulk.Request, changes: Mapping[int, Mapping[str, Any]] | None = None, **top: Any) -> bytes:
+def answer(request: encoding.Request, changes: Mapping[int, Mapping[str, Any]] | None = None, **top: Any) -> bytes:
     items = [
         {"create": {"_id": id, "status": 201} | dict((changes or {}).get(i, {}))} for i, id in enumerate(request.ids())
     ]

@@ -649,7 +649,7 @@ async def test_close_returns_when_the_sockets_are_closed_even_of_what_was_just_c
         scheme = "http" if moment == "waiting" else "https"
         client = http_client.Client({}, client_context(_trust()), None, connections=2, seconds=60)
         await client.open()
-        task = asyncio.create_task(client.post(f"{scheme}://127.0.0.1:{port}", "/_bulk", b"body"))
+        task = asyncio.create_task(client.post(f"{scheme}://127.0.0.1:{port}", "/_bulk", [b"body"]))
         if moment == "connecting":
             while not _ends_at(port):  # noqa: ASYNC110 - the kernel knows it alone
                 await asyncio.sleep(0)

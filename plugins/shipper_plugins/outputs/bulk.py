@@ -1,9 +1,4 @@
-"""The bulk API of Elasticsearch 8/9 and OpenSearch 2/3: a batch to request bodies, answers to outcomes. No I/O.
-
-A request is `{"create":{"_id":"…"}}` and the document, per event, in one join of columns (see `Batch`). `create` under
-a deterministic id makes sending idempotent: what is there already is answered 409. The index stands in the URL where
-one serves the whole batch and its name is plain; any other name goes into the action lines, as JSON, so that no text
-of an event is ever part of a URL.
+"""The bulk API of Elasticsearch 8/9 and OpenSearch 2/3: answers to outcomes. No I/O. (Requests: `encoding`.)
 
 Answers are read by item, never by the HTTP status. An answer that is not exactly one item for each event, in their
 order, says nothing about any of them (`Later`: the same ids again). The fast way counts bytes and parses nothing: it
@@ -18,107 +13,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from http import HTTPStatus
-from itertools import chain
-from typing import Literal
 
 import msgspec
 from isal import igzip_lib, isal_zlib
 
-from shipper.plugin import Answer, Batch, Column, DataStream, Held, Later, Outcome, TooLarge, join
-
-Compression = Literal["gzip", "none"]
+from shipper.plugin import Answer, Held, Later, Outcome, TooLarge
+from shipper_plugins.outputs.encoding import Request
 
 FILTER = "errors,items.*._id,items.*.status,items.*.error.type,items.*.error.reason"
 """What is asked for of an answer (`filter_path`)."""
 
 _LONGEST_ANSWER = 64 << 20  # decompressed; all of 8 MiB of small documents, refused at length, stays below it
-_LONGEST_ID = 512
 _LONGEST_WAIT = 3600.0
 _GZIP = 31  # window bits
-_LEVEL = 1  # of isal, ns an event and bytes of a body: 0: 155, 80 k; 1: 157, 55 k; 3: 873, 55 k (zlib 1: 1065, 62 k)
-_PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,254}")
 _ALL_CREATED = b'"status":201}}'
-
-
-# -- requests ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One bulk request: the events `batch[first : first + count]`."""
-
-    batch: Batch
-    first: int
-    count: int
-    index: str | None
-    """The index of the URL; None: each action names its own."""
-    body: bytes
-
-    def ids(self) -> list[str]:
-        """The ids of its events, in order."""
-        return self.batch.id_texts()[self.first : self.first + self.count]
-
-
-def encode(batch: Batch, *, index: str | None, limit: int, compression: Compression) -> list[Request]:
-    """The requests for a batch, each of at most `limit` bytes before compression, or of one event.
-
-    All events go to `index`; where it is None to the one that their client named, else to their data streams.
-    """
-    if not batch.count:
-        return []
-    target = _target(batch, index)
-    named = target if isinstance(target, str) and _PLAIN_NAME.fullmatch(target) else None
-    body = join(batch.count, *_actions(batch, None if named else target), *batch.columns())
-    bodies = [(0, batch.count, body)] if len(body) <= limit else _split(body, limit)
-    return [Request(batch, first, count, named, _compressed(body, compression)) for first, count, body in bodies]
-
-
-def oversized_ids(batch: Batch) -> list[int]:
-    """Positions of events whose client gave them an id that is too long: one of them has a whole request refused."""
-    return [i for i, id in enumerate(batch.ids or ()) if id is not None and len(id.encode()) > _LONGEST_ID]
-
-
-OVERSIZED_ID = Answer(Outcome.REJECTED, f"the client's _id is longer than {_LONGEST_ID} bytes")
-
-_stream = DataStream()
-_DEFAULT_STREAM = f"{_stream.type}-{_stream.dataset}-{_stream.namespace}"
-
-
-def _target(batch: Batch, index: str | None) -> str | list[str]:
-    names = index or batch.index or batch.data_streams() or _DEFAULT_STREAM
-    return names if isinstance(names, str) or len(set(names)) > 1 else names[0]
-
-
-def _actions(batch: Batch, target: str | list[str] | None) -> tuple[Column, ...]:
-    ids = (*batch.id_columns(), b'"}}\n')
-    if target is None:
-        return (b'{"create":{"_id":"', *ids)
-    quoted = {name: msgspec.json.encode(name) for name in ([target] if isinstance(target, str) else set(target))}
-    names = quoted[target] if isinstance(target, str) else [quoted[name] for name in target]
-    return (b'{"create":{"_index":', names, b',"_id":"', *ids)
-
-
-def _split(body: bytes, limit: int) -> list[tuple[int, int, bytes]]:
-    """Bodies of at most `limit` bytes each (or of one event), with the first event and the count of each."""
-    lines = body.split(b"\n")[:-1]
-    bodies, begin, size = [], 0, 0
-    for event in range(0, len(lines), 2):
-        length = len(lines[event]) + len(lines[event + 1]) + 2
-        if size and size + length > limit:
-            bodies.append((begin, event))
-            begin, size = event, 0
-        size += length
-    bodies.append((begin, len(lines)))
-    return [(i // 2, (j - i) // 2, b"\n".join(chain(lines[i:j], (b"",)))) for i, j in bodies]
-
-
-def _compressed(body: bytes, compression: Compression) -> bytes:
-    return isal_zlib.compress(body, _LEVEL, _GZIP) if compression == "gzip" else body
 
 
 # -- answers to a request ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The `elasticsearch` output. `bulk` knows the format, `http_client` the network, this what becomes of a batch.
+"""The `elasticsearch` output. `encoding` and `bulk` know the format, `http_client` the network, this what is done.
 
     send(batch) ── encode, in a thread ──> requests ── one after the other, each to the next host ──> answers by item
 
@@ -40,7 +40,7 @@ from shipper.plugin import (
     TooLarge,
     client_context,
 )
-from shipper_plugins.outputs import bulk
+from shipper_plugins.outputs import bulk, encoding
 from shipper_plugins.outputs.http_client import Client, Unreachable, address
 
 _ASIDE = 30.0
@@ -80,7 +80,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
     """Index or data stream for all events (default: what their client named, else their own data stream)."""
     pipeline: Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]+$", max_length=255)] | None = None
     """Ingest pipeline to send them through."""
-    compression: bulk.Compression = "gzip"
+    compression: encoding.Compression = "gzip"
     """Of requests, and of the answers that are asked for."""
     bulk_max_bytes: Size = Size(8 << 20)
     """Largest request before compression; a batch that is larger goes as several."""
@@ -198,13 +198,13 @@ class _Bulk:
         If the first of them gets no answer for its events, that error is raised. If a later one does, its events and
         those behind it come later or are held, since the answers of the first ones count.
         """
-        oversized = bulk.oversized_ids(batch)
+        oversized = encoding.oversized_ids(batch)
         if not oversized:
             return await self._send(batch)
         sound = sorted(set(range(batch.count)).difference(oversized))
         answers = await self._send(batch.pick(sound))
         others = {sound[position]: answer for position, answer in answers.others.items()}
-        return Answers(batch.count, others | dict.fromkeys(oversized, bulk.OVERSIZED_ID), answers.retry_after)
+        return Answers(batch.count, others | dict.fromkeys(oversized, encoding.OVERSIZED_ID), answers.retry_after)
 
     async def _send(self, batch: Batch) -> Answers:
         others: dict[int, Answer] = {}
@@ -219,12 +219,12 @@ class _Bulk:
                 return Answers(batch.count, others, error.retry_after if isinstance(error, Later) else None)
         return Answers(batch.count, others)
 
-    def _encode(self, batch: Batch) -> list[bulk.Request]:
+    def _encode(self, batch: Batch) -> list[encoding.Request]:
         output = self._output
         limit = int(output.bulk_max_bytes)
-        return bulk.encode(batch, index=output.index, limit=limit, compression=output.compression)
+        return encoding.encode(batch, index=output.index, limit=limit, compression=output.compression)
 
-    async def _deliver(self, request: bulk.Request) -> dict[int, Answer]:
+    async def _deliver(self, request: encoding.Request) -> dict[int, Answer]:
         unreachable: Unreachable | None = None
         for host in self._rotation.order(trio.current_time()):
             try:
@@ -240,7 +240,7 @@ class _Bulk:
         assert unreachable is not None
         raise unreachable
 
-    async def _ask(self, host: str, request: bulk.Request) -> dict[int, Answer]:
+    async def _ask(self, host: str, request: encoding.Request) -> dict[int, Answer]:
         """Raises Unreachable, Later, Held or TooLarge."""
         response = await self._aio.call(self._client.post, host, self._path(request), request.body)
         encoding = response.headers.get("Content-Encoding", "")
@@ -251,6 +251,6 @@ class _Bulk:
             raise Later(f"{address(host)}: {error}") from None
         raise bulk.refusal(response.status, response.headers, response.body, address(host))
 
-    def _path(self, request: bulk.Request) -> str:
+    def _path(self, request: encoding.Request) -> str:
         query = {"filter_path": bulk.FILTER} | ({"pipeline": self._output.pipeline} if self._output.pipeline else {})
         return f"{f'/{request.index}' if request.index else ''}/_bulk?{urlencode(query, safe=',*')}"

@@ -16,7 +16,7 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -99,8 +99,8 @@ class Client:
             while any(made.fileno() >= 0 for made in self._sockets):  # noqa: ASYNC110 - nobody tells when
                 await asyncio.sleep(0)
 
-    async def post(self, host: str, path: str, body: bytes) -> Response:
-        """One request and its answer, read within bounds; raises Unreachable or Later."""
+    async def post(self, host: str, path: str, body: Sequence[bytes]) -> Response:
+        """One request, its body in pieces, and its answer, read within bounds; raises Unreachable or Later."""
         try:
             async with self._session.post(
                 host.rstrip("/") + path,
@@ -173,14 +173,15 @@ class _Body(aiohttp.Payload):
     aiohttp's own kind for bytes writes and buffers all at once (and warns above 1 MiB), that for BytesIO copies twice.
     """
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: Sequence[bytes]) -> None:
         super().__init__(body)
-        self._size = len(body)
+        self._size = sum(map(len, body))
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         raise TypeError("the body of a request is no text")
 
     async def write(self, writer: Any) -> None:
-        view = memoryview(self._value)
-        for begin in range(0, len(view), _PIECE):
-            await writer.write(view[begin : begin + _PIECE])
+        for piece in self._value:
+            view = memoryview(piece)
+            for begin in range(0, len(view), _PIECE):
+                await writer.write(view[begin : begin + _PIECE])

@@ -29,7 +29,7 @@ from shipper_plugins.inputs.tail.turns import Turns
 if TYPE_CHECKING:
     from shipper_plugins.inputs.file import FileInput
 
-CHUNK = 512 << 10
+CHUNK = 1 << 20
 DETACHED = 300.0
 """Seconds without a new line after which a file that was moved out of the globs is closed."""
 _T = TypeVar("_T")

@@ -1,0 +1,134 @@
+"""The bulk API of Elasticsearch 8/9 and OpenSearch 2/3: a batch to the bodies of requests. No I/O.
+
+A request is `{"create":{"_id":"…"}}` and the document, per event, in one join of columns (see `Batch`). `create` under
+a deterministic id makes sending idempotent: what is there already is answered 409. The index stands in the URL where
+one serves the whole batch and its name is plain; any other name goes into the action lines, as JSON, so that no text
+of an event is ever part of a URL.
+
+A batch is encoded and compressed piece by piece: so a mebibyte of lines never stands in memory as four mebibytes of
+documents, and what one step writes is still in the cache when the next one reads it (10 % less CPU than all at once).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Literal
+
+import msgspec
+from isal import isal_zlib
+
+from shipper.plugin import Answer, Batch, Column, DataStream, Outcome, join
+
+Compression = Literal["gzip", "none"]
+
+_PIECE = 128 << 10  # of a batch's body
+_LONGEST_ID = 512
+_GZIP = 31  # window bits
+_LEVEL = 1  # of isal, ns an event and bytes of a body: 0: 155, 80 k; 1: 157, 55 k; 3: 873, 55 k (zlib 1: 1065, 62 k)
+_PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,254}")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One bulk request: the events `batch[first : first + count]`."""
+
+    batch: Batch
+    first: int
+    count: int
+    index: str | None
+    """The index of the URL; None: each action names its own."""
+    body: Sequence[bytes]
+    """In pieces."""
+
+    def ids(self) -> list[str]:
+        """The ids of its events, in order."""
+        return self.batch.id_texts()[self.first : self.first + self.count]
+
+
+def encode(batch: Batch, *, index: str | None, limit: int, compression: Compression) -> list[Request]:
+    """The requests for a batch, each of at most `limit` bytes before compression, or of one event.
+
+    All events go to `index`; where it is None to the one that their client named, else to their data streams.
+    """
+    if not batch.count:
+        return []
+    target = _target(batch, index)
+    named = target if isinstance(target, str) and _PLAIN_NAME.fullmatch(target) else None
+    bodies = [_Body(0, compression)]
+    for count, text in _texts(batch, None if named else target, limit):
+        body = bodies[-1]
+        if body.size and body.size + len(text) > limit:
+            bodies.append(body := _Body(body.first + body.count, compression))
+        body.add(count, text)
+    if (encoded := bodies[-1].first + bodies[-1].count) != batch.count:
+        raise ValueError(f"a batch of {batch.count} events has {encoded} lines")
+    return [Request(batch, body.first, body.count, named, body.end()) for body in bodies]
+
+
+def oversized_ids(batch: Batch) -> list[int]:
+    """Positions of events whose client gave them an id that is too long: one of them has a whole request refused."""
+    return [i for i, id in enumerate(batch.ids or ()) if id is not None and len(id.encode()) > _LONGEST_ID]
+
+
+OVERSIZED_ID = Answer(Outcome.REJECTED, f"the client's _id is longer than {_LONGEST_ID} bytes")
+
+_stream = DataStream()
+_DEFAULT_STREAM = f"{_stream.type}-{_stream.dataset}-{_stream.namespace}"
+
+
+class _Body:
+    """The body of a request as it grows; `first` is its first event, `size` what it has before compression."""
+
+    def __init__(self, first: int, compression: Compression) -> None:
+        self.first, self.count, self.size = first, 0, 0
+        self._stream = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP) if compression == "gzip" else None
+        self._pieces: list[bytes] = []
+
+    def add(self, count: int, text: bytes) -> None:
+        self.count += count
+        self.size += len(text)
+        self._pieces.append(self._stream.compress(text) if self._stream else text)
+
+    def end(self) -> list[bytes]:
+        return [*self._pieces, self._stream.flush()] if self._stream else self._pieces
+
+
+def _target(batch: Batch, index: str | None) -> str | list[str]:
+    names = index or batch.index or batch.data_streams() or _DEFAULT_STREAM
+    return names if isinstance(names, str) or len(set(names)) > 1 else names[0]
+
+
+def _texts(batch: Batch, target: str | list[str] | None, limit: int) -> Iterator[tuple[int, bytes]]:
+    """Counts of events and their part of a body, none longer than `limit` bytes if it is of several events."""
+    first = 0
+    for piece in batch.pieces(_PIECE):
+        names = target[first : first + piece.count] if isinstance(target, list) else target
+        text = join(piece.count, *_actions(piece, names), *piece.columns())
+        yield from [(piece.count, text)] if len(text) <= limit else _split(text, limit)
+        first += piece.count
+
+
+def _actions(batch: Batch, target: str | list[str] | None) -> tuple[Column, ...]:
+    ids = (*batch.id_columns(), b'"}}\n')
+    if target is None:
+        return (b'{"create":{"_id":"', *ids)
+    quoted = {name: msgspec.json.encode(name) for name in ([target] if isinstance(target, str) else set(target))}
+    names = quoted[target] if isinstance(target, str) else [quoted[name] for name in target]
+    return (b'{"create":{"_index":', names, b',"_id":"', *ids)
+
+
+def _split(text: bytes, limit: int) -> list[tuple[int, bytes]]:
+    """Parts of at most `limit` bytes each (or of one event), with their counts of events."""
+    lines = text.split(b"\n")[:-1]
+    parts, begin, size = [], 0, 0
+    for event in range(0, len(lines), 2):
+        length = len(lines[event]) + len(lines[event + 1]) + 2
+        if size and size + length > limit:
+            parts.append((begin, event))
+            begin, size = event, 0
+        size += length
+    parts.append((begin, len(lines)))
+    return [((j - i) // 2, b"\n".join(chain(lines[i:j], (b"",)))) for i, j in parts]
