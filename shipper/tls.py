@@ -56,10 +56,8 @@ class ClientTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 def client_context(tls: ClientTls, credential: Credential | None = None) -> ssl.SSLContext:
     """The context for connections to a server; raises ValueError for bad material."""
-    context = ssl.create_default_context()
     try:
-        if tls.ca is not None:
-            context = ssl.create_default_context(cadata=tls.ca.pem)
+        context = ssl.create_default_context(cadata=None if tls.ca is None else tls.ca.pem)
         if tls.verification != "full":
             context.check_hostname = False
         if tls.verification == "none":

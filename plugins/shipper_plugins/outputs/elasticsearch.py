@@ -10,10 +10,11 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib import metadata
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -107,7 +108,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
         try:
             headers = _headers(self, context.credential)
-            tls = await trio.to_thread.run_sync(client_context, self.tls, context.credential)
+            tls = await trio.to_thread.run_sync(_tls, self, context.credential)
         except ValueError as error:
             raise StartFailed(f"output {context.name}: {error}") from None
         client = Client(headers, tls, self.tls.server_name, connections=self.workers, seconds=self.timeout)
@@ -151,6 +152,13 @@ def _headers(output: ElasticsearchOutput, credential: Credential | None) -> dict
         if not (headers["Authorization"].isascii() and headers["Authorization"].isprintable()):
             raise ValueError(f"a credential of shape {credential.shape} has characters that no HTTP header takes")
     return headers
+
+
+def _tls(output: ElasticsearchOutput, credential: Credential | None) -> ssl.SSLContext | Literal[False]:
+    """False where it is not needed: reading the authorities of the system takes 20 ms, and each session wants them."""
+    if all(host.startswith("http://") for host in output.hosts):
+        return False
+    return client_context(output.tls, credential)
 
 
 # -- which host --------------------------------------------------------------------------------------------------------

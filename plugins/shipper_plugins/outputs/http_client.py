@@ -18,7 +18,7 @@ import ssl
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -56,12 +56,15 @@ def address(host: str) -> str:
 
 
 class Client:
-    """One connection pool for one credential. Its coroutines run in the asyncio thread."""
+    """One connection pool for one credential. Its coroutines run in the asyncio thread.
+
+    `tls` is False where no host is asked by https.
+    """
 
     def __init__(
         self,
         headers: Mapping[str, str],
-        tls: ssl.SSLContext,
+        tls: ssl.SSLContext | Literal[False],
         server_name: str | None,
         *,
         connections: int,
