@@ -65,6 +65,12 @@ def _texts(lines: bytes) -> list[str]:
     return lines[:-1].decode().split("\n")
 
 
+def quoted(texts: Sequence[str]) -> list[bytes]:
+    """Each text as it stands between the quotes of a JSON string."""
+    parts = _escaped(_DELETE.join(texts), _DELETE)
+    return parts if len(parts) == len(texts) else [orjson.dumps(text)[1:-1] for text in texts]
+
+
 def numerals(numbers: Iterable[int]) -> list[bytes]:
     """Each number in decimal."""
     text = orjson.dumps(list(numbers))[1:-1]

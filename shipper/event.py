@@ -28,7 +28,7 @@ import msgspec
 import orjson
 from isal import igzip_lib, isal_zlib
 
-from shipper.columns import Column, escaped, join, line_count, numerals, offsets
+from shipper.columns import Column, escaped, join, line_count, numerals, offsets, quoted
 
 Fields = dict[str, Any]
 """Nested fields of an event, as JSON has them."""
@@ -220,8 +220,8 @@ class Batch:
             places = numerals(self.items)
         if self.ids is None:
             return (prefix, places)
-        given = [orjson.dumps(i)[1:-1] if i else prefix + n for i, n in zip(self.ids, places, strict=True)]
-        return (given,)
+        given = quoted([id or "" for id in self.ids])
+        return ([id or prefix + place for id, place in zip(given, places, strict=True)],)
 
     def id_texts(self) -> list[str]:
         """The events' ids, in order."""

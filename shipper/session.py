@@ -40,10 +40,11 @@ _log = log.get(__name__)
 PROBE_EVENTS = 8
 PARKED = 512
 WINDOW = 512
-TOGETHER_EVENTS = 500
+TOGETHER_EVENTS = 4000
 TOGETHER_BYTES = 256 << 10
-"""Of sealed bodies. What is sent in one request though it entered in several batches: an object for each event is made
-of it, so it is worth while for small batches only."""
+"""Of sealed bodies. What is sent in one request though it entered in several batches (with 500 events at most, ten
+thousand files of 200 lines took 1.5 times the CPU)."""
+INLINE_BYTES = 64 << 10
 REFUSED = 4
 """Attempts in a row without a final answer, after which each next one waits."""
 NOTING = 8
@@ -202,7 +203,7 @@ class Session:
     async def _attempt(self, sender: Sender, parcel: Sequence[Todo], only: int | None = None) -> list[Sent]:
         """Send what todos hold (`only` the first few events); notes what was answered if it is cancelled."""
         self._outstanding.update((todo.seq, trio.current_time()) for todo in parcel)
-        sent = [_sent(group, only) for group in _by_way(await self._load(parcel))]
+        sent = [await _sent(group, only) for group in _by_way(await self._load(parcel))]
         try:
             for attempt, _ in sent:
                 if self.trouble is not None:
@@ -361,8 +362,10 @@ def _by_way(loaded: Sequence[tuple[Todo, Batch]]) -> Iterator[list[tuple[Todo, B
         yield list(group)
 
 
-def _sent(group: Sequence[tuple[Todo, Batch]], only: int | None) -> Sent:
-    batch = together([batch for _, batch in group])
+async def _sent(group: Sequence[tuple[Todo, Batch]], only: int | None) -> Sent:
+    batches = [batch for _, batch in group]
+    inline = len(batches) == 1 or sum(len(batch.body) for batch in batches) <= INLINE_BYTES
+    batch = together(batches) if inline else await trio.to_thread.run_sync(together, batches)
     ends = list(accumulate(batch.count for _, batch in group))
     parts = [(todo, range(end - batch.count, end)) for (todo, batch), end in zip(group, ends, strict=True)]
     return (Attempt.probe(batch, only) if only is not None else Attempt(batch)), parts

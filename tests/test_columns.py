@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shipper.columns import escaped, join, line_count, numerals, offsets
+from shipper.columns import escaped, join, line_count, numerals, offsets, quoted
 
 LINES = st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=("Cs",))), max_size=20)
 
@@ -24,6 +24,14 @@ def text(lines: list[str]) -> bytes:
 @example(["", ""])
 def test_lines_are_escaped_one_by_one(lines: list[str]) -> None:
     assert [json.loads(b'"%b"' % line) for line in escaped(text(lines))] == lines
+
+
+@given(LINES)
+@example([])
+@example([""])
+@example([",", '","', '"', "\\", '\\",', ""])
+def test_texts_are_quoted_one_by_one(texts: list[str]) -> None:
+    assert [json.loads(b'"%b"' % text) for text in quoted(texts)] == texts
 
 
 @given(LINES)
