@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -33,6 +34,42 @@ CHUNK = 1 << 20
 DETACHED = 300.0
 """Seconds without a new line after which a file that was moved out of the globs is closed."""
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A chunk that was read and cut, and is to be stored."""
+
+    stream: Stream
+    look: Look
+    cut: Cut
+    final: bool
+    done: int | None
+    """The size of a compressed file that was read to its end."""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether there is anything to store."""
+        return bool(self.cut.batches) or self.done is not None
+
+    @property
+    def behind(self) -> bool:
+        """Whether the file had more than was taken."""
+        return not self.look.at_end or self.cut.consumed < len(self.look.found)
+
+    def tail(self) -> str:
+        """The fingerprint of what stands before the new offset."""
+        if not self.cut.consumed:
+            return self.stream.tail
+        window = self.look.found[max(0, self.cut.consumed - WINDOW) : self.cut.consumed]
+        missing = WINDOW - len(window)
+        return fingerprint((self.look.before[-missing:] if missing else b"") + window)
+
+    def position(self) -> bytes:
+        """Where the stream stands after this."""
+        offset = self.stream.offset + self.cut.consumed
+        skipping = self.cut.skipping
+        return self.stream.position(offset, self.tail(), skipping=skipping, done=self.done, behind=self.behind)
 
 
 class Reader:
@@ -78,8 +115,11 @@ class Reader:
                 copied.settled = True
             self.turns.wake(copied)
 
-    async def turn(self, stream: Stream) -> bool:
-        """Read a chunk of a stream and emit it; returns whether there is more. Raises OSError."""
+    async def take(self, stream: Stream) -> Taken | bool:
+        """Read a chunk of a stream; nothing moves before it is stored. Raises OSError.
+
+        If there is nothing to store, returns whether there is more to look at.
+        """
         if stream.file is None:
             return False
         content = self.shelf.open(stream)
@@ -102,9 +142,9 @@ class Reader:
         if not await self._is_same(stream, content, look):
             self._restart(stream)
             return False
-        return await self._read(stream, content, stream.charset, look)
+        return await self._cut_chunk(stream, content, stream.charset, look)
 
-    async def _read(self, stream: Stream, content: Content, charset: Charset, look: Look) -> bool:
+    async def _cut_chunk(self, stream: Stream, content: Content, charset: Charset, look: Look) -> Taken:
         cutter = self._cutter(stream, charset)
         final = look.at_end and (look.complete or stream.final or self.settings.stop_at_end)
         cut = await self._cut(cutter, stream, look, final=final, flush=stream.flush and look.at_end)
@@ -113,29 +153,30 @@ class Reader:
             cut = await self._cut(cutter, stream, look, final=False, flush=not look.at_end)
             final = False
         done = look.complete and cut.consumed == len(look.found)
-        await self._emit(stream, content, look, cut, done=done)
-        left = len(look.found) - cut.consumed
-        if cut.consumed and (not look.at_end or (left and (final or cut.skipping))):
-            return True
-        self._rest(stream, look, cut, final=final)
-        return False
+        return Taken(stream, look, cut, final, content.size() if done and content.compressed else None)
 
-    async def _emit(self, stream: Stream, content: Content, look: Look, cut: Cut, *, done: bool) -> None:
-        """Store the events and the position, then move on."""
-        offset, tail = stream.offset + cut.consumed, stream.tail
-        if cut.consumed:
-            window = look.found[max(0, cut.consumed - WINDOW) : cut.consumed]
-            missing = WINDOW - len(window)
-            tail = fingerprint((look.before[-missing:] if missing else b"") + window)
-        size = content.size() if done and content.compressed else None
-        behind = not look.at_end or cut.consumed < len(look.found)
-        if cut.batches or size is not None:
-            position = stream.position(offset, tail, skipping=cut.skipping, done=size, behind=behind)
-            tidy = dict(self.tidy)
-            await self._context.emit(*cut.batches, positions={**tidy, stream.key: position})
+    async def store(self, taken: Sequence[Taken]) -> list[bool]:
+        """Store the chunks of some streams and their positions, all in one, then move on; which have more to read?"""
+        tidy = dict(self.tidy)
+        positions = {one.stream.key: one.position() for one in taken if one.is_stored}
+        if positions:
+            batches = [batch for one in taken for batch in one.cut.batches]
+            await self._context.emit(*batches, positions={**tidy, **positions})
             self.tidy = {key: value for key, value in self.tidy.items() if key not in tidy or tidy[key] != value}
-            stream.behind = behind
-        stream.offset, stream.tail, stream.skipping, stream.done = offset, tail, cut.skipping, size
+        return [self._move(one) for one in taken]
+
+    def _move(self, taken: Taken) -> bool:
+        stream, look, cut = taken.stream, taken.look, taken.cut
+        if taken.is_stored:
+            stream.behind = taken.behind
+        tail = taken.tail()
+        stream.offset, stream.tail = stream.offset + cut.consumed, tail
+        stream.skipping, stream.done = cut.skipping, taken.done
+        left = len(look.found) - cut.consumed
+        if cut.consumed and (not look.at_end or (left and (taken.final or cut.skipping))):
+            return True
+        self._rest(stream, look, cut, final=taken.final)
+        return False
 
     def _rest(self, stream: Stream, look: Look, cut: Cut, *, final: bool) -> None:
         """Nothing more to read for the time being."""

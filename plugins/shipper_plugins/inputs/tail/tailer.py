@@ -1,6 +1,6 @@
 """The running `file` input: it follows what the globs name, and gives turns to the streams that changed.
 
-    scan ──> apply: new, moved, missing ──> turns ──> workers: Reader.turn ──> emit
+    scan ──> apply: new, moved, missing ──> turns ──> workers: take, store
      ^                                        ^
      └── names changed, or time ── watch ── files written
 
@@ -21,7 +21,7 @@ from shipper.plugin import Credential, InputContext
 from shipper_plugins.inputs.tail.content import Moved
 from shipper_plugins.inputs.tail.discovery import Found, Globs, Scan
 from shipper_plugins.inputs.tail.known import KEPT, Known
-from shipper_plugins.inputs.tail.reader import Reader
+from shipper_plugins.inputs.tail.reader import CHUNK, Reader, Taken
 from shipper_plugins.inputs.tail.start import MARK, begin_at_end
 from shipper_plugins.inputs.tail.strays import Recovered, Search, search
 from shipper_plugins.inputs.tail.stream import Stream, shown
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 SETTLED, TOLD = 5.0, 900.0
 """Seconds after which a file that is gone was not taken over by a copy, and for which its loss is reported."""
-WORKERS = 6
-"""Chunks under way at once; more do not help, as their commits are grouped."""
+WORKERS = 3
+"""Turns under way at once: while one is stored the next is read, and a file that hangs does not stop all others."""
+TAKEN = 32
+"""Streams whose chunks are stored together, at most."""
 _BREATH = 0.02
 _SOON = 1.0
 
@@ -82,23 +84,39 @@ class Tailer:
             nursery.cancel_scope.cancel()
 
     async def _work(self) -> None:
-        turns = self._reader.turns
+        """Take the chunks of the streams that wait, many small ones at once, and store them together."""
+        reader, turns = self._reader, self._reader.turns
         while True:
-            stream = await turns.next()
-            more = False
-            try:
-                more = await self._reader.turn(stream)
-                self._problems.pop(stream.path, None)
-            except Moved:
-                self._look_again()
-            except OSError as error:
-                self._reader.shelf.close(stream)
-                if stream.detached is None:
-                    self._problems[stream.path] = error.strerror or str(error)
+            stream: Stream | None = await turns.next()
+            taken: list[Taken] = []
+            size = 0
+            while stream is not None:
+                one = await self._take(stream)
+                if isinstance(one, Taken):
+                    taken.append(one)
+                    size += len(one.look.found)
                 else:
-                    self._give_up(stream, unread=True)
-            turns.done(stream, more=more)
+                    turns.done(stream, more=one)
+                stream = turns.next_nowait() if size < CHUNK and len(taken) < TAKEN else None
+            for one, more in zip(taken, await reader.store(taken), strict=True):
+                turns.done(one.stream, more=more)
             self._report()
+
+    async def _take(self, stream: Stream) -> Taken | bool:
+        try:
+            taken = await self._reader.take(stream)
+        except Moved:
+            self._look_again()
+        except OSError as error:
+            self._reader.shelf.close(stream)
+            if stream.detached is None:
+                self._problems[stream.path] = error.strerror or str(error)
+            else:
+                self._give_up(stream, unread=True)
+        else:
+            self._problems.pop(stream.path, None)
+            return taken
+        return False
 
     # -- looking ---------------------------------------------------------------------------------------------------
 

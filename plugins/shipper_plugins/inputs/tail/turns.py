@@ -39,6 +39,15 @@ class Turns:
         stream.busy, stream.again = True, False
         return stream
 
+    def next_nowait(self) -> Stream | None:
+        """The next stream, if one waits."""
+        try:
+            stream = self._receive.receive_nowait()
+        except trio.WouldBlock:
+            return None
+        stream.busy, stream.again = True, False
+        return stream
+
     def done(self, stream: Stream, *, more: bool) -> None:
         """Its turn is over; it gets another one if there is `more`, or if it was woken meanwhile."""
         stream.busy = False
