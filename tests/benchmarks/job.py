@@ -1,4 +1,4 @@
-"""What is shipped: a log of varied lines, the same bytes each time."""
+"""What is shipped: a log of varied lines, the same bytes each time; no two share a timestamp (see events.h)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache" / "benchmarks"
+MOST_LINES = 28 * 86_400
 _SEED = 26
 
 _AGENTS = [
@@ -24,7 +25,7 @@ _STATUSES = [200] * 12 + [304, 304, 301, 404, 404, 500, 503]
 
 
 def access_log(lines: int) -> Path:
-    """A file of varied nginx access-log lines of about 145 bytes, the same bytes each time."""
+    """A file of varied nginx access-log lines of about 145 bytes, the same bytes each time; at most `MOST_LINES`."""
     CACHE.mkdir(parents=True, exist_ok=True)
     path = CACHE / f"access-{_SEED}-{lines}.log"
     if not path.exists():
@@ -36,7 +37,7 @@ def access_log(lines: int) -> Path:
 
 
 def access_lines(lines: int) -> Iterator[str]:
-    """The lines, each with its line feed."""
+    """The lines, each with its line feed; a second passes from each to the next."""
     chance = random.Random(_SEED)
     word = status = agent = referer = chance.choice
     for number in range(lines):

@@ -1,10 +1,12 @@
 /* A bulk endpoint that is never the bottleneck: it reads the bulk requests of Elasticsearch clients, counts, answers for
- * each item with its own id as Elasticsearch does (by `filter_path` or in full), and stores nothing.
+ * each item with its own id as Elasticsearch does (by `filter_path` or in full), and stores nothing. It also takes logs
+ * by OTLP over HTTP (protobuf), and answers what clients ask before their first bulk request.
  *
  *     cc -O2 -DWITH_ZLIB -o sink sink.c -lz        (without zlib, gzip bodies are answered 415)
  *     ./sink [PORT]                                 prints the port that it listens on, 127.0.0.1 only
  *
- * POST|PUT /_bulk, /{index}/_bulk     GET /count -> {"requests","items","bytes","wire_bytes"}     POST /reset     GET /
+ * POST|PUT /_bulk, /{index}/_bulk     POST /v1/logs     GET|HEAD /, /_license, /_cluster/health, /_cat/health
+ * POST /reset     GET /count -> what `counts` in events.h holds, first and last in seconds
  *
  * One thread, epoll, keep-alive connections. A request is taken when all of it is here; bodies by Content-Length or in
  * chunks, at most 256 MiB. An answer that does not fit the socket's buffer is sent on when there is room, and the next
@@ -26,8 +28,11 @@
 #ifdef WITH_ZLIB
 #include <zlib.h>
 #endif
+#include "events.h"
 
 #define MOST (256u << 20)
+#define NOT_FOUND "{\"error\":\"no such path\",\"status\":404}"
+#define NO_GZIP "{\"error\":\"the body is no gzip that can be read here\",\"status\":415}"
 #define LITERAL(buffer, text) append(buffer, text, sizeof(text) - 1)
 
 struct buffer { char *at; size_t length, room; };
@@ -45,7 +50,6 @@ struct request {
     int chunked, gzip, keep_alive, expects;
 };
 
-static struct { uint64_t requests, items, bytes, wire_bytes; } counts;
 static struct buffer plain;        /* scratch for decompressed bodies */
 
 /* -- buffers ---------------------------------------------------------------------------------------------------- */
@@ -159,18 +163,27 @@ static int decompress(struct request *r) {
 
 /* -- answers ---------------------------------------------------------------------------------------------------- */
 
-static void answer(struct connection *c, const char *status, const char *body, size_t length) {
+static void answer(struct connection *c, const char *status, const char *type, const char *body, size_t length) {
     char head[256];
     int n = snprintf(head, sizeof head,
-                     "HTTP/1.1 %s\r\nX-Elastic-Product: Elasticsearch\r\nContent-Type: application/json\r\n"
-                     "Content-Length: %zu\r\n\r\n", status, length);
+                     "HTTP/1.1 %s\r\nX-Elastic-Product: Elasticsearch\r\nContent-Type: application/%s\r\n"
+                     "Content-Length: %zu\r\n\r\n", status, type, length);
     append(&c->out, head, n);
     append(&c->out, body, length);
 }
 
 static void answer_text(struct connection *c, const char *status, const char *body) {
-    answer(c, status, body, strlen(body));
+    answer(c, status, "json", body, strlen(body));
 }
+
+/* What clients ask before their first bulk request. */
+static const struct { const char *path, *body; } questions[] = {
+    {"/", "{\"name\":\"sink\",\"cluster_name\":\"benchmark\",\"cluster_uuid\":\"c2luaw\",\"version\":{"
+          "\"number\":\"8.19.4\",\"build_flavor\":\"default\"},\"tagline\":\"You Know, for Search\"}"},
+    {"/_license", "{\"license\":{\"status\":\"active\",\"uid\":\"benchmark\",\"type\":\"basic\"}}"},
+    {"/_cluster/health", "{\"cluster_name\":\"benchmark\",\"status\":\"green\",\"timed_out\":false}"},
+    {"/_cat/health", "[{\"cluster\":\"benchmark\",\"status\":\"green\"}]"},
+};
 
 static int in_line(const char *line, size_t length, const char *word) {
     return memmem(line, length, word, strlen(word)) != NULL;
@@ -201,6 +214,7 @@ static int bulk_items(const struct request *r, struct buffer *to, int all, int i
                              "\"_seq_no\":1,\"_primary_term\":1,");
         if (all || status_wanted) LITERAL(to, "\"status\":201");
         LITERAL(to, "}}");
+        mark(action_end + 1, source_end);
         at = source_end + 1;
     }
     return *items > 0;
@@ -211,10 +225,6 @@ static void bulk(struct connection *c, struct request *r, const char *target, si
     const char *filter = memmem(target, target_length, "filter_path=", 12);
     size_t length = filter ? target + target_length - filter : 0;
     uint64_t items;
-    if (r->gzip && !decompress(r)) {
-        answer_text(c, "415 Unsupported Media Type", "{\"error\":\"the body is no gzip that can be read here\",\"status\":415}");
-        return;
-    }
     body.length = 0;
     LITERAL(&body, "{");
     if (!filter || in_line(filter, length, "took")) LITERAL(&body, "\"took\":1,");
@@ -227,12 +237,43 @@ static void bulk(struct connection *c, struct request *r, const char *target, si
         return;
     }
     LITERAL(&body, "]}");
-    counts.requests++, counts.items += items, counts.bytes += r->body_length, counts.wire_bytes += r->wire_length;
-    answer(c, "200 OK", body.at, body.length);
+    count(items, r->body_length, r->wire_length);
+    answer(c, "200 OK", "json", body.at, body.length);
+}
+
+static void otlp(struct connection *c, const struct request *r) {
+    uint64_t items = 0;
+    if (!header_has(r, "Content-Type", "application/x-protobuf") ||
+        !otlp_records(r->body, r->body + r->body_length, 0, &items) || !items) {
+        answer(c, "400 Bad Request", "x-protobuf", "", 0);
+        return;
+    }
+    count(items, r->body_length, r->wire_length);
+    answer(c, "200 OK", "x-protobuf", "", 0);      /* an empty ExportLogsServiceResponse: all was taken */
+}
+
+static void answer_counts(struct connection *c) {
+    char text[320];
+    snprintf(text, sizeof text,
+             "{\"requests\":%lu,\"items\":%lu,\"distinct\":%lu,\"unknown\":%lu,\"bytes\":%lu,\"wire_bytes\":%lu,"
+             "\"first\":%lu.%09lu,\"last\":%lu.%09lu}",
+             counts.requests, counts.items, counts.distinct, counts.unknown, counts.bytes, counts.wire_bytes,
+             counts.first / 1000000000, counts.first % 1000000000, counts.last / 1000000000, counts.last % 1000000000);
+    answer_text(c, "200 OK", text);
+}
+
+/* Answers a GET or a HEAD; a HEAD gets the head alone. */
+static void look_up(struct connection *c, const char *target, size_t path, int head_only) {
+    const char *status = "404 Not Found", *body = NOT_FOUND;
+    for (size_t i = 0; i < sizeof questions / sizeof *questions; i++)
+        if (path == strlen(questions[i].path) && !memcmp(target, questions[i].path, path))
+            status = "200 OK", body = questions[i].body;
+    answer_text(c, status, body);
+    if (head_only) c->out.length -= strlen(body);
 }
 
 static void respond(struct connection *c, struct request *r) {
-    char *method_end = memchr(r->head, ' ', r->head_length), *target = method_end + 1, text[256];
+    char *method_end = memchr(r->head, ' ', r->head_length), *target = method_end + 1;
     char *end = method_end ? memchr(target, ' ', r->head + r->head_length - target) : NULL;
     if (!end) {
         c->closing = 1;
@@ -241,21 +282,22 @@ static void respond(struct connection *c, struct request *r) {
     }
     char *query = memchr(target, '?', end - target);
     size_t path = (query ? query : end) - target;
-    int get = !strncmp(r->head, "GET ", 4);
-    if (!get && path >= 6 && !memcmp(target + path - 6, "/_bulk", 6)) {
+    int get = !strncmp(r->head, "GET ", 4), head_only = !strncmp(r->head, "HEAD ", 5);
+    if (get && path == 6 && !memcmp(target, "/count", 6)) {
+        answer_counts(c);
+    } else if (get || head_only) {
+        look_up(c, target, path, head_only);
+    } else if (r->gzip && !decompress(r)) {
+        answer_text(c, "415 Unsupported Media Type", NO_GZIP);
+    } else if (path >= 6 && !memcmp(target + path - 6, "/_bulk", 6)) {
         bulk(c, r, target, end - target);
-    } else if (get && path == 6 && !memcmp(target, "/count", 6)) {
-        snprintf(text, sizeof text, "{\"requests\":%lu,\"items\":%lu,\"bytes\":%lu,\"wire_bytes\":%lu}",
-                 counts.requests, counts.items, counts.bytes, counts.wire_bytes);
-        answer_text(c, "200 OK", text);
-    } else if (!get && path == 6 && !memcmp(target, "/reset", 6)) {
+    } else if (path == 8 && !memcmp(target, "/v1/logs", 8)) {
+        otlp(c, r);
+    } else if (path == 6 && !memcmp(target, "/reset", 6)) {
         memset(&counts, 0, sizeof counts);
         answer_text(c, "200 OK", "{}");
-    } else if (path == 1) {
-        answer_text(c, "200 OK", "{\"name\":\"sink\",\"cluster_name\":\"benchmark\",\"version\":{\"number\":\"8.19.4\"},"
-                    "\"tagline\":\"You Know, for Search\"}");
     } else {
-        answer_text(c, "404 Not Found", "{\"error\":\"no such path\",\"status\":404}");
+        answer_text(c, "404 Not Found", NOT_FOUND);
     }
 }
 

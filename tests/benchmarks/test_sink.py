@@ -3,6 +3,7 @@
 import gzip
 import http.client
 import json
+import time
 
 import pytest
 
@@ -84,6 +85,107 @@ def test_large_requests_on_several_connections_are_all_answered(sink):
 
     assert [len(answer["items"]) for answer in answers] == [100_000] * 4
     assert sink.counts()["items"] == 400_000
+
+
+def bulk(lines, escape=lambda text: text):
+    return "".join('{"create":{}}\n' + escape(json.dumps({"message": line.rstrip()})) + "\n" for line in lines).encode()
+
+
+@pytest.mark.parametrize("escape", [lambda text: text, lambda text: text.replace("/", "\\/")], ids=["as is", "escaped"])
+def test_lines_of_the_job_are_told_apart(ask, sink, escape):
+    lines = list(access_lines(100))
+    ask("/_bulk", bulk([*lines[:60], lines[7], "another [01/Feb/2026:00:00:00]"], escape))
+    counts = sink.counts()
+
+    assert (counts["items"], counts["distinct"], counts["unknown"]) == (62, 60, 1)
+
+
+def test_the_time_of_items_is_told_on_the_clock_of_this_process(ask, sink):
+    before = time.monotonic()
+    ask("/_bulk", TWO)
+    between = time.monotonic()
+    ask("/_bulk", TWO)
+    counts = sink.counts()
+
+    assert before < counts["first"] < between < counts["last"] < time.monotonic()
+
+
+def field(number, content):
+    """One length-delimited field of a protobuf message."""
+    size, length = len(content), b""
+    while size > 127:
+        length, size = length + bytes([size & 127 | 128]), size >> 7
+    return bytes([number << 3 | 2]) + length + bytes([size]) + content
+
+
+def record(line):
+    """A log record: the time (fixed64), the severity (a number) and the body (a text)."""
+    return b"\x09" + bytes(8) + b"\x10\x09" + field(5, field(1, line.encode()))
+
+
+def logs(records):
+    scope = field(1, b"") + b"".join(field(2, each) for each in records)
+    return field(1, field(1, b"") + field(2, scope))
+
+
+def post_logs(sink, body, kind="application/x-protobuf", **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", sink.port, timeout=10)
+    connection.request("POST", "/v1/logs", body, {"Content-Type": kind, **headers})
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    return answer.status, answer.headers["Content-Type"], text
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_logs_by_otlp_are_counted_record_by_record(sink, compress):
+    sink.reset()
+    lines = list(access_lines(50))
+    body = logs(map(record, lines[:30])) + logs(map(record, [*lines[20:], "no line"]))
+    headers = {"Content-Encoding": "gzip"} if compress is gzip.compress else {}
+    answer = post_logs(sink, compress(body), **headers)
+    counts = sink.counts()
+
+    assert answer == (200, "application/x-protobuf", b"")
+    assert (counts["items"], counts["distinct"], counts["unknown"], counts["bytes"]) == (61, 50, 1, len(body))
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", logs([]), logs([record("x")])[:-1], b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"]
+)
+def test_a_body_that_holds_no_logs_is_refused(sink, body):
+    sink.reset()
+
+    assert post_logs(sink, body)[0] == 400
+    assert sink.counts()["items"] == 0
+
+
+def test_otlp_in_json_is_refused_rather_than_miscounted(sink):
+    assert post_logs(sink, b"{}", "application/json")[0] == 400
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    ("path", "status", "word"),
+    [
+        ("/", 200, "8.19.4"),
+        ("/?human=false", 200, "8.19.4"),
+        ("/_license", 200, "active"),
+        ("/_cluster/health", 200, "green"),
+        ("/_cat/health", 200, "green"),
+        ("/_nodes", 404, "no such path"),
+    ],
+)
+def test_what_clients_ask_first_is_answered(sink, method, path, status, word):
+    connection = http.client.HTTPConnection("127.0.0.1", sink.port, timeout=10)
+    for _ in range(2):
+        connection.request(method, path)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+
+        assert (answer.status, answer.headers["X-Elastic-Product"]) == (status, "Elasticsearch")
+        assert word in text if method == "GET" else text == ""
+    connection.close()
 
 
 def test_the_lines_are_the_same_each_time():
