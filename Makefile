@@ -21,7 +21,7 @@ check: .venv/tested
 	$(BIN)/mypy
 
 bench: .venv/tested
-	$(BIN)/python tests/benchmarks/throughput.py $(BENCH_ARGS)
+	$(BIN)/python -m tests.benchmarks.throughput $(BENCH_ARGS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

