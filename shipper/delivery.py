@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import trio
 
-from shipper import log
+from shipper import log, memory
 from shipper.aio import Asyncio
 from shipper.errors import ShipperError, StartFailed
 from shipper.keyring import Keyring
@@ -105,6 +105,7 @@ class Delivery:
     async def _run(self, lane: Lane) -> None:
         await lane.run()
         del self.lanes[lane.id]
+        memory.give_back()
         self._past.update({(lane.key.output, name): count for name, count in lane.counters.items()})
         self._spool.made_room()
         self._on_change()

@@ -9,7 +9,6 @@ them in again for the next batch: up to 20 % of all CPU time.
 from __future__ import annotations
 
 import ctypes
-import sys
 from contextlib import suppress
 
 # <malloc.h>
@@ -19,9 +18,15 @@ _KEPT_BYTES = 32 << 20
 
 def tune() -> None:
     """Set it for this process; to be called before there are threads. Does nothing where the library is not glibc."""
-    if sys.platform != "linux":
-        return
+    for option, value in ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, _KEPT_BYTES), (_TRIM_THRESHOLD, _KEPT_BYTES)):
+        _call("mallopt", option, value)
+
+
+def give_back() -> None:
+    """Give what is free back to the kernel: when much of it will not be needed again; some ms."""
+    _call("malloc_trim", 0)
+
+
+def _call(function: str, *arguments: int) -> None:
     with suppress(AttributeError, OSError):
-        mallopt = ctypes.CDLL(None).mallopt
-        for option, value in ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, _KEPT_BYTES), (_TRIM_THRESHOLD, _KEPT_BYTES)):
-            mallopt(option, value)
+        getattr(ctypes.CDLL(None), function)(*arguments)

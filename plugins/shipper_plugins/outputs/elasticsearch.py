@@ -46,6 +46,7 @@ from shipper_plugins.outputs.http_client import Client, Unreachable, address
 
 _ASIDE = 30.0
 _ENCODERS = 2
+_encoders = trio.lowlevel.RunVar[trio.CapacityLimiter]("encoders")  # of all lanes: each takes some MiB for a moment
 
 Host = Annotated[
     str,
@@ -190,6 +191,14 @@ class Rotation:
 # -- sending -----------------------------------------------------------------------------------------------------------
 
 
+def _limiter() -> trio.CapacityLimiter:
+    try:
+        return _encoders.get()
+    except LookupError:
+        _encoders.set(trio.CapacityLimiter(_ENCODERS))
+        return _encoders.get()
+
+
 class _Bulk:
     """The Sender of an open `elasticsearch` output."""
 
@@ -198,7 +207,6 @@ class _Bulk:
         self._aio = aio
         self._client = client
         self._rotation = Rotation(output.hosts)
-        self._encoders = trio.CapacityLimiter(_ENCODERS)
 
     async def send(self, batch: Batch) -> Answers:
         """Deliver a batch by as many requests as it takes.
@@ -216,7 +224,7 @@ class _Bulk:
 
     async def _send(self, batch: Batch) -> Answers:
         others: dict[int, Answer] = {}
-        for request in await trio.to_thread.run_sync(self._encode, batch, limiter=self._encoders):
+        for request in await trio.to_thread.run_sync(self._encode, batch, limiter=_limiter()):
             try:
                 others |= await self._deliver(request)
             except (Later, Held, TooLarge) as error:
