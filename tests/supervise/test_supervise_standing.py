@@ -174,6 +174,7 @@ async def test_the_real_sidecar_says_of_a_newer_directory_what_the_supervisor_un
 async def test_a_credential_that_was_just_supplied_is_not_told_as_missing(site: Site) -> None:
     async with site.supervisor():
         await site.until("unit", state="HEALTHY")
+        await site.when(lambda: site.heard("policy"))
         (id,) = site.heard("policy")[0]["credentials"]
         (site.fake / "ail").write_text(f"credential {id} is missing, events held")
         (site.fake / "want").write_text(id)
