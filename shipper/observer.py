@@ -118,7 +118,7 @@ class Observer:
         figures = self._spool.figures
         retired = [id for id, view in views.items() if not view.active]
         amounts = list(figures.by_revision(retired))
-        totals = {revision: figures.of_lanes(retired, revision) for revision, _, _ in amounts}
+        totals = figures.revisions(retired)
         first: dict[Revision, float] = {}
         for revision, lane, _ in amounts:
             at = self._ages.get((lane, revision), time.time())

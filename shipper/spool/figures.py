@@ -9,7 +9,7 @@ An event counts once, however many lanes hold its batch whole, and once more for
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -86,10 +86,10 @@ class Figures:
         """Everything that waits; an event counts once, however many lanes wait for it."""
         return Amount(self.events.total(), self.bytes.total())
 
-    def of_lanes(self, lanes: Collection[int], revision: Revision | None = None) -> Amount:
-        """What waits for any of these lanes; `revision`: only what entered under it."""
+    def of_lanes(self, lanes: Collection[int]) -> Amount:
+        """What waits for any of these lanes."""
         wanted = frozenset(lanes)
-        return self._sum(g for g in self.events if g[1] & wanted and (revision is None or g[0] == revision))
+        return self._sum(group for group in self.events if group[1] & wanted)
 
     def only_of(self, lanes: Collection[int]) -> Amount:
         """What waits for these lanes and no other."""
@@ -98,12 +98,24 @@ class Figures:
 
     def by_revision(self, lanes: Collection[int]) -> Iterator[tuple[Revision, int, Amount]]:
         """(revision, lane, amount) for these lanes, where something waits; oldest revision first."""
-        revisions = sorted({group[0] for group in self.events})
-        for revision in revisions:
-            for lane in sorted(lanes):
-                amount = self._sum(g for g in self.events if g[0] == revision and lane in g[1])
-                if amount.events:
-                    yield revision, lane, amount
+        wanted = frozenset(lanes)
+        held: defaultdict[tuple[Revision, int], list[Group]] = defaultdict(list)
+        for group in self.events:
+            for lane in group[1] & wanted:
+                held[group[0], lane].append(group)
+        for revision, lane in sorted(held):
+            amount = self._sum(held[revision, lane])
+            if amount.events:
+                yield revision, lane, amount
+
+    def revisions(self, lanes: Collection[int]) -> dict[Revision, Amount]:
+        """What waits for any of these lanes, by the revision under which it entered; an event counts once."""
+        wanted = frozenset(lanes)
+        held: defaultdict[Revision, list[Group]] = defaultdict(list)
+        for group in self.events:
+            if group[1] & wanted:
+                held[group[0]].append(group)
+        return {revision: self._sum(groups) for revision, groups in held.items()}
 
     def _sum(self, groups: Iterable[Group]) -> Amount:
         events = size = 0

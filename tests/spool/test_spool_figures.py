@@ -26,13 +26,49 @@ def test_an_event_counts_once_however_many_lanes_hold_its_batch() -> None:
 
 def test_sums_by_lane_and_revision() -> None:
     assert figures().of_lanes([1]) == Amount(13, 130)
-    assert figures().of_lanes([1, 2], ONE) == Amount(13, 130)
+    assert figures().of_lanes([1, 2]) == Amount(18, 180)
     assert figures().only_of([2]) == Amount(5, 50)
     assert list(figures().by_revision([2, 1])) == [
         (ONE, 1, Amount(13, 130)),
         (ONE, 2, Amount(10, 100)),
         (TWO, 2, Amount(5, 50)),
     ]
+
+
+class Watched(Counter):
+    """Counts how often one of its counts is read."""
+
+    reads = 0
+
+    def __getitem__(self, group):
+        self.reads += 1
+        return super().__getitem__(group)
+
+    def __iter__(self):
+        for group in super().__iter__():
+            self.reads += 1
+            yield group
+
+    def items(self):
+        for pair in super().items():
+            self.reads += 1
+            yield pair
+
+
+def test_each_group_is_read_a_few_times_only_however_many_lanes_are_held() -> None:
+    """Every revision of a dead destination leaves a lane behind, and all of them are looked at for each `observed`."""
+    events = Watched({(Revision(0, number), frozenset({number})): 7 for number in range(200)})
+    held = Figures(events, Counter(dict.fromkeys(dict(events), 70)))
+    events.reads = 0
+
+    assert len(list(held.by_revision(range(200)))) == 200
+    assert len(held.revisions(range(200))) == 200
+    assert events.reads <= 10 * 200
+
+
+def test_the_sum_of_a_revision_counts_an_event_once_however_many_of_the_lanes_hold_it() -> None:
+    assert figures().revisions([2, 1]) == {ONE: Amount(13, 130), TWO: Amount(5, 50)}
+    assert figures().revisions([1]) == {ONE: Amount(13, 130)}
 
 
 def test_a_batch_of_three_lanes_of_which_the_middle_one_holds_a_rest_is_counted_once() -> None:
