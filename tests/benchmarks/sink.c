@@ -7,6 +7,8 @@
  *
  * POST|PUT /_bulk, /{index}/_bulk     POST /v1/logs     GET|HEAD /, /_license, /_cluster/health, /_cat/health
  * POST /reset     GET /count -> what `counts` in events.h holds, first and last in seconds
+ * POST /probes: from now on, until a reset, note when an item came that has `~probe:NUMBER` in it (a search that costs
+ * as much as the rest of an item, so not always)     GET /probes -> [[NUMBER,NS],...], NS of CLOCK_MONOTONIC
  *
  * One thread, epoll, keep-alive connections. A request is taken when all of it is here; bodies by Content-Length or in
  * chunks, at most 256 MiB. An answer that does not fit the socket's buffer is sent on when there is room, and the next
@@ -24,6 +26,7 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 #ifdef WITH_ZLIB
 #include <zlib.h>
@@ -50,6 +53,8 @@ struct request {
     int chunked, gzip, keep_alive, expects;
 };
 
+static int probing;
+static struct buffer probes;       /* [NUMBER,NS], for each that came */
 static struct buffer plain;        /* scratch for decompressed bodies */
 
 /* -- buffers ---------------------------------------------------------------------------------------------------- */
@@ -220,6 +225,23 @@ static int bulk_items(const struct request *r, struct buffer *to, int all, int i
     return *items > 0;
 }
 
+static void note_probes(const struct request *r) {
+    char *at = r->body, *end = r->body + r->body_length, text[64];
+    while ((at = memmem(at, end - at, "~probe:", 7))) {
+        unsigned long long number = strtoull(at + 7, &at, 10);
+        append(&probes, text, snprintf(text, sizeof text, "%s[%llu,%lu]", probes.length ? "," : "", number, counts.last));
+    }
+}
+
+static void answer_probes(struct connection *c) {
+    struct buffer body = {0};
+    LITERAL(&body, "[");
+    append(&body, probes.at, probes.length);
+    LITERAL(&body, "]");
+    answer(c, "200 OK", "json", body.at, body.length);
+    free(body.at);
+}
+
 static void bulk(struct connection *c, struct request *r, const char *target, size_t target_length) {
     static struct buffer body;
     const char *filter = memmem(target, target_length, "filter_path=", 12);
@@ -238,6 +260,7 @@ static void bulk(struct connection *c, struct request *r, const char *target, si
     }
     LITERAL(&body, "]}");
     count(items, r->body_length, r->wire_length);
+    if (probing) note_probes(r);
     answer(c, "200 OK", "json", body.at, body.length);
 }
 
@@ -285,6 +308,8 @@ static void respond(struct connection *c, struct request *r) {
     int get = !strncmp(r->head, "GET ", 4), head_only = !strncmp(r->head, "HEAD ", 5);
     if (get && path == 6 && !memcmp(target, "/count", 6)) {
         answer_counts(c);
+    } else if (get && path == 7 && !memcmp(target, "/probes", 7)) {
+        answer_probes(c);
     } else if (get || head_only) {
         look_up(c, target, path, head_only);
     } else if (r->gzip && !decompress(r)) {
@@ -295,6 +320,10 @@ static void respond(struct connection *c, struct request *r) {
         otlp(c, r);
     } else if (path == 6 && !memcmp(target, "/reset", 6)) {
         memset(&counts, 0, sizeof counts);
+        probing = probes.length = 0;
+        answer_text(c, "200 OK", "{}");
+    } else if (path == 7 && !memcmp(target, "/probes", 7)) {
+        probing = 1;
         answer_text(c, "200 OK", "{}");
     } else {
         answer_text(c, "404 Not Found", NOT_FOUND);

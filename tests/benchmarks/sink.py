@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -17,8 +19,8 @@ from tests.benchmarks.job import CACHE, HERE
 class Sink:
     """The running endpoint."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, port: int, pid: int) -> None:
+        self.port, self.pid = port, pid
 
     def counts(self) -> dict[str, Any]:
         """What came since `reset`.
@@ -31,8 +33,26 @@ class Sink:
         return counts
 
     def reset(self) -> None:
-        """Count from zero."""
+        """Count from zero, without probes."""
         urllib.request.urlopen(f"http://127.0.0.1:{self.port}/reset", data=b"", timeout=30).close()
+
+    def note_probes(self) -> None:
+        """Note from now on when items come that have `~probe:NUMBER` in them."""
+        urllib.request.urlopen(f"http://127.0.0.1:{self.port}/probes", data=b"", timeout=30).close()
+
+    def probes(self) -> dict[int, float]:
+        """When each probe came first, on the clock of `time.monotonic`."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/probes", timeout=30) as answer:
+            return {number: nanoseconds / 1e9 for number, nanoseconds in reversed(json.load(answer))}
+
+    @contextmanager
+    def hung(self) -> Iterator[None]:
+        """Within this block it answers nobody, though the kernel takes connections and requests for it."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
 
 def build() -> Path:
@@ -49,11 +69,11 @@ def build() -> Path:
 
 
 @contextmanager
-def sink() -> Iterator[Sink]:
-    """Run the endpoint on any free port."""
-    with subprocess.Popen([build()], stdout=subprocess.PIPE, text=True) as process:
+def sink(port: int = 0) -> Iterator[Sink]:
+    """Run the endpoint, on any free port if none is given."""
+    with subprocess.Popen([build(), str(port)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         try:
-            yield Sink(int(process.stdout.readline()))
+            yield Sink(int(process.stdout.readline()), process.pid)
         finally:
             process.kill()

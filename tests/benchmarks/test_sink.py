@@ -188,6 +188,39 @@ def test_what_clients_ask_first_is_answered(sink, method, path, status, word):
     connection.close()
 
 
+def test_marks_are_noted_when_they_come_until_a_reset(ask, sink):
+    probed = [b'{"create":{}}\n{"message":"GET /~probe:%d HTTP"}\n' % number for number in (7, 8)]
+    ask("/_bulk", probed[0])
+    assert sink.probes() == {}
+
+    sink.note_probes()
+    before = time.monotonic()
+    ask("/_bulk", TWO + b"".join(probed))
+    ask("/_bulk", gzip.compress(probed[0]), {"Content-Encoding": "gzip"})
+    after = time.monotonic()
+    probes, last = sink.probes(), sink.counts()["last"]
+    sink.reset()
+
+    assert probes.keys() == {7, 8}
+    assert before < probes[7] == probes[8] < last < after
+    assert sink.probes() == {}
+
+
+def test_a_hung_sink_answers_what_came_meanwhile_when_it_goes_on(sink):
+    sink.reset()
+    connection = http.client.HTTPConnection("127.0.0.1", sink.port, timeout=0.2)
+    with sink.hung():
+        connection.request("POST", "/_bulk", TWO)
+        with pytest.raises(TimeoutError):
+            connection.getresponse()
+        went_on = time.monotonic()
+    connection.sock.settimeout(10)
+
+    assert sink.counts()["items"] == 2
+    assert sink.counts()["last"] > went_on
+    connection.close()
+
+
 def test_the_lines_are_the_same_each_time():
     first, second = (list(access_lines(1000)) for _ in range(2))
 
