@@ -1,0 +1,190 @@
+"""What the shipper moves, by class of work.
+
+    python tests/benchmarks/classes.py [--runs 3] [--lines 1000000] [--only http tls …]
+
+Each run is a fresh shipper with an empty state directory. The clock and the CPU of the whole process run from the
+policy to the moment when no event waits for an answer; the start is not in them (`barrier.py` has it). What feeds and
+what receives runs beside it on the same machine.
+
+http, gzip, tls     a log of access lines into bulk requests: plain, compressed, over TLS
+receiver            bulk requests of four clients, into bulk requests
+nginx, json         a log whose lines a `parse` processor takes apart
+files               10,000 files of 200 lines
+large               lines of 64 KiB
+slow                1,000 files with a line each second, for 30 s: what that costs, and how late the lines come
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.clients import rounded, ship
+from tests.benchmarks.figures import Table, milliseconds, progress, spread
+from tests.benchmarks.job import access_log
+from tests.benchmarks.logs import json_log, large_log, small_logs
+from tests.benchmarks.pipeline import activate, bulk_output, file_input, running, until_settled, workplace
+from tests.benchmarks.producer import trickle
+from tests.benchmarks.sink import Sink, sink
+from tests.benchmarks.terminator import terminator
+from tests.story.http import free_port
+
+AIM_MIB = 100
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of each class."""
+
+    lines: int = 1_000_000
+    files: int = 10_000
+    large: int = 5_000
+    sources: int = 1_000
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is shipped: an input, how many events come of it, and who feeds it once it runs."""
+
+    input: Mapping[str, Any]
+    events: int
+    feed: Callable[[], None] = lambda: None
+    output: Mapping[str, Any] = field(default_factory=dict)
+    tls: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run took."""
+
+    events: int
+    seconds: float
+    cpu: float
+    peak_mib: float
+
+
+def jobs(sizes: Sizes, directory: Path) -> dict[str, Callable[[], Job]]:
+    """The classes that have an end; a job is prepared when it is its turn."""
+
+    def parse(log: Path, format: str) -> Job:
+        return Job(file_input(log, processors=[{"type": "parse", "format": format}]), sizes.lines)
+
+    def plain(**more: Any) -> Job:
+        return Job(file_input(access_log(sizes.lines)), sizes.lines, **more)
+
+    def receiver() -> Job:
+        port = free_port()
+        input = {"type": "elasticsearch", "address": f"127.0.0.1:{port}"}
+        return Job(input, rounded(sizes.lines), feed=lambda: ship(port, sizes.lines))
+
+    def files() -> Job:
+        if not any(directory.iterdir()):
+            small_logs(directory, sizes.files, 200)
+        return Job(file_input(directory / "*.log"), sizes.files * 200)
+
+    return {
+        "http": plain,
+        "gzip": lambda: plain(output={"compression": "gzip"}),
+        "tls": lambda: plain(tls=True),
+        "receiver": receiver,
+        "nginx": lambda: parse(access_log(sizes.lines), "nginx"),
+        "json": lambda: parse(json_log(sizes.lines), "json"),
+        "files": files,
+        "large": lambda: Job(file_input(large_log(sizes.large)), sizes.large),
+    }
+
+
+def measure(job: Job, target: Sink) -> Run:
+    """Ship it once."""
+    target.reset()
+    with workplace() as place, _front(job, target, place) as (port, root), running(place / "state") as child:
+        tls = {"scheme": "https", "tls": {"ca": str(root)}} if job.tls else {}
+        output = bulk_output(port, **tls, **job.output)
+        begun, cpu = time.monotonic(), child.cpu_seconds()
+        activate(child, 1, {"source": job.input}, {"main": output})
+        job.feed()
+        until_settled(child, target, job.events)
+        return Run(job.events, time.monotonic() - begun, child.cpu_seconds() - cpu, child.peak_mib())
+
+
+def _front(job: Job, target: Sink, place: Path) -> AbstractContextManager[tuple[int, Path]]:
+    return terminator(target.port, place) if job.tls else nullcontext((target.port, place))
+
+
+def cells(name: str, runs: list[Run]) -> list[str]:
+    """A row of the table."""
+    return [
+        name,
+        spread([run.events / run.seconds for run in runs]),
+        spread([run.events / run.cpu for run in runs]),
+        spread([1e6 * run.cpu / run.events for run in runs], ",.2f"),
+        spread([run.peak_mib for run in runs]),
+    ]
+
+
+def slow(target: Sink, sources: int, seconds: float) -> list[str]:
+    """Many files that grow slowly: a row of its own table."""
+    target.reset()
+    target.note_probes()
+    with workplace() as place, running(place / "state") as child:
+        logs = [place / f"{number:06d}.log" for number in range(sources)]
+        for number, log in enumerate(logs):
+            log.write_text(f"container {number} started\n")
+        activate(child, 1, {"source": file_input(place / "*.log")}, {"main": bulk_output(target.port)})
+        until_settled(child, target, sources)
+        begun, cpu = time.monotonic(), child.cpu_seconds()
+        schedule = trickle(logs, seconds)
+        used, took = child.cpu_seconds() - cpu, time.monotonic() - begun
+        until_settled(child, target, sources + schedule.lines)
+        share, each = f"{used / took:.0%}", f"{1e6 * used / schedule.lines:,.0f}"
+        together = f"{(sources + schedule.lines) / target.counts()['requests']:.1f}"
+        delays = milliseconds(schedule.delays(target.probes()))
+        return [f"{sources:,} slow files", share, each, together, f"{child.peak_mib():,.0f}", *delays]
+
+
+def main() -> None:
+    """Parse the command line, run, print."""
+    sizes = Sizes()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--lines", type=int, default=sizes.lines, help="of http, gzip, tls, receiver, nginx, json")
+    parser.add_argument("--files", type=int, default=sizes.files, help="of 200 lines each")
+    parser.add_argument("--large", type=int, default=sizes.large, help="lines of 64 KiB")
+    parser.add_argument("--sources", type=int, default=sizes.sources, help="files that grow by a line a second")
+    parser.add_argument("--seconds", type=float, default=sizes.seconds, help="for which they grow")
+    parser.add_argument("--only", nargs="+", metavar="CLASS", help="these classes (default: all)")
+    options = parser.parse_args()
+    sizes = Sizes(options.lines, options.files, options.large, options.sources, options.seconds)
+    with sink() as target, workplace() as directory:
+        print(report(sizes, options.runs, options.only, target, directory))
+
+
+def report(sizes: Sizes, runs: int, only: list[str] | None, target: Sink, directory: Path) -> str:
+    """Run the classes, and show what they did."""
+    chosen = {name: job for name, job in jobs(sizes, directory).items() if only is None or name in only}
+    rows = []
+    for name, prepare in chosen.items():
+        done: list[Run] = []
+        for number in range(runs):
+            progress(f"{name}: run {number + 1} of {runs}")
+            done.append(measure(prepare(), target))
+        rows.append(cells(name, done))
+    tables = []
+    if rows:
+        tables.append(Table(["class", "events/s", "events/CPU s", "CPU µs/event", f"MiB (aim ≤ {AIM_MIB})"], rows))
+    if only is None or "slow" in only:
+        progress(f"{sizes.sources:,} slow files, {sizes.seconds:.0f} s")
+        head = ["class", "CPU", "CPU µs/event", "events/request", "MiB", "p50 ms", "p99 ms", "max ms"]
+        tables.append(Table(head, [slow(target, sizes.sources, sizes.seconds)]))
+    progress()
+    return "\n\n".join(map(str, tables))
+
+
+if __name__ == "__main__":
+    main()
