@@ -7,6 +7,7 @@
   destructors are routed here too. Of libraries, only warnings and errors are shown unless the level is `debug`.
 - Secrets have no business here, and callers pass none; as belt and braces, every text that was given to `hide` is
   blotted out of all that is written, tracebacks included. Tracebacks never show values of variables.
+- No logging library: structlog was used, and took 40 ms and 5 MB of each start for what is a screenful here.
 - A plain keyword of a call is a field `shipper.<keyword>`, one with a dot (`**{"file.path": …}`) a field of ECS.
 """
 
@@ -21,14 +22,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 import orjson
-import structlog
-from structlog.dev import ConsoleRenderer, plain_traceback
-from structlog.typing import FilteringBoundLogger
 
 from shipper import __version__
 
@@ -42,7 +40,7 @@ _SHORTEST_SECRET = 4
 _FLUSH_SECONDS = 1.0
 _ECS = {"ecs.version": "8.17.0", "service.name": "shipper", "service.version": __version__}
 
-Event = MutableMapping[str, Any]
+Event = dict[str, Any]
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -108,11 +106,35 @@ def _write_all(descriptor: int, line: bytes) -> None:
 # -- the steps of an event ---------------------------------------------------------------------------------------------
 
 
-def _admit(logger: Any, method: str, event: Event) -> Event:
-    if LEVELS.get(method, 40) < _log.level:
-        raise structlog.DropEvent
-    event["level"] = method
-    return event
+class Logger:
+    """The log of one module. Positional arguments are put into the message by `%`; `exc_info` is as in `logging`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def debug(self, message: str, *args: object, **fields: Any) -> None:
+        self._write("debug", message, args, fields)
+
+    def info(self, message: str, *args: object, **fields: Any) -> None:
+        self._write("info", message, args, fields)
+
+    def warning(self, message: str, *args: object, **fields: Any) -> None:
+        self._write("warning", message, args, fields)
+
+    def error(self, message: str, *args: object, **fields: Any) -> None:
+        self._write("error", message, args, fields)
+
+    def critical(self, message: str, *args: object, **fields: Any) -> None:
+        self._write("critical", message, args, fields)
+
+    def _write(self, level: str, message: str, args: tuple[object, ...], fields: Event) -> None:
+        if LEVELS[level] >= _log.level:
+            if error := _exception(fields.pop("exc_info", None)):
+                fields["error.type"] = type(error).__qualname__
+                fields["error.message"] = str(error)
+                fields["error.stack_trace"] = "".join(traceback.format_exception(error))
+            event = {"event": message % args if args else message, "logger": self._name, **fields, "level": level}
+            _log.writer.write(_log.render(_plain(event)))
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
@@ -133,24 +155,12 @@ def _redacted(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()  # file names can hold surrogates
 
 
-def _redact(logger: Any, method: str, event: Event) -> Event:
-    if error := _exception(event.pop("exc_info", None)):
-        event["error.type"] = type(error).__qualname__
-        event["error.message"] = str(error)
-        event["error.stack_trace"] = "".join(traceback.format_exception(error))
-    return cast(Event, _plain(event))
-
-
 def _exception(given: Any) -> BaseException | None:
     if given is True:
         given = sys.exc_info()
     if isinstance(given, tuple):
         given = given[1]
     return given if isinstance(given, BaseException) else None
-
-
-def _render(logger: Any, method: str, event: Event) -> bytes:
-    return _log.render(event)
 
 
 def _as_json(event: Event) -> bytes:
@@ -180,16 +190,17 @@ def _timestamp() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
 
 
-def _for_people() -> Any:
-    console = ConsoleRenderer(colors=True, exception_formatter=plain_traceback, pad_event_to=0)
+_COLOURS = {"debug": "32", "info": "32", "warning": "33", "error": "31", "critical": "31"}
 
-    def render(event: Event) -> bytes:
-        event.pop("logger", None)
-        trace = event.pop("error.stack_trace", None)
-        line = console(None, "", {"timestamp": time.strftime("%H:%M:%S"), **event})
-        return (f"{line}\n{trace.rstrip()}" if trace else line).encode(errors="replace")
 
-    return render
+def _for_people(event: Event) -> bytes:
+    event.pop("logger", None)
+    level, message = event.pop("level"), event.pop("event")
+    trace = event.pop("error.stack_trace", None)
+    head = f"\033[2m{time.strftime('%H:%M:%S')}\033[0m \033[{_COLOURS[level]}m{level:8}\033[0m \033[1m{message}\033[0m"
+    fields = [f"\033[36m{key}\033[0m={value}" for key, value in sorted(event.items())]
+    line = " ".join((head, *fields))
+    return (f"{line}\n{trace.rstrip()}" if trace else line).encode(errors="replace")
 
 
 # -- the one log of the process ----------------------------------------------------------------------------------------
@@ -206,19 +217,10 @@ class _Log:
 _log = _Log()
 
 
-class _Queue:
-    """What structlog calls a logger: the place where rendered lines go."""
-
-    def msg(self, line: bytes) -> None:
-        _log.writer.write(line)
-
-    debug = info = warning = error = critical = exception = msg
-
-
 def configure(level: str = "info") -> None:
     """Set the log of this process up: the level, colours on a terminal, and the ways of libraries to it."""
     if os.isatty(2) and "NO_COLOR" not in os.environ:
-        _log.render = _for_people()
+        _log.render = _for_people
     logging.raiseExceptions = False
     logging.getLogger().handlers[:] = [_FromLogging()]
     logging.captureWarnings(True)
@@ -236,16 +238,9 @@ def set_level(level: str) -> None:
     logging.getLogger().setLevel(_log.level if level == "debug" else max(_log.level, logging.WARNING))
 
 
-def get(name: str) -> FilteringBoundLogger:
+def get(name: str) -> Logger:
     """The log of a module, by its name; it works before `configure` too."""
-    logger = structlog.wrap_logger(
-        _Queue(),
-        processors=[_admit, _redact, _render],
-        wrapper_class=structlog.make_filtering_bound_logger(0),
-        context_class=dict,
-        cache_logger_on_first_use=False,
-    )
-    return cast(FilteringBoundLogger, logger.bind(logger=name))
+    return Logger(name)
 
 
 def hide(secret: str) -> None:
