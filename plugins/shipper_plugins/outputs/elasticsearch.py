@@ -13,6 +13,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib import metadata
 from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlencode, urlsplit
@@ -141,7 +142,7 @@ def _headers(output: ElasticsearchOutput, credential: Credential | None) -> dict
         "Accept": "application/json",
         "Accept-Encoding": "gzip" if output.compression == "gzip" else "identity",
         "Content-Type": "application/x-ndjson",
-        "User-Agent": f"shipper/{metadata.version('shipper')}",
+        "User-Agent": _user_agent(),
     }
     if output.compression == "gzip":
         headers["Content-Encoding"] = "gzip"
@@ -160,6 +161,11 @@ def _tls(output: ElasticsearchOutput, credential: Credential | None) -> ssl.SSLC
     if all(host.startswith("http://") for host in output.hosts):
         return False
     return client_context(output.tls, credential)
+
+
+@cache
+def _user_agent() -> str:
+    return f"shipper/{metadata.version('shipper')}"
 
 
 # -- which host --------------------------------------------------------------------------------------------------------
