@@ -12,7 +12,7 @@ from shipper.event import Batch
 class Recent:
     """Batches by (lane, seq), within `budget` bytes."""
 
-    def __init__(self, budget: int = 16 << 20) -> None:
+    def __init__(self, budget: int = 8 << 20) -> None:
         self._free = budget
         self._kept: dict[int, dict[int, Batch]] = {}
 

@@ -47,7 +47,7 @@ thousand files of 200 lines took 1.5 times the CPU)."""
 INLINE_BYTES = 64 << 10
 REFUSED = 4
 """Attempts in a row without a final answer, after which each next one waits."""
-NOTING = 8
+NOTING = 4
 """Attempts whose answers wait to be noted, at most: while the disk hangs, no more is sent."""
 SLOW_SECONDS = 10.0
 QUIET_SECONDS = 10.0
