@@ -5,8 +5,9 @@
      └── names changed, or time ── watch ── files written
 
 A scan may take a fifth of the time at most, so a directory of ten thousand files that changes all the while does not
-take the processor for itself. While streams have something to read, events of writes are left in the kernel, for up to
-20 ms and as long again; a system at rest forwards a line in 0.2 ms.
+take the processor for itself. After what was written is read, events of writes are left in the kernel for 20 ms: a
+system at rest forwards a line at once, and a trickle costs 50 batches a second and not 200 (with a wait as long as the
+reading took, 5,000 lines a second took 41 % of a processor, and a line 2 ms).
 """
 
 from __future__ import annotations
@@ -161,11 +162,8 @@ class Tailer:
             await self._breathe()
 
     async def _breathe(self) -> None:
-        """Wait until all is read, and as long again, 20 ms each at most: so many small writes become few batches."""
-        started = trio.current_time()
-        with trio.move_on_after(_BREATH):
-            await self._reader.turns.quiet()
-        await trio.sleep_until(2 * trio.current_time() - started)
+        """So many small writes become few batches."""
+        await trio.sleep(_BREATH)
 
     def _wake_due(self) -> None:
         now = trio.current_time()
