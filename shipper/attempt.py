@@ -33,6 +33,8 @@ class Attempt:
 
     def __init__(self, batch: Batch, pieces: Sequence[Sequence[int]] | None = None) -> None:
         self.batch = batch
+        """Nothing, once all of it was delivered: answers wait to be noted, events need not."""
+        self._count = batch.count
         self.trouble: Trouble | None = None
         self.retry_after: float | None = None
         self._pieces: list[Sequence[int]] = list(pieces or [range(batch.count)])
@@ -58,7 +60,7 @@ class Attempt:
         if not self._pieces or self.trouble is not None:
             return None
         positions = self._pieces[-1]
-        whole = len(positions) == self.batch.count
+        whole = len(positions) == self._count
         return positions, self.batch if whole else self.batch.pick(positions)
 
     # -- what was answered ---------------------------------------------------------------------------------------------
@@ -73,6 +75,8 @@ class Attempt:
         self._tally[Outcome.DELIVERED] += len(positions) - len(answers.others)
         for at, answer in answers.others.items():
             self._note(positions[at], answer)
+        if self._tally[Outcome.DELIVERED] == self._count:
+            self.batch = Batch.documents(())
 
     def too_large(self, positions: Sequence[int], reason: str) -> None:
         """The request was too large: halves next; a single event is refused for ever."""
@@ -121,7 +125,7 @@ class Attempt:
     def overloaded(self) -> Trouble | None:
         """The destination put off most of the events one by one: then the whole lane waits."""
         later = sum(answer.outcome is Outcome.LATER for answer in self._open.values())
-        if self.trouble is None and later * 2 > self.batch.count - len(self._unasked):
+        if self.trouble is None and later * 2 > self._count - len(self._unasked):
             return Trouble(self.problem() or "events were put off", retry_after=self.retry_after)
         return self.trouble
 
@@ -132,7 +136,7 @@ class Attempt:
 
         `keep_rejected`: there is no room for dead letters.
         """
-        within = range(self.batch.count) if part is None else part
+        within = range(self._count) if part is None else part
         rejected = {} if keep_rejected else {at: why for at, why in self._rejected.items() if at in within}
         kept = self._rejected if keep_rejected else ()
         still_open = sorted(at for at in {*self._open, *self._unasked, *chain(*self._pieces), *kept} if at in within)

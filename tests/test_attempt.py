@@ -21,6 +21,18 @@ def later(reason: str = "429") -> Answer:
     return Answer(Outcome.LATER, reason)
 
 
+def test_what_was_delivered_is_held_no_longer_and_still_counted() -> None:
+    attempt = Attempt(batch(5))
+    piece = attempt.next_piece()
+    assert piece is not None
+    attempt.answered(piece[0], Answers(5))
+
+    assert attempt.batch.count == 0
+    assert attempt.next_piece() is None
+    verdicts = [attempt.verdict("main", part) for part in (range(2), range(2, 5))]
+    assert [verdict.counts.delivered for verdict in verdicts if verdict is not None] == [2, 3]
+
+
 @given(count=st.integers(1, 40), probed=st.none() | st.integers(1, 10), keep=st.booleans(), data=st.data())
 def test_every_event_is_counted_once_whatever_is_answered(
     count: int, probed: int | None, keep: bool, data: st.DataObject
