@@ -179,6 +179,8 @@ class Rollout:
 
     async def _bring_up(self, candidate: Candidate) -> None:
         plan = candidate.plan
+        if candidate.resumes and plan.at != self.stages.active:
+            return self._overtaken(candidate)
         try:
             if not candidate.resumes:
                 await self._receive(candidate)
@@ -203,6 +205,13 @@ class Rollout:
         self._delivery.poke()
         self.settled.set()
         self._on_change()
+
+    def _overtaken(self, candidate: Candidate) -> None:
+        """A newer revision became active while the one before it waited to resume."""
+        self._done(candidate)
+        at, released = candidate.plan.at, set(candidate.offered).difference(self.in_use, self._pending_use())
+        error = NackError("revision", 1, 1, f"revision {at} is older than revision {self.stages.active}")
+        self._nack(at, candidate.plan.sha256, "stale", [error], sorted(released))
 
     async def _receive(self, candidate: Candidate) -> None:
         """Durable, then said; those that it replaced are nacked first."""

@@ -320,6 +320,31 @@ async def test_after_a_restart_the_active_revision_runs_though_it_came_behind_a_
         await emit(1)
 
 
+async def test_a_revision_that_waited_to_resume_does_not_run_over_a_newer_one_that_became_active_meanwhile(
+    tmp_path: Path,
+) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+    async with theatre(tmp_path) as on:
+        gate = trio.Event()
+
+        async def opens_late(context: InputContext) -> None:
+            await gate.wait()
+
+        SPRINGS["more"].on_open = opens_late
+        more = "inputs:\n  more: {type: scripted, of: more}\n"
+        await on.offer(2, policy(credential="k2", inputs=more), "k2")
+        await on.ack(2, "received")
+        await on.offer(1, policy(credential="k1"), "k1")
+        gate.set()
+        await on.ack(2, "drained")
+
+        assert (await on.nack(1)).reason == "stale"
+        assert on.rollout.plan is not None
+        assert on.rollout.plan.at == Revision(0, 2)
+        assert list(on.intake.running) == ["more"]
+
+
 async def test_a_received_revision_waits_to_be_sent_again(tmp_path: Path) -> None:
     more = "inputs:\n  more: {type: scripted, of: more}\n"
     async with theatre(tmp_path) as on:
