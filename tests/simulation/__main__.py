@@ -1,0 +1,49 @@
+"""`python -m tests.simulation`: run worlds, say what they did; exit status 1 if a promise was broken."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.simulation.campaign import Campaign, march
+from tests.simulation.scenario import Scenario
+from tests.simulation.shrink import without
+from tests.simulation.world import run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="the first seed (default: where the campaign stands, or 0)")
+    parser.add_argument("--worlds", type=int, help="how many worlds")
+    parser.add_argument("--seconds", type=float, help="for how long")
+    parser.add_argument("--state", type=Path, help="keep the campaign in this file, and go on where it stands")
+    parser.add_argument("--report", type=Path, help="write a fragment of Markdown")
+    parser.add_argument("--notes", action="store_true", help="one world only, and all that happened in it")
+    parser.add_argument("--without", default="", help="with --notes: parts of the scenario to leave out, by number")
+    options = parser.parse_args()
+    if options.notes:
+        return _one(options.seed or 0, [int(place) for place in options.without.split(",") if place])
+    campaign = Campaign.load(options.state)
+    if options.seed is not None:
+        campaign.next_seed = options.seed
+    worlds = 100 if options.worlds is None and options.seconds is None else options.worlds
+    march(campaign, worlds=worlds, seconds=options.seconds, path=options.state)
+    print(campaign.summary())
+    if options.report is not None:
+        options.report.write_text(campaign.report())
+    return 1 if campaign.failures else 0
+
+
+def _one(seed: int, left_out: list[int]) -> int:
+    outcome = run(without(Scenario.draw(seed), left_out))
+    print(outcome.scenario)
+    for note in outcome.notes:
+        print(f"{note.n:5} {note.at:9.4f} {note.life} {note.kind:9} {note.facts}")
+    for line in (*outcome.log, *outcome.violations, outcome.trace):
+        print(line)
+    return 1 if outcome.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""Destinations, and the output that speaks to them.
+
+A destination knows credentials, keeps every document under (output, id) once, and notes each request that reaches it.
+An answer that does not arrive (lost, timed out, cut off by a cancel) leaves the documents where they are. A request
+that is cancelled on its way may still arrive, in that instant: its connection was open until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import orjson
+import trio
+
+from shipper.plugin import (
+    Answer,
+    Answers,
+    Batch,
+    Held,
+    Later,
+    Outcome,
+    Output,
+    OutputContext,
+    Sender,
+    Shape,
+    StartFailed,
+    TooLarge,
+    join,
+)
+from tests.simulation.stage import Stage, current
+
+TIMEOUT = 30.0
+POISON = 7
+"""One in so many events is refused for ever, in worlds that know poison."""
+
+
+class Event(NamedTuple):
+    """An event, as a destination sees it: its id, whose it is, and the stamp of the revision it entered under."""
+
+    id: str
+    stream: str
+    number: int
+    stamp: int
+
+
+@dataclass(frozen=True)
+class Pace:
+    first: float = 0.05
+    longest: float = 2.0
+
+
+class Backend:
+    """One destination."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.stage, self.name = stage, name
+        self.valid: set[str] = set()
+        self.down = False
+        self.documents: set[tuple[str, str]] = set()
+
+    def take(self, output: str, credential: str, events: Sequence[Event]) -> dict[int, Answer]:
+        """A request arrives: note it, keep what is to be kept; returns what is not simply delivered, or raises."""
+        self.stage.note("request", backend=self.name, output=output, credential=credential, events=len(events))
+        self._refuse(credential, len(events))
+        return {at: answer for at, event in enumerate(events) if (answer := self._one(output, event)) is not None}
+
+    def _refuse(self, credential: str, count: int) -> None:
+        """A refusal of the request as a whole."""
+        stage = self.stage
+        if self.down and not stage.healed:
+            raise Later("503 unavailable")
+        if credential not in self.valid or stage.strikes("unauthorized"):
+            raise Held("401 unauthorized")
+        if stage.strikes("busy"):
+            raise Later("429 busy", retry_after=stage.random("net").choice((None, 0.5, 3.0)))
+        if stage.strikes("unavailable"):
+            raise Later("502 bad gateway")
+        if count > 1 and stage.strikes("too_large"):
+            raise TooLarge("413 too large")
+
+    def _one(self, output: str, event: Event) -> Answer | None:
+        if "poison" in self.stage.scenario.rates and event.number % POISON == 0:
+            return Answer(Outcome.REJECTED, "400 mapping")
+        if self.stage.strikes("item_later"):
+            return Answer(Outcome.LATER, "429 item")
+        if self.stage.strikes("item_held"):
+            return Answer(Outcome.HELD, "403 item")
+        if (output, event.id) in self.documents:
+            return Answer(Outcome.DUPLICATE)
+        self.documents.add((output, event.id))
+        return None
+
+
+BACKENDS: dict[str, Backend] = {}
+"""Those of the world that runs, by name."""
+
+
+class SimulatedOutput(Output, frozen=True):
+    """Delivers to a simulated destination."""
+
+    takes: ClassVar[frozenset[Shape]] = frozenset({"api_key"})
+    backoff: ClassVar[Pace] = Pace()
+
+    to: str = "east"
+
+    @asynccontextmanager
+    async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
+        stage = current()
+        credential = context.credential.fields["api_key"].partition(":")[0] if context.credential else ""
+        if stage.strikes("open_fails"):
+            raise StartFailed("simulated") if stage.random("net").random() < 0.5 else OSError("simulated")
+        stage.note("opened", output=context.name, credential=credential)
+        try:
+            yield _Connection(stage, BACKENDS[self.to], context.name, credential)
+        finally:
+            if stage.alive:
+                with trio.CancelScope(shield=True):
+                    await stage.pause("net")
+            stage.note("closed", output=context.name, credential=credential)
+
+
+class _Connection:
+    def __init__(self, stage: Stage, backend: Backend, output: str, credential: str) -> None:
+        self.stage, self.backend, self.output, self.credential = stage, backend, output, credential
+
+    async def send(self, batch: Batch) -> Answers:
+        stage, events, arrived = self.stage, events_of(batch), False
+        try:
+            await stage.pause("net")
+            await self._hang()
+            stage.effect()
+            arrived = True
+            others = self.backend.take(self.output, self.credential, events)
+            await stage.pause("net")
+            await self._hang()
+        except trio.Cancelled:
+            if not arrived and stage.random("net").random() < 0.5:
+                self._arrive_unheard(events)
+            raise
+        if stage.strikes("answer_lost"):
+            raise Later("the connection broke")
+        if stage.strikes("short_answer"):
+            return Answers(batch.count - 1)
+        if stage.strikes("output_bug"):
+            raise KeyError("items")
+        self._note_answers(events, others)
+        return Answers(batch.count, others)
+
+    async def _hang(self) -> None:
+        if self.stage.strikes("slow_net"):
+            await trio.sleep(self.stage.random("net").uniform(0.0, 3.0))
+        if self.stage.strikes("hang"):
+            await trio.sleep(TIMEOUT)
+            raise Later(f"no answer for {TIMEOUT:.0f} s")
+
+    def _arrive_unheard(self, events: Sequence[Event]) -> None:
+        with suppress(Held, Later, TooLarge):
+            self.backend.take(self.output, self.credential, events)
+
+    def _note_answers(self, events: Sequence[Event], others: Mapping[int, Answer]) -> None:
+        answers = [others[at].outcome.value if at in others else "delivered" for at in range(len(events))]
+        self.stage.note(
+            "answered", backend=self.backend.name, output=self.output, credential=self.credential,
+            events=events, answers=answers,
+        )  # fmt: skip
+
+
+def events_of(batch: Batch) -> list[Event]:
+    """The events of a batch, with their ids."""
+    ids = join(*batch.id_columns(), [b"\n"] * batch.count).split(b"\n")
+    whole: list[dict[str, Any]] = batch.whole()
+    return [
+        Event(orjson.loads(b'"' + id + b'"'), event["stream"], event["number"], event["stamp"])
+        for id, event in zip(ids, whole, strict=False)
+    ]

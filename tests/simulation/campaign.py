@@ -1,0 +1,152 @@
+"""Many worlds, one after the other, resumable: sums and failures are kept in a small file after every few worlds."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from tests.simulation.scenario import Scenario
+from tests.simulation.shrink import shrink
+from tests.simulation.world import Outcome, run
+
+SAVED_EVERY = 50
+TWICE_EVERY = 100
+"""Every so many worlds one is run twice: its trace must be the same."""
+
+
+@dataclass
+class Campaign:
+    """The sums of all worlds so far; `next_seed` is where it goes on."""
+
+    next_seed: int = 0
+    worlds: int = 0
+    seconds: float = 0.0
+    virtual_seconds: float = 0.0
+    barriers: int = 0
+    processes: int = 0
+    events: int = 0
+    repeated: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    failures: dict[str, str] = field(default_factory=dict)
+    """By seed, what was violated."""
+
+    @classmethod
+    def load(cls, path: Path | None) -> Campaign:
+        """The campaign of a file; a new one if there is none."""
+        if path is None or not path.exists():
+            return cls()
+        stored = json.loads(path.read_text())
+        return cls(**{**stored, "faults": Counter(stored["faults"])})
+
+    def save(self, path: Path) -> None:
+        """Keep it, whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".tmp")
+        part.write_text(json.dumps(vars(self), indent=1))
+        os.replace(part, path)
+
+    def add(self, outcome: Outcome, seconds: float) -> None:
+        """One world more."""
+        self.worlds += 1
+        self.next_seed = outcome.scenario.seed + 1
+        self.seconds += seconds
+        self.virtual_seconds += outcome.notes[-1].at
+        self.barriers += outcome.barriers
+        self.processes += outcome.notes[-1].life
+        self.events += sum(len(note.facts["numbers"]) for note in outcome.notes if note.kind == "emitted")
+        self.faults += outcome.faults
+        if outcome.violations:
+            self.failures[str(outcome.scenario.seed)] = "; ".join(map(str, outcome.violations))
+
+    def summary(self) -> str:
+        """In one line."""
+        rate = self.worlds / self.seconds if self.seconds else 0.0
+        return (
+            f"{self.worlds} worlds, {rate:.0f} a second, {self.virtual_seconds / 3600:.1f} simulated hours, "
+            f"{self.barriers} barriers acknowledged, {self.processes} processes, {self.events} events, "
+            f"{self.faults.total()} faults and steps, {self.repeated} worlds run twice, {len(self.failures)} failed"
+        )
+
+    def report(self) -> str:
+        """A fragment of Markdown."""
+        faults = [f"| {name} | {number} |" for name, number in sorted(self.faults.items())]
+        failures = [f"- seed {seed}: {text}" for seed, text in self.failures.items()]
+        return "\n".join(
+            [
+                "### Simulation",
+                "",
+                self.summary(),
+                "",
+                "| fault or step | times |",
+                "|---|---|",
+                *faults,
+                "",
+                *failures,
+                "",
+            ]
+        )
+
+
+def march(
+    campaign: Campaign,
+    *,
+    worlds: int | None = None,
+    seconds: float | None = None,
+    path: Path | None = None,
+    tell: Callable[[str], object] = print,
+) -> None:
+    """Run worlds, from `next_seed` on, until there were enough of them or the time is over."""
+    gc.collect()
+    gc.freeze()
+    ends = time.perf_counter() + (seconds if seconds is not None else float("inf"))
+    for seed in _seeds(campaign.next_seed, worlds):
+        if time.perf_counter() >= ends:
+            break
+        began = time.process_time()
+        outcome = run(Scenario.draw(seed))
+        campaign.add(outcome, time.process_time() - began)
+        if outcome.violations:
+            tell(describe(outcome))
+        if seed % TWICE_EVERY == 0:
+            _repeat(campaign, outcome)
+        if campaign.worlds % SAVED_EVERY == 0:
+            gc.collect()
+            if path is not None:
+                campaign.save(path)
+    gc.unfreeze()
+    if path is not None:
+        campaign.save(path)
+
+
+def _seeds(first: int, worlds: int | None) -> Iterator[int]:
+    yield from count(first) if worlds is None else range(first, first + worlds)
+
+
+def _repeat(campaign: Campaign, outcome: Outcome) -> None:
+    campaign.repeated += 1
+    if run(outcome.scenario).trace != outcome.trace:
+        campaign.failures[str(outcome.scenario.seed)] = "the same seed had another trace"
+
+
+def describe(outcome: Outcome) -> str:
+    """What failed, the smallest scenario that does, and how to see it again."""
+    seed, law = outcome.scenario.seed, outcome.violations[0].law
+    left_out = shrink(seed, law)
+    parts = outcome.scenario.parts()
+    needed = [parts[place] for place in range(len(parts)) if place not in left_out]
+    names = [part if isinstance(part, str) else f"{part.kind} at {part.at:.3f}" for part in needed]
+    without = f" --without {','.join(map(str, left_out))}" if left_out else ""
+    return "\n".join(
+        [
+            f"seed {seed}: {'; '.join(map(str, outcome.violations))}",
+            f"  needed: {', '.join(names)}",
+            f"  again:  python -m tests.simulation --seed {seed}{without} --notes",
+        ]
+    )

@@ -1,0 +1,257 @@
+"""The disk: a database in memory that outlives the process, and the two kinds of thread that use it, as tasks.
+
+The product's own `Writer` does its work here: groups, savepoints, parking what needs room, replaying a failed group.
+Only its loop is written anew, with a pause where the thread would wait. The database is real; a COMMIT that is to fail
+raises SQLite's own error, and if the process dies before the group was replayed, the seed decides whether the commit
+that failed is found after all. Not simulated: the files themselves (WAL, generations, damage), which have tests of
+their own; a repair or a copy to a new generation is a long pause here.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+import trio
+
+from shipper.spool import store
+from shipper.spool.database import Connect, Generation, Prepare
+from shipper.spool.directory import StateDirectory
+from shipper.spool.keys import StateKey, open_keyring
+from shipper.spool.readers import Unreadable
+from shipper.spool.writer import FULL_SECONDS, Broken, Busy, GaveUp, Listener, NoRoom, Operation, Writer
+from tests.simulation.stage import Crashed, Stage, current
+
+T = TypeVar("T")
+
+COPY_SECONDS = 3.0
+SOUND_SECONDS = 60.0
+BALLAST_COMMITS = 4
+
+
+class _Database(sqlite3.Connection):
+    """Fails at the next COMMIT with the code in `fate`."""
+
+    fate: int | None = None
+
+    def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+        if sql == "COMMIT" and self.fate is not None:
+            error = sqlite3.OperationalError("simulated")
+            error.sqlite_errorcode, self.fate = self.fate, None
+            error.sqlite_errorname = "SQLITE_FULL" if error.sqlite_errorcode == sqlite3.SQLITE_FULL else "SQLITE_IOERR"
+            raise error
+        return super().execute(sql, *parameters)
+
+
+class Disk:
+    """What is durable."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.files: dict[str, bytes] = {}
+        self.is_full = False
+        self.ballast_commits = 0
+        self.unknown: Callable[[], None] | None = None
+        """Applies a group whose commit failed, for the case that it is found after a crash."""
+        self.writer: SimulatedWriter | None = None
+        self.db = sqlite3.connect(":memory:", isolation_level=None, cached_statements=256, factory=_Database)
+
+    def fate(self, group: Sequence[Operation]) -> int | None:
+        """The error at the next COMMIT."""
+        if self.is_full and not self.stage.healed:
+            if any(operation.needs_room for operation in group) or not self.ballast_commits:
+                self.stage.faults["disk_full"] += 1
+                return sqlite3.SQLITE_FULL
+            self.ballast_commits -= 1
+        return sqlite3.SQLITE_IOERR if self.stage.strikes("commit_fails") else None
+
+    async def pause(self) -> None:
+        """What a transaction takes; a slow disk answers after seconds."""
+        if self.stage.strikes("disk_slow"):
+            await trio.sleep(self.stage.random("disk").uniform(0.1, 12.0))
+        await self.stage.pause("disk")
+
+    def crash(self) -> None:
+        """The process is gone; what it had not committed is too, and of what failed the seed decides."""
+        unknown, self.unknown = self.unknown, None
+        if unknown is not None and self.stage.random("found").random() < 0.5:
+            self.stage.faults["failed_commit_found"] += 1
+            unknown()
+        if self.writer is not None:
+            self.writer.kill()
+
+
+class _Directory(StateDirectory):
+    """Files as values; each write is durable."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(Path("simulated"))
+        self._disk = disk
+        self.ballast = cast(Any, SimpleNamespace(give=self._give, restore=self._restore))
+
+    def _give(self) -> bool:
+        self._disk.ballast_commits += BALLAST_COMMITS
+        return True
+
+    def _restore(self) -> bool:
+        return self._disk.stage.healed or not self._disk.is_full
+
+    def read(self, name: str) -> bytes | None:
+        return self._disk.files.get(name)
+
+    def write(self, name: str, content: bytes) -> None:
+        self._disk.stage.effect()
+        self._disk.files[name] = content
+
+    def remove(self, name: str) -> None:
+        self._disk.files.pop(name, None)
+
+    def has_room(self, size: int = 0) -> bool:
+        return True
+
+    def disk_bytes(self) -> int:
+        return sum(map(len, self._disk.files.values()))
+
+
+class SimulatedWriter(Writer):
+    """The product's writer, its thread a task."""
+
+    def __init__(
+        self, directory: StateDirectory, generation: Generation, prepare: Prepare, connect: Connect, listener: Listener
+    ) -> None:
+        super().__init__(directory, generation, prepare, connect, listener)
+        self._stage = current()
+        self._disk: Disk = cast(_Directory, directory)._disk
+        self._disk.writer = self
+        self._upkeep = cast(Any, SimpleNamespace(is_due=lambda: False, checkpoint=lambda: True))
+        self._arrived = trio.Event()
+        self._scope = trio.CancelScope()
+        self._dead = False
+
+    def start(self) -> None:
+        self._stage.nursery.start_soon(self._live)
+
+    def put(self, operation: Operation) -> None:
+        if self._dead:
+            raise Crashed
+        super().put(operation)
+        self._arrived.set()
+
+    def stop(self) -> None:
+        if not self._dead:
+            super().stop()
+            self._arrived.set()
+
+    def kill(self) -> None:
+        """The process dies; whoever waits for an answer must not wait for ever in a shielded scope."""
+        self._dead = True
+        self._listener.ended(0, GaveUp("killed"))
+        self._scope.cancel("the process was killed")
+
+    async def _live(self) -> None:
+        failure: BaseException | None = None
+        with self._scope:
+            try:
+                while await self._gathered():
+                    await self._write()
+            except Crashed:
+                return
+            except Exception as error:
+                failure = error
+            left = [*self._group, *self._urgent, *self._ordinary, *self._parked, *self._drain()]
+            self._listener.ended(sum(not operation.withdrawn for operation in left), failure)
+
+    async def _gathered(self) -> bool:
+        """Wait for the next group; False if there will be none any more."""
+        while True:
+            if self._full and trio.current_time() >= self._look_at:
+                self._look_for_room()
+            self._receive(0)
+            self._group = self._claim()
+            if self._group:
+                return True
+            if self._closing.is_set() and self._inbox.empty():
+                if any(not operation.withdrawn for operation in self._parked):
+                    raise GaveUp("the disk is full")
+                return False
+            with trio.move_on_after(FULL_SECONDS if self._full else math.inf):
+                await self._arrived.wait()
+            self._arrived = trio.Event()
+
+    async def _write(self) -> None:
+        await self._disk.pause()
+        if any(operation.repairs == self._generation.path for operation in self._group):
+            await trio.sleep(COPY_SECONDS)
+        while self._group:
+            self._stage.effect()
+            try:
+                cast(_Database, self._generation.db).fate = self._disk.fate(self._group)
+                self._transaction(self._group)
+            except Busy:
+                raise AssertionError("nobody else opens this database") from None
+            except NoRoom:
+                self._make_room()
+            except Broken:
+                await self._copy()
+            else:
+                self._committed()
+
+    async def _copy(self) -> None:
+        """What the product does in a thread: all that is intact goes to a new file, and the group runs again there."""
+        group = list(self._group)
+        self._disk.unknown = lambda: self._transaction(group)
+        self._say("a commit failed, copying to a new generation")
+        await trio.sleep(self._stage.random("disk").uniform(0.0, COPY_SECONDS))
+        self._disk.unknown = None
+        self._say(None)
+
+
+class SimulatedReaders:
+    """Reads through the one connection, between two transactions."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self.path = path
+        self._stage, self._db = disk.stage, disk.db
+        self._sound_until = 0.0
+
+    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        if not self._stage.alive:
+            raise Crashed
+        await self._stage.pause("reads")
+        if trio.current_time() >= self._sound_until and self._stage.strikes("read_fails"):
+            self._sound_until = trio.current_time() + SOUND_SECONDS  # it will be another file, on other blocks
+            raise Unreadable(self.path, sqlite3.OperationalError("simulated"))
+        self._db.execute("BEGIN")
+        try:
+            return query(self._db)
+        finally:
+            self._db.execute("ROLLBACK")
+
+    def move(self, path: Path) -> None:
+        raise AssertionError("there is one generation only")
+
+    def close(self) -> None:
+        pass
+
+
+def opener(disk: Disk) -> Callable[..., store._Opened]:
+    """`store._open` for this disk."""
+
+    def open_(
+        owned: ExitStack, path: Path, keys: Sequence[StateKey] | None, prepare: Prepare, connect: Connect
+    ) -> store._Opened:
+        directory = _Directory(disk)
+        ring = open_keyring(directory, keys)
+        sealer = ring.sealer()
+        disk.db.execute("BEGIN")
+        prepare(disk.db)
+        sqlite3.Connection.execute(disk.db, "COMMIT")
+        generation = Generation(1, Path("simulated.db"), disk.db, disk.db)
+        return store._Opened(directory, ring, sealer, generation)
+
+    return open_

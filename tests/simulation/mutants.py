@@ -1,0 +1,253 @@
+"""Faults made by hand in the product: each breaks a promise, and each must be caught by the oracle.
+
+A mutant is a function that puts the fault into the product, through pytest's monkeypatch.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+
+from shipper.attempt import Attempt, Trouble
+from shipper.intake import Intake, Port
+from shipper.keyring import Keyring
+from shipper.lane import Lane
+from shipper.plugin import Answer, Answers, Outcome
+from shipper.session import Session
+from shipper.spool import queue, revisions
+from shipper.spool.queue import Entry
+from shipper.spool.spool import Spool
+from tests.simulation.stage import Crashed
+
+
+def drained_at_the_cut(patch: pytest.MonkeyPatch) -> None:
+    """`drained` looks at no barrier."""
+    original = revisions.drained
+
+    def drained(db: sqlite3.Connection, *arguments: Any) -> Any:
+        db.execute("CREATE TEMP TABLE IF NOT EXISTS kept AS SELECT * FROM barrier WHERE 0")
+        db.execute("INSERT INTO kept SELECT * FROM barrier")
+        db.execute("DELETE FROM barrier")
+        ack = original(db, *arguments)
+        db.execute("INSERT INTO barrier SELECT * FROM kept")
+        db.execute("DELETE FROM kept")
+        return ack
+
+    patch.setattr(revisions, "drained", drained)
+
+
+def barrier_settled_when_handed_out(patch: pytest.MonkeyPatch) -> None:
+    """A barrier counts when a lane comes to it, not when everything below it is settled."""
+
+    def settle(db: sqlite3.Connection, lane: int, seq: int) -> str:
+        row = db.execute(
+            "SELECT epoch, revision, 0, 0, 0, 0, 0, 0 FROM barrier WHERE lane = ? AND seq = ?", (lane, seq)
+        )
+        db.executemany("INSERT INTO settled VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row.fetchall())
+        db.execute("DELETE FROM barrier WHERE lane = ? AND seq = ?", (lane, seq))
+        db.execute("DELETE FROM todo WHERE lane = ? AND seq = ?", (lane, seq))
+        return "gone" if revisions.drop_empty_lane(db, lane) else "settled"
+
+    async def run(self: Lane, run: Any = Lane.run) -> None:
+        for todo in await self._spool.window(self.id, 0, 512):
+            if todo.is_barrier:
+                await self._settle_barrier(todo.seq)
+        await run(self)
+
+    feed = Session._feed
+
+    async def early(self: Session, send: Any) -> None:
+        for todo in await self._spool.window(self._lane, 0, 512):
+            if todo.is_barrier:
+                await self._settle_barrier(todo.seq)
+        await feed(self, send)
+
+    patch.setattr(revisions, "settle_barrier", settle)
+    patch.setattr(Session, "_feed", early)
+    patch.setattr(Lane, "run", run)
+
+
+def acknowledged_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """`emit` returns at once, and stores behind its caller's back."""
+    original = Port.emit
+
+    async def emit(self: Port, *batches: Any, **more: Any) -> None:
+        async def store() -> None:
+            await _quietly(original, self, *batches, **more)
+
+        trio.lowlevel.spawn_system_task(store)
+        await trio.lowlevel.checkpoint()
+
+    patch.setattr(Port, "emit", emit)
+
+
+def refused_is_dead_lettered(patch: pytest.MonkeyPatch) -> None:
+    """401 becomes a dead letter."""
+    original = Attempt.failed
+
+    def failed(self: Attempt, trouble: Trouble) -> None:
+        if not trouble.held:
+            return original(self, trouble)
+        for piece in self._pieces:
+            for position in piece:
+                self._note(position, Answer(Outcome.REJECTED, trouble.reason))
+        self._pieces.clear()
+        return None
+
+    patch.setattr(Attempt, "failed", failed)
+
+
+def first_lane_only(patch: pytest.MonkeyPatch) -> None:
+    """A cut puts its barrier into the first lane that it retires; the others are just retired."""
+    original = revisions._put_barrier
+
+    def put(db: sqlite3.Connection, lane: int, seq: int, at: Any) -> None:
+        if db.execute("SELECT 1 FROM barrier WHERE seq = ?", (seq,)).fetchone() is None:
+            original(db, lane, seq, at)
+        else:
+            db.execute("UPDATE lane SET active = 0 WHERE id = ?", (lane,))
+
+    patch.setattr(revisions, "_put_barrier", put)
+
+
+def settled_without_an_answer(patch: pytest.MonkeyPatch) -> None:
+    """No answer counts as a good one."""
+    original = Attempt.failed
+
+    def failed(self: Attempt, trouble: Trouble) -> None:
+        if trouble.held:
+            return original(self, trouble)
+        for piece in self._pieces:
+            self._tally[Outcome.DELIVERED] += len(piece)
+        self._pieces.clear()
+        return None
+
+    patch.setattr(Attempt, "failed", failed)
+
+
+def short_answers_count(patch: pytest.MonkeyPatch) -> None:
+    """An answer for too few events counts for all."""
+    original = Attempt.answered
+
+    def answered(self: Attempt, positions: Any, answers: Answers) -> None:
+        original(self, positions, Answers(len(positions), answers.others))
+
+    patch.setattr(Attempt, "answered", answered)
+
+
+def later_is_rejected(patch: pytest.MonkeyPatch) -> None:
+    """429 on an event becomes a dead letter."""
+    original = Attempt._note
+
+    def note(self: Attempt, position: int, answer: Answer) -> None:
+        original(self, position, Answer(Outcome.REJECTED) if answer.outcome is Outcome.LATER else answer)
+
+    patch.setattr(Attempt, "_note", note)
+
+
+def positions_beside_the_batches(patch: pytest.MonkeyPatch) -> None:
+    """The input's position is stored in a transaction of its own, after the batch."""
+    original = Spool.enter
+
+    async def enter(self: Spool, entry: Entry) -> Any:
+        entered = await original(self, Entry(entry.revision, entry.input, entry.lanes, entry.batches))
+        await original(self, Entry(entry.revision, entry.input, entry.lanes, (), entry.positions))
+        return entered
+
+    patch.setattr(Spool, "enter", enter)
+
+
+def enters_under_an_old_revision(patch: pytest.MonkeyPatch) -> None:
+    """A batch that was prepared before the cut enters after it, under the old revision."""
+    original = queue.get_meta
+
+    def get_meta(db: sqlite3.Connection, key: str) -> Any:
+        return _Any() if key == "active" else original(db, key)
+
+    patch.setattr(queue, "get_meta", get_meta)
+
+
+class _Any(str):
+    def __ne__(self, other: object) -> bool:
+        return False
+
+
+def released_while_connected(patch: pytest.MonkeyPatch) -> None:
+    """A retired lane settles its barrier within the session, its connections open."""
+    original = Session._feed
+
+    async def feed(self: Session, send: Any) -> None:
+        is_active, self._is_active = self._is_active, lambda: True
+        try:
+            await original(self, send)
+        finally:
+            self._is_active = is_active
+
+    patch.setattr(Session, "_feed", feed)
+
+
+def forgotten_acks(patch: pytest.MonkeyPatch) -> None:
+    """`drained` is said before it is durable."""
+    advance = Spool.advance
+
+    async def early(self: Spool, closing: Any, still_used: Any) -> Any:
+        def look(db: sqlite3.Connection) -> Any:
+            db.execute("SAVEPOINT look")
+            try:
+                ack = revisions.drained(db, closing, still_used)
+                return ack, [] if ack is not None else revisions.release(db, still_used)
+            finally:
+                db.execute("ROLLBACK TO look")
+                db.execute("RELEASE look")
+
+        found = await self._config(look)
+        trio.lowlevel.spawn_system_task(_quietly, advance, self, closing, still_used)
+        return found
+
+    patch.setattr(Spool, "advance", early)
+
+
+async def _quietly(function: Callable[..., Any], *arguments: Any, **more: Any) -> None:
+    with suppress(Exception, Crashed, trio.Cancelled):
+        await trio.sleep(0.05)
+        await function(*arguments, **more)
+
+
+def newest_secret_wins(patch: pytest.MonkeyPatch) -> None:
+    """A known id may come with another secret."""
+    patch.setattr(Keyring, "check", lambda self, offered: None)
+
+
+def routes_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Events go to the first output of their route only."""
+    original = Intake.enter
+
+    async def enter(self: Intake, port: Port, route: Any, *arguments: Any, **more: Any) -> bool:
+        one = type(route)(route.revision, route.processors, route.lanes[:1])
+        return await original(self, port, one, *arguments, **more)
+
+    patch.setattr(Intake, "enter", enter)
+
+
+MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
+    drained_at_the_cut: "B1",
+    barrier_settled_when_handed_out: "B1",
+    acknowledged_before_the_commit: "Q1",
+    refused_is_dead_lettered: "O5",
+    first_lane_only: "B1",
+    settled_without_an_answer: "Q1",
+    short_answers_count: "Q1",
+    later_is_rejected: "O5",
+    positions_beside_the_batches: "B12",
+    enters_under_an_old_revision: "L1",
+    released_while_connected: "B3",
+    forgotten_acks: "B7",
+    newest_secret_wins: "B8",
+    routes_forgotten: "Q1",
+}
+"""By the law that each of them breaks."""

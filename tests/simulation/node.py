@@ -1,0 +1,131 @@
+"""One process: its pipes, its signals, its life and death."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import trio
+
+from shipper import sidecar
+from shipper.control import Conversation
+from tests.simulation.stage import Crashed, Stage
+
+_STATE = Path("/nonexistent/state-of-a-simulation")
+
+
+class Node:
+    """A process that can be started again; `hear` is told each line that it wrote, in the instant it is written."""
+
+    def __init__(self, stage: Stage, hear: Callable[[bytes], None]) -> None:
+        self.stage, self._hear = stage, hear
+        self.is_deaf = False
+        """The supervisor does not read: standard output is blocked."""
+        self._signals: trio.MemorySendChannel[None] | None = None
+        self._input = b""
+        self._closed = False
+        self._news = trio.Event()
+        self._scope = trio.CancelScope()
+        stage.on_crash.append(self._killed)
+
+    # -- the supervisor's side -----------------------------------------------------------------------------------------
+
+    def send(self, line: bytes) -> None:
+        """Write to its standard input."""
+        if not self._closed:
+            self._input += line
+            self._tell()
+
+    def close(self) -> None:
+        """End its standard input."""
+        self._closed = True
+        self._tell()
+
+    def signal(self) -> None:
+        """SIGTERM."""
+        if self._signals is not None:
+            self._signals.send_nowait(None)
+
+    def set_deaf(self, deaf: bool) -> None:
+        """Stop, or begin, to read its standard output."""
+        self.is_deaf = deaf
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    def _killed(self) -> None:
+        self._scope.cancel("kill -9")
+
+    # -- its life ------------------------------------------------------------------------------------------------------
+
+    async def live(self, greeting: bytes) -> None:
+        """From start to end; however it ended is noted. The greeting is what it reads first."""
+        stage = self.stage
+        stage.life += 1
+        stage.alive = True
+        self._input, self._closed, self._scope = greeting, False, trio.CancelScope()
+        stage.note("started")
+        try:
+            with self._scope:
+                status = await sidecar.run(sidecar.Options(_STATE), 0, 1)
+                stage.note("ended", status=status)
+        except BaseException as error:
+            if stage.alive:
+                if _has(error, (trio.Cancelled, KeyboardInterrupt)):
+                    raise
+                stage.note("failed", error=_tree(error))
+        finally:
+            stage.alive = False
+            self._signals = None
+
+    async def heed_signals(
+        self,
+        conversation: Conversation,
+        process: trio.CancelScope,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """What the process does about signals, which are values here."""
+        self._signals, received = trio.open_memory_channel[None](8)
+        task_status.started()
+        await received.receive()
+        conversation.interrupt()
+        await received.receive()
+        self.stage.note("killed_politely")
+        process.cancel("told to stop at once by a second signal")
+
+    # -- its pipes -----------------------------------------------------------------------------------------------------
+
+    async def read(self, descriptor: int) -> bytes:
+        """Some bytes of standard input; none at the end."""
+        await self.stage.pause("pipes")
+        while not self._input and not self._closed:
+            await self._news.wait()
+        count = self.stage.random("pipes").choice((50, 1000, 65536))
+        chunk, self._input = self._input[:count], self._input[count:]
+        return chunk
+
+    async def write(self, descriptor: int, text: bytes) -> None:
+        """Write lines to standard output; a process may die between two."""
+        await self.stage.pause("pipes")
+        while self.is_deaf and not self.stage.healed:
+            await self._news.wait()
+        for line in text.splitlines():
+            self.stage.effect()
+            self._hear(line)
+
+
+def _has(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_has(inner, kinds) for inner in error.exceptions)
+    return isinstance(error, kinds)
+
+
+def _tree(error: BaseException) -> str:
+    if isinstance(error, BaseExceptionGroup):
+        return ", ".join(map(_tree, error.exceptions))
+    return f"{type(error).__name__}: {error}"
+
+
+__all__ = ["Crashed", "Node"]

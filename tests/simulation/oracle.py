@@ -1,0 +1,374 @@
+"""The judge: from what was written, what reached the destinations and what the process said, nothing else.
+
+The letters are those of the properties:
+
+    B1  `drained` before an event that it covers had its final answer
+    B2  an event is on the wrong side of a cut
+    B3  a request, or an open connection, with a credential that was released
+    B6  acks go backwards                     B7  an ack was taken back, or changed
+    B8  a flawed policy was not refused       B9  a flawed policy has a stage
+    B11 the counts of a ledger do not add up  B12 an event was read twice
+    Q1  what was acknowledged was lost        O1  an event with a final answer was sent again
+    O5  dead letters are not what was refused for ever
+    L1  it does not come to rest              L2  a credential is kept for ever
+    P2  the end of the process                P6  it failed by itself
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tests.simulation.backend import POISON
+from tests.simulation.offers import At, Offer
+from tests.simulation.scenario import Scenario
+from tests.simulation.stage import Note
+
+FINAL = ("delivered", "duplicate", "rejected")
+_DISK = {"disk_full", "disk_slow", "commit_fails"}
+Pair = tuple[str, str, int]
+"""An output and an event: its stream and number."""
+
+
+class Violation(NamedTuple):
+    """What was promised and did not hold."""
+
+    law: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.law}: {self.text}"
+
+
+def judge(notes: Sequence[Note], scenario: Scenario) -> list[Violation]:
+    """All that was violated in a world, one of each law."""
+    case = Case(notes, scenario)
+    found: dict[str, Violation] = {}
+    for law in LAWS:
+        for violation in law(case):
+            found.setdefault(violation.law, violation)
+    return [found[name] for name in sorted(found)]
+
+
+class Answer(NamedTuple):
+    """A final answer for an event that reached the shipper."""
+
+    n: int
+    life: int
+    id: str
+    stamp: int
+    outcome: str
+
+
+class Case:
+    """The notes, sorted by what they are about."""
+
+    def __init__(self, notes: Sequence[Note], scenario: Scenario) -> None:
+        self.notes, self.scenario = notes, scenario
+        self.offers: dict[At, Offer] = {}
+        self.by_stamp: dict[int, Offer] = {}
+        self.sent: dict[At, int] = {}
+        self.answers: dict[Pair, list[Answer]] = defaultdict(list)
+        self.emitting: dict[tuple[str, int], list[int]] = defaultdict(list)
+        self.emitted: dict[tuple[str, int], int] = {}
+        for note in notes:
+            self._sort(note)
+        self.ended_by_order = any(
+            note.kind == "acted" and note.facts["name"] in ("drop", "dead_letter") for note in notes
+        )
+        self.is_over = bool(notes) and notes[-1].kind == "ended" and any(note.kind == "healed" for note in notes)
+
+    def _sort(self, note: Note) -> None:
+        match note.kind:
+            case "sent" if note.facts["offer"].flaw is None:
+                sent: Offer = note.facts["offer"]
+                self.offers[sent.at] = sent
+                self.by_stamp.setdefault(sent.stamp, sent)
+                self.sent.setdefault(sent.at, note.n)
+            case "answered":
+                for event, outcome in zip(note.facts["events"], note.facts["answers"], strict=True):
+                    if outcome in FINAL:
+                        pair = (note.facts["output"], event.stream, event.number)
+                        self.answers[pair].append(Answer(note.n, note.life, event.id, event.stamp, outcome))
+            case "emitting":
+                for number in note.facts["numbers"]:
+                    self.emitting[note.facts["stream"], number].append(note.n)
+            case "emitted":
+                for number in note.facts["numbers"]:
+                    self.emitted.setdefault((note.facts["stream"], number), note.n)
+
+    def said(self, **fields: Any) -> Iterator[tuple[Note, dict[str, Any]]]:
+        """Messages of the process with these fields."""
+        for note in self.notes:
+            if note.kind == "said":
+                message = note.facts["message"]
+                if all(message.get(name) == value for name, value in fields.items()):
+                    yield note, message
+
+    def active(self) -> list[At]:
+        """Revisions that are known to have been active, rising."""
+        acks = {_at(ack) for stage in ("active", "drained") for _, ack in self.said(type="ack", stage=stage)}
+        readies = {tuple(ready["revisions"]["active"] or (-1, -1)) for _, ready in self.said(type="ready")}
+        seen = {self.by_stamp[answer.stamp].at for answers in self.answers.values() for answer in answers}
+        return sorted(at for at in acks | readies | seen if at in self.offers)
+
+
+def _at(message: dict[str, Any]) -> At:
+    return (message["epoch"], message["revision"])
+
+
+# -- the barrier -------------------------------------------------------------------------------------------------------
+
+
+def drained_means_answered(case: Case) -> Iterator[Violation]:
+    """B1: each event that entered under a revision whose lane a later one retired has its final answer by then."""
+    active = case.active()
+    drained: dict[At, Note] = {}
+    for note, ack in case.said(type="ack", stage="drained"):
+        drained.setdefault(_at(ack), note)
+    for (output, stream, number), answers in case.answers.items():
+        for stamp in {answer.stamp for answer in answers}:
+            first = next(answer for answer in answers if answer.stamp == stamp)
+            covering = _covering(case, active, drained, output, stamp)
+            if covering is not None and covering.n < first.n:
+                at = _at(covering.facts["message"])
+                event = f"{stream} {number}, of revision {stamp}"
+                yield Violation("B1", f"drained of {at} was said before {output} had its answer for {event}")
+
+
+def _covering(case: Case, active: list[At], drained: dict[At, Note], output: str, stamp: int) -> Note | None:
+    """The first `drained` that promises an answer for what entered under a stamp, bound for an output."""
+    entered = case.by_stamp[stamp]
+    identity = entered.shape.outputs.get(output)
+    retiring = next(
+        (at for at in active if at > entered.at and case.offers[at].shape.outputs.get(output) != identity), None
+    )
+    if retiring is None:
+        return None
+    notes = [note for at, note in drained.items() if at >= retiring]
+    return min(notes, key=lambda note: note.n, default=None)
+
+
+def sides_of_the_cut(case: Case) -> Iterator[Violation]:
+    """B2: what was accepted before a policy was sent is older than it; what came after its `active` is not."""
+    actives = {case.offers[_at(ack)].stamp: note.n for note, ack in case.said(type="ack", stage="active")}
+    for (_, stream, number), answers in case.answers.items():
+        begun = case.emitting[stream, number]
+        stamps = {answer.stamp for answer in answers}
+        if len(begun) != 1 or len(stamps) != 1:
+            continue
+        (stamp,) = stamps
+        ended = case.emitted.get((stream, number))
+        if any(stamp < newer and n < begun[0] for newer, n in actives.items()):
+            yield Violation(
+                "B2", f"{stream} {number} came after a newer revision was active, and entered under {stamp}"
+            )
+        if ended is not None and case.sent[case.by_stamp[stamp].at] > ended:
+            yield Violation("B2", f"{stream} {number} was accepted before revision {stamp} was sent, and is of it")
+
+
+def released_means_unused(case: Case) -> Iterator[Violation]:
+    """B3: after its release, no request with a credential and no open connection."""
+    revoked: dict[str, int] = {}
+    open_: dict[str, int] = defaultdict(int)
+    for note in case.notes:
+        credential = note.facts.get("credential", "")
+        match note.kind:
+            case "opened":
+                open_[credential] += 1
+                if credential in revoked:
+                    yield Violation("B3", f"a connection was opened with {credential} after its release")
+            case "closed":
+                open_[credential] -= 1
+            case "crashed":
+                open_.clear()
+            case "revoked":
+                revoked[credential] = note.n
+                if open_[credential] > 0:
+                    yield Violation("B3", f"{credential} was released while a connection with it was open")
+            case "request" if credential in revoked:
+                yield Violation("B3", f"a request with {credential} arrived after its release")
+
+
+def released_stays_released(case: Case) -> Iterator[Violation]:
+    """L2, B3: a released credential is not asked for again, and at the end only the last policy's are in use."""
+    revoked: set[str] = set()
+    for note in case.notes:
+        if note.kind == "revoked":
+            revoked.add(note.facts["credential"])
+        elif note.kind == "said" and (
+            again := revoked.intersection(note.facts["message"].get("credentials_wanted", ()))
+        ):
+            yield Violation("B3", f"{sorted(again)} were released, and are wanted")
+    if case.is_over:
+        last = max(case.offers)
+        uses = [ack["credentials"]["in_use"] for _, ack in case.said(type="ack", stage="drained") if _at(ack) == last]
+        if kept := set(uses[-1]) - case.offers[last].shape.credentials:
+            yield Violation("L2", f"{sorted(kept)} are in use though only {last} is left")
+
+
+# -- the conversation --------------------------------------------------------------------------------------------------
+
+
+def acks_are_monotone(case: Case) -> Iterator[Violation]:
+    """B6, B7: `active` and `drained` rise, over restarts too; what was said is repeated identically."""
+    texts: dict[tuple[At, str], Any] = {}
+    highest: dict[str, At] = {}
+    first: set[tuple[At, str]] = set()
+    for note, message in case.said():
+        if message["type"] == "ready":
+            for stage in ("active", "drained"):
+                stored = tuple(message["revisions"][stage] or (-1, -1))
+                if stored < highest.get(stage, (-1, -1)):
+                    yield Violation("B7", f"{stage} {highest[stage]} was said, and after a restart it is {stored}")
+        if message["type"] != "ack":
+            continue
+        at, stage = _at(message), message["stage"]
+        if stage != "received" and (at, stage) not in first and at < highest.get(stage, at):
+            yield Violation("B6", f"{stage} of {at} came after that of {highest[stage]}")
+        first.add((at, stage))
+        highest[stage] = max(highest.get(stage, at), at)
+        if texts.setdefault((at, stage), message) != message and stage == "drained":
+            yield Violation("B7", f"drained of {at} changed: {texts[at, stage]} became {message}")
+        if at in case.offers and message["sha256"] != case.offers[at].sha256:
+            yield Violation("B7", f"the ack of {at} names another text")
+        if stage == "active" and note.n < min(
+            (n.n for n in case.notes if n.kind == "sent" and n.facts["offer"].at == at), default=0
+        ):
+            yield Violation("B7", f"{at} was {stage} before it was sent")
+
+
+def ledgers_add_up(case: Case) -> Iterator[Violation]:
+    """B11: accepted = delivered + duplicate + dead_letter + dropped + damaged."""
+    for _, ack in case.said(type="ack", stage="drained"):
+        counts = dict(ack["ledger"])
+        if counts.pop("accepted") != sum(counts.values()) or counts["damaged"]:
+            yield Violation("B11", f"the ledger of {_at(ack)} is {ack['ledger']}")
+
+
+_DESERVED = {"conflict": {"conflict", "stale"}}
+"""Where a newer revision became active meanwhile, the number is simply old."""
+
+
+def flaws_are_refused(case: Case) -> Iterator[Violation]:
+    """B8, B9: a flawed policy is nacked for its flaw, if the process lived long enough, and never has a stage."""
+    for note in case.notes:
+        if note.kind != "sent" or note.facts["offer"].flaw is None:
+            continue
+        flawed: Offer = note.facts["offer"]
+        answers = [
+            message
+            for other, message in case.said()
+            if other.n > note.n and message["type"] in ("ack", "nack") and _at(message) == flawed.at
+        ]
+        reasons = {message["reason"] for message in answers if message["type"] == "nack"}
+        if not _heard_to_the_end(case, note) or reasons & _DESERVED.get(flawed.flaw or "", {flawed.flaw}):
+            continue
+        yield Violation("B8", f"a policy {flawed.at} that is {flawed.flaw} was answered by {sorted(reasons)}")
+
+
+def _heard_to_the_end(case: Case, sent: Note) -> bool:
+    """Whether the process that a line was sent to lived on until the world was over."""
+    later = case.notes[sent.n :]
+    return case.is_over and not any(note.kind in ("crashed", "started", "told_to_stop") for note in later)
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+def nothing_is_lost(case: Case) -> Iterator[Violation]:
+    """Q1: at the end every event that was written has a final answer of every output of its route."""
+    if not case.is_over or case.ended_by_order:
+        return
+    reached: dict[tuple[str, int], dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for (output, stream, number), answers in case.answers.items():
+        for answer in answers:
+            reached[stream, number][answer.stamp].add(output)
+    written = {note.facts["stream"]: note.facts["upto"] for note in case.notes if note.kind == "written"}
+    for stream, number in ((stream, number) for stream, upto in written.items() for number in range(1, upto + 1)):
+        stamps = reached[stream, number]
+        if not stamps:
+            yield Violation("Q1", f"{stream} {number} never arrived")
+        for stamp, outputs in stamps.items():
+            if missing := set(case.by_stamp[stamp].shape.route(stream)) - outputs:
+                yield Violation("Q1", f"{stream} {number}, of revision {stamp}, never arrived at {sorted(missing)}")
+
+
+def every_event_has_one_id(case: Case) -> Iterator[Violation]:
+    """B12: an event that was read twice would have two ids."""
+    for (output, stream, number), answers in case.answers.items():
+        if len(ids := {answer.id for answer in answers}) > 1:
+            yield Violation("B12", f"{stream} {number} reached {output} under {len(ids)} ids")
+
+
+def answered_is_not_sent_again(case: Case) -> Iterator[Violation]:
+    """O1: within one life, what has its final answer is not sent again (but what a peer handed over twice is)."""
+    for (output, stream, number), answers in case.answers.items():
+        if len(case.emitting[stream, number]) > 1:
+            continue
+        seen: set[tuple[int, int]] = set()
+        for answer in answers:
+            if (answer.life, answer.stamp) in seen:
+                yield Violation("O1", f"{stream} {number} was sent to {output} again after its final answer")
+            seen.add((answer.life, answer.stamp))
+
+
+def dead_letters_are_the_refused(case: Case) -> Iterator[Violation]:
+    """O5, O6: the dead letters are the events that were refused for ever, and no others."""
+    if not case.is_over or case.ended_by_order:
+        return
+    listed = {
+        (letter["output"], letter["event_id"])
+        for _, result in case.said(type="result")
+        for letter in result["result"].get("dead_letters", ())
+    }
+    refused = {
+        (output, answer.id)
+        for (output, _, number), answers in case.answers.items()
+        for answer in answers
+        if "poison" in case.scenario.rates and number % POISON == 0
+    }
+    if listed != refused:
+        yield Violation(
+            "O5",
+            f"{len(refused - listed)} refused events are no dead letters, {len(listed - refused)} are for no refusal",
+        )
+
+
+# -- the process -------------------------------------------------------------------------------------------------------
+
+
+def it_ends_in_order(case: Case) -> Iterator[Violation]:
+    """P2, P6: it ends with status 0 when told to, says so, and never fails by itself."""
+    stopped = 0
+    for note in case.notes:
+        match note.kind:
+            case "started":
+                stopped = 0
+            case "said" if note.facts["message"]["type"] == "stopped":
+                stopped += 1
+            case "failed":
+                yield Violation("P6", f"the process failed: {note.facts['error']}")
+            case "ended" if note.facts["status"] != 0 and not _DISK.intersection(case.scenario.names()):
+                yield Violation("P2", f"the process ended with status {note.facts['status']}")
+    if case.is_over:
+        ends = [message for _, message in case.said(type="stopped")]
+        if not stopped or ends[-1] != {"type": "stopped", "clean": True, "undelivered": 0}:
+            yield Violation("P2", f"at the end it said {ends[-1:]}")
+
+
+LAWS: tuple[Callable[[Case], Iterator[Violation]], ...] = (
+    drained_means_answered,
+    sides_of_the_cut,
+    released_means_unused,
+    released_stays_released,
+    acks_are_monotone,
+    ledgers_add_up,
+    flaws_are_refused,
+    nothing_is_lost,
+    every_event_has_one_id,
+    answered_is_not_sent_again,
+    dead_letters_are_the_refused,
+    it_ends_in_order,
+)

@@ -1,0 +1,101 @@
+"""Where the product meets the outside: threads, clocks, entropy, the asyncio thread, signals, installed plugins, log.
+
+Each is replaced by name for the time of a world. What runs in a worker thread runs between two pauses instead; of what
+blocks there, the pipes, the node says what it does. Whatever else is left of the machine (a socket, a file, a thread)
+would make a trace differ, and the tests compare traces.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import trio
+
+from shipper import control, log, outbox, sidecar
+from shipper.registry import Registry
+from shipper.spool import store, writer
+from tests.simulation.backend import SimulatedOutput
+from tests.simulation.disk import Disk, SimulatedReaders, SimulatedWriter, opener
+from tests.simulation.node import Node
+from tests.simulation.stage import Crashed, Stage
+from tests.simulation.streams import PullInput, PushInput, StampProcessor
+
+WALL = 1_700_000_000.0
+
+_REGISTRY = Registry(
+    {
+        "inputs": {"pull": PullInput, "push": PushInput},
+        "processors": {"stamp": StampProcessor},
+        "outputs": {"backend": SimulatedOutput},
+    }
+)
+
+
+@contextmanager
+def simulated(stage: Stage, disk: Disk, node: Node) -> Iterator[None]:
+    """The product's outside is this world, for as long as the block runs."""
+    entropy = stage.random("entropy")
+    threads = _threads(stage, {control._read: node.read, outbox._write: node.write})
+    replaced: list[tuple[Any, str, Any]] = [
+        (trio.to_thread, "run_sync", threads),
+        (time, "time", lambda: WALL + trio.current_time() + stage.wall_offset),
+        (writer.time, "monotonic", trio.current_time),
+        (os, "urandom", entropy.randbytes),
+        (secrets, "token_bytes", entropy.randbytes),
+        (sidecar, "open_asyncio", _no_asyncio),
+        (sidecar, "_heed_signals", node.heed_signals),
+        (Registry, "installed", lambda: _REGISTRY),
+        (store, "Writer", SimulatedWriter),
+        (store, "Readers", lambda path, _: SimulatedReaders(path, disk)),
+        (store, "_open", opener(disk)),
+        (log, "_log", _Log(stage)),
+    ]
+    state = random.getstate()
+    with ExitStack() as patches:
+        for place, name, value in replaced:
+            patches.enter_context(mock.patch.object(place, name, value))
+        patches.callback(random.setstate, state)
+        random.seed(stage.scenario.seed)
+        yield
+
+
+def _threads(stage: Stage, blocking: dict[Any, Callable[..., Awaitable[Any]]]) -> Callable[..., Awaitable[Any]]:
+    async def run_sync(
+        function: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False, limiter: Any = None
+    ) -> Any:
+        if function in blocking:
+            return await blocking[function](*args)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        with trio.CancelScope(shield=not abandon_on_cancel):
+            await stage.pause("threads")
+            if not stage.alive:
+                raise Crashed
+            result = function(*args)
+            await stage.pause("threads")
+            return result
+
+    return run_sync
+
+
+@asynccontextmanager
+async def _no_asyncio() -> AsyncIterator[None]:
+    """No plugin of a simulated world needs it."""
+    yield None
+
+
+class _Log:
+    """The log of the product, kept in memory: the real one has a thread, and remembers secrets for ever."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.level = log.LEVELS["error"]
+        self.secrets: dict[str, None] = {}
+        self.render: Callable[[Any], Any] = repr
+        self.writer = SimpleNamespace(write=stage.log.append)

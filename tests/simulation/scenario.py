@@ -1,0 +1,133 @@
+"""What a seed draws: which faults a world knows and how often they strike, what is done when, who writes how much.
+
+Each seed knows a random subset of the faults only: where everything fails all the time, little of interest is reached
+(Groce et al., "Swarm Testing", 2012).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+RATES: dict[str, tuple[float, float]] = {
+    "busy": (0.05, 0.4),
+    "unavailable": (0.05, 0.4),
+    "unauthorized": (0.02, 0.2),
+    "too_large": (0.05, 0.3),
+    "answer_lost": (0.05, 0.4),
+    "short_answer": (0.02, 0.2),
+    "hang": (0.01, 0.1),
+    "slow_net": (0.05, 0.5),
+    "output_bug": (0.01, 0.1),
+    "open_fails": (0.05, 0.4),
+    "item_later": (0.05, 0.3),
+    "item_held": (0.02, 0.2),
+    "poison": (1.0, 1.0),
+    "disk_slow": (0.02, 0.2),
+    "commit_fails": (0.02, 0.15),
+    "read_fails": (0.01, 0.1),
+    "input_fails": (0.02, 0.2),
+    "input_refused": (0.05, 0.3),
+    "withheld": (0.2, 1.0),
+    "late_grant": (0.1, 0.6),
+}
+"""Faults that strike at every opportunity with some probability: the least and the most that a seed draws."""
+
+STEPS: dict[str, tuple[int, int]] = {
+    "rotate": (1, 4),
+    "rotate_all": (1, 2),
+    "retarget": (1, 2),
+    "back": (1, 2),
+    "outputs": (1, 3),
+    "tune": (1, 2),
+    "same": (1, 2),
+    "replace_input": (1, 2),
+    "route": (1, 2),
+    "flood": (1, 2),
+    "disorder": (1, 2),
+    "again": (1, 3),
+    "stale": (1, 2),
+    "conflict": (1, 2),
+    "invalid": (1, 2),
+    "digest": (1, 1),
+    "missing": (1, 2),
+    "clash": (1, 2),
+    "garbage": (1, 3),
+    "crash": (1, 3),
+    "eof": (1, 2),
+    "signal": (1, 2),
+    "stop": (1, 2),
+    "wall": (1, 2),
+    "revoke": (1, 2),
+    "deaf": (1, 2),
+    "down": (1, 2),
+    "disk_full": (1, 2),
+    "end_drain": (1, 2),
+    "rebind": (1, 2),
+}
+"""Things done at drawn moments: how many of a kind there are, if there are any."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that is done at a moment; `draw` seeds its details, so that they stay if other steps are left out."""
+
+    at: float
+    kind: str
+    draw: int
+
+    def random(self) -> Random:
+        return Random(self.draw)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """All that is drawn before a world begins."""
+
+    seed: int
+    rates: dict[str, float]
+    steps: tuple[Step, ...]
+    chaos_seconds: float
+    queue_bytes: int
+    workers: int
+
+    @classmethod
+    def draw(cls, seed: int) -> Scenario:
+        """The scenario of a seed."""
+        random = Random(f"scenario {seed}")
+        share = random.choice((0.1, 0.3, 0.5))
+        rates = {name: random.uniform(*bounds) for name, bounds in RATES.items() if random.random() < share}
+        seconds = random.choice((2.0, 8.0, 25.0))
+        share = random.choice((0.15, 0.3, 0.5))
+        kinds = ["rotate", *(kind for kind in STEPS if random.random() < share)]
+        steps = [_step(random, seconds, kind) for kind in kinds for _ in range(random.randint(*STEPS[kind]))]
+        steps += [_step(random, seconds, "write") for _ in range(random.randint(4, 16))]
+        return cls(
+            seed=seed,
+            rates=rates,
+            steps=tuple(sorted(steps, key=lambda step: step.at)),
+            chaos_seconds=seconds,
+            queue_bytes=random.choice((2048, 8192, 1 << 20, 1 << 20)),
+            workers=random.randint(1, 4),
+        )
+
+    def names(self) -> set[str]:
+        """The kinds of faults and steps there are."""
+        return {*self.rates, *(step.kind for step in self.steps)}
+
+    def parts(self) -> list[Any]:
+        """What can be left out, by `without`."""
+        return [*self.rates, *self.steps]
+
+    def without(self, parts: list[Any]) -> Scenario:
+        """The same, with less."""
+        return replace(
+            self,
+            rates={name: rate for name, rate in self.rates.items() if name not in parts},
+            steps=tuple(step for step in self.steps if step not in parts),
+        )
+
+
+def _step(random: Random, seconds: float, kind: str) -> Step:
+    return Step(random.uniform(0.0, seconds), kind, random.getrandbits(32))

@@ -1,0 +1,144 @@
+"""What all parts of a simulated world share: randomness by name, the notes of what happened, and the crash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any, NamedTuple
+
+import trio
+
+from tests.simulation.scenario import Scenario
+
+MOST_STEPS = 30_000
+
+
+class Crashed(BaseException):
+    """The process is dead: what its code still does has no effect, whatever it catches."""
+
+
+class Livelock(Exception):
+    """More effects than any sane world has."""
+
+
+class Note(NamedTuple):
+    """Something that an outsider can see; `n` orders all notes of a world."""
+
+    n: int
+    at: float
+    life: int
+    kind: str
+    facts: dict[str, Any]
+
+
+class Stage:
+    """One for each world; `current` is that of the world that runs."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.notes: list[Note] = []
+        self.log: list[str] = []
+        self.faults: Counter[str] = Counter()
+        self.life = 0
+        self.alive = False
+        self.healed = False
+        self.crash_in: int | None = None
+        self.on_crash: list[Callable[[], None]] = []
+        self.wall_offset = 0.0
+        self.nursery: trio.Nursery
+        self._effects = 0
+        self._streams: dict[str, Random] = {}
+        self._changed = trio.Event()
+
+    # -- randomness ----------------------------------------------------------------------------------------------------
+
+    def random(self, name: str) -> Random:
+        """The stream of random numbers of this name."""
+        if name not in self._streams:
+            self._streams[name] = Random(f"{self.scenario.seed}/{name}")
+        return self._streams[name]
+
+    def strikes(self, fault: str) -> bool:
+        """Whether a fault of this kind happens now."""
+        rate = self.scenario.rates.get(fault, 0.0)
+        if self.healed or not rate or self.random(fault).random() >= rate:
+            return False
+        self.faults[fault] += 1
+        return True
+
+    async def pause(self, name: str, typical: float = 0.004) -> None:
+        """What something takes: often next to nothing, sometimes longer."""
+        draw = self.random(name).random()
+        if draw < 0.6:
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.sleep(typical * (draw - 0.6) * 5)
+
+    # -- what happened -------------------------------------------------------------------------------------------------
+
+    def note(self, kind: str, /, **facts: Any) -> Note:
+        """Write down what an outsider saw."""
+        note = Note(len(self.notes), trio.current_time(), self.life, kind, facts)
+        self.notes.append(note)
+        self._changed.set()
+        self._changed = trio.Event()
+        return note
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition that can change only by what is noted."""
+        while not condition():
+            await self._changed.wait()
+
+    async def noted(self, is_it: Callable[[Note], bool], since: int = 0) -> Note:
+        """Wait for such a note, the `since`-th or a later one."""
+        while True:
+            for note in self.notes[since:]:
+                if is_it(note):
+                    return note
+            since = len(self.notes)
+            await self._changed.wait()
+
+    def trace(self) -> str:
+        """A digest of all that happened; two runs with the same seed have the same."""
+        sha = hashlib.sha256()
+        for note in self.notes:
+            sha.update(repr((note.n, round(note.at, 9), note.life, note.kind, sorted(note.facts.items()))).encode())
+        return sha.hexdigest()
+
+    # -- the crash -----------------------------------------------------------------------------------------------------
+
+    def effect(self) -> None:
+        """The process is about to change something outside: the place where it may die instead."""
+        if not self.alive:
+            raise Crashed
+        self._effects += 1
+        if self._effects > MOST_STEPS:
+            raise Livelock
+        if self.crash_in is not None:
+            self.crash_in -= 1
+            if self.crash_in < 0:
+                self.crash()
+                raise Crashed
+
+    def crash(self) -> None:
+        """kill -9, now."""
+        self.alive, self.crash_in = False, None
+        self.faults["crash"] += 1
+        self.note("crashed")
+        for react in self.on_crash:
+            react()
+
+
+_current: list[Stage] = []
+
+
+def current() -> Stage:
+    """The stage of the world that runs now; plugins are made by the product and have no other way to it."""
+    return _current[-1]
+
+
+def enter(stage: Stage) -> None:
+    """Make it the current one."""
+    _current[:] = [stage]

@@ -1,0 +1,108 @@
+"""The simulation itself: that it holds for a short campaign, repeats itself, shrinks, and goes on where it stood."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation import campaign as campaigns
+from tests.simulation.campaign import Campaign, march
+from tests.simulation.scenario import RATES, STEPS, Scenario
+from tests.simulation.shrink import shrink, without
+from tests.simulation.world import run
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_short_campaign_keeps_every_promise() -> None:
+    told: list[str] = []
+    campaign = Campaign()
+    march(campaign, worlds=40, tell=told.append)
+
+    assert told == []
+    assert campaign.failures == {}
+    assert campaign.barriers > 40
+
+
+def test_the_same_seed_has_the_same_trace() -> None:
+    for seed in range(5):
+        assert run(Scenario.draw(seed)).trace == run(Scenario.draw(seed)).trace
+
+
+def test_another_process_with_other_hashes_has_the_same_trace() -> None:
+    program = (
+        "from tests.simulation.scenario import Scenario\nfrom tests.simulation.world import run\n"
+        "print([run(Scenario.draw(seed)).trace for seed in range(5)])"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "12345", "PYTHONPATH": str(ROOT)}
+    other = subprocess.run([sys.executable, "-c", program], env=environment, cwd=ROOT, capture_output=True, text=True)
+
+    assert other.stdout.strip() == str([run(Scenario.draw(seed)).trace for seed in range(5)]), other.stderr
+
+
+def test_other_seeds_have_other_traces() -> None:
+    assert len({run(Scenario.draw(seed)).trace for seed in range(5)}) == 5
+
+
+def test_every_fault_and_every_step_is_drawn_by_some_of_a_hundred_seeds() -> None:
+    drawn = {name for seed in range(100) for name in Scenario.draw(seed).names()}
+
+    assert drawn == {*RATES, *STEPS, "write"}
+
+
+def test_leaving_out_a_fault_leaves_the_steps_and_the_other_rates_as_they_were() -> None:
+    whole = Scenario.draw(1)
+    smaller = without(whole, [0])
+
+    assert smaller.steps == whole.steps
+    assert smaller.rates == dict(list(whole.rates.items())[1:])
+
+
+def test_a_failure_is_shrunk_to_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shipper.spool.revisions.orders_run", _fails)
+    seed, law = next(
+        (seed, outcome.violations[0].law) for seed in range(100) if (outcome := run(Scenario.draw(seed))).violations
+    )
+    whole = Scenario.draw(seed)
+    left_out = shrink(seed, law)
+
+    assert len(left_out) > len(whole.parts()) / 2
+    assert law in [violation.law for violation in run(without(whole, left_out)).violations]
+
+
+def _fails(*arguments: object) -> bool:
+    raise ZeroDivisionError
+
+
+def test_a_campaign_goes_on_where_it_stood(tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "simulation.json"
+    march(Campaign.load(path), worlds=2, path=path)
+    march(Campaign.load(path), worlds=3, path=path)
+    both = Campaign.load(path)
+    whole = Campaign()
+    march(whole, worlds=5)
+
+    assert (both.worlds, both.next_seed) == (5, 5)
+    assert (both.faults, both.barriers, both.events) == (whole.faults, whole.barriers, whole.events)
+
+
+def test_a_world_that_does_not_repeat_itself_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = iter(range(1000))
+    monkeypatch.setattr("tests.simulation.stage.Stage.trace", lambda stage: str(next(traces)))
+    campaign = Campaign()
+    march(campaign, worlds=1)
+
+    assert campaign.failures == {"0": "the same seed had another trace"}
+
+
+def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shipper.spool.revisions.orders_run", _fails)
+    monkeypatch.setattr(campaigns, "shrink", lambda seed, law: [0, 2])
+    told: list[str] = []
+    march(Campaign(), worlds=20, tell=told.append)
+
+    assert "--without 0,2 --notes" in told[0]

@@ -1,0 +1,124 @@
+"""A world: one scenario, run from its first process to the last answer."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from dataclasses import dataclass
+
+import trio
+from trio.testing import MockClock
+
+from tests.simulation import stage as stages
+from tests.simulation.backend import BACKENDS, Backend
+from tests.simulation.disk import Disk
+from tests.simulation.oracle import Violation, judge
+from tests.simulation.ports import simulated
+from tests.simulation.scenario import Scenario
+from tests.simulation.stage import Livelock, Note, Stage
+from tests.simulation.streams import STREAMS, Stream
+from tests.simulation.supervisor import Supervisor
+
+HEALING_SECONDS = 900.0
+"""Within which, after the last fault, everything must be delivered, drained and released."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a world."""
+
+    scenario: Scenario
+    violations: list[Violation]
+    notes: list[Note]
+    faults: Counter[str]
+    trace: str
+    log: list[str]
+
+    @property
+    def barriers(self) -> int:
+        """Barriers acknowledged: `drained` that had something to wait for."""
+        acks = [note.facts["message"] for note in self.notes if note.kind == "said"]
+        return sum(ack.get("stage") == "drained" and ack["change"] == "barrier" for ack in acks)
+
+
+def run(scenario: Scenario) -> Outcome:
+    """Run a world and judge it. Deterministic: the same scenario has the same notes."""
+    stage = Stage(scenario)
+    stages.enter(stage)
+    disk = Disk(stage)
+    stage.on_crash.append(disk.crash)
+    BACKENDS.update({name: Backend(stage, name) for name in ("east", "west")})
+    STREAMS.update({name: Stream(name) for name in ("pull", "push")})
+    violations: list[Violation] = []
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        _scheduled(scenario.seed)
+        violations += trio.run(_live, stage, disk, clock=MockClock(autojump_threshold=0))
+    finally:
+        disk.db.close()
+        if was_on:
+            gc.enable()
+    violations += judge(stage.notes, scenario)
+    return Outcome(scenario, violations, stage.notes, stage.faults, stage.trace(), stage.log)
+
+
+def _scheduled(seed: int) -> None:
+    """trio draws the order of tasks from this seed (as its own support for Hypothesis does)."""
+    trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True
+    trio._core._run._r.seed(f"schedule {seed}")
+
+
+async def _live(stage: Stage, disk: Disk) -> list[Violation]:
+    supervisor = Supervisor(stage, disk)
+    violations: list[Violation] = []
+    with simulated(stage, disk, supervisor.node):
+        try:
+            async with trio.open_nursery() as stage.nursery:
+                stage.nursery.start_soon(supervisor.keep_alive)
+                await supervisor.follow(stage.scenario.steps)
+                await supervisor.heal()
+                with trio.move_on_after(HEALING_SECONDS) as patience:
+                    await _come_to_rest(stage, supervisor)
+                if patience.cancelled_caught:
+                    violations.append(Violation("L1", f"not at rest {HEALING_SECONDS:.0f} s after the last fault"))
+                if stage.alive:
+                    stage.crash()
+                stage.nursery.cancel_scope.cancel("the world is over")
+        except* Livelock:
+            violations.append(Violation("L6", f"more than {stages.MOST_STEPS} effects"))
+    return violations
+
+
+async def _come_to_rest(stage: Stage, supervisor: Supervisor) -> None:
+    """The last revision is drained, all that was written is accepted; then the process is asked, and told to stop."""
+    last = supervisor.sent[-1].at[1]
+    await stage.noted(lambda note: _said(note, stage="drained", revision=last))
+    await stage.until(lambda: all(len(stream.accepted) >= stream.written for stream in STREAMS.values()))
+    await _empty(stage, supervisor)
+    page = [{"id": 0}]
+    while page:
+        asked = supervisor.act("dead_letters", {"list": True, "after": page[-1]["id"]})
+        answer = await stage.noted(lambda note, asked=asked: _said(note, type="result", id=asked))  # type: ignore[misc]
+        page = answer.facts["message"]["result"]["dead_letters"]
+    supervisor.is_over = True
+    since = len(stage.notes)
+    supervisor.node.send(b'{"type":"stop","within_seconds":600}\n')
+    await stage.noted(lambda note: note.kind in ("ended", "failed"), since)
+
+
+async def _empty(stage: Stage, supervisor: Supervisor) -> None:
+    """Ask until nothing waits, and nothing has failed."""
+    while True:
+        since = len(stage.notes)
+        supervisor.node.send(b'{"type":"observe"}\n')
+        observed = await stage.noted(lambda note: _said(note, type="observed"), since)
+        message = observed.facts["message"]
+        if message["queue"]["events"] == 0 and message["state"] != "FAILED":
+            return
+        await trio.sleep(1.0)
+
+
+def _said(note: Note, **fields: object) -> bool:
+    message = note.facts.get("message", {})
+    return note.kind == "said" and all(message.get(name) == value for name, value in fields.items())
