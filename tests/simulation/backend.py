@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import orjson
 import trio
 
 from shipper.plugin import (
@@ -28,7 +27,6 @@ from shipper.plugin import (
     Shape,
     StartFailed,
     TooLarge,
-    join,
 )
 from tests.simulation.stage import Stage, current
 
@@ -170,9 +168,8 @@ class _Connection:
 
 def events_of(batch: Batch) -> list[Event]:
     """The events of a batch, with their ids."""
-    ids = join(*batch.id_columns(), [b"\n"] * batch.count).split(b"\n")
     whole: list[dict[str, Any]] = batch.whole()
     return [
-        Event(orjson.loads(b'"' + id + b'"'), event["stream"], event["number"], event["stamp"])
-        for id, event in zip(ids, whole, strict=False)
+        Event(id, event["stream"], event["number"], event["stamp"])
+        for id, event in zip(batch.id_texts(), whole, strict=True)
     ]

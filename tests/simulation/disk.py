@@ -22,14 +22,17 @@ import trio
 from shipper.spool import store
 from shipper.spool.database import Connect, Generation, Prepare
 from shipper.spool.directory import StateDirectory
+from shipper.spool.inbox import Operation
 from shipper.spool.keys import StateKey, open_keyring
 from shipper.spool.readers import Unreadable
-from shipper.spool.writer import FULL_SECONDS, Broken, Busy, GaveUp, Listener, NoRoom, Operation, Writer
+from shipper.spool.writer import FULL_SECONDS, Broken, Busy, GaveUp, Listener, NoRoom, Writer
 from tests.simulation.stage import Crashed, Stage, current
 
 T = TypeVar("T")
 
 COPY_SECONDS = 3.0
+INSTANT = 1e-6
+"""The least that a wait takes: less could be lost in rounding, and the clock would stand still."""
 SOUND_SECONDS = 60.0
 BALLAST_COMMITS = 4
 
@@ -163,23 +166,24 @@ class SimulatedWriter(Writer):
                 return
             except Exception as error:
                 failure = error
-            left = [*self._group, *self._urgent, *self._ordinary, *self._parked, *self._drain()]
-            self._listener.ended(sum(not operation.withdrawn for operation in left), failure)
+            self._listener.ended(len(self._group) + len(self._inbox.left()), failure)
 
     async def _gathered(self) -> bool:
         """Wait for the next group; False if there will be none any more."""
+        inbox = self._inbox
         while True:
-            if self._full and trio.current_time() >= self._look_at:
+            if inbox.full and trio.current_time() >= self._look_at:
                 self._look_for_room()
-            self._receive(0)
-            self._group = self._claim()
+            inbox.receive(0)
+            self._group = inbox.claim()
             if self._group:
                 return True
-            if self._closing.is_set() and self._inbox.empty():
-                if any(not operation.withdrawn for operation in self._parked):
+            if inbox.closing.is_set() and inbox.is_empty:
+                if inbox.has_parked:
                     raise GaveUp("the disk is full")
                 return False
-            with trio.move_on_after(FULL_SECONDS if self._full else math.inf):
+            patience = inbox.patience(FULL_SECONDS if inbox.full else math.inf) or 0.0
+            with trio.move_on_after(max(patience, INSTANT)):
                 await self._arrived.wait()
             self._arrived = trio.Event()
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import trio
 
 from shipper import sidecar
 from shipper.control import Conversation
-from tests.simulation.stage import Crashed, Stage
+from shipper.spool.store import StoreFailed
+from tests.simulation.stage import Stage
 
 _STATE = Path("/nonexistent/state-of-a-simulation")
 
@@ -73,12 +74,19 @@ class Node:
                 stage.note("ended", status=status)
         except BaseException as error:
             if stage.alive:
-                if _has(error, (trio.Cancelled, KeyboardInterrupt)):
+                if any(isinstance(leaf, trio.Cancelled | KeyboardInterrupt) for leaf in _leaves(error)):
                     raise
-                stage.note("failed", error=_tree(error))
+                self._note_failure(error)
         finally:
             stage.alive = False
             self._signals = None
+
+    def _note_failure(self, error: BaseException) -> None:
+        """What could not be committed at the end is told by the exit status; all else is a failure."""
+        if all(isinstance(leaf, StoreFailed) for leaf in _leaves(error)):
+            self.stage.note("ended", status=1)
+        else:
+            self.stage.note("failed", error=", ".join(f"{type(leaf).__name__}: {leaf}" for leaf in _leaves(error)))
 
     async def heed_signals(
         self,
@@ -116,16 +124,9 @@ class Node:
             self._hear(line)
 
 
-def _has(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:
+def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
-        return any(_has(inner, kinds) for inner in error.exceptions)
-    return isinstance(error, kinds)
-
-
-def _tree(error: BaseException) -> str:
-    if isinstance(error, BaseExceptionGroup):
-        return ", ".join(map(_tree, error.exceptions))
-    return f"{type(error).__name__}: {error}"
-
-
-__all__ = ["Crashed", "Node"]
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
