@@ -87,10 +87,8 @@ class Rollout:
         if message.sha256 is not None and message.sha256.lower() != sha256:
             error = NackError("sha256", 1, 1, "sha256 is not that of the policy's text")
             return self._refuse(message, sha256, "invalid", [error])
-        newest = self._pending[-1] if self._pending else None
-        if (refusal := out_of_order(message.at, sha256, self._known, self.stages.active, newest)) is not None:
-            reason, text = refusal
-            return self._refuse(message, sha256, reason, [NackError("revision", 1, 1, text)])
+        if self._is_out_of_order(message, sha256):
+            return None
         try:
             plan = await trio.to_thread.run_sync(make, message.at, message.policy, self._registry)
             carried = self._keyring.parse(message.credentials)
@@ -103,7 +101,18 @@ class Rollout:
             return self._refuse(message, sha256, "invalid", errors)
         except CredentialError as error:
             return self._refuse(message, sha256, nack_reason(error), [NackError(error.path, 1, 1, str(error))])
+        if self._is_out_of_order(message, sha256):  # a newer one may have become active while this one was planned
+            return None
         return self._accept(plan, offered)
+
+    def _is_out_of_order(self, message: Policy, sha256: str) -> bool:
+        """Whether a policy may not come under its number; it is nacked then."""
+        newest = self._pending[-1] if self._pending else None
+        refusal = out_of_order(message.at, sha256, self._known, self.stages.active, newest)
+        if refusal is not None:
+            reason, text = refusal
+            self._refuse(message, sha256, reason, [NackError("revision", 1, 1, text)])
+        return refusal is not None
 
     def supply(self, credentials: Mapping[str, object]) -> None:
         """Secrets that were asked for, or that are in use. Raises CredentialError, and then keeps none."""
@@ -180,7 +189,8 @@ class Rollout:
     async def _bring_up(self, candidate: Candidate) -> None:
         plan = candidate.plan
         if candidate.resumes and plan.at != self.stages.active:
-            return self._overtaken(candidate)
+            self._overtaken(candidate)
+            return
         try:
             if not candidate.resumes:
                 await self._receive(candidate)

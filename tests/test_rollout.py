@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 
 from shipper.messages import Counts, Nack, Policy, Released, Revision
+from shipper.plan import Plan, make
 from shipper.plugin import Held, InputContext, StartFailed
-from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
+from shipper.registry import Registry
+from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, Theatre, events, policy, theatre
 
 
 async def fails(context: InputContext) -> None:
@@ -343,6 +346,28 @@ async def test_a_revision_that_waited_to_resume_does_not_run_over_a_newer_one_th
         assert on.rollout.plan is not None
         assert on.rollout.plan.at == Revision(0, 2)
         assert list(on.intake.running) == ["more"]
+
+
+async def test_a_text_that_was_the_active_one_when_it_came_is_stale_if_a_newer_one_was_quicker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_late(at: Revision, text: str, registry: Registry) -> Plan:
+        plan = make(at, text, registry)
+        if at.number == 1:
+            GATE.wait(PATIENCE)
+        return plan
+
+    async with theatre(tmp_path) as on:
+        await started(on)
+    async with theatre(tmp_path) as on, trio.open_nursery() as nursery:
+        monkeypatch.setattr("shipper.rollout.make", make_late)
+        await on.offer(2, policy(credential="k2"), "k2")
+        nursery.start_soon(on.offer, 1, policy(credential="k1"), "k1")
+        await on.ack(2, "drained")
+        GATE.set()
+
+        assert (await on.nack(1)).reason == "stale"
+        assert on.rollout.stages.received == Revision(0, 2)
 
 
 async def test_a_received_revision_waits_to_be_sent_again(tmp_path: Path) -> None:
