@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import trio
 
@@ -166,14 +167,18 @@ class Lane:
         pace = getattr(self.output, "backoff", None)
         return backoff(getattr(pace, "first", 1.0), getattr(pace, "longest", 60.0))
 
-    async def _settle_barrier(self, seq: int) -> None:
-        end = await self._spool.settle_barrier(self.id, seq)
+    async def _settle_barrier(self, seq: int, *, connected: bool = False) -> bool:
+        """False if the lane was retired and has to close its connections first, though nobody told it yet."""
+        end = await self._spool.settle_barrier(self.id, seq, connected=connected)
         self._gone = end == "gone"
+        if end == "retired":
+            return False
         if end == "waits":
             self._report("its barrier waits for an order: dead_letter or drop")
             await self._news.wait()
         else:
             self._on_barrier()
+        return True
 
     # -- a session -----------------------------------------------------------------------------------------------------
 
@@ -188,7 +193,7 @@ class Lane:
             counters=self.counters,
             report=self._report,
             is_active=lambda: self.active,
-            settle_barrier=self._settle_barrier,
+            settle_barrier=partial(self._settle_barrier, connected=True),
             backoff=self._backoff,
         )
 

@@ -61,7 +61,8 @@ Sent = tuple[Attempt, list[tuple[Todo, range]]]
 class Session:
     """`lane` is the id; `news` is set when there may be something to do; `report` takes what is wrong, or None.
 
-    `settle_barrier` is called for a barrier that an active lane has passed; a lane that is not ends its session there.
+    `settle_barrier` is called for a barrier that an active lane has passed; a lane that is not ends its session there,
+    also if it learns of that by the False that is returned.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Session:
         counters: Counter[str],
         report: Callable[[str | None], None],
         is_active: Callable[[], bool],
-        settle_barrier: Callable[[int], Awaitable[None]],
+        settle_barrier: Callable[[int], Awaitable[bool]],
         backoff: Callable[[], Iterator[float]],
     ) -> None:
         self.trouble: Trouble | None = None
@@ -142,10 +143,10 @@ class Session:
     async def _feed(self, send: trio.MemorySendChannel[list[Todo]]) -> None:
         """Hand out todos until the session ends; see to barriers that everything below has passed."""
         while not self._ending:
-            if self._barrier_is_reached():
-                if not self._is_active():
-                    return None
-                await self._settle_barrier(self._barriers.pop(0))
+            if self._barrier_is_reached() and not (
+                self._is_active() and await self._settle_barrier(self._barriers.pop(0))
+            ):
+                return None
             due = self._due()
             todos = due or await self._spool.window(self._lane, self.taken, WINDOW)
             for parcel in parcels(todos):

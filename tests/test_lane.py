@@ -10,9 +10,10 @@ import pytest
 import trio
 
 from shipper.event import Batch
-from shipper.messages import Counts
+from shipper.messages import Counts, Revision
 from shipper.plugin import Answer, Answers, Held, Later, Outcome, OutputContext, Sender, StartFailed, TooLarge
 from shipper.spool.letters import Limits
+from shipper.spool.revisions import Text
 from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, ScriptedOutput, bench, secret
 
 
@@ -368,6 +369,20 @@ async def test_a_retired_lane_closes_its_connections_before_its_barrier_is_settl
         assert ack.ledger == Counts(accepted=2, delivered=2)
         assert ack.credentials is not None
         assert ack.credentials.released == ["k1"]
+
+
+async def test_a_lane_that_sees_its_barrier_before_it_is_told_closes_its_connections_first(tmp_path: Path) -> None:
+    """Readers see a cut as soon as it is committed, which is before the commit is answered."""
+    async with one_output(tmp_path, "k1") as (on, script):
+        await on.enter(2)
+        await script.until(lambda: len(script.received) == 2)
+        await on.spool.receive(Text(Revision(0, 2), "sha", "2", "barrier", (), ""), {})
+        await on.spool.cut(Revision(0, 2), [])
+        on.active["main"].poke()
+        await script.until(lambda: on.barriers == 1)
+
+        assert [line for line in script.log if "send" not in line] == ["open k1", "close k1", "barrier"]
+        await script.until(lambda: not on.delivery.lanes)
 
 
 async def test_a_lane_that_is_active_again_settles_its_barrier_without_closing(tmp_path: Path) -> None:

@@ -235,14 +235,19 @@ def _settings(sealer: Sealer, lane: int, sealed: bytes) -> dict[str, Any] | None
 # -- the barrier -------------------------------------------------------------------------------------------------------
 
 
-def settle_barrier(db: sqlite3.Connection, lane: int, seq: int) -> Literal["settled", "gone", "waits"]:
+def settle_barrier(
+    db: sqlite3.Connection, lane: int, seq: int, *, connected: bool = False
+) -> Literal["settled", "gone", "waits", "retired"]:
     """Note that a lane has settled everything below a barrier; `gone`: and the lane with it.
 
-    It waits while an order moves events from or to the lane, and for an order after damage (see `doubt`).
+    It waits while an order moves events from or to the lane, and for an order after damage (see `doubt`). A lane that
+    is still `connected` settles it only if it is active; `retired`: it is not, and closes its connections first.
 
     The place of the barrier and its counts must both say so: a disagreement is a bug, and nothing may be revoked on it.
     """
     doubt.act(db)
+    if connected and db.execute("SELECT 1 FROM lane WHERE id = ? AND active", (lane,)).fetchone() is None:
+        return "retired"
     if doubt.holds(db, lane, seq) or orders_run(db, lane):
         return "waits"
     first = db.execute("SELECT seq, kind FROM todo WHERE lane = ? ORDER BY seq LIMIT 1", (lane,)).fetchone()

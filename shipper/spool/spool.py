@@ -130,9 +130,14 @@ class Spool:
     async def lanes(self) -> list[LaneRow]:
         return await self._config(lambda db: revisions.lanes(db, self.store.sealer))
 
-    async def settle_barrier(self, lane: int, seq: int) -> Literal["settled", "gone", "waits"]:
-        """A lane has settled all below a barrier; `gone`: and the lane with it; `waits`: for an order."""
-        return await self._config(lambda db: revisions.settle_barrier(db, lane, seq))
+    async def settle_barrier(
+        self, lane: int, seq: int, *, connected: bool
+    ) -> Literal["settled", "gone", "waits", "retired"]:
+        """A lane has settled all below a barrier; `gone`: and the lane with it; `waits`: for an order.
+
+        `retired`: not yet, since it is `connected`, and was retired.
+        """
+        return await self._config(lambda db: revisions.settle_barrier(db, lane, seq, connected=connected))
 
     async def settle_reached(self, lane: int) -> None:
         """The same for a lane that nobody can open."""
