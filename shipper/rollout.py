@@ -209,8 +209,8 @@ class Rollout:
             async with self._in_order:
                 cut = await self._resume(plan) if candidate.resumes else await self._cut(plan)
                 self._switch(plan, cut, prepared)
-                self._done(candidate)
                 await self._refresh()
+                self._done(candidate)  # until it is known as active, its being on its way makes older ones stale
                 self._say(self._highest(plan.at))
         self._delivery.poke()
         self.settled.set()

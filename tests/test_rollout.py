@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
-from shipper.messages import Counts, Nack, Policy, Released, Revision
+from shipper.messages import Counts, Nack, Policy, Released, Revision, Revisions
 from shipper.plan import Plan, make
 from shipper.plugin import Held, InputContext, StartFailed
 from shipper.registry import Registry
+from shipper.spool.revisions import Cut
 from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, Theatre, events, policy, theatre
 
 
@@ -254,6 +256,34 @@ async def test_the_same_revision_again_is_answered_by_its_highest_ack(tmp_path: 
         await on.offer(1, policy(credential="k1"), "k1")
 
         assert on.said[-1] == first
+
+
+async def test_an_older_revision_is_stale_also_in_the_moment_after_the_cut_of_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        cut, stages = on.spool.cut, on.spool.stages
+        reached, gate = trio.Event(), trio.Event()
+
+        async def cut_and_wait(*arguments: Any) -> Cut:
+            done = await cut(*arguments)
+            monkeypatch.setattr(on.spool, "stages", stages_later)
+            return done
+
+        async def stages_later() -> Revisions:
+            reached.set()
+            await gate.wait()
+            return await stages()
+
+        monkeypatch.setattr(on.spool, "cut", cut_and_wait)
+        await on.offer(3, policy(credential="k3"), "k3")
+        await reached.wait()
+        await on.offer(2, policy(credential="k2"), "k2")
+        gate.set()
+
+        assert (await on.nack(2)).reason == "stale"
+        await on.ack(3, "drained")
 
 
 # -- after a restart ---------------------------------------------------------------------------------------------------
