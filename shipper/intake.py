@@ -17,6 +17,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import trio
 
@@ -24,6 +25,7 @@ from shipper import log
 from shipper.aio import Asyncio
 from shipper.errors import Backpressure, StartFailed, place
 from shipper.event import Batch, tagged
+from shipper.groups import failures_apart
 from shipper.keyring import Keyring
 from shipper.lane import Lane
 from shipper.listeners import Listeners
@@ -203,7 +205,7 @@ class Intake:
         try:
             with running.scope:
                 while not running.ended:
-                    try:
+                    with failures_apart(partial(self._failed, running)):
                         settings = running.plan.spec.config
                         async with settings.open(running.port) as running.source:
                             task_status.started()
@@ -214,17 +216,19 @@ class Intake:
                             self._note_failure(running, None)
                             await running.source.run()
                             running.ended = True
-                    except Exception as error:
-                        if not running.go.is_set():
-                            raise _as_start_failed(running, error) from error
-                        running.source = None
-                        self._note_failure(running, _describe(error))
+                    if not running.ended:
                         await trio.sleep(next(waits))
         finally:
             self.listeners.release(running.port)
             running.closed.set()
             self.on_closed()
             self.on_change()
+
+    def _failed(self, running: Running, error: Exception) -> None:
+        if not running.go.is_set():
+            raise _as_start_failed(running, error) from error
+        running.source = None
+        self._note_failure(running, _describe(error))
 
     def _note_failure(self, running: Running, failure: str | None) -> None:
         if failure is not None:

@@ -21,6 +21,7 @@ import trio
 from shipper.aio import Asyncio
 from shipper.attempt import Trouble
 from shipper.event import Batch
+from shipper.groups import failures_apart
 from shipper.keyring import Keyring
 from shipper.plugin import Output, OutputContext
 from shipper.recent import Recent
@@ -221,14 +222,12 @@ class Lane:
         """What goes wrong in opening and closing the output is the output's trouble; the rest is ours."""
         context = OutputContext(self.key.output, self._aio, self._keyring.get(self.key.credential))
         ours: Exception | None = None
-        try:
+        with failures_apart(lambda error: session.end(failed(self.key.output, error))):
             async with self.output.open(context) as sender:
                 try:
                     await session.run(sender, self.output.workers, last)
                 except Exception as error:
                     ours = error
-        except Exception as error:
-            session.end(failed(self.key.output, error))
         if ours is not None:
             raise ours
 

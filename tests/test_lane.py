@@ -293,6 +293,37 @@ async def test_an_output_that_fails_by_a_bug_is_trouble_and_not_the_end(tmp_path
         assert script.received == [0, 1, 2]
 
 
+async def test_a_background_task_of_an_output_that_fails_when_it_is_cancelled_is_not_the_end_either(
+    tmp_path: Path,
+) -> None:
+    class Background(ScriptedOutput, frozen=True):
+        @asynccontextmanager
+        async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
+            async with super().open(context) as sender, trio.open_nursery() as nursery:
+                nursery.start_soon(fails_when_cancelled)
+                yield sender
+                nursery.cancel_scope.cancel()
+
+    async def fails_when_cancelled() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise OSError("a secret")
+
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.hang
+        lane = on.active["main"]
+        lane.adopt(Background(), active=True)
+        await on.enter(2)
+        await script.until(lambda: script.sending == 1)
+        async with lane.suspended():
+            lane.adopt(ScriptedOutput(), active=True)
+            script.send = script.deliver
+        await on.empty()
+
+        assert script.received == [0, 1]
+
+
 async def test_a_background_task_of_an_output_that_fails_is_trouble_and_not_the_end(tmp_path: Path) -> None:
     """A plugin's own nursery cancels what runs inside of it; that must not be taken for a cancel of ours."""
     fail = trio.Event()

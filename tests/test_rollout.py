@@ -468,6 +468,29 @@ async def test_drained_waits_until_a_replaced_input_is_closed(tmp_path: Path) ->
         assert (ack.credentials.in_use, ack.credentials.released) == (["w2"], ["w1"])
 
 
+async def test_a_replaced_input_whose_task_fails_when_it_is_cancelled_does_no_harm(
+    tmp_path: Path,
+) -> None:
+    async def fails_when_cancelled() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise OSError("a secret")
+
+    async def on_run(context: InputContext) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fails_when_cancelled)
+            await trio.sleep_forever()
+
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_run = on_run
+        await started(on)
+        await SPRINGS["in"].until(lambda: "run" in SPRINGS["in"].log)
+        await on.offer(2, policy(credential="k1", at="elsewhere"), "k1")
+
+        await on.ack(2, "drained")
+
+
 async def test_an_input_changed_in_place_gives_up_its_old_key_at_the_cut(tmp_path: Path) -> None:
     inputs = "inputs:\n  in: {{type: scripted, credentials: [{}]}}\n"
     async with theatre(tmp_path) as on:
