@@ -35,7 +35,7 @@ RATES: dict[str, tuple[float, float]] = {
 """Faults that strike at every opportunity with some probability: the least and the most that a seed draws."""
 
 STEPS: dict[str, tuple[int, int]] = {
-    "rotate": (1, 4),
+    "rotate": (1, 3),
     "rotate_all": (1, 2),
     "retarget": (1, 2),
     "back": (1, 2),
@@ -96,13 +96,13 @@ class Scenario:
     def draw(cls, seed: int) -> Scenario:
         """The scenario of a seed."""
         random = Random(f"scenario {seed}")
-        share = random.choice((0.1, 0.3, 0.5))
+        share = random.choice((0.05, 0.15, 0.4))
         rates = {name: random.uniform(*bounds) for name, bounds in RATES.items() if random.random() < share}
         seconds = random.choice((2.0, 8.0, 25.0))
-        share = random.choice((0.15, 0.3, 0.5))
+        share = random.choice((0.05, 0.1, 0.25))
         kinds = ["rotate", *(kind for kind in STEPS if random.random() < share)]
         steps = [_step(random, seconds, kind) for kind in kinds for _ in range(random.randint(*STEPS[kind]))]
-        steps += [_step(random, seconds, "write") for _ in range(random.randint(4, 16))]
+        steps += [_step(random, seconds, "write") for _ in range(random.randint(2, 8))]
         return cls(
             seed=seed,
             rates=rates,

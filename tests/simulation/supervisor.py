@@ -295,7 +295,7 @@ class Supervisor:
 
     async def _do_flood(self, random: Random) -> None:
         """Many revisions in a row."""
-        for _ in range(random.randint(3, 8)):
+        for _ in range(random.randint(2, 6)):
             await self._do_rotate(random)
             if random.random() < 0.5:
                 await trio.sleep(random.uniform(0.0, 0.05))
@@ -353,7 +353,7 @@ class Supervisor:
 
     async def _do_write(self, random: Random) -> None:
         stream = STREAMS[random.choice(("pull", "push"))]
-        stream.write(random.choice((1, 3, 10, 40)))
+        stream.write(random.choice((1, 3, 10, 30)))
         self.stage.note("written", stream=stream.name, upto=stream.written)
 
     async def _do_crash(self, random: Random) -> None:
