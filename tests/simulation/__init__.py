@@ -11,7 +11,8 @@ meets it (`ports`), and there everything goes wrong that can:
     backend     destinations that commit, refuse, lose answers; and the output that speaks to them
     streams     who writes events; and the input that reads them
     offers      policies that are sent, and what an outsider knows of each
-    supervisor  sends policies, keeps and revokes credentials by the rules of the protocol, restarts what died
+    supervisor  sends policies, keeps and revokes credentials by the rules of the protocol
+    steps       what is done at the drawn moments
     node        one process: its pipes, its signals, its death
     world       puts these together and runs them
     oracle      judges, from the notes of the outside alone

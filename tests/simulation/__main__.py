@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.simulation.campaign import Campaign, march
 from tests.simulation.scenario import Scenario
-from tests.simulation.shrink import without
+from tests.simulation.shrink import only
 from tests.simulation.world import run
 
 
@@ -20,10 +20,10 @@ def main() -> int:
     parser.add_argument("--state", type=Path, help="keep the campaign in this file, and go on where it stands")
     parser.add_argument("--report", type=Path, help="write a fragment of Markdown")
     parser.add_argument("--notes", action="store_true", help="one world only, and all that happened in it")
-    parser.add_argument("--without", default="", help="with --notes: parts of the scenario to leave out, by number")
+    parser.add_argument("--only", help="with --notes: these parts of the scenario alone, by number")
     options = parser.parse_args()
     if options.notes:
-        return _one(options.seed or 0, [int(place) for place in options.without.split(",") if place])
+        return _one(options.seed or 0, options.only)
     campaign = Campaign.load(options.state)
     if options.seed is not None:
         campaign.next_seed = options.seed
@@ -35,8 +35,9 @@ def main() -> int:
     return 1 if campaign.failures else 0
 
 
-def _one(seed: int, left_out: list[int]) -> int:
-    outcome = run(without(Scenario.draw(seed), left_out))
+def _one(seed: int, places: str | None) -> int:
+    scenario = Scenario.draw(seed)
+    outcome = run(scenario if places is None else only(scenario, [int(place) for place in places.split(",") if place]))
     print(outcome.scenario)
     for note in outcome.notes:
         print(f"{note.n:5} {note.at:9.4f} {note.life} {note.kind:9} {note.facts}")

@@ -138,15 +138,14 @@ def _repeat(campaign: Campaign, outcome: Outcome) -> None:
 def describe(outcome: Outcome) -> str:
     """What failed, the smallest scenario that does, and how to see it again."""
     seed, law = outcome.scenario.seed, outcome.violations[0].law
-    left_out = shrink(seed, law)
+    places = shrink(seed, law)
     parts = outcome.scenario.parts()
-    needed = [parts[place] for place in range(len(parts)) if place not in left_out]
+    needed = [parts[place] for place in places]
     names = [part if isinstance(part, str) else f"{part.kind} at {part.at:.3f}" for part in needed]
-    without = f" --without {','.join(map(str, left_out))}" if left_out else ""
     return "\n".join(
         [
             f"seed {seed}: {'; '.join(map(str, outcome.violations))}",
             f"  needed: {', '.join(names)}",
-            f"  again:  python -m tests.simulation --seed {seed}{without} --notes",
+            f"  again:  python -m tests.simulation --seed {seed} --only {','.join(map(str, places))} --notes",
         ]
     )

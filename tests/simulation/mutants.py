@@ -19,7 +19,7 @@ from shipper.keyring import Keyring
 from shipper.lane import Lane
 from shipper.plugin import Answer, Answers, Outcome
 from shipper.session import Session
-from shipper.spool import queue, revisions
+from shipper.spool import revisions, schema
 from shipper.spool.queue import Entry
 from shipper.spool.spool import Spool
 from tests.simulation.stage import Crashed
@@ -164,12 +164,12 @@ def positions_beside_the_batches(patch: pytest.MonkeyPatch) -> None:
 
 def enters_under_an_old_revision(patch: pytest.MonkeyPatch) -> None:
     """A batch that was prepared before the cut enters after it, under the old revision."""
-    original = queue.get_meta
+    original = schema.get_meta
 
     def get_meta(db: sqlite3.Connection, key: str) -> Any:
         return _Any() if key == "active" else original(db, key)
 
-    patch.setattr(queue, "get_meta", get_meta)
+    patch.setattr("shipper.spool.queue.get_meta", get_meta)
 
 
 class _Any(str):

@@ -23,7 +23,7 @@ import trio
 
 from shipper import control, log, outbox, sidecar
 from shipper.registry import Registry
-from shipper.spool import store, writer
+from shipper.spool import store
 from tests.simulation.backend import SimulatedOutput
 from tests.simulation.disk import Disk, SimulatedReaders, SimulatedWriter, opener
 from tests.simulation.node import Node
@@ -49,7 +49,7 @@ def simulated(stage: Stage, disk: Disk, node: Node) -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         (trio.to_thread, "run_sync", threads),
         (time, "time", lambda: WALL + trio.current_time() + stage.wall_offset),
-        (writer.time, "monotonic", trio.current_time),
+        (time, "monotonic", trio.current_time),
         (os, "urandom", entropy.randbytes),
         (secrets, "token_bytes", entropy.randbytes),
         (sidecar, "open_asyncio", _no_asyncio),

@@ -9,32 +9,27 @@ MOST_RUNS = 300
 
 
 def shrink(seed: int, law: str) -> list[int]:
-    """Which parts of the seed's scenario (by their places in `Scenario.parts`) are not needed to violate `law`."""
+    """The places, in `Scenario.parts` of the seed, of parts that are enough to violate `law`."""
     whole = Scenario.draw(seed)
-    left_out: list[int] = []
     needed = list(range(len(whole.parts())))
     runs, size = 0, max(1, len(needed) // 2)
     while size and runs < MOST_RUNS:
-        progress = False
-        for start in range(0, len(needed), size):
-            tried = sorted({*left_out, *needed[start : start + size]})
-            if len(tried) == len(left_out):
-                continue
+        before = len(needed)
+        for part in [needed[start : start + size] for start in range(0, before, size)]:
+            fewer = [place for place in needed if place not in part]
             runs += 1
-            if violates(whole, tried, law):
-                left_out, progress = tried, True
-        needed = [place for place in needed if place not in left_out]
-        if not progress or size > len(needed):
+            if violates(only(whole, fewer), law):
+                needed = fewer
+        if len(needed) == before:
             size //= 2
-    return left_out
+    return needed
 
 
-def violates(whole: Scenario, left_out: list[int], law: str) -> bool:
-    """Whether the scenario without these parts violates the law."""
-    return any(violation.law == law for violation in run(without(whole, left_out)).violations)
+def violates(scenario: Scenario, law: str) -> bool:
+    """Whether a world with this scenario violates the law."""
+    return any(violation.law == law for violation in run(scenario).violations)
 
 
-def without(whole: Scenario, left_out: list[int]) -> Scenario:
-    """The scenario without the parts in these places."""
-    parts = whole.parts()
-    return whole.without([parts[place] for place in left_out])
+def only(whole: Scenario, places: list[int]) -> Scenario:
+    """The scenario with the parts in these places alone."""
+    return whole.without([part for place, part in enumerate(whole.parts()) if place not in places])

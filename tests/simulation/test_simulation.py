@@ -12,7 +12,7 @@ import pytest
 from tests.simulation import campaign as campaigns
 from tests.simulation.campaign import Campaign, march
 from tests.simulation.scenario import RATES, STEPS, Scenario
-from tests.simulation.shrink import shrink, without
+from tests.simulation.shrink import only, shrink
 from tests.simulation.world import run
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ def test_every_fault_and_every_step_is_drawn_by_some_of_a_hundred_seeds() -> Non
 
 def test_leaving_out_a_fault_leaves_the_steps_and_the_other_rates_as_they_were() -> None:
     whole = Scenario.draw(1)
-    smaller = without(whole, [0])
+    smaller = only(whole, list(range(1, len(whole.parts()))))
 
     assert smaller.steps == whole.steps
     assert smaller.rates == dict(list(whole.rates.items())[1:])
@@ -68,10 +68,10 @@ def test_a_failure_is_shrunk_to_what_it_needs(monkeypatch: pytest.MonkeyPatch) -
         (seed, outcome.violations[0].law) for seed in range(100) if (outcome := run(Scenario.draw(seed))).violations
     )
     whole = Scenario.draw(seed)
-    left_out = shrink(seed, law)
+    needed = shrink(seed, law)
 
-    assert len(left_out) > len(whole.parts()) / 2
-    assert law in [violation.law for violation in run(without(whole, left_out)).violations]
+    assert len(needed) < len(whole.parts()) / 2
+    assert law in [violation.law for violation in run(only(whole, needed)).violations]
 
 
 def _fails(*arguments: object) -> bool:
@@ -105,4 +105,4 @@ def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> 
     told: list[str] = []
     march(Campaign(), worlds=20, tell=told.append)
 
-    assert "--without 0,2 --notes" in told[0]
+    assert "--only 0,2 --notes" in told[0]

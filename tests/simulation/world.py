@@ -16,6 +16,7 @@ from tests.simulation.oracle import Violation, judge
 from tests.simulation.ports import simulated
 from tests.simulation.scenario import Scenario
 from tests.simulation.stage import Livelock, Note, Stage
+from tests.simulation.steps import follow
 from tests.simulation.streams import STREAMS, Stream
 from tests.simulation.supervisor import Supervisor
 
@@ -65,7 +66,7 @@ def run(scenario: Scenario) -> Outcome:
 
 def _scheduled(seed: int) -> None:
     """trio draws the order of tasks from this seed (as its own support for Hypothesis does)."""
-    trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True
+    trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
     trio._core._run._r.seed(f"schedule {seed}")
 
 
@@ -76,7 +77,7 @@ async def _live(stage: Stage, disk: Disk) -> list[Violation]:
         try:
             async with trio.open_nursery() as stage.nursery:
                 stage.nursery.start_soon(supervisor.keep_alive)
-                await supervisor.follow(stage.scenario.steps)
+                await follow(supervisor, stage.scenario.steps)
                 await supervisor.heal()
                 with trio.move_on_after(HEALING_SECONDS) as patience:
                     await _come_to_rest(stage, supervisor)
