@@ -112,12 +112,24 @@ class SimulatedOutput(Output, frozen=True):
             raise StartFailed("simulated") if stage.random("net").random() < 0.5 else OSError("simulated")
         stage.note("opened", output=context.name, credential=credential)
         try:
-            yield _Connection(stage, BACKENDS[self.to], context.name, credential)
+            async with trio.open_nursery() as nursery:
+                if stage.strikes("task_fails"):
+                    nursery.start_soon(_fail_sooner_or_later, stage)
+                yield _Connection(stage, BACKENDS[self.to], context.name, credential)
+                nursery.cancel_scope.cancel()
         finally:
             if stage.alive:
                 with trio.CancelScope(shield=True):
                     await stage.pause("net")
             stage.note("closed", output=context.name, credential=credential)
+
+
+async def _fail_sooner_or_later(stage: Stage) -> None:
+    """A task of the output's own that fails by itself, or when it is cancelled."""
+    try:
+        await trio.sleep(stage.random("net").uniform(0.0, 5.0))
+    finally:
+        raise OSError("simulated")
 
 
 class _Connection:

@@ -44,7 +44,7 @@ def drained_at_the_cut(patch: pytest.MonkeyPatch) -> None:
 def barrier_settled_when_handed_out(patch: pytest.MonkeyPatch) -> None:
     """A barrier counts when a lane comes to it, not when everything below it is settled."""
 
-    def settle(db: sqlite3.Connection, lane: int, seq: int) -> str:
+    def settle(db: sqlite3.Connection, lane: int, seq: int, *, connected: bool = False) -> str:
         row = db.execute(
             "SELECT epoch, revision, 0, 0, 0, 0, 0, 0 FROM barrier WHERE lane = ? AND seq = ?", (lane, seq)
         )
@@ -188,6 +188,12 @@ def released_while_connected(patch: pytest.MonkeyPatch) -> None:
         finally:
             self._is_active = is_active
 
+    settle = revisions.settle_barrier
+
+    def settle_anyway(db: sqlite3.Connection, lane: int, seq: int, *, connected: bool = False) -> Any:
+        return settle(db, lane, seq)
+
+    patch.setattr(revisions, "settle_barrier", settle_anyway)
     patch.setattr(Session, "_feed", feed)
 
 
@@ -239,7 +245,7 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     barrier_settled_when_handed_out: "B1",
     acknowledged_before_the_commit: "Q1",
     refused_is_dead_lettered: "O5",
-    first_lane_only: "B1",
+    first_lane_only: "L2",
     settled_without_an_answer: "Q1",
     short_answers_count: "Q1",
     later_is_rejected: "O5",

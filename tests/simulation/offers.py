@@ -37,6 +37,8 @@ class Shape:
     inputs: Mapping[str, Feed]
     workers: int = 2
     queue_bytes: int = 1 << 20
+    deadline: tuple[float, str] | None = None
+    """Seconds, and what becomes then of what still waits."""
 
     @property
     def credentials(self) -> set[str]:
@@ -116,6 +118,11 @@ def _text(shape: Shape, stamp: int) -> str:
             "processors": [{"type": "stamp", "stamp": stamp}],
             "outputs": outputs,
             "queue": {"max_bytes": f"{shape.queue_bytes}B"},
+            "drain": _drain(shape.deadline),
             "log_level": "error",
         }
     )
+
+
+def _drain(deadline: tuple[float, str] | None) -> dict[str, str]:
+    return {} if deadline is None else {"deadline": f"{deadline[0] * 1000:.0f}ms", "on_deadline": deadline[1]}

@@ -74,9 +74,9 @@ class Case:
         self.emitted: dict[tuple[str, int], int] = {}
         for note in notes:
             self._sort(note)
-        self.ended_by_order = any(
-            note.kind == "acted" and note.facts["name"] in ("drop", "dead_letter") for note in notes
-        )
+        orders = {note.facts["name"] for note in notes if note.kind == "acted"}
+        deadlines = {offer.shape.deadline[1] for offer in self.offers.values() if offer.shape.deadline is not None}
+        self.ended_by_order = not (orders | deadlines).isdisjoint(("drop", "dead_letter"))
         self.is_over = bool(notes) and notes[-1].kind == "ended" and any(note.kind == "healed" for note in notes)
 
     def _sort(self, note: Note) -> None:

@@ -190,7 +190,11 @@ async def digest(supervisor: Supervisor, random: Random) -> None:
 async def missing(supervisor: Supervisor, random: Random) -> None:
     """A credential that did not come with the policy."""
     shape = supervisor.shape.with_output("main", Target("east", f"unknown{supervisor.number}"))
-    supervisor.send(replace(offer((0, supervisor.number + 1), shape, supervisor.stamp, []), flaw="credential_missing"))
+    supervisor.send(
+        replace(
+            offer((supervisor.epoch, supervisor.number + 1), shape, supervisor.stamp, []), flaw="credential_missing"
+        )
+    )
 
 
 @_kind
@@ -200,6 +204,27 @@ async def clash(supervisor: Supervisor, random: Random) -> None:
     ids = sorted(active.shape.credentials) if active is not None else []
     if ids:
         supervisor.send_flawed("credential_conflict", credentials={ids[0]: {"api_key": f"{ids[0]}:another"}})
+
+
+@_kind
+async def epoch(supervisor: Supervisor, random: Random) -> None:
+    """A new lineage begins; its numbers go on here, so that each is of one text only."""
+    supervisor.epoch += 1
+    await rotate(supervisor, random)
+
+
+@_kind
+async def deadline(supervisor: Supervisor, random: Random) -> None:
+    """How long a drain may take, and what happens then."""
+    after = random.choice((None, (0.5, "hold"), (0.5, "drop"), (3.0, "dead_letter")))
+    supervisor.offer(replace(supervisor.shape, deadline=after))
+
+
+@_kind
+async def rekey(supervisor: Supervisor, random: Random) -> None:
+    """The next process gets another state key, and the one before it to open what there is."""
+    supervisor.keys.insert(0, f"k{len(supervisor.keys) + 1}-{random.getrandbits(16)}")
+    await crash(supervisor, random)
 
 
 @_kind

@@ -21,13 +21,6 @@ from tests.simulation.offers import At, Feed, Offer, Shape, Target, offer
 from tests.simulation.stage import Stage
 from tests.simulation.streams import STREAMS
 
-_HELLO = {
-    "type": "hello",
-    "protocol": 1,
-    "state_keys": [{"id": "k1", "key": base64.b64encode(b"k" * 32).decode()}],
-    "heartbeat_seconds": 10.0,
-}
-
 
 class Supervisor:
     """One for each world."""
@@ -42,7 +35,11 @@ class Supervisor:
         self.active: At | None = None
         self.is_over = False
         self.draining: list[dict[str, Any]] = []
+        self.epoch = 0
         self.number = 0
+        self.keys = ["k1"]
+        """State keys, the newest first; those that a process was given to open with go when it is ready."""
+        self._opening: list[str] = []
         self.stamp = 0
         self._ids = 0
         self._actions = 0
@@ -51,6 +48,8 @@ class Supervisor:
         queue = stage.scenario.queue_bytes
         self.shape = Shape({}, {"pull": Feed(), "push": Feed()}, stage.scenario.workers, queue)
         self.shape = self.shape.with_output("main", self.target("east"))
+        if stage.random("outputs").random() < 0.5:
+            self.shape = self.shape.with_output("side", self.target("west"))
 
     # -- what it hears -------------------------------------------------------------------------------------------------
 
@@ -86,6 +85,7 @@ class Supervisor:
         self._revoke(nack.get("released", ()), self.active)
 
     def _hear_ready(self, ready: dict[str, Any]) -> None:
+        self.keys = [id for id in self.keys if id not in self._opening]
         active = ready["revisions"]["active"]
         if active is not None:
             self.active = tuple(active)
@@ -112,6 +112,12 @@ class Supervisor:
                 given.append(id)
         if given:
             self.say({"type": "credentials", "credentials": {id: _secret(id) for id in given}})
+
+    def _hello(self) -> bytes:
+        self._opening = self.keys[1:]
+        keys = [{"id": id, "key": base64.b64encode(id.encode().ljust(32)).decode()} for id in self.keys]
+        hello = {"type": "hello", "protocol": 1, "state_keys": keys, "heartbeat_seconds": 10.0}
+        return json.dumps(hello).encode() + b"\n"
 
     # -- what it says --------------------------------------------------------------------------------------------------
 
@@ -156,7 +162,7 @@ class Supervisor:
         self.number += 1
         if not same:
             self.stamp = self.number
-        made = offer((0, self.number), shape, self.stamp)
+        made = offer((self.epoch, self.number), shape, self.stamp)
         self.shape = shape
         self.sent.append(made)
         return made
@@ -166,7 +172,7 @@ class Supervisor:
 
     def send_flawed(self, flaw: str, **changes: Any) -> None:
         """A policy that must be nacked for this reason; its number is not spent."""
-        made = offer((0, self.number + 1), self.shape, self.stamp)
+        made = offer((self.epoch, self.number + 1), self.shape, self.stamp)
         self.send(replace(made, flaw=flaw, **changes))
 
     # -- its work ------------------------------------------------------------------------------------------------------
@@ -177,7 +183,7 @@ class Supervisor:
         while not self.is_over:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._greet, random.choice((0.0, 0.0, 0.05)), random.random())
-                await self.node.live(json.dumps(_HELLO).encode() + b"\n")
+                await self.node.live(self._hello())
                 nursery.cancel_scope.cancel()
             if self.stage.notes[-1].kind == "failed":
                 self.stage.nursery.cancel_scope.cancel("the process failed by itself")
