@@ -10,7 +10,7 @@ The letters are those of the properties:
     B11 the counts of a ledger do not add up  B12 an event was read twice
     Q1  what was acknowledged was lost        O1  an event with a final answer was sent again
     O5  dead letters are not what was refused for ever
-    L1  it does not come to rest              L2  a credential is kept for ever
+    L1  it does not come to rest              L2  a credential is kept for ever       L6  a hot loop
     P2  the end of the process                P6  it failed by itself
 """
 
@@ -340,7 +340,7 @@ def dead_letters_are_the_refused(case: Case) -> Iterator[Violation]:
 
 
 def it_ends_in_order(case: Case) -> Iterator[Violation]:
-    """P2, P6: it ends with status 0 when told to, says so, and never fails by itself."""
+    """P2, P6, L6: it ends with status 0 when told to, says so, and never fails by itself."""
     stopped = 0
     for note in case.notes:
         match note.kind:
@@ -348,6 +348,8 @@ def it_ends_in_order(case: Case) -> Iterator[Violation]:
                 stopped = 0
             case "said" if note.facts["message"]["type"] == "stopped":
                 stopped += 1
+            case "livelock":
+                yield Violation("L6", "it went round and round without getting anywhere")
             case "failed":
                 yield Violation("P6", f"the process failed: {note.facts['error']}")
             case "ended" if note.facts["status"] != 0 and not _DISK.intersection(case.scenario.names()):

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 
+from shipper.rollout import Rollout
 from tests.simulation import campaign as campaigns
 from tests.simulation.campaign import Campaign, march
 from tests.simulation.scenario import RATES, STEPS, Scenario
@@ -106,3 +108,14 @@ def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> 
     march(Campaign(), worlds=20, tell=told.append)
 
     assert "--only 0,2 --notes" in told[0]
+
+
+def test_a_hot_loop_ends_the_world_and_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def spin(self: Rollout) -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(Rollout, "watch", spin)
+    monkeypatch.setattr("tests.simulation.stage.MOST_TASK_STEPS", 20_000)
+
+    assert "L6" in [violation.law for violation in run(Scenario.draw(0)).violations]

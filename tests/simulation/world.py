@@ -15,7 +15,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.oracle import Violation, judge
 from tests.simulation.ports import simulated
 from tests.simulation.scenario import Scenario
-from tests.simulation.stage import Livelock, Note, Stage
+from tests.simulation.stage import Note, Patience, Stage
 from tests.simulation.steps import follow
 from tests.simulation.streams import STREAMS, Stream
 from tests.simulation.supervisor import Supervisor
@@ -55,7 +55,8 @@ def run(scenario: Scenario) -> Outcome:
     gc.disable()
     try:
         _scheduled(scenario.seed)
-        violations += trio.run(_live, stage, disk, clock=MockClock(autojump_threshold=0))
+        clock = MockClock(autojump_threshold=0)
+        violations += trio.run(_live, stage, disk, clock=clock, instruments=[Patience(stage)])
     finally:
         disk.db.close()
         if was_on:
@@ -74,20 +75,16 @@ async def _live(stage: Stage, disk: Disk) -> list[Violation]:
     supervisor = Supervisor(stage, disk)
     violations: list[Violation] = []
     with simulated(stage, disk, supervisor.node):
-        try:
-            async with trio.open_nursery() as stage.nursery:
-                stage.nursery.start_soon(supervisor.keep_alive)
-                await follow(supervisor, stage.scenario.steps)
-                await supervisor.heal()
-                with trio.move_on_after(HEALING_SECONDS) as patience:
-                    await _come_to_rest(stage, supervisor)
-                if patience.cancelled_caught:
-                    violations.append(Violation("L1", f"not at rest {HEALING_SECONDS:.0f} s after the last fault"))
-                if stage.alive:
-                    stage.crash()
-                stage.nursery.cancel_scope.cancel("the world is over")
-        except* Livelock:
-            violations.append(Violation("L6", f"more than {stages.MOST_STEPS} effects"))
+        async with trio.open_nursery() as stage.nursery:
+            stage.nursery.start_soon(supervisor.keep_alive)
+            await follow(supervisor, stage.scenario.steps)
+            await supervisor.heal()
+            with trio.move_on_after(HEALING_SECONDS) as patience:
+                await _come_to_rest(stage, supervisor)
+            if patience.cancelled_caught:
+                violations.append(Violation("L1", f"not at rest {HEALING_SECONDS:.0f} s after the last fault"))
+            stage.kill()
+            stage.nursery.cancel_scope.cancel("the world is over")
     return violations
 
 
