@@ -21,6 +21,7 @@ from shipper.plugin import Answer, Answers, Outcome
 from shipper.session import Session
 from shipper.spool import revisions, schema
 from shipper.spool.queue import Entry
+from shipper.spool.seal import Sealer
 from shipper.spool.spool import Spool
 from tests.simulation.stage import Crashed
 
@@ -240,6 +241,15 @@ def routes_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Intake, "enter", enter)
 
 
+def nonces_by_the_clock(patch: pytest.MonkeyPatch) -> None:
+    """A nonce is not counted, but made of the time."""
+
+    def next_nonce(self: Sealer) -> tuple[bytes, bytes]:
+        return self._key_id, int(trio.current_time()).to_bytes(12, "big")
+
+    patch.setattr(Sealer, "_next_nonce", next_nonce)
+
+
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     drained_at_the_cut: "B1",
     barrier_settled_when_handed_out: "B1",
@@ -255,5 +265,6 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     forgotten_acks: "B7",
     newest_secret_wins: "B8",
     routes_forgotten: "Q1",
+    nonces_by_the_clock: "E2",
 }
 """By the law that each of them breaks."""

@@ -11,7 +11,7 @@ The letters are those of the properties:
     Q1  what was acknowledged was lost        O1  an event with a final answer was sent again
     O5  dead letters are not what was refused for ever
     L1  it does not come to rest              L2  a credential is kept for ever       L6  a hot loop
-    P2  the end of the process                P6  it failed by itself
+    P2  the end of the process                P6  it failed by itself                 E2  a nonce was used twice
 """
 
 from __future__ import annotations
@@ -340,7 +340,7 @@ def dead_letters_are_the_refused(case: Case) -> Iterator[Violation]:
 
 
 def it_ends_in_order(case: Case) -> Iterator[Violation]:
-    """P2, P6, L6: it ends with status 0 when told to, says so, and never fails by itself."""
+    """P2, P6, L6, E2: it ends with status 0 when told to, says so, and never fails by itself."""
     stopped = 0
     for note in case.notes:
         match note.kind:
@@ -348,6 +348,8 @@ def it_ends_in_order(case: Case) -> Iterator[Violation]:
                 stopped = 0
             case "said" if note.facts["message"]["type"] == "stopped":
                 stopped += 1
+            case "nonce_reused":
+                yield Violation("E2", f"a key and a nonce sealed two texts, one of them a {note.facts['of']}")
             case "livelock":
                 yield Violation("L6", "it went round and round without getting anywhere")
             case "failed":

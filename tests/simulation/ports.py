@@ -24,6 +24,7 @@ import trio
 from shipper import control, log, outbox, sidecar
 from shipper.registry import Registry
 from shipper.spool import store
+from shipper.spool.seal import KEY_ID_BYTES, Sealer
 from tests.simulation.backend import SimulatedOutput
 from tests.simulation.disk import Disk, SimulatedReaders, SimulatedWriter, opener
 from tests.simulation.node import Node
@@ -31,6 +32,7 @@ from tests.simulation.stage import Crashed, Stage
 from tests.simulation.streams import PullInput, PushInput, StampProcessor
 
 WALL = 1_700_000_000.0
+_PAIR_BYTES = KEY_ID_BYTES + 12
 
 _REGISTRY = Registry(
     {
@@ -60,6 +62,7 @@ def simulated(stage: Stage, disk: Disk, node: Node) -> Iterator[None]:
         (store, "_open", opener(disk)),
         (log, "_log", _Log(stage)),
         (msgspec.structs, "fields", _fields),
+        (Sealer, "seal", _watched(stage, Sealer.seal)),
     ]
     state = random.getstate()
     with ExitStack() as patches:
@@ -86,6 +89,19 @@ def _threads(stage: Stage, blocking: dict[Any, Callable[..., Awaitable[Any]]]) -
             return result
 
     return run_sync
+
+
+def _watched(stage: Stage, seal: Callable[..., bytes]) -> Callable[..., bytes]:
+    """What stands on the disk begins with the id of its key and the nonce: no such pair may seal two texts."""
+    sealed_with: dict[bytes, bytes] = {}
+
+    def watched(self: Sealer, kind: str, row: int | str, epoch: int, revision: int, plain: bytes) -> bytes:
+        sealed = seal(self, kind, row, epoch, revision, plain)
+        if sealed_with.setdefault(sealed[:_PAIR_BYTES], plain) != plain:
+            stage.note("nonce_reused", of=kind)
+        return sealed
+
+    return watched
 
 
 @asynccontextmanager
