@@ -262,6 +262,13 @@ class Intake:
         if ready and not await self._room(port, route, size, wait=wait):
             return False
         self._reserved += size
+
+        def arrived(entered: Sequence[Entered]) -> None:
+            for (batch, _), stored in zip(ready, entered, strict=True):
+                placed = replace(batch, origin=self.spool.origin, seq=stored.seq)
+                for lane in route.lanes:
+                    lane.arrived(stored.seq, placed)
+
         entered: list[Entered] = []
         try:
             entered = await self.spool.enter(
@@ -271,7 +278,8 @@ class Intake:
                     [lane.id for lane in route.lanes],
                     [packed for _, packed in ready],
                     positions,
-                )
+                ),
+                arrived,
             )
         except NotActive:
             return False
@@ -279,10 +287,7 @@ class Intake:
             self._reserved -= size
             if not entered:
                 self.spool.made_room()
-        for (batch, _), stored in zip(ready, entered, strict=True):
-            placed = replace(batch, origin=self.spool.origin, seq=stored.seq)
-            for lane in route.lanes:
-                lane.arrived(stored.seq, placed)
+        arrived(entered)
         return True
 
     async def _room(self, port: Port, route: Route, size: int, *, wait: bool) -> bool:

@@ -128,10 +128,10 @@ async def test_the_spool_refuses_what_comes_between_the_cut_and_the_switch(tmp_p
             await go_on.wait()
             return result
 
-        async def counting(entry):  # type: ignore[no-untyped-def]
+        async def counting(entry, *rest):  # type: ignore[no-untyped-def]
             nonlocal refusals
             try:
-                return await enter(entry)
+                return await enter(entry, *rest)
             except NotActive:
                 refusals += 1
                 raise

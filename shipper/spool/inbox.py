@@ -32,12 +32,15 @@ _PENDING: outcome.Outcome[Any] = outcome.Value(None)
 class Operation:
     """Something to run in a transaction. `waiter` is whoever waits for the result; None: nobody does.
 
+    `unheard` gets the result if the waiter has gone before it was durable.
+
     Urgent ones go first; patient ones go with others, or after 5 ms. One that `repairs` a database has it copied to a
     new generation first, unless that was done meanwhile.
     """
 
     run: Callable[[sqlite3.Connection], Any]
     waiter: Any = None
+    unheard: Callable[[Any], object] | None = None
     urgent: bool = False
     patient: bool = False
     needs_room: bool = False

@@ -42,15 +42,31 @@ class Spool:
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
-    async def enter(self, entry: Entry) -> list[Entered]:
-        """Store batches with their input's positions. Raises queue.NotActive; waits while the disk is full."""
+    async def enter(
+        self, entry: Entry, unheard: Callable[[list[Entered]], object] = lambda entered: None
+    ) -> list[Entered]:
+        """Store batches with their input's positions. Raises queue.NotActive; waits while the disk is full.
+
+        `unheard` is told of what was stored after the caller, cancelled, had waited for some seconds in vain.
+        """
         now = time.time()
-        entered = await self.store.append(lambda db: queue.enter(db, self.store.sealer, self.origin, now, entry))
+
+        def count_unheard(entered: list[Entered]) -> None:
+            self._count(entry, entered)
+            unheard(entered)
+
+        def enter(db: sqlite3.Connection) -> list[Entered]:
+            return queue.enter(db, self.store.sealer, self.origin, now, entry)
+
+        entered = await self.store.append(enter, count_unheard)
+        self._count(entry, entered)
+        return entered
+
+    def _count(self, entry: Entry, entered: Sequence[Entered]) -> None:
         if entry.lanes:
             lanes = frozenset(entry.lanes)
             for batch in entered:
                 self.figures.add(entry.revision, lanes, batch.events, batch.size)
-        return entered
 
     async def positions(self, input: str) -> dict[str, bytes]:
         """The stored positions of an input."""

@@ -87,9 +87,13 @@ class Store:
         """
         return cast(T, await self._submit(Operation(op, trio.lowlevel.current_task(), urgent=urgent, patient=patient)))
 
-    async def append(self, op: Callable[[sqlite3.Connection], T]) -> T:
-        """As `do`, but while the disk is full it waits for room; a cancel withdraws it then, and it never ran."""
-        return cast(T, await self._submit(Operation(op, trio.lowlevel.current_task(), needs_room=True)))
+    async def append(self, op: Callable[[sqlite3.Connection], T], unheard: Callable[[T], object] | None = None) -> T:
+        """As `do`, but while the disk is full it waits for room; a cancel withdraws it then, and it never ran.
+
+        `unheard` is called with the result of an `op` that became durable after its caller lost patience.
+        """
+        task = trio.lowlevel.current_task()
+        return cast(T, await self._submit(Operation(op, task, unheard=unheard, needs_room=True)))
 
     def post(self, op: Callable[[sqlite3.Connection], object]) -> None:
         """As `do`, but nobody waits. `op` must not raise: that ends `open_store` with its error."""
@@ -163,10 +167,16 @@ class Store:
 
     def _answered(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
-            if operation.waiter is not None:
+            if operation in self._waiting:
                 self._resume(operation, operation.result)
+            elif operation.waiter is not None:
+                self._tell_of(operation)
             elif isinstance(operation.result, outcome.Error):
                 self._fail(operation.result.error)
+
+    def _tell_of(self, operation: Operation) -> None:
+        if operation.unheard is not None and isinstance(operation.result, outcome.Value):
+            operation.unheard(operation.result.value)
 
     def _told(self, problem: str | None) -> None:
         self.problem = problem

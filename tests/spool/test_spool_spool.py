@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
+import threading
 from pathlib import Path
 
+import pytest
 import trio
 
 from shipper.messages import Counts
+from shipper.spool import store
 from shipper.spool.figures import Figures
-from shipper.spool.queue import Verdict
-from tests.fakes import bench
+from shipper.spool.queue import Entry, Packed, Verdict
+from tests.fakes import PATIENCE, bench, events
 
 
 async def test_figures_after_a_restart_are_those_of_before(tmp_path: Path) -> None:
@@ -24,6 +28,43 @@ async def test_figures_after_a_restart_are_those_of_before(tmp_path: Path) -> No
         assert await on.spool.query(Figures.of) == before
     async with bench(tmp_path) as on:
         assert on.spool.figures == before
+
+
+class Gate:
+    """An operation that holds up the writer."""
+
+    def __init__(self) -> None:
+        self.entered, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self, db: sqlite3.Connection) -> None:
+        self.entered.set()
+        self.opened.wait(PATIENCE)
+
+
+async def test_what_is_stored_after_its_caller_lost_patience_is_counted_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_PATIENCE_SECONDS", 0.05)
+    told: list[int] = []
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing-1")
+        entry = Entry(on.at, "in", [on.active["main"].id], [Packed(5, events(1, 2, 3, 4, 5).pack())])
+        before, beside = Gate(), Gate()
+        on.spool.store.post(before)
+        await trio.to_thread.run_sync(before.entered.wait)
+        on.spool.store.post(beside)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(on.spool.enter, entry, lambda entered: told.extend(batch.events for batch in entered))
+            await trio.testing.wait_all_tasks_blocked()
+            before.opened.set()
+            await trio.to_thread.run_sync(beside.entered.wait)
+            nursery.cancel_scope.cancel()
+        beside.opened.set()
+        await on.spool.store.do(lambda db: None)
+
+        assert on.spool.figures.total().events == 5
+        assert on.spool.figures == await on.spool.query(Figures.of)
+        assert told == [5]
 
 
 async def test_every_process_has_another_origin(tmp_path: Path) -> None:
