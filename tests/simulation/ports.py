@@ -7,6 +7,7 @@ would make a trace differ, and the tests compare traces.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import secrets
@@ -69,6 +70,7 @@ def simulated(stage: Stage, disk: Disk, node: Node) -> Iterator[None]:
         for place, name, value in replaced:
             patches.enter_context(mock.patch.object(place, name, value))
         patches.callback(random.setstate, state)
+        patches.callback(logging.getLogger().setLevel, logging.getLogger().level)
         random.seed(stage.scenario.seed)
         yield
 

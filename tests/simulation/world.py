@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from unittest import mock
 
 import trio
 from trio.testing import MockClock
@@ -54,9 +57,9 @@ def run(scenario: Scenario) -> Outcome:
     was_on = gc.isenabled()
     gc.disable()
     try:
-        _scheduled(scenario.seed)
-        clock = MockClock(autojump_threshold=0)
-        violations += trio.run(_live, stage, disk, clock=clock, instruments=[Patience(stage)])
+        with _scheduled(scenario.seed):
+            clock = MockClock(autojump_threshold=0)
+            violations += trio.run(_live, stage, disk, clock=clock, instruments=[Patience(stage)])
     finally:
         disk.db.close()
         if was_on:
@@ -65,10 +68,12 @@ def run(scenario: Scenario) -> Outcome:
     return Outcome(scenario, violations, stage.notes, stage.faults, stage.trace(), stage.log)
 
 
-def _scheduled(seed: int) -> None:
+@contextmanager
+def _scheduled(seed: int) -> Iterator[None]:
     """trio draws the order of tasks from this seed (as its own support for Hypothesis does)."""
-    trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
-    trio._core._run._r.seed(f"schedule {seed}")
+    with mock.patch.object(trio._core._run, "_ALLOW_DETERMINISTIC_SCHEDULING", True):
+        trio._core._run._r.seed(f"schedule {seed}")
+        yield
 
 
 async def _live(stage: Stage, disk: Disk) -> list[Violation]:
