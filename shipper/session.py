@@ -97,6 +97,8 @@ class Session:
         self._quiet_until = 0.0
         self._over = trio.Event()
         self._parked: list[tuple[float, Todo]] = []
+        self._put_off: set[int] = set()
+        """Todos that were parked and are not settled, though they may be on their way again."""
         self._parked_reason: str | None = None
         self._outstanding: dict[int, float] = {}
         self._barriers: list[int] = []
@@ -135,6 +137,7 @@ class Session:
         if first and not first[0].is_barrier:
             await self._note(await self._attempt(sender, first, PROBE_EVENTS if last.held else None))
         self._parked.clear()
+        self._put_off.clear()
         self._outstanding.clear()
         return self.trouble is None
 
@@ -244,8 +247,12 @@ class Session:
         _log.error("stored events are damaged", output=self._output, events=todo.events)
         with trio.CancelScope(shield=True):
             await self._settle({todo.seq: Verdict(Counts(damaged=todo.events))})
-        del self._outstanding[todo.seq]
+        self._forget(todo)
         self._news.set()
+
+    def _forget(self, todo: Todo) -> None:
+        del self._outstanding[todo.seq]
+        self._put_off.discard(todo.seq)
 
     async def _send(self, sender: Sender, attempt: Attempt) -> None:
         while (piece := attempt.next_piece()) is not None:
@@ -294,9 +301,9 @@ class Session:
             elif verdict.rest is not None:
                 self._park(todo._replace(kind=REST, events=verdict.rest.count), problem, attempt)
             else:
-                del self._outstanding[todo.seq]
+                self._forget(todo)
             self._see_to_letters(verdict)
-        if not self._parked:
+        if not self._put_off:
             self._parked_reason, self._parked_waits = None, self._backoff()
         if self.trouble is None:
             self._report(self._parked_reason or self._rejected_reason)
@@ -330,6 +337,7 @@ class Session:
         wait = max(next(self._parked_waits), attempt.retry_after or 0.0)
         heapq.heappush(self._parked, (trio.current_time() + wait, todo))
         self._outstanding[todo.seq] = math.inf
+        self._put_off.add(todo.seq)
         self._parked_reason = problem or "some events were put off"
         if len(self._parked) > PARKED:
             self.end(Trouble(self._parked_reason))
