@@ -167,7 +167,8 @@ class Batch:
     def _has_own(self, fields: Mapping[str, Any]) -> bool:
         """Whether some event may have one of these fields of its own."""
         if self.offset is None:
-            return b"\\u" in self.body or any(orjson.dumps(key) in self.body for key in fields)
+            escapes = b"\\u" in self.body or b"\\/" in self.body
+            return escapes or any(orjson.dumps(key) in self.body for key in fields)
         log = fields.get("log", {})
         return "message" in fields or not isinstance(log, Mapping) or "offset" in log
 

@@ -137,6 +137,13 @@ def test_a_carriage_return_between_the_tokens_of_a_document_ends_nothing() -> No
     assert rows(batch) == [{"a": 1, "b": 2, "c": 3}, {"c": 3}]
 
 
+def test_a_key_that_a_document_writes_with_an_escaped_slash_is_set_once() -> None:
+    batch = Batch.documents([b'{"a\\/b":1}']).share({"a/b": 2})
+
+    assert batch.json_lines().count(b'b":') == 1
+    assert batch.whole() == [{"a/b": 2}]
+
+
 @pytest.mark.parametrize("empty", [Batch.documents([]), Batch.events([]), Batch.lines(b"", offset=7, shared={})])
 def test_a_batch_without_events_has_no_rows(empty: Batch) -> None:
     assert (empty.count, rows(empty), ids(empty), empty.own()) == (0, [], [], [])
