@@ -85,6 +85,18 @@ def test_a_value_that_spans_two_lines_moves_nothing_to_another_event() -> None:
     assert [event["message"] for event in (first, second, third)] == ['{"a":[1', "2]}", '{},{"b":1}']
 
 
+@pytest.mark.parametrize("depth", range(248, 256))
+@pytest.mark.parametrize("target", ["a", "a.b.c"])
+def test_an_object_that_is_too_deep_below_its_target_leaves_the_others_of_its_batch_alone(
+    target: str, depth: int
+) -> None:
+    deep = '{"n":' + "[" * depth + "]" * depth + "}"
+    first, second = check_processor(Parse(format="json", target=target), lines(deep, '{"n":1}')).whole()
+
+    assert first.get("message", deep) == deep
+    assert "a" in second
+
+
 @pytest.mark.parametrize("text", ['{"log":"x"}', '{"data_stream":{"dataset":"audit"}}', '{"data_stream":"x","a":1}'])
 def test_an_object_may_not_take_the_events_own_groups_away(text: str) -> None:
     event = parsed(text, format="json")
@@ -227,6 +239,17 @@ def test_a_line_that_does_not_parse_is_tagged_and_goes_on(text: str, message: st
     assert message in error_of(event)
     assert event["message"] == text
     assert event["@timestamp"] == SHARED["@timestamp"]
+
+
+@pytest.mark.parametrize("digits", [19, 20, 25, 5000])
+@pytest.mark.parametrize("text", [ACCESS.replace(" 153 ", " {} "), "2026/05/17 12:34:56 [error] {}#1: x"])
+def test_a_number_that_no_destination_holds_leaves_the_others_of_its_batch_alone(text: str, digits: int) -> None:
+    huge = text.format("9" * digits)
+    first, second = check_processor(Parse(format="nginx"), lines(huge, ACCESS)).whole()
+
+    assert first["message"] == huge
+    assert error_of(first).startswith("parse: ")
+    assert second["http"]["response"]["body"] == {"bytes": 153}
 
 
 def written_by_nginx(text: str) -> str:

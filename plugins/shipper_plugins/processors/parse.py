@@ -78,12 +78,23 @@ class Parse(Processor, frozen=True):
             return tagged(event, f"parse: {error}")
 
     def _from_json(self, event: Fields, shared: Fields, text: str) -> Fields:
-        made = _object(text)
+        made = self._object(text)
         if self.target is None:
             for key in _groups(merged(shared, event)) & made.keys():
                 if key == "data_stream" or not isinstance(made[key], dict):
                     raise ValueError(f"the object may not set {key} here")
         return merged(_without(event, self.field), self._placed(made))
+
+    def _object(self, text: str) -> Fields:
+        try:
+            made = orjson.loads(text)
+            if type(made) is dict:
+                orjson.dumps(self._placed(made))  # what is nested more deeply than it writes would stop the whole batch
+        except (ValueError, TypeError):
+            raise ValueError("the text is not JSON") from None
+        if not isinstance(made, dict):
+            raise ValueError("the text is not a JSON object")
+        return made
 
     def _placed(self, made: Fields) -> Fields:
         return made if self.target is None else nested({self.target: made})
@@ -92,17 +103,6 @@ class Parse(Processor, frozen=True):
 def _groups(event: Mapping[str, Any]) -> set[str]:
     """The keys that a text may not replace by a plain value."""
     return {key for key, value in event.items() if isinstance(value, Mapping)} | {"data_stream"}
-
-
-def _object(text: str) -> Fields:
-    try:
-        made = orjson.loads(text)
-        orjson.dumps(made)  # what is nested more deeply than it writes would stop the whole batch later
-    except (ValueError, TypeError):
-        raise ValueError("the text is not JSON") from None
-    if not isinstance(made, dict):
-        raise ValueError("the text is not a JSON object")
-    return made
 
 
 def _find(fields: Mapping[str, Any], name: str) -> Any:
@@ -154,7 +154,7 @@ def _access(
     http: Fields = {"response": response}
     fields: Fields = {"@timestamp": _access_time(time), "source": _source(address), "http": http}
     if size != "-":
-        response["body"] = {"bytes": int(size)}
+        response["body"] = {"bytes": _number(size)}
     if user != "-":
         fields["user"] = {"name": _decoded(user)}
     _set_request(fields, http, request)
@@ -166,7 +166,7 @@ def _access(
 
 
 def _error(time: str, level: str, pid: str, thread: str, *, text: str) -> Fields:
-    process = {"pid": int(pid), "thread": {"id": int(thread)}}
+    process = {"pid": _number(pid), "thread": {"id": _number(thread)}}
     fields: Fields = {"@timestamp": _error_time(time), "log": {"level": level}, "process": process}
     if client := _CLIENT.search(text):
         http: Fields = {}
@@ -174,6 +174,13 @@ def _error(time: str, level: str, pid: str, thread: str, *, text: str) -> Fields
         _set_request(fields, http, client[2] or "")
         fields |= {"http": http} if http else {}
     return fields
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if number >= 1 << 63:  # JSON's writer would refuse it, and with it the whole batch
+        raise ValueError("a number of the line is too large")
+    return number
 
 
 def _set_request(fields: Fields, http: Fields, request: str) -> None:
