@@ -8,6 +8,8 @@ speed of the program, so each stands here with what it costs and what was refuse
                       text stays ASCII (a private-use character makes it two bytes wide: 347); a call for each: 900
     offsets     165   `map(str, …)` and a lambda in `accumulate`: 283
     line_count   22   `bytes.count` looks at each byte: 65
+    encoded     430   one call for many objects; a call for each, of objects with 8 fields: 1,700 (orjson begins with
+                      1024 bytes for each result: fresh pages, where they are kept)
 """
 
 from __future__ import annotations
@@ -69,6 +71,17 @@ def quoted(texts: Sequence[str]) -> list[bytes]:
     """Each text as it stands between the quotes of a JSON string."""
     parts = _escaped(_DELETE.join(texts), _DELETE)
     return parts if len(parts) == len(texts) else [orjson.dumps(text)[1:-1] for text in texts]
+
+
+def encoded(objects: Sequence[Any]) -> list[bytes]:
+    """Each object as JSON; raises TypeError if orjson cannot write one."""
+    cells = [_DELETE] * (2 * len(objects))
+    cells[::2] = objects
+    try:
+        parts = orjson.dumps(cells[:-1])[1:-1].split(b',"%b",' % _DELETE.encode()) if cells else []
+    except TypeError:  # it may be one level too deep in this list alone
+        parts = []
+    return parts if len(parts) == len(objects) else list(map(orjson.dumps, objects))
 
 
 def numerals(numbers: Iterable[int]) -> list[bytes]:

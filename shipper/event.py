@@ -28,7 +28,7 @@ import msgspec
 import orjson
 from isal import igzip_lib, isal_zlib
 
-from shipper.columns import Column, escaped, join, line_count, numerals, offsets, quoted
+from shipper.columns import Column, encoded, escaped, join, line_count, numerals, offsets, quoted
 
 Fields = dict[str, Any]
 """Nested fields of an event, as JSON has them."""
@@ -92,7 +92,7 @@ class Batch:
     @classmethod
     def events(cls, events: Sequence[Fields], *, shared: Fields | None = None) -> Batch:
         """Events as nested fields; where they overlap with `shared`, an event's own value wins."""
-        return cls(count=0, body=b"", shared=shared or {}).replace(events)
+        return cls(count=len(events), body=b"", shared=shared or {}).replace(events)
 
     # -- looking into it ------------------------------------------------------------------------------------------
 
@@ -118,15 +118,22 @@ class Batch:
         overlap = {key for event in events for key in event if key in self.shared}
         moved = {key: self.shared[key] for key in overlap}
         shared = {key: value for key, value in self.shared.items() if key not in overlap}
-        body = b"".join([orjson.dumps(merged(moved, event) if moved else event) + b"\n" for event in events])
-        return replace(self._subset(positions), count=len(events), body=body, shared=shared, offset=None, gap=1)
+        documents = encoded([merged(moved, event) for event in events] if moved else events)
+        return self._subset(positions).rewritten(b"".join([document + b"\n" for document in documents]), shared)
+
+    def rewritten(self, body: bytes, shared: Fields) -> Batch:
+        """The same events, ids and all, as other documents: `body` has one for each, as `documents` wants them.
+
+        No top-level key of them is in `shared`, which takes the place of what was there.
+        """
+        return replace(self, body=body, shared=shared, offset=None, gap=1)
 
     def pick(self, positions: Sequence[int]) -> Batch:
         """The events at these positions (rising), with their ids."""
         if self.offset is None:
             documents = self._documents()
             body = b"".join([documents[i] + b"\n" for i in positions])
-            return replace(self._subset(positions), count=len(positions), body=body)
+            return replace(self._subset(positions), body=body)
         own = self.own()
         return self.replace([own[i] for i in positions], positions)
 
@@ -135,7 +142,7 @@ class Batch:
             return self
         items = self.items if self.items is not None else range(self.count)
         ids = tuple(self.ids[i] for i in positions) if self.ids is not None else None
-        return replace(self, items=[items[i] for i in positions], ids=ids)
+        return replace(self, count=len(positions), items=[items[i] for i in positions], ids=ids)
 
     def pieces(self, size: int) -> Iterator[Batch]:
         """The same events, in order, in batches of at most `size` bytes of body, or of one event."""
@@ -194,11 +201,21 @@ class Batch:
         if self.offset is None:
             return self._document_columns()
         shared = {key: value for key, value in self.shared.items() if key != "log"}
+        before = orjson.dumps(shared)[:-1] + (b"," if shared else b"")
+        return (before, *self.line_columns(), b"}\n")
+
+    def line_columns(self) -> tuple[Column, ...]:
+        """Of text lines: columns whose rows, concatenated, are the members `"log":{…},"message":"…"` of each event."""
+        return (*self.log_columns(), b',"message":"', escaped(self.body), b'"')
+
+    def log_columns(self) -> tuple[Column, ...]:
+        """Of text lines: columns whose rows, concatenated, are the member `"log":{…}` of each event, the shared part
+        and the offset."""
+        if self.offset is None:
+            raise ValueError("documents have no columns of lines")
         log = orjson.dumps(self.shared.get("log", {}))[:-1]
-        before = orjson.dumps(shared)[:-1] + (b"," if shared else b"") + b'"log":' + log
-        before += (b"" if log == b"{" else b",") + b'"offset":'
-        places = numerals(offsets(self.body, self.offset, self.gap))
-        return (before, places, b'},"message":"', escaped(self.body), b'"}\n')
+        before = b'"log":' + log + (b"" if log == b"{" else b",") + b'"offset":'
+        return (before, numerals(offsets(self.body, self.offset, self.gap)), b"}")
 
     def json_lines(self) -> bytes:
         """The events as JSON objects, each ended by a line feed."""

@@ -30,7 +30,7 @@ from typing import Annotated, Any, ClassVar, Protocol
 import msgspec
 
 from shipper.aio import Asyncio
-from shipper.columns import Column, join
+from shipper.columns import Column, encoded, join
 from shipper.credentials import Credential, Shape
 from shipper.errors import Backpressure, Held, Later, StartFailed, TooLarge
 from shipper.event import Batch, Fields, merged, nested, tagged
@@ -71,6 +71,7 @@ __all__ = [
     "TooLarge",
     "backoff",
     "client_context",
+    "encoded",
     "join",
     "merged",
     "nested",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
+import orjson
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shipper.columns import escaped, join, line_count, numerals, offsets, quoted
+from shipper.columns import encoded, escaped, join, line_count, numerals, offsets, quoted
 
 LINES = st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=("Cs",))), max_size=20)
 
@@ -46,6 +47,30 @@ def test_each_line_begins_where_the_ones_before_it_end(lines: list[str], first: 
         places.append(at)
         at += len(line.encode()) + gap
     assert offsets(text(lines), first, gap) == places
+
+
+JSON = st.recursive(
+    st.none() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.just("\x7f"),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+)
+
+
+@given(st.lists(JSON, max_size=8))
+@example([])
+@example(["\x7f"])
+@example([["", "\x7f", ""], {"a": '","\x7f","'}])
+def test_objects_are_encoded_one_by_one(objects: list[object]) -> None:
+    assert encoded(objects) == [orjson.dumps(object) for object in objects]
+
+
+def test_an_object_as_deep_as_can_be_written_alone_is_written_among_others() -> None:
+    deepest: list[object] = []
+    for _ in range(253):
+        deepest = [deepest]
+
+    assert encoded([1, deepest]) == [b"1", b"[" * 254 + b"]" * 254]
+    with pytest.raises(TypeError):
+        encoded([[deepest]])
 
 
 @given(st.lists(st.integers(0, 1 << 62)))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shipper.columns import join
 from shipper.event import Batch, merged, nested, tagged, together
 
 _ORIGIN = bytes(range(16))
@@ -135,6 +136,29 @@ def test_a_carriage_return_between_the_tokens_of_a_document_ends_nothing() -> No
     batch = Batch.documents([b'{"a":1,\r"b":2}', b"{}"], shared={"c": 3})
 
     assert rows(batch) == [{"a": 1, "b": 2, "c": 3}, {"c": 3}]
+
+
+@given(line_batches())
+def test_the_columns_of_lines_are_their_own_fields_and_the_shared_log(batch: Batch) -> None:
+    rows = join(batch.count, b"{", *batch.line_columns(), b"}\n").splitlines()
+    logs = join(batch.count, b"{", *batch.log_columns(), b"}\n").splitlines()
+    log = {"log": batch.shared.get("log", {})}
+
+    assert [json.loads(row) for row in rows] == [merged(log, own) for own in batch.own()]
+    assert [json.loads(row) for row in logs] == [{"log": merged(log, own)["log"]} for own in batch.own()]
+
+
+def test_documents_have_no_columns_of_lines() -> None:
+    with pytest.raises(ValueError, match="documents"):
+        Batch.documents([b"{}"]).log_columns()
+
+
+def test_a_rewritten_batch_is_the_same_events_with_other_fields() -> None:
+    batch = Batch.documents([b'{"a":1}', b'{"a":2}', b'{"a":3}'], shared={"s": 0}, ids=["x", None, "z"]).pick([0, 2])
+    result = batch.rewritten(b'{"b":4}\n{"b":5}\n', {"t": 6})
+
+    assert result.whole() == [{"b": 4, "t": 6}, {"b": 5, "t": 6}]
+    assert result.id_texts() == batch.id_texts()
 
 
 def test_a_key_that_a_document_writes_with_an_escaped_slash_is_set_once() -> None:
