@@ -13,23 +13,25 @@ r"""`parse`: a line of text becomes fields.
 
 An event that does not parse goes on as it is, tagged with the error.
 
-Speed: the lines of a batch are parsed by one `map` of the C parser (0.5 µs a line). To parse the whole body as one
-array is no faster, and hostile lines (`{"a":[1`, `2]}`, `{},{}`) could move fields from one event to another.
+Speed: where all text lines of a batch are objects, which need not be merged with anything, their fields go from JSON to
+JSON in runs, by one call of the writer for each: 2.1 µs a line of 255 bytes and 8 fields, of which loading takes 0.9;
+an event of its own for each: 5.8 µs. To parse a whole body as one array is no faster, and hostile lines (`{"a":[1`,
+`2]}`, `{},{}`) could move fields from one event to another.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta, timezone
-from functools import lru_cache
-from ipaddress import ip_address
 from typing import Any, Literal
 
 import orjson
 
-from shipper.plugin import Batch, Fields, Processor, merged, nested, tagged
+from shipper.plugin import Batch, Fields, Processor, encoded, join, merged, nested, tagged
+from shipper_plugins.processors import nginx
+
+_RUN = 256
+"""Objects that are held at once; those of a whole batch would leave the processor's cache (0.3 µs a line)."""
 
 
 class Parse(Processor, frozen=True):
@@ -51,21 +53,47 @@ class Parse(Processor, frozen=True):
 
     def process(self, batch: Batch) -> Batch:
         """The batch with the fields of each event that parses."""
-        if self.format == "json":
+        if batch.offset is not None and self.field == "message":
             with suppress(ValueError, TypeError):
-                return self._json_at_once(batch)
+                return self._at_once(batch)
         return batch.replace([self._parsed(event, batch.shared) for event in batch.own()])
 
-    def _json_at_once(self, batch: Batch) -> Batch:
-        """The common case: text lines that are all good; raises ValueError or TypeError for any other."""
-        if batch.offset is None or self.field != "message":
-            raise ValueError
-        objects = list(map(orjson.loads, batch.body.split(b"\n")[:-1]))
+    def _at_once(self, batch: Batch) -> Batch:
+        if self.format == "json":
+            return self._json_at_once(batch)
+        return nginx.at_once(batch, lambda event: self._parsed(event, batch.shared))
+
+    def _json_at_once(self, batch: Batch, own: frozenset[str] = frozenset()) -> Batch:
+        """The common case: text lines that are all good; raises ValueError or TypeError for any other.
+
+        `own` are the shared fields that some object is known to have too; if another is met, all begins again.
+        """
         groups = _groups(batch.shared) | {"log"}
-        if set(map(type, objects)) != {dict} or not all(map(groups.isdisjoint, objects)):
-            raise ValueError
-        offsets = [event["log"] for event in batch.own()]
-        return batch.replace([{**self._placed(made), "log": log} for made, log in zip(objects, offsets, strict=True)])
+        lines = batch.body.split(b"\n")[:-1]
+        tails: list[bytes] = []
+        for at in range(0, len(lines), _RUN):
+            objects = self._objects(lines[at : at + _RUN])
+            keys = set[str]().union(*objects)
+            if not keys.isdisjoint(groups):
+                raise ValueError("a group may have to be merged")
+            if not own.issuperset(keys & batch.shared.keys()):
+                return self._json_at_once(batch, own.union(keys & batch.shared.keys()))
+            for key in own:
+                for made in objects:
+                    made.setdefault(key, batch.shared[key])
+            tails += [document[1:] for document in encoded(objects)]
+        shared = {key: value for key, value in batch.shared.items() if key not in own and key != "log"}
+        return batch.rewritten(join(batch.count, b"{", *batch.log_columns(), b",", tails, b"\n"), shared)
+
+    def _objects(self, lines: list[bytes]) -> list[Fields]:
+        objects = list(map(orjson.loads, lines))
+        if set(map(type, objects)) != {dict}:
+            raise ValueError("a text is not a JSON object")
+        for key in reversed(self.target.split(".")) if self.target else ():
+            objects = [{key: made} for made in objects]
+        if not all(objects):
+            raise ValueError("an object is empty")
+        return objects
 
     def _parsed(self, event: Fields, shared: Fields) -> Fields:
         text = _find(event, self.field)
@@ -73,7 +101,7 @@ class Parse(Processor, frozen=True):
         if not isinstance(text, str):
             return tagged(event, f"parse: there is no text in {self.field}")
         try:
-            return self._from_json(event, shared, text) if self.format == "json" else _from_nginx(event, text)
+            return self._from_json(event, shared, text) if self.format == "json" else nginx.fields(event, text)
         except ValueError as error:
             return tagged(event, f"parse: {error}")
 
@@ -118,122 +146,3 @@ def _without(event: Fields, name: str) -> Fields:
     if rest and isinstance(event.get(head), dict):
         return {**event, head: _without(event[head], rest)}
     return {key: value for key, value in event.items() if key != name}
-
-
-# -- nginx -------------------------------------------------------------------------------------------------------------
-
-_ACCESS = re.compile(
-    r'(\S+) \S+ (.*?) \[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "([^"\\]*(?:\\.[^"\\]*)*)" '
-    r'(\d{3}) (\d+|-) "([^"\\]*(?:\\.[^"\\]*)*)" "([^"\\]*(?:\\.[^"\\]*)*)"'
-)
-_REQUEST = re.compile(r"([A-Za-z_-]{1,32}) (\S.*?)(?: HTTP/(\d(?:\.\d)?))?")
-_ERROR = re.compile(r"(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d) \[([a-z]+)\] (\d+)#(\d+): (?:\*\d+ )?(?=.)")
-_CLIENT = re.compile(r', client: ([^\s,]+)(?:, server: [^,]*)?(?:, request: "([^"]*)")?')
-_ESCAPED = re.compile(r"(?:\\x[0-9A-Fa-f]{2})+")
-_MONTHS = {
-    name: n
-    for n, name in enumerate(("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1)
-}
-
-
-def _from_nginx(event: Fields, text: str) -> Fields:
-    """The event with the fields of an access log line or an error log line; raises ValueError if it is neither."""
-    if access := _ACCESS.match(text):
-        fields = _access(*access.groups())
-    elif error := _ERROR.match(text):
-        fields = _error(*error.groups(), text=text)
-    else:
-        raise ValueError("the text is no line of an nginx log")
-    return merged(event, fields)
-
-
-def _access(
-    address: str, user: str, time: str, request: str, status: str, size: str, referrer: str, agent: str
-) -> Fields:
-    response: Fields = {"status_code": int(status)}
-    http: Fields = {"response": response}
-    fields: Fields = {"@timestamp": _access_time(time), "source": _source(address), "http": http}
-    if size != "-":
-        response["body"] = {"bytes": _number(size)}
-    if user != "-":
-        fields["user"] = {"name": _decoded(user)}
-    _set_request(fields, http, request)
-    if referrer not in ("-", ""):
-        http.setdefault("request", {})["referrer"] = _decoded(referrer)
-    if agent not in ("-", ""):
-        fields["user_agent"] = {"original": _decoded(agent)}
-    return fields
-
-
-def _error(time: str, level: str, pid: str, thread: str, *, text: str) -> Fields:
-    process = {"pid": _number(pid), "thread": {"id": _number(thread)}}
-    fields: Fields = {"@timestamp": _error_time(time), "log": {"level": level}, "process": process}
-    if client := _CLIENT.search(text):
-        http: Fields = {}
-        fields["source"] = _source(client[1])
-        _set_request(fields, http, client[2] or "")
-        fields |= {"http": http} if http else {}
-    return fields
-
-
-def _number(text: str) -> int:
-    number = int(text)
-    if number >= 1 << 63:  # JSON's writer would refuse it, and with it the whole batch
-        raise ValueError("a number of the line is too large")
-    return number
-
-
-def _set_request(fields: Fields, http: Fields, request: str) -> None:
-    """What is no request (a TLS greeting at a plain port) stays in the message alone."""
-    if found := _REQUEST.fullmatch(request):
-        http["request"] = {"method": found[1]}
-        fields["url"] = {"original": _decoded(found[2])}
-        if found[3]:
-            http["version"] = found[3]
-
-
-@lru_cache(maxsize=4096)
-def _is_address(text: str) -> bool:
-    try:
-        return "%" not in str(ip_address(text))
-    except ValueError:
-        return False
-
-
-def _source(address: str) -> Fields:
-    return {"address": address, "ip": address} if _is_address(address) else {"address": address}
-
-
-def _decoded(text: str) -> str:
-    return _ESCAPED.sub(_bytes_of, text) if "\\x" in text else text
-
-
-def _bytes_of(escaped: re.Match[str]) -> str:
-    return bytes.fromhex(escaped[0].replace("\\x", "")).decode(errors="replace")
-
-
-def _instant(make: Callable[[], datetime]) -> str:
-    try:
-        return make().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, KeyError, OverflowError, OSError):
-        raise ValueError("the time of the line does not exist") from None
-
-
-# Lines of one second share their time: a look-up instead of a conversion (strptime takes 8 µs).
-@lru_cache(maxsize=4096)
-def _access_time(text: str) -> str:
-    """`17/May/2026:12:34:56 +0200` as UTC."""
-
-    def make() -> datetime:
-        offset = timedelta(hours=int(text[22:24]), minutes=int(text[24:26]))
-        zone = timezone(-offset if text[21] == "-" else offset)
-        clock = int(text[12:14]), int(text[15:17]), int(text[18:20])
-        return datetime(int(text[7:11]), _MONTHS[text[3:6]], int(text[:2]), *clock, tzinfo=zone)
-
-    return _instant(make)
-
-
-@lru_cache(maxsize=4096)
-def _error_time(text: str) -> str:
-    """`2026/05/17 12:34:56`, a local time, as UTC."""
-    return _instant(lambda: datetime.fromisoformat(text.replace("/", "-")))

@@ -1,0 +1,192 @@
+"""`parse` reads text lines all at once: whatever they hold, it makes of them what it makes of each alone."""
+
+import json
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shipper.plugin import Batch, Fields
+from shipper.testing import check_processor
+from shipper_plugins.processors.parse import Parse
+
+SHARED: list[Fields] = [
+    {},
+    {"@timestamp": "2026-01-01T00:00:00.000Z", "log": {"file": {"path": "/a"}}, "data_stream": {"dataset": "x"}},
+    {"@timestamp": "2026-01-01T00:00:00.000Z", "tags": ["a"], "host": {"name": "h"}},
+    {"source": {"port": 1}, "http": {"request": {"id": "7"}}, "log": {"level": "info"}},
+    {"url": "/", "app": "shop", "user": {"id": 1}},
+]
+
+
+def unique(pairs: list[tuple[str, object]]) -> Fields:
+    assert len(dict(pairs)) == len(pairs), "a key stands there twice"
+    return dict(pairs)
+
+
+def assert_as_alone(parse: Parse, lines: list[str], shared: Fields) -> None:
+    batch = Batch.lines("".join(f"{line}\n" for line in lines).encode(), offset=10, gap=2, shared=shared)
+    at_once = check_processor(parse, batch)
+    alone = [parse.process(Batch.events([own], shared=shared)) for own in batch.own()]
+    wire = at_once.json_lines().split(b"\n")[:-1]
+
+    assert at_once.offset is None
+    assert [sorted_json(event) for event in at_once.whole()] == [sorted_json(one.whole()[0]) for one in alone]
+    assert [sorted_json(json.loads(row, object_pairs_hook=unique)) for row in wire] == [
+        sorted_json(event) for event in at_once.whole()
+    ]
+
+
+def sorted_json(event: Fields) -> bytes:
+    return orjson.dumps(event, option=orjson.OPT_SORT_KEYS)
+
+
+# -- nginx -------------------------------------------------------------------------------------------------------------
+
+ORDINARY = [
+    *("10.1.2.3", "-", "-", "17/May/2026:12:34:56 +0200"),
+    *("GET /a?b=1 HTTP/1.1", "200", "153", "-", "curl/8.5.0", ""),
+]
+STRANGE = [
+    ["01.2.3.4", "256.1.1.1", "1.2.3", "1.2.3.4.5", "::1", "fe80::1%e", "unix:", 'a"b', "a\\b", "é", "", "a b", "\xa0"],
+    ["é", "a b", "", '"'],
+    ["ann", "a b", "", "é", "[x", 'a"', "\\x41", "a [17/May/2026:12:34:56 +0000] b", "- [", "\x7f"],
+    [
+        *("17/May/2026:12:34:59 +0200", "17/May/2026:12:34:56 -0030", "01/Jan/0001:00:00:00 +0100"),
+        *("31/Feb/2026:12:34:56 +0000", "17/Foo/2026:12:34:56 +0000", "17/May/2026:24:00:00 +0000"),
+        *("17/May/2026:12:34:60 +0000", "17/May/2026:12:34:56 +9900", "17/May/2026:12:34:56 +0099", "\u0661\u0667/May"),
+    ],
+    [
+        *(
+            "GET /a b HTTP/1.1",
+            "GET /",
+            "GET",
+            "",
+            "-",
+            "\\x16\\x03",
+            "GET /\\xE2\\x82\\xAC HTTP/2.0",
+            "GET /é HTTP/1.1",
+        ),
+        *("CONNECT a:443 HTTP/1.1", "GET / HTTP/2", "GET / HTTP/1.12", "GET  / HTTP/1.1", "GE\tT / HTTP/1.1"),
+        *(
+            "GET / HTTP/1.1 HTTP/1.1",
+            f"{'G' * 33} / HTTP/1.1",
+            "G\u00cbT / HTTP/1.1",
+            "GET \x7f HTTP/1.1",
+            'GET /" HTTP/1.1',
+        ),
+    ],
+    ["000", "099", "404", "20", "2000", "\u0662\u0660\u0660"],
+    ["0", "007", "-", "", "9" * 18, "9" * 19, "9" * 25, "9" * 5000, "1.5", "\u0662"],
+    ["", "https://x.org/", "é", 'a\\"b', "\\x22", "\x7f", "\t", "\x00", " ", '" "'],
+    ["", "-", "é", 'a\\"b', "\\x22\\xFF", "\\", "\x7f", "\t", "\u2028", " ", '" "', "<b>&'"],
+    [' "1.1.1.1"', "\r", " é\x00", '"', "x"],
+]
+ERRORS = [
+    '2026/05/17 12:34:56 [error] 31#32: *7 open() "/x" failed, client: 10.0.0.1, server: s, request: "GET /x HTTP/1.1"',
+    "2026/05/17 12:34:56 [notice] 1#1: start worker processes",
+    "2026/13/17 12:34:56 [error] 1#1: x",
+    "",
+    "hello",
+]
+
+
+def access_line(parts: list[str]) -> str:
+    address, ident, user, time, request, status, size, referrer, agent, rest = parts
+    return f'{address} {ident} {user} [{time}] "{request}" {status} {size} "{referrer}" "{agent}"{rest}'
+
+
+@st.composite
+def access_lines(draw: st.DrawFn) -> str:
+    parts = list(ORDINARY)
+    for place in draw(st.sets(st.integers(0, len(parts) - 1), max_size=2)):
+        parts[place] = draw(st.sampled_from(STRANGE[place]))
+    return access_line(parts)
+
+
+@st.composite
+def damaged_lines(draw: st.DrawFn) -> str:
+    line = access_line(ORDINARY)
+    at = draw(st.integers(0, len(line)))
+    return (
+        line[:at]
+        + draw(st.text(st.sampled_from(' "\\[]-0aé\x7f\x00\t'), max_size=2))
+        + line[draw(st.integers(at, at + 2)) :]
+    )
+
+
+any_text = st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=20)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(access_lines() | damaged_lines() | st.sampled_from(ERRORS) | any_text, max_size=6),
+    st.sampled_from(SHARED),
+)
+def test_lines_of_nginx_become_what_each_alone_becomes(lines: list[str], shared: Fields) -> None:
+    assert_as_alone(Parse(format="nginx"), lines, shared)
+
+
+@pytest.mark.parametrize("place", range(len(ORDINARY)))
+def test_one_strange_part_changes_no_other_line(place: int) -> None:
+    ordinary = access_line(ORDINARY)
+    for strange in STRANGE[place]:
+        line = access_line([*ORDINARY[:place], strange, *ORDINARY[place + 1 :]])
+        for shared in SHARED:
+            assert_as_alone(Parse(format="nginx"), [ordinary, line, ordinary], shared)
+
+
+# -- json --------------------------------------------------------------------------------------------------------------
+
+KEYS = st.sampled_from(["a", "b", "@timestamp", "tags", "host", "url", "message", "app", "é", 'q"', "a/b", "", "\x7f"])
+GROUPS = st.sampled_from(["log", "data_stream", "source"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("\x7f"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | GROUPS, inner, max_size=3),
+    max_leaves=5,
+)
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=4) | st.dictionaries(KEYS | GROUPS, VALUES, max_size=4)
+TEXTS = st.sampled_from(
+    [
+        "",
+        "{}",
+        " { } ",
+        "[]",
+        "1",
+        "null",
+        '{"a":1,"a":2}',
+        '{"a":[1',
+        "2]}",
+        '{},{"b":1}',
+        '{"a":1.50}',
+        '{"\\u006cog":1}',
+        '{"a":["","\x7f",""]}',
+        '{"n":' + "[" * 252 + "]" * 252 + "}",
+        '{"n":' + "[" * 253 + "]" * 253 + "}",
+        '{"a":1}\r',
+    ]
+)
+SPACED = OBJECTS.map(json.dumps)
+PLAIN = OBJECTS.map(lambda made: json.dumps(made, ensure_ascii=False, separators=(",", ":")))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(SPACED | PLAIN, max_size=5) | st.lists(SPACED | PLAIN | TEXTS, max_size=5),
+    st.sampled_from(SHARED),
+    st.sampled_from([None, None, "app", "app.x", "log", "log.x", "@timestamp", "tags", "data_stream", "a.b.c"]),
+)
+def test_objects_become_what_each_alone_becomes(lines: list[str], shared: Fields, target: str | None) -> None:
+    assert_as_alone(Parse(format="json", target=target), lines, shared)
+
+
+@pytest.mark.parametrize("place", [0, 1, 255, 256, 511, 512, 999])
+@pytest.mark.parametrize(
+    "text", ['{"@timestamp":"own"}', '{"tags":1,"@timestamp":2}', '{"host":{"ip":1}}', "bad", "{}"]
+)
+def test_one_object_of_many_may_have_a_shared_field(text: str, place: int) -> None:
+    lines = [f'{{"n":{number}}}' for number in range(1000)]
+    lines[place] = text
+
+    assert_as_alone(Parse(format="json"), lines, SHARED[2])
