@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shipper.plugin import Fields
+from shipper.plugin import Fields, encoded
 
 
 class RequestRefused(Exception):
@@ -81,6 +81,14 @@ class ItemAnswers:
             before += orjson.dumps(id)[1:-1]
         if before:
             self._items.append(before + after)
+
+    def all_created(self, reply: Reply, ids: Sequence[str | None]) -> None:
+        """Append the answers for the next items, which are of one kind."""
+        before, after = reply
+        if after and any(ids):
+            self._items += [before[:-1] + id + after[1:] for id in encoded([id or "" for id in ids])]
+        elif before:
+            self._items += [before + after] * len(ids)
 
     def refused(self, op: str, index: str, refusal: Refusal, id: str | None) -> None:
         """Append the answer for the next item."""
