@@ -17,6 +17,7 @@ The spool's size has a driver of its own: `spools.py`. All of it in earnest, wit
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ def backlog(megabytes: int) -> list[str]:
     with workplace() as place, running(place / "state") as child:
         progress(f"a backlog of {megabytes:,} MB: written")
         lines = big_log(place / "app.log", megabytes * 1_000_000)
+        os.sync()  # else the spool's first fsync waits for the disk to have the log
         progress(f"a backlog of {megabytes:,} MB: into the spool")
         spent = Spent(child)
         outputs = {"main": bulk_output(port, backoff=PATIENT)}
