@@ -29,7 +29,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -99,9 +99,11 @@ class StateDirectory:
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of a file, or None if there is none."""
+        """The bytes of a file, or None if there is none. Raises StartFailed if it is not a plain file of our own."""
+        path = self.path / name
         try:
-            with _descriptor(self.path / name, os.O_RDONLY) as fd, open(fd, "rb", closefd=False) as file:
+            with _descriptor(path, os.O_RDONLY) as fd, open(fd, "rb", closefd=False) as file:
+                _check(path, os.fstat(fd), stat.S_ISREG, "a regular file")
                 return file.read()
         except FileNotFoundError:
             return None
@@ -256,11 +258,14 @@ def _make(path: Path) -> None:
         path.mkdir(mode=0o700)
         with _descriptor(path.parent, os.O_RDONLY | os.O_DIRECTORY) as fd:
             os.fsync(fd)
-    found = path.stat()
-    if not stat.S_ISDIR(found.st_mode):
-        raise StartFailed(f"{path} is not a directory")
+    _check(path, path.stat(), stat.S_ISDIR, "a directory")
+
+
+def _check(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
+    if not is_kind(found.st_mode):
+        raise StartFailed(f"{path} is not {kind}")
     if found.st_uid not in (os.geteuid(), 0):
-        raise StartFailed(f"the state directory {path} belongs to another user (uid {found.st_uid})")
+        raise StartFailed(f"{path} belongs to another user (uid {found.st_uid})")
 
 
 def _lock(fd: int, path: Path) -> None:
@@ -276,7 +281,7 @@ def _lock(fd: int, path: Path) -> None:
 
 @contextmanager
 def _descriptor(path: Path, flags: int) -> Iterator[int]:
-    fd = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)  # a pipe in a file's place would be waited for
     try:
         yield fd
     finally:

@@ -19,6 +19,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,7 @@ FORMAT = 1
 KEY_BYTES = 32
 RESERVE_BYTES = 64 << 10
 _AAD = b"shipper supervise ledger 1"
+_STRICT = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class _Versioned(msgspec.Struct):
@@ -59,6 +61,7 @@ class Vault:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise OptionError(f"--state {directory}: not a directory") from None
+        _refuse_foreign(directory, directory.stat())
         self._directory = directory
         self._file = directory / "supervise.json"
         self._reserve = directory / "supervise.reserve"
@@ -71,7 +74,7 @@ class Vault:
         keys = self._keys()
         self._seals = keys[0]
         try:
-            raw = self._file.read_bytes()
+            raw = _content(self._file)
         except FileNotFoundError:
             self._drop_unused_key()
             return Ledger(), False
@@ -174,11 +177,26 @@ def _derived(key: bytes) -> bytes:
 
 
 def _read_key(path: Path) -> bytes:
-    return decoded_key(path.read_bytes(), str(path))
+    return decoded_key(_content(path), str(path))
+
+
+def _content(path: Path) -> bytes:
+    """Of a file of our own; one that a stranger put there, or a pipe, or a link, is refused."""
+    with open(os.open(path, os.O_RDONLY | _STRICT), "rb") as file:
+        found = os.fstat(file.fileno())
+        _refuse_foreign(path, found)
+        if not stat.S_ISREG(found.st_mode):
+            raise OptionError(f"{path} is not a regular file")
+        return file.read()
+
+
+def _refuse_foreign(path: Path, found: os.stat_result) -> None:
+    if found.st_uid not in (os.geteuid(), 0):
+        raise OptionError(f"{path} belongs to another user (uid {found.st_uid})")
 
 
 def _locked(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _STRICT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -189,7 +207,7 @@ def _locked(path: Path) -> int:
 
 def _replace(path: Path, raw: bytes) -> None:
     temporary = path.with_suffix(path.suffix + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _STRICT, 0o600)
     with open(descriptor, "wb") as file:
         file.write(raw)
         file.flush()

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from shipper.errors import StartFailed, StateBusy
 from shipper.spool.directory import Ballast, StateDirectory, own
+from shipper.spool.keys import StateKey
+from shipper.spool.spool import open_spool
 
 
 @pytest.fixture
@@ -122,6 +125,27 @@ def test_no_other_file_is_followed_either(directory: StateDirectory, tmp_path: P
     with pytest.raises(OSError, match="symbolic link"):
         directory.read("x")
     assert (tmp_path / "victim").read_bytes() == b"content"
+
+
+@pytest.mark.parametrize("name", ["state.key", "keyring", "keyring.copy", "keyring.tmp", "ballast", "spool-1.db-wal"])
+async def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    async with open_spool(tmp_path / "state", None):
+        pass
+    (tmp_path / "state" / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "state" / name)
+
+    with trio.fail_after(10), pytest.raises(StartFailed):
+        async with open_spool(tmp_path / "state", [StateKey("new", bytes(32))]):
+            pass
+
+
+@pytest.mark.root
+def test_a_file_that_another_user_put_there_is_refused(directory: StateDirectory) -> None:
+    directory.write("state.key", b"")
+    os.chown(directory.path / "state.key", 65534, 65534)
+
+    with pytest.raises(StartFailed, match="another user"):
+        directory.read("state.key")
 
 
 def test_the_highest_complete_generation_is_the_last(directory: StateDirectory) -> None:

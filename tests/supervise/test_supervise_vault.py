@@ -145,3 +145,36 @@ def test_a_ledger_of_a_newer_format_is_refused_though_its_envelope_is_known(tmp_
 
     with pytest.raises(StateLocked, match="has format 2"):
         loaded(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["supervise.json", "supervise.key", "supervise.lock", "supervise.json.new"])
+def test_no_link_is_followed(tmp_path: Path, name: str) -> None:
+    saved(tmp_path / "state")
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"content")
+    (tmp_path / "state" / name).unlink(missing_ok=True)
+    (tmp_path / "state" / name).symlink_to(victim)
+
+    with pytest.raises(OSError, match="symbolic link"):
+        loaded(tmp_path / "state")
+    assert victim.read_bytes() == b"content"
+
+
+@pytest.mark.parametrize("name", ["supervise.json", "supervise.key"])
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    saved(tmp_path)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+
+    with pytest.raises(OptionError, match="not a regular file"):
+        loaded(tmp_path)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", ["", "supervise.json", "supervise.key"])
+def test_what_belongs_to_another_user_is_refused(tmp_path: Path, name: str) -> None:
+    saved(tmp_path / "state")
+    os.chown(tmp_path / "state" / name, 65534, 65534)
+
+    with pytest.raises(OptionError, match="belongs to another user"):
+        loaded(tmp_path / "state")
