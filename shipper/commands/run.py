@@ -33,7 +33,7 @@ def command(state: str, http: str | None) -> int:
         click.echo(FOR_A_PERSON, err=True)
     import trio
 
-    from shipper import log, memory
+    from shipper import hardening, log, memory
     from shipper.errors import OptionError
     from shipper.http import parse_address
     from shipper.sidecar import Options, run
@@ -44,6 +44,7 @@ def command(state: str, http: str | None) -> int:
         raise OptionError(f"--state {state}: not a directory")
     if http is not None:
         parse_address(http)
+    hardening.harden()
     memory.tune()
     log.configure()
     try:

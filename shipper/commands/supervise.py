@@ -46,10 +46,12 @@ def command(
 
     import trio
 
+    from shipper import hardening
     from shipper.supervise.agent import Options, supervise
     from shipper.supervise.config import Config, read_config
     from shipper.supervise.report import Report
 
+    hardening.harden()
     options = Options(
         paths,
         state,
