@@ -400,6 +400,31 @@ def test_items_in_another_order_say_nothing() -> None:
         bulk.read(json.dumps({"errors": True, "items": items}).encode(), request)
 
 
+@pytest.mark.parametrize("ids", [None, ["a", None, 'c"é'], ["a", "b", None]])
+def test_an_answer_that_is_another_requests_says_nothing_though_it_says_created(ids: list[str | None] | None) -> None:
+    """A proxy that answers twice, or mixes connections up, must not make delivered what was never sent on."""
+    batch = replace(lines(3), ids=ids)
+    request, retried, other = one(batch), one(batch), one(replace(batch, seq=8, ids=ids and ["a", "x", "y"]))
+
+    assert bulk.read(answer(retried), request) == {}
+    with pytest.raises(Later, match="order"):
+        bulk.read(answer(other), request)
+
+
+def test_the_answer_for_another_part_of_a_batch_is_another_requests() -> None:
+    first, second = encode(lines(2), limit=100)
+
+    with pytest.raises(Later, match="order"):
+        bulk.read(answer(first), second)
+
+
+def test_a_backend_that_never_tells_ids_is_believed() -> None:
+    request = one(lines(2))
+    items = [{"create": {"status": 201}}] * 2
+
+    assert bulk.read(json.dumps({"errors": False, "items": items}, separators=(",", ":")).encode(), request) == {}
+
+
 def test_an_item_without_its_id_is_taken_by_its_place() -> None:
     """OpenSearch answers 403 with `"_id": null`."""
     request = one(lines(2))

@@ -134,6 +134,12 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
+def created(request: bytes) -> bytes:
+    """The answer to a request of `none` compression: all created, ids not told."""
+    items = b",".join([b'{"create":{"status":201}}'] * (request.partition(b"\r\n\r\n")[2].count(b"\n") // 2))
+    return http(b'{"errors":false,"items":[%b]}' % items)
+
+
 # -- delivery ----------------------------------------------------------------------------------------------------------
 
 
@@ -666,6 +672,41 @@ async def test_close_returns_when_the_sockets_are_closed_even_of_what_was_just_c
 
 
 # -- several hosts -----------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_nobody_waited_for_is_no_answer_to_the_next_request(aio: Asyncio) -> None:
+    """It says nothing of ids, and the connection has been idle since: the next request must not find it there."""
+    answered, stray, strayed = [], trio.Event(), trio.Event()
+
+    async def talk(stream: trio.SocketStream) -> None:
+        request = await read_request(stream)
+        answered.append(request)
+        await stream.send_all(created(request))
+        if len(answered) == 1:
+            await stray.wait()
+            await stream.send_all(created(request))
+            strayed.set()
+        await stream.receive_some()
+
+    async def let_it_read() -> None:
+        """What a loopback socket was given is there; so the loop has it after a turn."""
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    async with raw_server(talk) as url, sender(aio, url, compression="none") as main:
+        await main.send(lines(3))
+        stray.set()
+        await strayed.wait()
+        await aio.call(let_it_read)
+        outcomes = []
+        for _ in range(2):
+            try:
+                outcomes.append(dict((await main.send(lines(3, seq=2))).others))
+            except Later as error:
+                outcomes.append(str(error))
+
+    assert [request.count(b"-2-0") for request in answered] == [0, 1]
+    assert outcomes == [f"{http_client.address(url)}: connection closed before the answer", {}]
 
 
 async def test_hosts_take_turns(aio: Asyncio, destination: BulkDestination) -> None:

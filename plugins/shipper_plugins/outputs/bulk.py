@@ -2,8 +2,9 @@
 
 Answers are read by item, never by the HTTP status. An answer that is not exactly one item for each event, in their
 order, says nothing about any of them (`Later`: the same ids again). The fast way counts bytes and parses nothing: it
-knows one text alone, "all created"; any other text, though it may mean the same, is parsed. Order matters only where
-not all were created, but by then it is too late to ask for the ids: they are in every answer (25 ns an event).
+knows one text alone, "all created" with the first and the last id of this request, since a proxy may answer twice or
+mix connections up; any other text, though it may mean the same, is parsed. Then all ids count, where there are ids (not
+every backend tells them): they are in every answer (25 ns an event).
 
 Nothing that a backend says is repeated unless it is known to be harmless: a reason quotes the field's value in many
 forms ('…', "…", […], bytes), so known beginnings are let through, instead of known quotations being cut.
@@ -70,7 +71,7 @@ def read(answer: bytes, request: Request) -> dict[int, Answer]:
 
     Raises Later if the answer is not exactly one item for each event.
     """
-    if _all_created(answer, request.count):
+    if _all_created(answer, request.count) and all(b'"_id":' + id in answer for id in request.ends()):
         return {}
     try:
         items = [entry.create for entry in _bulk.decode(answer).items]

@@ -47,6 +47,18 @@ class Request:
         """The ids of its events, in order."""
         return self.batch.id_texts()[self.first : self.first + self.count]
 
+    def ends(self) -> tuple[bytes, bytes]:
+        """The first and the last id, as JSON; looked for, they cost 10 ns an event, all of them 70 and more."""
+        return self._id(self.first), self._id(self.first + self.count - 1)
+
+    def _id(self, position: int) -> bytes:
+        batch = self.batch
+        given = None if batch.ids is None else batch.ids[position]
+        if given is not None:
+            return msgspec.json.encode(given)
+        place = position if batch.items is None else batch.items[position]
+        return b'"%b%d"' % (batch.id_prefix(), place)
+
 
 def encode(batch: Batch, *, index: str | None, limit: int, compression: Compression) -> list[Request]:
     """The requests for a batch, each of at most `limit` bytes before compression, or of one event.

@@ -153,9 +153,10 @@ async def _read(response: aiohttp.ClientResponse) -> Response:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Connections that are aborted wherever aiohttp closes them.
+    """Connections that are aborted wherever aiohttp closes them, and not used when something came unasked.
 
-    Its own `close` lets a transport flush: a cancelled request of 1 MB went on until the peer had all of it.
+    Its own `close` lets a transport flush: a cancelled request of 1 MB went on until the peer had all of it. And it
+    takes what came while a connection was idle for the answer to the next request.
     """
 
     async def connect(
@@ -167,6 +168,9 @@ class _Connector(aiohttp.TCPConnector):
         connection = await super().connect(req, traces, timeout)
         if (protocol := connection.protocol) is not None:
             protocol.close = protocol.abort  # type: ignore[method-assign]
+            if protocol.should_close:
+                connection.close()
+                raise aiohttp.ServerDisconnectedError
         return connection
 
 
