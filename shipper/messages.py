@@ -124,7 +124,7 @@ _ENVELOPE = msgspec.json.Decoder(_Envelope)
 def parse(line: bytes) -> Message:
     """The message of one line; raises ValueError with a text that quotes nothing of it but key names."""
     try:
-        return _DECODER.decode(line)
+        return _DECODER.decode(line.decode())  # what msgspec skips, it does not look at
     except RecursionError:
         raise ValueError("the line is nested too deeply") from None
     except msgspec.ValidationError as error:

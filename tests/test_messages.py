@@ -67,6 +67,8 @@ def test_an_error_quotes_no_value(kind: object, fields: dict[str, Any]) -> None:
         b"{}",
         b"\xff",
         b'{"type":"\\ud800"}',
+        b'{"type":"observe","unknown":"\xff"}',
+        b'{"type":"observe","\xff":1}',
         b"[" * 100_000,
         b'{"type":"hello","protocol":1,"x":' + b"[" * 20_000 + b"]" * 20_000 + b"}",
         b'{"type":"hello","protocol":' + b"9" * 5000 + b"}",
