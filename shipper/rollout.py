@@ -340,7 +340,8 @@ class Rollout:
 
     async def texts(self) -> dict[str, str]:
         """The texts of the revisions that are stored; they hold no secrets."""
-        return {str(at): await self._spool.policy_text(at) for at in self._known}
+        texts = {str(at): await self._spool.policy_text(at) for at in self._known}
+        return {at: text for at, text in texts.items() if text is not None}
 
     def _still_used(self) -> set[str]:
         """Credentials of replaced inputs that are not closed, and of revisions on their way."""

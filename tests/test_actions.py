@@ -10,9 +10,10 @@ import pytest
 import trio
 
 from shipper.actions import Actions
-from shipper.messages import MAX_LINE_BYTES, Action, Result
+from shipper.messages import MAX_LINE_BYTES, Action, Result, Revision
 from shipper.observer import Observer
 from shipper.plugin import Batch, Held, Outcome
+from shipper.spool.revisions import Text
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
 
 
@@ -135,3 +136,15 @@ async def test_diagnostics_hold_policies_and_no_secret(tmp_path: Path) -> None:
 
         assert result.result["policies"] == {"1": policy(credential="k1")}
         assert b"secret-of-k1" not in result.line()
+
+
+async def test_a_revision_that_is_given_up_meanwhile_is_not_in_the_diagnostics(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        await on.spool.receive(Text(Revision(0, 2), "sha", "meaning", "live", [], "version: 1"), {})
+        await on.rollout.restore()
+        await on.spool.forget(Revision(0, 2))
+        result = await perform(on, "diagnostics")
+
+        assert (result.status, result.message) == ("SUCCESS", "")
+        assert list(result.result["policies"]) == ["1"]

@@ -140,10 +140,10 @@ def forget(db: sqlite3.Connection, at: Revision) -> None:
     db.execute("DELETE FROM revision WHERE epoch = ? AND number = ? AND stage = 'received'", at)
 
 
-def policy_text(db: sqlite3.Connection, sealer: Sealer, at: Revision) -> str:
-    """The stored text of a revision; raises Damaged."""
-    (sealed,) = db.execute("SELECT policy FROM revision WHERE epoch = ? AND number = ?", at).fetchone()
-    return sealer.open("policy", str(at), *at, sealed).decode()
+def policy_text(db: sqlite3.Connection, sealer: Sealer, at: Revision) -> str | None:
+    """The stored text of a revision, or None if it is not stored (any more); raises Damaged."""
+    row = db.execute("SELECT policy FROM revision WHERE epoch = ? AND number = ?", at).fetchone()
+    return None if row is None else sealer.open("policy", str(at), *at, row[0]).decode()
 
 
 # -- the cut -----------------------------------------------------------------------------------------------------------

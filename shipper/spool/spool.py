@@ -175,8 +175,8 @@ class Spool:
     async def forget_credentials(self, ids: Collection[str], still_used: Collection[str]) -> list[str]:
         return await self._config(lambda db: revisions.forget_credentials(db, ids, still_used))
 
-    async def policy_text(self, at: Revision) -> str:
-        """The stored text of a revision. Raises Damaged."""
+    async def policy_text(self, at: Revision) -> str | None:
+        """The stored text of a revision, or None if it is not stored (any more). Raises Damaged."""
         return await self._config(lambda db: revisions.policy_text(db, self.store.sealer, at))
 
     async def in_use(self, still_used: Collection[str]) -> list[str]:
