@@ -6,6 +6,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -18,7 +19,7 @@ from shipper import __version__, log
 from shipper.delivery import Delivery
 from shipper.errors import ShipperError, place
 from shipper.intake import Intake
-from shipper.messages import Action, Observed, Result, Revision
+from shipper.messages import Action, Count, Observed, Result, Revision
 from shipper.orders import Orders
 from shipper.rollout import Rollout
 from shipper.spool.spool import Spool
@@ -40,8 +41,8 @@ class _Rebind(msgspec.Struct):
 
 
 class _End(msgspec.Struct):
-    revision: int
-    epoch: int = 0
+    revision: Count
+    epoch: Count = 0
     output: str | None = None
 
 
@@ -54,8 +55,8 @@ class _Tap(msgspec.Struct):
 class _Letters(msgspec.Struct):
     list: bool | dict[str, Any] | int | None = None
     export: str | None = None
-    delete: int | None = None
-    after: int = 0
+    delete: Count | None = None
+    after: Count = 0
     limit: int = PAGE
 
 
@@ -133,10 +134,7 @@ class Actions:
 
     async def _export(self, name: str) -> dict[str, Any]:
         """Write all letters, with their events in the clear, to a new file of mode 0600 in the state directory."""
-        directory = self._spool.store.directory.path
-        path = (directory / name).resolve()
-        if path.parent != directory.resolve() or path.suffix != ".ndjson" or path.exists():
-            raise _Wrong("export takes the name of a new file NAME.ndjson in the state directory")
+        path = _new_file(self._spool.store.directory.path, name)
         count = after = 0
         async with await trio.open_file(path, "xb", opener=_private) as file:
             while page := await self._spool.letters(after, PAGE):
@@ -160,6 +158,15 @@ def _bounded(events: Sequence[Any]) -> list[Any]:
     """As many as fit into a line of the protocol with ease."""
     sizes = accumulate(len(orjson.dumps(event)) for event in events)
     return [event for event, size in zip(events, sizes, strict=True) if size <= SAMPLE_BYTES]
+
+
+def _new_file(directory: Path, name: str) -> Path:
+    """Raises _Wrong for a name that is none, or leads elsewhere."""
+    with suppress(OSError, ValueError):  # too long, a NUL
+        path = (directory / name).resolve()
+        if path.parent == directory.resolve() and path.suffix == ".ndjson" and not path.exists():
+            return path
+    raise _Wrong("export takes the name of a new file NAME.ndjson in the state directory")
 
 
 def _private(path: str, flags: int) -> int:

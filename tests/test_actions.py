@@ -59,8 +59,13 @@ async def started(on: Theatre) -> None:
         ("tap", {"point": "outputs.main", "limit": 10**9}),
         ("dead_letters", {"export": "../letters.ndjson"}),
         ("dead_letters", {"export": "/tmp/letters.ndjson"}),
-        ("dead_letters", {"export": "spool-999.db"}),
         ("dead_letters", {"export": "a\0.ndjson"}),
+        ("dead_letters", {"export": "a" * 5000 + ".ndjson"}),
+        ("dead_letters", {"delete": 2**64}),
+        ("dead_letters", {"after": -(2**64)}),
+        ("drop", {"revision": 2**64}),
+        ("drop", {"revision": 1, "epoch": 10**40}),
+        ("dead_letters", {"export": "spool-999.db"}),
     ],
 )
 async def test_what_cannot_be_done_is_failed_with_a_message(tmp_path: Path, name: str, params: dict[str, Any]) -> None:
@@ -71,6 +76,7 @@ async def test_what_cannot_be_done_is_failed_with_a_message(tmp_path: Path, name
 
         assert (result.id, result.status) == ("a1", "FAILED")
         assert result.message
+        assert not result.message.startswith("failed: ")  # what nobody foresaw
         assert sorted(path.name for path in tmp_path.iterdir()) == before  # noqa: ASYNC240 - a test
 
 
