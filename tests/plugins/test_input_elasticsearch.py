@@ -14,8 +14,10 @@ import pytest
 import trio
 import trustme
 
+from shipper import policy
 from shipper.aio import open_asyncio
 from shipper.plugin import Batch, Credential, Material, Size, StartFailed
+from shipper.registry import Registry
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import bulk_server
 from shipper_plugins.inputs.elasticsearch import ElasticsearchInput, ServerTls
@@ -188,6 +190,20 @@ def test_tls_is_either_two_files_or_a_credential(identity):
         ServerTls(certificate=identity.certificate, key=identity.key, credential="cert")
     with pytest.raises(ValueError, match="bad TLS material"):
         ServerTls(certificate=identity.certificate, key=identity.certificate)
+
+
+def test_a_policy_may_limit_what_is_received():
+    limits = "max_body_bytes: 1MiB, max_decompressed_bytes: 2MiB"
+    text = f'version: 1\ninputs: {{apps: {{type: elasticsearch, address: "127.0.0.1:9200", {limits}}}}}\n'
+    config = policy.parse(text, Registry.installed()).inputs["apps"].config
+
+    assert (config.max_body_bytes, config.max_decompressed_bytes) == (1 << 20, 2 << 20)
+
+
+@pytest.mark.parametrize("limit", ["max_body_bytes", "max_decompressed_bytes"])
+def test_a_limit_of_nothing_is_refused(limit):
+    with pytest.raises(ValueError, match="above 0"):
+        an_input(**{limit: Size(0)})
 
 
 async def test_a_credential_of_another_shape_keeps_the_input_from_starting():

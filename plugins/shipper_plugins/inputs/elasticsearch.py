@@ -40,7 +40,6 @@ from shipper.plugin import (
 )
 from shipper_plugins.inputs.bulk_limits import Door, fingerprint
 
-_Bytes = Annotated[Size, msgspec.Meta(ge=1)]
 _DEFAULT_BYTES = Size(100 << 20)
 
 
@@ -79,15 +78,17 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
     """The ids of the keys that may write, each an api_key or a username with its password (default: anybody)."""
     tls: ServerTls | None = None
     """Serve HTTPS."""
-    max_body_bytes: _Bytes = _DEFAULT_BYTES
+    max_body_bytes: Size = _DEFAULT_BYTES
     """The largest body of a request, as it comes."""
-    max_decompressed_bytes: _Bytes = _DEFAULT_BYTES
+    max_decompressed_bytes: Size = _DEFAULT_BYTES
     """The largest body of a request, decompressed."""
 
     def __post_init__(self) -> None:
         host, _ = parse_address(self.address)
         if not _is_loopback(host) and (self.tls is None or self.credentials is None):
             raise ValueError("an address other than loopback needs both tls and credentials")
+        if min(self.max_body_bytes, self.max_decompressed_bytes) < 1:
+            raise ValueError("max_body_bytes and max_decompressed_bytes are above 0")
 
     def place(self) -> Any:
         return self.address
