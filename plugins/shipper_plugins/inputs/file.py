@@ -41,12 +41,12 @@ class FileInput(Input, frozen=True, kw_only=True):
     """Read what is there and stop, for one-shot use."""
 
     def __post_init__(self) -> None:
-        for path in self.paths:
+        for number, path in enumerate(self.paths):
             if not os.path.isabs(path):
-                raise ValueError(f"paths: {path!r} is not an absolute path")
-        for pattern in self.exclude:
+                raise ValueError(f"paths[{number}] is not an absolute path, such as /var/log/app/*.log")
+        for number, pattern in enumerate(self.exclude):
             if os.sep in pattern and not os.path.isabs(pattern):
-                raise ValueError(f"exclude: {pattern!r} is neither an absolute path nor a name")
+                raise ValueError(f"exclude[{number}] is neither an absolute path nor a name, such as *.gz")
         if not 16 <= self.max_line_bytes <= 1 << 30:
             raise ValueError("max_line_bytes is between 16B and 1GiB")
         Charset.of(self.encoding)

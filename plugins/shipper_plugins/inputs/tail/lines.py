@@ -48,7 +48,7 @@ class Charset:
             newline = "\n".encode(name)
             b"".decode(name)
         except (LookupError, UnicodeError) as error:
-            raise ValueError(f"there is no encoding {encoding!r} for text") from error
+            raise ValueError("there is no such encoding for text; latin-1 and utf-16 are some") from error
         bom = _BOMS.get(name, b"")
         present = bom if bom and head.startswith(bom) else b""
         return cls(name, newline, len(newline), "\r".encode(name), present)
