@@ -4,7 +4,7 @@ A batch whose bytes are gone is no doubt: its todo says how many events it held,
 todo of a batch that is there comes back, since the batch knows its lanes; if the lane had settled it, the destination
 answers "duplicate". But where todos, barriers or lanes were lost, nobody can say any more that everything below an open
 barrier has its answer: those barriers hold, visibly, until `dead_letter` or `drop` is ordered for their lane. What they
-still miss then is counted as damaged.
+still miss then is counted as damaged. Lanes and barriers that were lost come back for that, empty if need be.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from shipper.messages import Revision
 from shipper.spool.report import Report
 from shipper.spool.schema import BARRIER, BATCH, get_meta, next_seq, set_meta
 
+_LOST = "'lost', '', '', NULL, x'', 0"
+"""What a lane is after its id; there are no settings, so it cannot be opened."""
 _DECISIVE = {"todo", "barrier", "lane", "meta", "wal", "damage", "revision"}
 
 
@@ -26,7 +28,10 @@ def act(db: sqlite3.Connection) -> None:
     if report is None:
         return
     _lift_seq(db)
-    if _DECISIVE & {*report.lost, *report.gaps}:
+    touched = {*report.lost, *report.gaps}
+    if _DECISIVE & touched:
+        if "lane" in touched:
+            _restore_lanes(db)
         _restore_todos(db)
         _restore_barriers(db)
         for lane, last in db.execute("SELECT lane, max(seq) FROM barrier GROUP BY lane").fetchall():
@@ -65,6 +70,21 @@ def _lift_seq(db: sqlite3.Connection) -> None:
         " (SELECT coalesce(max(seq), 0) FROM dead_letter))"
     ).fetchone()
     set_meta(db, "seq", max(int(get_meta(db, "seq") or 0), highest))
+
+
+def _restore_lanes(db: sqlite3.Connection) -> None:
+    """A lane that was lost comes back, retired, as one that nobody can open: an order ends what it holds.
+
+    One comes back for an active revision that is not drained and of whose barriers there is no trace.
+    """
+    lost = "SELECT lane FROM todo UNION SELECT lane FROM barrier"
+    db.execute(f"INSERT OR IGNORE INTO lane SELECT lane, {_LOST} FROM ({lost})")
+    active, drained = (
+        Revision.parse(text) if text else None for text in (get_meta(db, "active"), get_meta(db, "drained"))
+    )
+    waits = db.execute("SELECT 1 FROM lane WHERE active = 0").fetchone() is not None
+    if not waits and active is not None and (drained is None or drained < active):
+        db.execute(f"INSERT INTO lane (output, type, destination, credential, settings, active) VALUES ({_LOST})")
 
 
 def _restore_todos(db: sqlite3.Connection) -> None:
