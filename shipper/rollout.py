@@ -124,7 +124,7 @@ class Rollout:
 
     def _accept(self, plan: Plan, offered: Mapping[str, Credential]) -> None:
         same = next((candidate for candidate in self._pending if candidate.plan.at == plan.at), None)
-        resumes = plan.at == self.stages.active
+        resumes = plan.at == self.stages.active and plan.at in self._known  # else its row was lost, and it comes anew
         if same is not None and not same.resumes:
             if same.said is not None:
                 self._say(same.said)
@@ -268,8 +268,14 @@ class Rollout:
         return await self._spool.cut(plan.at, [(output.key, output.settings) for output in plan.outputs.values()])
 
     async def _resume(self, plan: Plan) -> Cut:
-        """After a restart: the lanes as they were stored, whatever files that the policy names have become since."""
-        return Cut(0, [row for row in await self._spool.lanes() if row.active], frozenset())
+        """After a restart: the lanes as they were stored, whatever files that the policy names have become since.
+
+        If damage took one of them, there is a cut.
+        """
+        rows = [row for row in await self._spool.lanes() if row.active]
+        if plan.outputs.keys() - {row.key.output for row in rows}:
+            return await self._cut(plan)
+        return Cut(0, rows, frozenset())
 
     def _switch(self, plan: Plan, cut: Cut, prepared: Mapping[str, Running]) -> None:
         outputs = {row.key.output: self._output(plan, row.key.output, row.settings) for row in cut.lanes}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from shipper.messages import Counts, Nack, Policy, Released, Revision, Revisions
+from shipper.messages import Ack, Counts, Nack, Policy, Released, Revision, Revisions
 from shipper.plan import Plan, make
 from shipper.plugin import Held, InputContext, StartFailed
 from shipper.registry import Registry
+from shipper.spool.report import Report
 from shipper.spool.revisions import Cut
 from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, Theatre, events, policy, theatre
 
@@ -522,3 +525,25 @@ async def test_a_key_that_comes_back_is_not_released(tmp_path: Path) -> None:
 
         assert ack.credentials is not None
         assert (ack.credentials.in_use, ack.credentials.released) == (["k1"], ["k2"])
+
+
+@pytest.mark.parametrize("table", ["lane", "revision", "credential"])
+async def test_an_active_revision_of_which_damage_took_something_is_made_active_again(
+    tmp_path: Path, table: str
+) -> None:
+    """The supervisor sends it at every start: if that ended the process, no start would ever succeed."""
+
+    def lose(db: sqlite3.Connection) -> None:
+        db.execute(f"DELETE FROM {table}")
+        Report(lost=Counter({table: 1}), gaps={table: [(None, None)]}).store(db)
+
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(credential="k1"), "k1")
+        await on.ack(1, "drained")
+        await on.spool.store.do(lose, urgent=True)
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(credential="k1"), "k1")
+        await on.wait(lambda m: isinstance(m, Ack) and m.revision == 1 and m.stage in ("active", "drained"))
+        await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
+        await SPRINGS["in"].context.emit(events(7))
+        await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [7])
