@@ -165,12 +165,11 @@ class StateDirectory:
     # -- generations ---------------------------------------------------------------------------------------------------
 
     def generations(self) -> list[int]:
-        """The complete generations, rising; the last one counts. Raises StartFailed if one is not a plain file."""
+        """The complete generations, rising; the last one counts. Raises StartFailed if one is no plain file of ours."""
         names = (_DATABASE.fullmatch(name) for name in os.listdir(self.path))
         numbers = sorted(int(found[1]) for found in names if found)
         for path in map(self.database, numbers):
-            if not stat.S_ISREG(path.lstat().st_mode):
-                raise StartFailed(f"{path} is not a regular file")
+            _check(path, path.lstat(), stat.S_ISREG, "a regular file")
         return numbers
 
     def database(self, generation: int) -> Path:
