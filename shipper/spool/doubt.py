@@ -9,9 +9,10 @@ still miss then is counted as damaged. Lanes and barriers that were lost come ba
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from typing import Any
+
+import msgspec
 
 from shipper.messages import Revision
 from shipper.spool.report import Report
@@ -35,8 +36,13 @@ def act(db: sqlite3.Connection) -> None:
         _restore_todos(db)
         _restore_barriers(db)
         for lane, last in db.execute("SELECT lane, max(seq) FROM barrier GROUP BY lane").fetchall():
-            set_meta(db, _key(lane), last)
+            hold(db, lane, last)
     Report.forget(db)
+
+
+def hold(db: sqlite3.Connection, lane: int, seq: int) -> None:
+    """Let a barrier wait for an order."""
+    set_meta(db, _key(lane), seq)
 
 
 def holds(db: sqlite3.Connection, lane: int, seq: int) -> bool:
@@ -91,8 +97,15 @@ def _restore_todos(db: sqlite3.Connection) -> None:
     known = {row[0] for row in db.execute("SELECT id FROM lane")}
     batches = db.execute("SELECT seq, epoch, revision, count, bytes, at, lanes FROM batch").fetchall()
     for seq, epoch, revision, count, size, at, route in batches:
-        rows = [(lane, seq, BATCH, epoch, revision, count, size, at) for lane in json.loads(route) if lane in known]
+        rows = [(lane, seq, BATCH, epoch, revision, count, size, at) for lane in known.intersection(_route(route))]
         db.executemany("INSERT OR IGNORE INTO todo VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def _route(text: str) -> list[int]:
+    try:
+        return msgspec.json.decode(text, type=list[int])
+    except (msgspec.MsgspecError, TypeError):
+        return []  # damaged
 
 
 def _restore_barriers(db: sqlite3.Connection) -> None:

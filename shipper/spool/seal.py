@@ -78,7 +78,7 @@ class Sealer:
         try:
             place = self._place(key_id, kind, row, epoch, revision)
             return cipher.decrypt(nonce, memoryview(sealed)[KEY_ID_BYTES + 12 :], place)
-        except InvalidTag:
+        except (InvalidTag, struct.error):  # numbers that were damaged may be none of ours
             raise Damaged(f"{kind} {row} does not open: its bytes were changed or belong elsewhere") from None
 
     def fingerprint(self, text: bytes) -> bytes:

@@ -17,7 +17,7 @@ import trio
 
 from shipper.event import Batch
 from shipper.messages import Ack, DeadLetterFigures, Revision, Revisions
-from shipper.spool import doubt, letters, orders, queue, revisions, schema
+from shipper.spool import audit, doubt, letters, orders, queue, revisions, schema
 from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
 from shipper.spool.queue import Entered, Entry, Todo, Verdict
@@ -232,6 +232,7 @@ class Spool:
         """Act upon what a repair has reported, and count anew what waits."""
 
         def act(db: sqlite3.Connection) -> Figures:
+            audit.audit(db, self.store.sealer)
             doubt.act(db)
             return Figures.of(db)
 

@@ -1,0 +1,216 @@
+"""Rows that cannot be true are taken out when a spool is opened, and reported as lost.
+
+Bodies, settings and texts are sealed, so damage shows when they are opened. What stands in the clear is numbers, ids
+and words, and SQLite does not check its pages: a flipped bit there is read as it stands. It would end every start by an
+exception (`"stage": "actire"`), or be believed (a barrier of revision 258). So the small tables are read once, each
+value by its own rule, and rows are held against one another. Of a value that could be true nothing is said; but where
+counts disagree, the barrier holds (`revisions.settle_barrier`).
+
+Refused: a checksum for every row. Each settled batch changes rows of `todo` and `barrier`, and would pay for it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from shipper.messages import Ack, Revision
+from shipper.spool.report import Report
+from shipper.spool.schema import get_meta, set_meta
+from shipper.spool.seal import Damaged, Sealer
+
+Rule = Callable[[Any], bool]
+
+_LARGEST = 2**62
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _LARGEST
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < _LARGEST
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str
+
+
+def _is_bytes(value: Any) -> bool:
+    return type(value) is bytes
+
+
+def _is_ids(value: Any) -> bool:
+    try:
+        msgspec.json.decode(value, type=list[str])
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _is_ack(value: Any) -> bool:
+    try:
+        return value is None or bool(msgspec.json.decode(value, type=Ack))
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return False
+
+
+def _or_none(rule: Rule) -> Rule:
+    return lambda value: value is None or rule(value)
+
+
+def _among(*words: object) -> Rule:
+    return lambda value: value in words
+
+
+_AT: Mapping[str, Rule] = {"epoch": _is_count, "revision": _is_count}
+_COUNTS = dict.fromkeys(("accepted", "delivered", "duplicate", "dead_letter", "dropped", "damaged"), _is_count)
+_RULES: Mapping[str, Mapping[str, Rule]] = {
+    "revision": {
+        "epoch": _is_count,
+        "number": _is_count,
+        "sha256": _is_text,
+        "meaning": _is_text,
+        "change": _among("none", "live", "barrier"),
+        "stage": _among("received", "active", "superseded"),
+        "credentials": _is_ids,
+        "policy": _is_bytes,
+        "drained": _is_ack,
+    },
+    "lane": {
+        "id": _is_count,
+        "output": _is_text,
+        "type": _is_text,
+        "destination": _is_text,
+        "credential": _or_none(_is_text),
+        "settings": _is_bytes,
+        "active": _among(0, 1),
+    },
+    "barrier": {"lane": _is_count, "seq": _is_count, **_AT, **_COUNTS, "waited": _is_number},
+    "settled": {**_AT, **_COUNTS},
+    "credential": {
+        "id": _is_text,
+        "fingerprint": _is_bytes,
+        "state": _among("offered", "used", "released", "reported"),
+    },
+    "standing_order": {
+        "id": _is_count,
+        "name": _among("rebind", "dead_letter", "drop"),
+        "lane": _is_count,
+        "target": _or_none(_is_count),
+        "epoch": _or_none(_is_count),
+        "revision": _or_none(_is_count),
+        "upto": _is_count,
+    },
+    "meta": {"key": _is_text, "value": lambda value: _is_count(value) or (_is_text(value) and _is_revision(value))},
+}
+_TODO = "seq > 0 AND lane > 0 AND kind IN (0, 1, 2) AND min(epoch, revision, count, bytes) >= 0 AND typeof(at) = 'real'"
+_TODO_INTEGERS = " AND ".join(f"typeof({name}) = 'integer'" for name in ("epoch", "revision", "count", "bytes"))
+
+
+def audit(db: sqlite3.Connection, sealer: Sealer) -> None:
+    """Take out what cannot be true, and note it as a repair notes what it lost."""
+    lost: Counter[str] = Counter()
+    for table, rules in _RULES.items():
+        lost[table] += sum([_delete(db, table, row) for row in _unsound(db, table, rules)])
+    lost["todo"] += db.execute(f"DELETE FROM todo WHERE NOT ({_TODO} AND {_TODO_INTEGERS})").rowcount
+    lost["revision"] += _of_the_future(db, "revision")
+    lost["meta"] += _unsound_stages(db, not lost["revision"])
+    lost["barrier"] += _of_the_future(db, "barrier")
+    lost["lane"] += (
+        db.execute("SELECT 1 FROM todo WHERE lane NOT IN (SELECT id FROM lane) LIMIT 1").fetchone() is not None
+    )
+    _restore_credentials(db, sealer)
+    Report(lost=+lost, gaps={table: [(None, None)] for table in +lost}).store(db)
+
+
+def _unsound(db: sqlite3.Connection, table: str, rules: Mapping[str, Rule]) -> list[dict[str, bytes | None]]:
+    """The rows with a value that breaks its rule, as bytes."""
+    columns = ", ".join(f"typeof({name}), CAST({name} AS BLOB)" for name in rules)
+    found = []
+    for row in db.execute(f"SELECT {columns} FROM {table}"):
+        raw = dict(zip(rules, row[1::2], strict=True))
+        if not all(map(_keeps, rules.values(), row[::2], row[1::2])):
+            found.append(raw)
+    return found
+
+
+def _keeps(rule: Rule, kind: str, raw: bytes) -> bool:
+    try:
+        return rule(_READERS[kind](raw))
+    except ValueError:
+        return False
+
+
+_READERS: Mapping[str, Callable[[bytes], Any]] = {
+    "integer": int,
+    "real": float,
+    "text": bytes.decode,
+    "blob": bytes,
+    "null": lambda raw: None,
+}
+
+
+def _delete(db: sqlite3.Connection, table: str, row: Mapping[str, bytes | None]) -> int:
+    where = " AND ".join(f"CAST({name} AS BLOB) IS ?" for name in row)
+    return db.execute(f"DELETE FROM {table} WHERE {where}", tuple(row.values())).rowcount
+
+
+# -- rows against one another ------------------------------------------------------------------------------------------
+
+
+def _is_revision(text: str) -> bool:
+    try:
+        return str(Revision.parse(text)) == text and min(Revision.parse(text)) >= 0
+    except ValueError:
+        return False
+
+
+def _unsound_stages(db: sqlite3.Connection, rows_are_all_there: bool) -> int:
+    """`active` names a row, unless that was lost; `drained` a row with its ack, and none above."""
+    stages = dict(
+        db.execute("SELECT (epoch || ':' || number), drained FROM revision WHERE stage = 'active'").fetchall()
+    )
+    known = {Revision.parse(text): ack for text, ack in stages.items()}
+    active, drained = (_stage(db, key) for key in ("active", "drained"))
+    wrong = 0
+    if known and (active is None or (active not in known and rows_are_all_there)):
+        active = max(known)
+        set_meta(db, "active", str(active))
+        wrong += 1
+    if drained is not None and (active is None or drained > active or known.get(drained, b"lost") is None):
+        db.execute("DELETE FROM meta WHERE key = 'drained'")
+        wrong += 1
+    return wrong
+
+
+def _stage(db: sqlite3.Connection, key: str) -> Revision | None:
+    value = get_meta(db, key)
+    if not isinstance(value, str):
+        return None
+    return Revision.parse(value)
+
+
+def _of_the_future(db: sqlite3.Connection, table: str) -> int:
+    """Nothing active, and no barrier, is of a revision above the active one."""
+    active = _stage(db, "active")
+    if active is None:
+        return 0
+    at, which = ("epoch, number", "stage = 'active' AND ") if table == "revision" else ("epoch, revision", "")
+    return db.execute(f"DELETE FROM {table} WHERE {which}({at}) > (?, ?)", active).rowcount
+
+
+def _restore_credentials(db: sqlite3.Connection, sealer: Sealer) -> None:
+    """A lane's settings are sealed and name its credential: nothing is released by a flipped bit."""
+    for lane, credential, sealed in db.execute("SELECT id, credential, settings FROM lane").fetchall():
+        try:
+            settings: dict[str, Any] = json.loads(sealer.open("lane", lane, 0, 0, sealed))
+        except Damaged:
+            continue
+        if settings.get("credential", credential) != credential:
+            db.execute("UPDATE lane SET credential = ? WHERE id = ?", (settings["credential"], lane))

@@ -1,0 +1,117 @@
+"""A flipped bit in what stands in the clear: the row is taken out and reported, or the true value is found again."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import pytest
+
+from shipper.messages import Revision
+from shipper.spool import doubt, revisions
+from shipper.spool.audit import audit
+from shipper.spool.report import Report
+from tests.spool.test_spool_doubt import draining
+from tests.spool.test_spool_revisions import Spool
+
+
+def audited(spool: Spool) -> dict[str, int]:
+    """What was reported as lost."""
+    audit(spool.db, spool.sealer)
+    report = Report.load(spool.db)
+    return {} if report is None else dict(report.lost)
+
+
+def content(db: sqlite3.Connection) -> list[Any]:
+    tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()]
+    return [db.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
+
+
+def test_of_a_sound_spool_nothing_is_taken() -> None:
+    spool = draining()
+    before = content(spool.db)
+
+    assert audited(spool) == {}
+    assert content(spool.db) == before
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("revision", "stage", "actire"),
+        ("revision", "change", b"live"),
+        ("revision", "credentials", '["k2'),
+        ("revision", "credentials", "[1]"),
+        ("revision", "drained", b"{}"),
+        ("revision", "drained", 5),
+        ("revision", "epoch", -1),
+        ("revision", "number", 258),
+        ("lane", "output", b"\xff"),
+        ("lane", "active", 3),
+        ("barrier", "accepted", -60),
+        ("barrier", "seq", "x"),
+        ("barrier", "epoch", 256),
+        ("credential", "state", "offerad"),
+        ("credential", "fingerprint", "text"),
+        ("todo", "revision", -3),
+        ("todo", "count", 2**62 * -1),
+        ("todo", "kind", 7),
+        ("todo", "at", "now"),
+        ("meta", "value", "\x11"),
+        ("meta", "value", b"2"),
+    ],
+)
+def test_a_value_that_cannot_be_true_is_taken_out_and_holds_the_barrier(table: str, column: str, value: Any) -> None:
+    spool = draining()
+    where = {"revision": "number = 2", "meta": "key = 'active'", "todo": "kind = 0", "lane": "NOT active"}.get(
+        table, "1"
+    )
+    spool.db.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", (value,))
+
+    assert table in audited(spool)
+    assert spool.drained() is None
+    revisions.stages(spool.db)
+    revisions.lanes(spool.db, spool.sealer)
+    if table != "credential":
+        assert doubt.lanes(spool.db)
+
+
+def test_bytes_that_are_no_text_are_taken_out_too() -> None:
+    spool = draining()
+    spool.db.execute("UPDATE revision SET meaning = CAST(x'ff' AS TEXT) WHERE number = 2")
+
+    assert audited(spool) == {"revision": 1}
+    assert [known.at for known in revisions.known(spool.db)] == [Revision(0, 1)]
+
+
+@pytest.mark.parametrize(("key", "value"), [("active", "6"), ("active", "3:2"), ("drained", "3"), ("drained", "2")])
+def test_a_stage_that_no_revision_has_is_not_believed(key: str, value: str) -> None:
+    spool = draining()
+    spool.db.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
+    audited(spool)
+    stages = revisions.stages(spool.db)
+
+    assert stages.active == Revision(0, 2)
+    assert stages.drained in (None, Revision(0, 1))
+    ack = spool.drained()
+    assert ack is None or ack.revision == 1
+
+
+def test_a_lane_gets_back_the_credential_that_its_settings_name() -> None:
+    spool = Spool()
+    wanted = [(revisions.LaneKey("main", "fake", "there", "k1"), {"credential": "k1"})]
+    spool.receive(1, main="k1")
+    revisions.cut(spool.db, spool.sealer, Revision(0, 1), wanted)
+    spool.db.execute("UPDATE lane SET credential = 'k9'")
+    audited(spool)
+
+    assert [row.key.credential for row in revisions.lanes(spool.db, spool.sealer)] == ["k1"]
+
+
+def test_events_on_a_lane_that_never_was_bring_one_that_an_order_can_end() -> None:
+    spool = draining()
+    spool.db.execute("UPDATE todo SET lane = 77 WHERE kind = 0")
+
+    assert audited(spool) == {"lane": 1}
+    spool.drained()
+    assert 77 in doubt.lanes(spool.db)
