@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import trio
+from msgspec.structs import replace
 
 from shipper.credentials import Credential
 from shipper.errors import CredentialError
 from shipper.keyring import Keyring
-from shipper.messages import Ack, Reason, Revision
+from shipper.messages import Ack, NackError, Reason, Revision
 from shipper.plan import Plan
 from shipper.spool.revisions import Known
+
+_SHORTEST_SECRET = 4
+"""A shorter one cannot be told from ordinary words."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +78,25 @@ def check_credentials(plan: Plan, offered: Mapping[str, Credential], keyring: Ke
             takes = ", ".join(sorted(output.config.takes)) or "none"
             text = f"credential `{named}` has the shape {credential.shape}; this output takes {takes}"
             raise CredentialError("invalid", text, f"outputs.{name}.credential")
+
+
+def without_secrets(errors: Iterable[NackError], carried: object) -> list[NackError]:
+    """The errors with an ellipsis for every word that is a secret which came beside the policy.
+
+    A message shows keys, names and ids, so that a typing error is seen; a secret in such a place may look like one.
+    """
+    secrets = [re.escape(text) for text in _secrets(carried) if len(text) >= _SHORTEST_SECRET]
+    if not secrets:
+        return list(errors)
+    words = re.compile(rf"(?<![\w-])(?:{'|'.join(secrets)})(?![\w-])")
+    return [replace(error, path=words.sub("…", error.path), message=words.sub("…", error.message)) for error in errors]
+
+
+def _secrets(carried: object) -> Iterator[str]:
+    credentials = carried.values() if isinstance(carried, Mapping) else (carried,)
+    for credential in credentials:
+        fields = credential.items() if isinstance(credential, Mapping) else (("", credential),)
+        yield from (text for key, text in fields if isinstance(text, str) and key != "username")
 
 
 def nack_reason(error: CredentialError) -> Reason:

@@ -25,7 +25,7 @@ from shipper.errors import CredentialError, PolicyError, ShipperError, StartFail
 from shipper.intake import Intake, Running
 from shipper.keyring import Keyring
 from shipper.messages import Ack, Nack, NackError, Outbound, Policy, Reason, Released, Revision, Revisions
-from shipper.offer import Candidate, check_credentials, check_same, nack_reason, out_of_order
+from shipper.offer import Candidate, check_credentials, check_same, nack_reason, out_of_order, without_secrets
 from shipper.plan import Plan, digest, make
 from shipper.plugin import Output
 from shipper.policy import restore_output
@@ -153,7 +153,8 @@ class Rollout:
     def _refuse(self, message: Policy, sha256: str, reason: Reason, errors: Iterable[NackError] = ()) -> None:
         kept = {*self.in_use, *self._pending_use()}
         carried = message.credentials if isinstance(message.credentials, Mapping) else {}
-        self._nack(message.at, sha256, reason, errors, sorted(set(carried).difference(kept)))
+        told = without_secrets(errors, message.credentials)
+        self._nack(message.at, sha256, reason, told, sorted(set(carried).difference(kept)))
 
     def _nack(
         self, at: Revision, sha256: str, reason: Reason, errors: Iterable[NackError], released: Iterable[str]

@@ -547,3 +547,25 @@ async def test_an_active_revision_of_which_damage_took_something_is_made_active_
         await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
         await SPRINGS["in"].context.emit(events(7))
         await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [7])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("credential: k1", "credential: hunter2-canary"),
+        ("scripted, credential", "scripted, hunter2-canary: 1, credential"),
+        ("main:", "hunter2-canary: 1\n  main:"),
+        ("version: 1", "version: 1\nhunter2-canary: 1"),
+    ],
+)
+async def test_a_secret_in_the_place_of_a_name_is_not_told_if_it_came_beside_the_policy(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    async with theatre(tmp_path) as on:
+        beside = {"k1": {"username": "main", "password": "hunter2-canary"}}
+        await on.offer(1, policy(credential="k1").replace(before, after), secrets=beside)
+        nack = await on.nack(1)
+
+        assert nack.errors
+        assert b"hunter2" not in nack.line()
+        assert "…" in str(nack.errors)
