@@ -26,6 +26,7 @@ from shipper.spool.inbox import Operation
 from shipper.spool.keys import StateKey, open_keyring
 from shipper.spool.readers import Unreadable
 from shipper.spool.writer import FULL_SECONDS, Broken, Busy, GaveUp, Listener, NoRoom, Writer
+from tests.simulation.clock import Alarm
 from tests.simulation.stage import Crashed, Stage, current
 
 T = TypeVar("T")
@@ -38,17 +39,23 @@ BALLAST_COMMITS = 4
 
 
 class _Database(sqlite3.Connection):
-    """Fails at the next COMMIT with the code in `fate`."""
+    """Fails at a COMMIT if it is told to; else `execute` is SQLite's own, for a world calls it a thousand times."""
 
-    fate: int | None = None
+    execute: Any
 
-    def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
-        if sql == "COMMIT" and self.fate is not None:
+    def fail_next_commit(self, code: int) -> None:
+        """With this error, once."""
+        name = "SQLITE_FULL" if code == sqlite3.SQLITE_FULL else "SQLITE_IOERR"
+
+        def execute(sql: str, *parameters: Any) -> sqlite3.Cursor:
+            if sql != "COMMIT":
+                return super(_Database, self).execute(sql, *parameters)
+            del self.execute
             error = sqlite3.OperationalError("simulated")
-            error.sqlite_errorcode, self.fate = self.fate, None
-            error.sqlite_errorname = "SQLITE_FULL" if error.sqlite_errorcode == sqlite3.SQLITE_FULL else "SQLITE_IOERR"
+            error.sqlite_errorcode, error.sqlite_errorname = code, name
             raise error
-        return super().execute(sql, *parameters)
+
+        self.execute = execute
 
 
 class Disk:
@@ -132,7 +139,7 @@ class SimulatedWriter(Writer):
         self._disk: Disk = cast(_Directory, directory)._disk
         self._disk.writer = self
         self._upkeep = cast(Any, SimpleNamespace(is_due=lambda: False, checkpoint=lambda: True))
-        self._arrived = trio.Event()
+        self._arrival = Alarm()
         self._scope = trio.CancelScope()
         self._dead = False
 
@@ -143,12 +150,12 @@ class SimulatedWriter(Writer):
         if self._dead:
             raise Crashed
         super().put(operation)
-        self._arrived.set()
+        self._arrival.ring()
 
     def stop(self) -> None:
         if not self._dead:
             super().stop()
-            self._arrived.set()
+            self._arrival.ring()
 
     def kill(self) -> None:
         """The process dies; whoever waits for an answer must not wait for ever in a shielded scope."""
@@ -172,7 +179,7 @@ class SimulatedWriter(Writer):
         """Wait for the next group; False if there will be none any more."""
         inbox = self._inbox
         while True:
-            if inbox.full and trio.current_time() >= self._look_at:
+            if inbox.full and self._stage.clock.now >= self._look_at:
                 self._look_for_room()
             inbox.receive(0)
             self._group = inbox.claim()
@@ -183,9 +190,8 @@ class SimulatedWriter(Writer):
                     raise GaveUp("the disk is full")
                 return False
             patience = inbox.patience(FULL_SECONDS if inbox.full else math.inf) or 0.0
-            with trio.move_on_after(max(patience, INSTANT)):
-                await self._arrived.wait()
-            self._arrived = trio.Event()
+            self._arrival = Alarm()
+            await self._stage.clock.wait(self._arrival, max(patience, INSTANT))
 
     async def _write(self) -> None:
         await self._disk.pause()
@@ -194,7 +200,8 @@ class SimulatedWriter(Writer):
         while self._group:
             self._stage.effect()
             try:
-                cast(_Database, self._generation.db).fate = self._disk.fate(self._group)
+                if (code := self._disk.fate(self._group)) is not None:
+                    self._disk.db.fail_next_commit(code)
                 self._transaction(self._group)
             except Busy:
                 raise AssertionError("nobody else opens this database") from None
@@ -203,6 +210,7 @@ class SimulatedWriter(Writer):
             except Broken:
                 await self._copy()
             else:
+                await self._stage.pause("answers")
                 self._committed()
 
     async def _copy(self) -> None:
@@ -227,20 +235,28 @@ class SimulatedReaders:
         if not self._stage.alive:
             raise Crashed
         await self._stage.pause("reads")
-        if trio.current_time() >= self._sound_until and self._stage.strikes("read_fails"):
-            self._sound_until = trio.current_time() + SOUND_SECONDS  # it will be another file, on other blocks
+        if self._stage.clock.now >= self._sound_until and self._stage.strikes("read_fails"):
+            self._sound_until = self._stage.clock.now + SOUND_SECONDS  # it will be another file, on other blocks
             raise Unreadable(self.path, sqlite3.OperationalError("simulated"))
-        self._db.execute("BEGIN")
-        try:
-            return query(self._db)
-        finally:
-            self._db.execute("ROLLBACK")
+        return query(self._db)
 
     def move(self, path: Path) -> None:
         raise AssertionError("there is one generation only")
 
     def close(self) -> None:
         pass
+
+
+_made: list[sqlite3.Connection] = []
+
+
+def _empty_spool(prepare: Prepare) -> sqlite3.Connection:
+    """With all tables, made once for all worlds: making them is a tenth of what a quiet world costs."""
+    if not _made:
+        db = sqlite3.connect(":memory:", isolation_level=None)
+        prepare(db)
+        _made.append(db)
+    return _made[0]
 
 
 def opener(disk: Disk) -> Callable[..., store._Opened]:
@@ -252,9 +268,8 @@ def opener(disk: Disk) -> Callable[..., store._Opened]:
         directory = _Directory(disk)
         ring = open_keyring(directory, keys)
         sealer = ring.sealer()
-        disk.db.execute("BEGIN")
-        prepare(disk.db)
-        sqlite3.Connection.execute(disk.db, "COMMIT")
+        if not disk.db.total_changes:
+            _empty_spool(prepare).backup(disk.db)
         generation = Generation(1, Path("simulated.db"), disk.db, disk.db)
         return store._Opened(directory, ring, sealer, generation)
 

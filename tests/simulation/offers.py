@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import json
 
 At = tuple[int, int]
 """Epoch and number of a revision."""
@@ -84,7 +85,7 @@ class Offer:
         }
         if self.sha256 is not None:
             message["sha256"] = self.sha256
-        return json.dumps(message).encode() + b"\n"
+        return json.encode(message) + b"\n"
 
 
 def offer(at: At, shape: Shape, stamp: int, credentials: Iterable[str] | None = None) -> Offer:
@@ -111,7 +112,7 @@ def _text(shape: Shape, stamp: int) -> str:
         name: {"type": "backend", "to": target.to, "credential": target.credential, "workers": shape.workers}
         for name, target in shape.outputs.items()
     }
-    return json.dumps(
+    return json.encode(
         {
             "version": 1,
             "inputs": inputs,
@@ -121,7 +122,7 @@ def _text(shape: Shape, stamp: int) -> str:
             "drain": _drain(shape.deadline),
             "log_level": "error",
         }
-    )
+    ).decode()
 
 
 def _drain(deadline: tuple[float, str] | None) -> dict[str, str]:

@@ -69,9 +69,12 @@ class Case:
         self.offers: dict[At, Offer] = {}
         self.by_stamp: dict[int, Offer] = {}
         self.sent: dict[At, int] = {}
+        self.first_sent: dict[At, int] = {}
+        """Flawed or not."""
         self.answers: dict[Pair, list[Answer]] = defaultdict(list)
         self.emitting: dict[tuple[str, int], list[int]] = defaultdict(list)
         self.emitted: dict[tuple[str, int], int] = {}
+        self._said: dict[str, list[tuple[Note, dict[str, Any]]]] = defaultdict(list)
         for note in notes:
             self._sort(note)
         orders = {note.facts["name"] for note in notes if note.kind == "acted"}
@@ -81,11 +84,15 @@ class Case:
 
     def _sort(self, note: Note) -> None:
         match note.kind:
-            case "sent" if note.facts["offer"].flaw is None:
+            case "sent":
                 sent: Offer = note.facts["offer"]
-                self.offers[sent.at] = sent
-                self.by_stamp.setdefault(sent.stamp, sent)
-                self.sent.setdefault(sent.at, note.n)
+                self.first_sent.setdefault(sent.at, note.n)
+                if sent.flaw is None:
+                    self.offers[sent.at] = sent
+                    self.by_stamp.setdefault(sent.stamp, sent)
+                    self.sent.setdefault(sent.at, note.n)
+            case "said":
+                self._said[note.facts["message"]["type"]].append((note, note.facts["message"]))
             case "answered":
                 for event, outcome in zip(note.facts["events"], note.facts["answers"], strict=True):
                     if outcome in FINAL:
@@ -98,18 +105,15 @@ class Case:
                 for number in note.facts["numbers"]:
                     self.emitted.setdefault((note.facts["stream"], number), note.n)
 
-    def said(self, **fields: Any) -> Iterator[tuple[Note, dict[str, Any]]]:
-        """Messages of the process with these fields."""
-        for note in self.notes:
-            if note.kind == "said":
-                message = note.facts["message"]
-                if all(message.get(name) == value for name, value in fields.items()):
-                    yield note, message
+    def said(self, *types: str, stage: str | None = None) -> list[tuple[Note, dict[str, Any]]]:
+        """Messages of the process of these types, and of this stage."""
+        messages = [said for type in types for said in self._said[type] if stage is None or said[1]["stage"] == stage]
+        return sorted(messages, key=lambda said: said[0].n) if len(types) > 1 else messages
 
     def active(self) -> list[At]:
         """Revisions that are known to have been active, rising."""
-        acks = {_at(ack) for stage in ("active", "drained") for _, ack in self.said(type="ack", stage=stage)}
-        readies = {tuple(ready["revisions"]["active"] or (-1, -1)) for _, ready in self.said(type="ready")}
+        acks = {_at(ack) for stage in ("active", "drained") for _, ack in self.said("ack", stage=stage)}
+        readies = {tuple(ready["revisions"]["active"] or (-1, -1)) for _, ready in self.said("ready")}
         seen = {self.by_stamp[answer.stamp].at for answers in self.answers.values() for answer in answers}
         return sorted(at for at in acks | readies | seen if at in self.offers)
 
@@ -125,7 +129,7 @@ def drained_means_answered(case: Case) -> Iterator[Violation]:
     """B1: each event that entered under a revision whose lane a later one retired has its final answer by then."""
     active = case.active()
     drained: dict[At, Note] = {}
-    for note, ack in case.said(type="ack", stage="drained"):
+    for note, ack in case.said("ack", stage="drained"):
         drained.setdefault(_at(ack), note)
     for (output, stream, number), answers in case.answers.items():
         for stamp in {answer.stamp for answer in answers}:
@@ -152,7 +156,7 @@ def _covering(case: Case, active: list[At], drained: dict[At, Note], output: str
 
 def sides_of_the_cut(case: Case) -> Iterator[Violation]:
     """B2: what was accepted before a policy was sent is older than it; what came after its `active` is not."""
-    actives = {case.offers[_at(ack)].stamp: note.n for note, ack in case.said(type="ack", stage="active")}
+    actives = {case.offers[_at(ack)].stamp: note.n for note, ack in case.said("ack", stage="active")}
     for (_, stream, number), answers in case.answers.items():
         begun = case.emitting[stream, number]
         stamps = {answer.stamp for answer in answers}
@@ -203,7 +207,7 @@ def released_stays_released(case: Case) -> Iterator[Violation]:
             yield Violation("B3", f"{sorted(again)} were released, and are wanted")
     if case.is_over:
         last = max(case.offers)
-        uses = [ack["credentials"]["in_use"] for _, ack in case.said(type="ack", stage="drained") if _at(ack) == last]
+        uses = [ack["credentials"]["in_use"] for _, ack in case.said("ack", stage="drained") if _at(ack) == last]
         if kept := set(uses[-1]) - case.offers[last].shape.credentials:
             yield Violation("L2", f"{sorted(kept)} are in use though only {last} is left")
 
@@ -216,13 +220,12 @@ def acks_are_monotone(case: Case) -> Iterator[Violation]:
     texts: dict[tuple[At, str], Any] = {}
     highest: dict[str, At] = {}
     first: set[tuple[At, str]] = set()
-    for note, message in case.said():
+    for note, message in case.said("ready", "ack"):
         if message["type"] == "ready":
             for stage in ("active", "drained"):
                 stored = tuple(message["revisions"][stage] or (-1, -1))
                 if stored < highest.get(stage, (-1, -1)):
                     yield Violation("B7", f"{stage} {highest[stage]} was said, and after a restart it is {stored}")
-        if message["type"] != "ack":
             continue
         at, stage = _at(message), message["stage"]
         if stage != "received" and (at, stage) not in first and at < highest.get(stage, at):
@@ -233,15 +236,13 @@ def acks_are_monotone(case: Case) -> Iterator[Violation]:
             yield Violation("B7", f"drained of {at} changed: {texts[at, stage]} became {message}")
         if at in case.offers and message["sha256"] != case.offers[at].sha256:
             yield Violation("B7", f"the ack of {at} names another text")
-        if stage == "active" and note.n < min(
-            (n.n for n in case.notes if n.kind == "sent" and n.facts["offer"].at == at), default=0
-        ):
+        if stage == "active" and note.n < case.first_sent.get(at, 0):
             yield Violation("B7", f"{at} was {stage} before it was sent")
 
 
 def ledgers_add_up(case: Case) -> Iterator[Violation]:
     """B11: accepted = delivered + duplicate + dead_letter + dropped + damaged."""
-    for _, ack in case.said(type="ack", stage="drained"):
+    for _, ack in case.said("ack", stage="drained"):
         counts = dict(ack["ledger"])
         if counts.pop("accepted") != sum(counts.values()) or counts["damaged"]:
             yield Violation("B11", f"the ledger of {_at(ack)} is {ack['ledger']}")
@@ -258,9 +259,7 @@ def flaws_are_refused(case: Case) -> Iterator[Violation]:
             continue
         flawed: Offer = note.facts["offer"]
         answers = [
-            message
-            for other, message in case.said()
-            if other.n > note.n and message["type"] in ("ack", "nack") and _at(message) == flawed.at
+            message for other, message in case.said("ack", "nack") if other.n > note.n and _at(message) == flawed.at
         ]
         reasons = {message["reason"] for message in answers if message["type"] == "nack"}
         if not _heard_to_the_end(case, note) or reasons & _DESERVED.get(flawed.flaw or "", {flawed.flaw}):
@@ -320,7 +319,7 @@ def dead_letters_are_the_refused(case: Case) -> Iterator[Violation]:
         return
     listed = {
         (letter["output"], letter["event_id"])
-        for _, result in case.said(type="result")
+        for _, result in case.said("result")
         for letter in result["result"].get("dead_letters", ())
     }
     refused = {
@@ -357,7 +356,7 @@ def it_ends_in_order(case: Case) -> Iterator[Violation]:
             case "ended" if note.facts["status"] != 0 and not _DISK.intersection(case.scenario.names()):
                 yield Violation("P2", f"the process ended with status {note.facts['status']}")
     if case.is_over:
-        ends = [message for _, message in case.said(type="stopped")]
+        ends = [message for _, message in case.said("stopped")]
         if not stopped or ends[-1] != {"type": "stopped", "clean": True, "undelivered": 0}:
             yield Violation("P2", f"at the end it said {ends[-1:]}")
 

@@ -22,7 +22,7 @@ from unittest import mock
 import msgspec
 import trio
 
-from shipper import control, log, outbox, sidecar
+from shipper import control, log, outbox, plan, sidecar
 from shipper.registry import Registry
 from shipper.spool import store
 from shipper.spool.seal import KEY_ID_BYTES, Sealer
@@ -51,8 +51,9 @@ def simulated(stage: Stage, disk: Disk, node: Node) -> Iterator[None]:
     threads = _threads(stage, {control._read: node.read, outbox._write: node.write})
     replaced: list[tuple[Any, str, Any]] = [
         (trio.to_thread, "run_sync", threads),
-        (time, "time", lambda: WALL + trio.current_time() + stage.wall_offset),
-        (time, "monotonic", trio.current_time),
+        (trio.lowlevel, "current_trio_token", _Token),
+        (time, "time", lambda: WALL + stage.clock.now + stage.wall_offset),
+        (time, "monotonic", stage.clock.current_time),
         (os, "urandom", entropy.randbytes),
         (secrets, "token_bytes", entropy.randbytes),
         (sidecar, "open_asyncio", _no_asyncio),
@@ -64,6 +65,7 @@ def simulated(stage: Stage, disk: Disk, node: Node) -> Iterator[None]:
         (log, "_log", _Log(stage)),
         (msgspec.structs, "fields", _fields),
         (Sealer, "seal", _watched(stage, Sealer.seal)),
+        (plan, "parse", cache(plan.parse)),
     ]
     state = random.getstate()
     with ExitStack() as patches:
@@ -91,6 +93,14 @@ def _threads(stage: Stage, blocking: dict[Any, Callable[..., Awaitable[Any]]]) -
             return result
 
     return run_sync
+
+
+class _Token:
+    """The writer is a task, which tells of what is durable in the instant in which it runs."""
+
+    @staticmethod
+    def run_sync_soon(function: Callable[..., object], *args: Any) -> None:
+        function(*args)
 
 
 def _watched(stage: Stage, seal: Callable[..., bytes]) -> Callable[..., bytes]:

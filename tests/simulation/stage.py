@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
 import trio
 
+from tests.simulation.clock import Alarm, Clock
 from tests.simulation.scenario import Scenario
 
-MOST_TASK_STEPS = 500_000
-"""A hundred times what a world takes."""
+MOST_TURNS = 500_000
+"""Of trio's loop: hundreds of times what a world takes."""
 
 
 class Crashed(BaseException):
@@ -35,6 +36,7 @@ class Stage:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
+        self.clock = Clock(MOST_TURNS, self._end_livelock)
         self.notes: list[Note] = []
         self.log: list[str] = []
         self.faults: Counter[str] = Counter()
@@ -65,18 +67,20 @@ class Stage:
         return True
 
     async def pause(self, name: str, typical: float = 0.004) -> None:
-        """What something takes: often next to nothing, sometimes longer."""
+        """What something takes: often nothing or next to nothing, sometimes longer."""
         draw = self.random(name).random()
-        if draw < 0.6:
+        if draw < 0.4:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        elif draw < 0.6:
             await trio.lowlevel.checkpoint()
         else:
-            await trio.sleep(typical * (draw - 0.6) * 5)
+            await self.clock.wait(Alarm(), typical * (draw - 0.6) * 5)
 
     # -- what happened -------------------------------------------------------------------------------------------------
 
     def note(self, kind: str, /, **facts: Any) -> Note:
         """Write down what an outsider saw."""
-        note = Note(len(self.notes), trio.current_time(), self.life, kind, facts)
+        note = Note(len(self.notes), self.clock.now, self.life, kind, facts)
         self.notes.append(note)
         self._changed.set()
         self._changed = trio.Event()
@@ -95,13 +99,6 @@ class Stage:
                     return note
             since = len(self.notes)
             await self._changed.wait()
-
-    def trace(self) -> str:
-        """A digest of all that happened; two runs with the same seed have the same."""
-        sha = hashlib.sha256()
-        for note in self.notes:
-            sha.update(repr((note.n, round(note.at, 9), note.life, note.kind, sorted(note.facts.items()))).encode())
-        return sha.hexdigest()
 
     # -- the crash -----------------------------------------------------------------------------------------------------
 
@@ -127,19 +124,19 @@ class Stage:
         for react in self.on_crash:
             react()
 
+    def _end_livelock(self) -> None:
+        """The world goes round and round without getting anywhere."""
+        self.note("livelock")
+        self.kill()
+        self.nursery.cancel_scope.cancel("a livelock")
 
-class Patience(trio.abc.Instrument):
-    """Ends a world that goes round and round without getting anywhere."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage, self._left = stage, MOST_TASK_STEPS
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self._stage.note("livelock")
-            self._stage.kill()
-            self._stage.nursery.cancel_scope.cancel("a livelock")
+def digest(notes: Sequence[Note]) -> str:
+    """Of all that happened; two runs with the same seed have the same."""
+    sha = hashlib.sha256()
+    for note in notes:
+        sha.update(repr((note.n, round(note.at, 9), note.life, note.kind, sorted(note.facts.items()))).encode())
+    return sha.hexdigest()
 
 
 _current: list[Stage] = []

@@ -7,12 +7,12 @@ step of the scenario does is a method of its name.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import trio
+from msgspec import json
 
 from tests.simulation.backend import BACKENDS
 from tests.simulation.disk import Disk
@@ -54,7 +54,7 @@ class Supervisor:
 
     def hear(self, line: bytes) -> None:
         """A line of standard output."""
-        message = json.loads(line)
+        message = json.decode(line)
         message.pop("pid", None)
         self.stage.note("said", message=message)
         match message["type"]:
@@ -116,12 +116,12 @@ class Supervisor:
         self._opening = self.keys[1:]
         keys = [{"id": id, "key": base64.b64encode(id.encode().ljust(32)).decode()} for id in self.keys]
         hello = {"type": "hello", "protocol": 1, "state_keys": keys, "heartbeat_seconds": 10.0}
-        return json.dumps(hello).encode() + b"\n"
+        return json.encode(hello) + b"\n"
 
     # -- what it says --------------------------------------------------------------------------------------------------
 
     def say(self, message: dict[str, Any]) -> None:
-        self.node.send(json.dumps(message).encode() + b"\n")
+        self.node.send(json.encode(message) + b"\n")
 
     def send(self, offer: Offer) -> None:
         self.stage.note("sent", offer=offer)

@@ -94,7 +94,7 @@ def test_a_campaign_goes_on_where_it_stood(tmp_path: Path) -> None:
 
 def test_a_world_that_does_not_repeat_itself_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     traces = iter(range(1000))
-    monkeypatch.setattr("tests.simulation.stage.Stage.trace", lambda stage: str(next(traces)))
+    monkeypatch.setattr("tests.simulation.world.digest", lambda notes: str(next(traces)))
     campaign = Campaign()
     march(campaign, worlds=1)
 
@@ -116,6 +116,6 @@ def test_a_hot_loop_ends_the_world_and_is_a_failure(monkeypatch: pytest.MonkeyPa
             await trio.lowlevel.checkpoint()
 
     monkeypatch.setattr(Rollout, "watch", spin)
-    monkeypatch.setattr("tests.simulation.stage.MOST_TASK_STEPS", 20_000)
+    monkeypatch.setattr("tests.simulation.stage.MOST_TURNS", 20_000)
 
     assert "L6" in [violation.law for violation in run(Scenario.draw(0)).violations]

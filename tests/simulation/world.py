@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from unittest import mock
 
 import trio
-from trio.testing import MockClock
 
 from tests.simulation import stage as stages
 from tests.simulation.backend import BACKENDS, Backend
@@ -18,7 +18,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.oracle import Violation, judge
 from tests.simulation.ports import simulated
 from tests.simulation.scenario import Scenario
-from tests.simulation.stage import Note, Patience, Stage
+from tests.simulation.stage import Note, Stage, digest
 from tests.simulation.steps import follow
 from tests.simulation.streams import STREAMS, Stream
 from tests.simulation.supervisor import Supervisor
@@ -35,8 +35,12 @@ class Outcome:
     violations: list[Violation]
     notes: list[Note]
     faults: Counter[str]
-    trace: str
     log: list[str]
+
+    @cached_property
+    def trace(self) -> str:
+        """A digest of the notes."""
+        return digest(self.notes)
 
     @property
     def barriers(self) -> int:
@@ -57,15 +61,14 @@ def run(scenario: Scenario) -> Outcome:
     was_on = gc.isenabled()
     gc.disable()
     try:
-        with _scheduled(scenario.seed):
-            clock = MockClock(autojump_threshold=0)
-            violations += trio.run(_live, stage, disk, clock=clock, instruments=[Patience(stage)])
+        with _scheduled(scenario.seed), stage.clock.at_work():
+            violations += trio.run(_live, stage, disk, clock=stage.clock)
     finally:
         disk.db.close()
         if was_on:
             gc.enable()
     violations += judge(stage.notes, scenario)
-    return Outcome(scenario, violations, stage.notes, stage.faults, stage.trace(), stage.log)
+    return Outcome(scenario, violations, stage.notes, stage.faults, stage.log)
 
 
 @contextmanager
