@@ -61,7 +61,7 @@ class Backend:
 
     def take(self, output: str, credential: str, events: Sequence[Event]) -> dict[int, Answer]:
         """A request arrives: note it, keep what is to be kept; returns what is not simply delivered, or raises."""
-        self.stage.note("request", backend=self.name, output=output, credential=credential, events=len(events))
+        self.stage.note("request", backend=self.name, output=output, credential=credential, events=events)
         self._refuse(credential, len(events))
         return {at: answer for at, event in enumerate(events) if (answer := self._one(output, event)) is not None}
 
@@ -73,7 +73,9 @@ class Backend:
         if credential not in self.valid or stage.strikes("unauthorized"):
             raise Held("401 unauthorized")
         if stage.strikes("busy"):
-            raise Later("429 busy", retry_after=stage.random("net").choice((None, 0.5, 3.0)))
+            seconds = stage.random("net").choice((None, 0.5, 3.0))
+            stage.note("busy", backend=self.name, seconds=seconds)  # it follows the note of its request
+            raise Later("429 busy", retry_after=seconds)
         if stage.strikes("unavailable"):
             raise Later("502 bad gateway")
         if count > 1 and stage.strikes("too_large"):

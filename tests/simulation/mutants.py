@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec import structs
 
+from shipper import plan
 from shipper.attempt import Attempt, Trouble
 from shipper.intake import Intake, Port
 from shipper.keyring import Keyring
 from shipper.lane import Lane
 from shipper.plugin import Answer, Answers, Outcome
+from shipper.policy import Policy
+from shipper.registry import Registry
 from shipper.session import Session
 from shipper.spool import revisions, schema
 from shipper.spool.queue import Entry
@@ -250,6 +254,28 @@ def nonces_by_the_clock(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sealer, "_next_nonce", next_nonce)
 
 
+def retry_after_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A busy destination may say for how long: nobody listens."""
+    original = Lane._wait_out
+
+    async def wait_out(self: Lane, trouble: Trouble) -> None:
+        await original(self, Trouble(trouble.reason, trouble.held))
+
+    patch.setattr(Lane, "_wait_out", wait_out)
+
+
+def held_drains_are_dropped(patch: pytest.MonkeyPatch) -> None:
+    """A drain past its deadline is dropped, though the policy says `hold`."""
+    original = plan.parse
+
+    def parse(text: str, registry: Registry) -> Policy:
+        policy = original(text, registry)
+        action = "drop" if policy.drain.on_deadline == "hold" else policy.drain.on_deadline
+        return structs.replace(policy, drain=structs.replace(policy.drain, on_deadline=action))
+
+    patch.setattr(plan, "parse", parse)
+
+
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     drained_at_the_cut: "B1",
     barrier_settled_when_handed_out: "B1",
@@ -266,5 +292,7 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     newest_secret_wins: "B8",
     routes_forgotten: "Q1",
     nonces_by_the_clock: "E2",
+    retry_after_forgotten: "O4",
+    held_drains_are_dropped: "B10",
 }
 """By the law that each of them breaks."""

@@ -7,8 +7,10 @@ The letters are those of the properties:
     B3  a request, or an open connection, with a credential that was released
     B6  acks go backwards                     B7  an ack was taken back, or changed
     B8  a flawed policy was not refused       B9  a flawed policy has a stage
+    B10 a drain ended by giving events up, though nobody ordered that
     B11 the counts of a ledger do not add up  B12 an event was read twice
     Q1  what was acknowledged was lost        O1  an event with a final answer was sent again
+    O4  a busy destination was not left alone for as long as it asked
     O5  dead letters are not what was refused for ever
     L1  it does not come to rest              L2  a credential is kept for ever       L6  a hot loop
     P2  the end of the process                P6  it failed by itself                 E2  a nonce was used twice
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tests.simulation.backend import POISON
@@ -156,7 +159,8 @@ def _covering(case: Case, active: list[At], drained: dict[At, Note], output: str
 
 def sides_of_the_cut(case: Case) -> Iterator[Violation]:
     """B2: what was accepted before a policy was sent is older than it; what came after its `active` is not."""
-    actives = {case.offers[_at(ack)].stamp: note.n for note, ack in case.said("ack", stage="active")}
+    acks = [(note, _at(ack)) for note, ack in case.said("ack", stage="active")]
+    actives = {case.offers[at].stamp: note.n for note, at in acks if at in case.offers}
     for (_, stream, number), answers in case.answers.items():
         begun = case.emitting[stream, number]
         stamps = {answer.stamp for answer in answers}
@@ -248,6 +252,16 @@ def ledgers_add_up(case: Case) -> Iterator[Violation]:
             yield Violation("B11", f"the ledger of {_at(ack)} is {ack['ledger']}")
 
 
+def nothing_is_given_up_unasked(case: Case) -> Iterator[Violation]:
+    """B10: a drain ends by answers; events are dropped by order only, and dead letters without one were refused."""
+    if case.ended_by_order:
+        return
+    for _, ack in case.said("ack", stage="drained"):
+        ledger = ack["ledger"]
+        if ledger["dropped"] or (ledger["dead_letter"] and "poison" not in case.scenario.rates):
+            yield Violation("B10", f"nobody ordered it, and the ledger of {_at(ack)} is {ledger}")
+
+
 _DESERVED = {"conflict": {"conflict", "stale"}}
 """Where a newer revision became active meanwhile, the number is simply old."""
 
@@ -313,6 +327,31 @@ def answered_is_not_sent_again(case: Case) -> Iterator[Violation]:
             seen.add((answer.life, answer.stamp))
 
 
+def busy_is_left_alone(case: Case) -> Iterator[Violation]:
+    """O4: what was refused for some seconds does not come again before, unless a revision or an order is on its way."""
+    on_their_way: set[At] = set()
+    until: dict[tuple[str, str, str], float] = {}
+    for before, note in pairwise(case.notes):
+        match note.kind:
+            case "started" | "acted":
+                until.clear()
+            case "sent":
+                until.clear()
+                on_their_way.add(note.facts["offer"].at)
+            case "said" if note.facts["message"].get("stage") in ("active", "drained"):
+                at = _at(note.facts["message"])
+                on_their_way = {other for other in on_their_way if other > at}
+            case "said" if note.facts["message"]["type"] == "nack":
+                on_their_way.discard(_at(note.facts["message"]))
+            case "busy" if note.facts["seconds"] and not on_their_way:
+                for event in before.facts["events"]:
+                    until[before.facts["output"], before.facts["backend"], event.id] = note.at + note.facts["seconds"]
+            case "request":
+                places = [(note.facts["output"], note.facts["backend"], event.id) for event in note.facts["events"]]
+                if any(note.at < until.get(place, 0.0) for place in places):
+                    yield Violation("O4", f"a request came again before {note.facts['backend']} wanted it")
+
+
 def dead_letters_are_the_refused(case: Case) -> Iterator[Violation]:
     """O5, O6: the dead letters are the events that were refused for ever, and no others."""
     if not case.is_over or case.ended_by_order:
@@ -368,10 +407,12 @@ LAWS: tuple[Callable[[Case], Iterator[Violation]], ...] = (
     released_stays_released,
     acks_are_monotone,
     ledgers_add_up,
+    nothing_is_given_up_unasked,
     flaws_are_refused,
     nothing_is_lost,
     every_event_has_one_id,
     answered_is_not_sent_again,
+    busy_is_left_alone,
     dead_letters_are_the_refused,
     it_ends_in_order,
 )

@@ -215,9 +215,11 @@ async def epoch(supervisor: Supervisor, random: Random) -> None:
 
 @_kind
 async def deadline(supervisor: Supervisor, random: Random) -> None:
-    """How long a drain may take, and what happens then."""
-    after = random.choice((None, (0.5, "hold"), (0.5, "drop"), (3.0, "dead_letter")))
+    """How long a drain may take, and what happens then; often with a drain that begins at once."""
+    after = random.choice((None, (0.5, "hold"), (0.5, "hold"), (0.5, "drop"), (3.0, "dead_letter")))
     supervisor.offer(replace(supervisor.shape, deadline=after))
+    if random.random() < 0.7:
+        await rotate(supervisor, random)
 
 
 @_kind
