@@ -258,6 +258,8 @@ class Rollout:
                 released = await self._forget(candidate)
                 await self._refresh()
         error = NackError("", 1, 1, cause)
+        again = self._pending_use()  # the same revision may have come again meanwhile
+        released = [id for id in released if id not in again]
         self._nack(candidate.plan.at, candidate.plan.sha256, "failed", [error], released)
 
     async def _forget(self, candidate: Candidate) -> list[str]:

@@ -216,6 +216,36 @@ async def hangs_not(context: InputContext) -> None:
     await trio.lowlevel.checkpoint()
 
 
+async def test_a_revision_that_comes_again_while_it_fails_keeps_the_key_that_it_is_tried_again_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nack is written last: a key that the nack released would be revoked, and then used."""
+    async with theatre(tmp_path) as on:
+        forget = on.spool.forget_credentials
+        reached, gate = trio.Event(), trio.Event()
+
+        async def forget_and_wait(*arguments: Any) -> list[str]:
+            forgotten = await forget(*arguments)
+            reached.set()
+            await gate.wait()
+            return forgotten
+
+        monkeypatch.setattr(on.spool, "forget_credentials", forget_and_wait)
+        SPRINGS["in"].on_open = fails
+        await on.offer(1, policy(credential="k1"), "k1")
+        await reached.wait()
+        SPRINGS["in"].on_open = hangs_not
+        await on.offer(1, policy(credential="k1"), "k1")
+        gate.set()
+
+        nack = await on.nack(1)
+        on.said.remove(nack)
+
+        assert nack.released == ()
+        await on.ack(1, "drained")
+        assert "k1" in on.keyring
+
+
 async def test_an_input_that_fails_by_a_bug_is_failed_too(tmp_path: Path) -> None:
     async def bug(context: InputContext) -> None:
         raise ZeroDivisionError("a secret")
