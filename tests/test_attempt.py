@@ -33,6 +33,16 @@ def test_what_was_delivered_is_held_no_longer_and_still_counted() -> None:
     assert [verdict.counts.delivered for verdict in verdicts if verdict is not None] == [2, 3]
 
 
+def test_what_the_destination_had_already_is_counted_apart() -> None:
+    attempt = Attempt(batch(5))
+    piece = attempt.next_piece()
+    assert piece is not None
+    attempt.answered(piece[0], Answers(5, {1: Answer(Outcome.DUPLICATE), 3: Answer(Outcome.DUPLICATE)}))
+
+    counts = [verdict.counts for part in (range(2), range(2, 5)) if (verdict := attempt.verdict("main", part))]
+    assert [(count.delivered, count.duplicate) for count in counts] == [(1, 1), (2, 1)]
+
+
 @given(count=st.integers(1, 40), probed=st.none() | st.integers(1, 10), keep=st.booleans(), data=st.data())
 def test_every_event_is_counted_once_whatever_is_answered(
     count: int, probed: int | None, keep: bool, data: st.DataObject

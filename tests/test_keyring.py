@@ -70,3 +70,12 @@ def test_a_bad_shape_is_invalid_and_not_quoted(values: object) -> None:
 
 def test_no_credential_is_held_under_no_id() -> None:
     assert Keyring(digest, {}).get(None) is None
+
+
+def test_a_secret_that_came_is_hidden_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden: list[str] = []
+    monkeypatch.setattr("shipper.log.hide", hidden.append)
+
+    Keyring(digest, {}).parse({"k1": {"username": "writer", "password": "pass-word"}, "k2": {"api_key": "a:secret"}})
+
+    assert {"pass-word", "a:secret"} <= set(hidden)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise, repeat
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import trio
 from shipper.event import Batch
 from shipper.messages import Counts, Revision
 from shipper.plugin import Answer, Answers, Held, Later, Outcome, OutputContext, Sender, StartFailed, TooLarge
+from shipper.session import REFUSED
 from shipper.spool.letters import Limits
 from shipper.spool.revisions import Text
 from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, ScriptedOutput, bench, secret
@@ -96,6 +98,55 @@ async def test_trouble_closes_the_output_before_the_next_attempt(tmp_path: Path)
         await on.empty()
 
         assert script.log[:4] == ["open nobody", "send 1", "close nobody", "open nobody"]
+
+
+def timed(send: Callable[[Batch], Awaitable[Answers]], times: list[float]) -> Callable[[Batch], Awaitable[Answers]]:
+    """`send`, with the times at which it was asked."""
+
+    async def note(batch: Batch) -> Answers:
+        times.append(trio.current_time())
+        return await send(batch)
+
+    return note
+
+
+async def test_a_lane_in_trouble_waits_before_its_next_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shipper.lane.backoff", lambda first, longest: repeat(0.2))
+    times: list[float] = []
+    async with one_output(tmp_path) as (on, script):
+        script.send = timed(script.raising(Later("503"), times=2), times)
+        await on.enter()
+        await on.empty()
+
+    assert len(times) == 3
+    assert all(after - before >= 0.2 for before, after in pairwise(times))
+
+
+async def test_a_destination_that_names_a_time_is_not_asked_before_that(tmp_path: Path) -> None:
+    times: list[float] = []
+    async with one_output(tmp_path) as (on, script):
+        script.send = timed(script.raising(Later("429", 0.3), times=1), times)
+        await on.enter()
+        await on.empty()
+
+    assert len(times) == 2
+    assert times[1] - times[0] >= 0.3
+
+
+async def test_batch_after_batch_refused_event_by_event_is_no_storm_of_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper.lane.backoff", lambda first, longest: repeat(0.2))
+    monkeypatch.setattr("shipper.session.TOGETHER_EVENTS", 1)
+    times: list[float] = []
+    async with bench(tmp_path) as on:
+        await on.activate(1, {"main": {"workers": 1}}, main=None)
+        script = DESTINATIONS["main"]
+        script.send = timed(script.refusing(*range(20)), times)
+        await on.enter(1, batches=20)
+        await script.until(lambda: len(times) == 8)
+
+    assert all(after - before >= 0.2 for before, after in pairwise(times[REFUSED - 1 :]))
 
 
 async def test_a_refusal_holds_the_events_and_is_probed_with_a_few(tmp_path: Path) -> None:
@@ -444,6 +495,25 @@ async def test_a_lane_that_is_active_again_settles_its_barrier_without_closing(t
         assert "close k1" not in script.log
         assert lane.id in on.delivery.lanes
         assert (await on.spool.advance(None, ()))[0].revision == 3  # type: ignore[union-attr]
+
+
+async def test_a_parked_event_keeps_the_barrier_of_a_lane_that_is_active_again(tmp_path: Path) -> None:
+    async with one_output(tmp_path, "k1") as (on, script):
+        script.send = script.hang
+        await on.enter(5)
+        await script.until(lambda: script.sending == 1)
+        await on.activate(2, main="k2")
+        await on.activate(3, main="k1")
+        script.send = script.refusing(0)
+        async with on.active["main"].suspended():
+            pass
+        # The barrier of k2, which had nothing to do, is settled; that of k1 is not.
+        await script.until(lambda: on.barriers == 1 and len(script.received) == 4 and script.asked.count(0) >= 5)
+        assert on.barriers == 1
+
+        script.send = script.deliver
+        await on.empty()
+        await script.until(lambda: on.barriers == 2)
 
 
 async def test_a_parked_event_keeps_the_barrier_open_and_no_connection(tmp_path: Path) -> None:

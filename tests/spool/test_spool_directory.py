@@ -175,6 +175,33 @@ def test_leftovers_of_a_process_that_died_are_removed(directory: StateDirectory)
     assert [path.name for path in directory.path.iterdir()] == ["lock"]
 
 
+@pytest.mark.parametrize("way", ["file", "generation"])
+def test_a_name_is_durable_before_anybody_relies_on_it(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    number, _ = directory.begin_generation()
+    steps: list[str] = []
+    sync, rename = os.fsync, os.rename
+
+    def synced(fd: int) -> None:
+        sync(fd)
+        steps.append(f"synced {Path(os.readlink(f'/proc/self/fd/{fd}')).name}")
+
+    def renamed(source: Path, target: Path) -> None:
+        rename(source, target)
+        steps.append(f"renamed to {target.name}")
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    if way == "file":
+        directory.write("keyring", b"content")
+    else:
+        directory.complete_generation(number)
+
+    name = "keyring" if way == "file" else f"spool-{number}.db"
+    assert steps == [f"synced {name}.tmp", f"renamed to {name}", "synced state"]
+
+
 def test_a_generation_set_aside_keeps_its_bytes_and_its_wal(directory: StateDirectory) -> None:
     for suffix in ("", "-wal"):
         Path(f"{directory.database(3)}{suffix}").write_bytes(b"content" + suffix.encode())
