@@ -51,7 +51,8 @@ async def test_a_drain_past_its_deadline_is_held_and_shown(tmp_path: Path) -> No
         await SPRINGS["in"].until(lambda: watch.problem is not None)
         assert on.spool.figures.total().events == 3
         DESTINATIONS["main"].send = DESTINATIONS["main"].deliver
-        await on.ack(2, "drained")
+        ack = await on.ack(2, "drained")
+        assert ack.ledger == Counts(accepted=3, delivered=3)
         await SPRINGS["in"].until(lambda: watch.problem is None)
         nursery.cancel_scope.cancel()
 

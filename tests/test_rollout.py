@@ -142,6 +142,51 @@ async def test_a_text_that_is_no_policy_is_invalid_and_its_secrets_are_forgotten
         assert "k2" not in on.keyring
 
 
+async def test_a_nack_releases_nothing_that_a_revision_on_its_way_refers_to(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+    async with theatre(tmp_path) as on:
+        resumes = trio.Event()
+        SPRINGS["in"].on_open = lambda context: resumes.wait()
+        await on.offer(1, policy(credential="k1"), "k1")
+        await on.offer(2, policy(credential="k2"), "k2")
+        nack = await refused(on, 3, "version: 1\noutput: {}\n", "k2", "k3")
+        resumes.set()
+        await on.ack(2, "drained")
+
+        assert nack.released == ("k3",)
+        assert "k2" in on.keyring
+
+
+async def test_received_is_said_when_it_is_stored(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        receive, hung = on.spool.receive, trio.Event()
+
+        async def hanging(*args: Any, **more: Any) -> None:
+            await hung.wait()
+            await receive(*args, **more)
+
+        on.spool.receive = hanging  # type: ignore[method-assign]
+        await on.offer(1, policy())
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        said_before = on.lines()
+        hung.set()
+        await on.ack(1, "received")
+
+        assert said_before == []
+
+
+async def test_a_released_secret_is_held_no_longer(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        await on.offer(2, policy(credential="k2"), "k2")
+        ack = await on.ack(2, "drained")
+
+        assert ack.credentials is not None
+        assert ack.credentials.released == ["k1"]
+        assert ("k1" in on.keyring, "k2" in on.keyring) == (False, True)
+
+
 async def test_a_wrong_digest_is_invalid(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await on.rollout.offer(Policy(revision=1, policy=policy(), sha256="00"))
@@ -492,11 +537,12 @@ async def test_drained_waits_until_a_replaced_input_is_closed(tmp_path: Path) ->
         await on.offer(2, policy(inputs=inputs.format("b", "w2")), "w2")
         await on.ack(2, "active")
         await trio.testing.wait_all_tasks_blocked(0.05)
-        assert "2 drained" not in on.lines()
-        assert not any(isinstance(m, Released) for m in on.said)
-
+        said_before = list(on.said)
         closed.set()
         ack = await on.ack(2, "drained")
+
+        assert ack not in said_before
+        assert not any(isinstance(m, Released) for m in said_before)
         assert ack.credentials is not None
         assert (ack.credentials.in_use, ack.credentials.released) == (["w2"], ["w1"])
 

@@ -127,6 +127,7 @@ async def test_appended_lines_come_at_once_and_a_partial_line_with_its_newline(t
     store = Store()
     async with following(settings(path), store):
         await store.comes(3)
+        await trio.testing.wait_all_tasks_blocked(0.05)
         append(path, "tial\nnext\n")
         await store.comes(5)
 
@@ -570,6 +571,16 @@ async def test_a_file_truncated_and_written_beyond_its_old_length_is_read_from_i
     assert store.messages == names(0, 10) + names(100, 200)
 
 
+@pytest.mark.parametrize("count", [10, 1000])
+async def test_a_file_overwritten_while_nothing_runs_is_read_from_its_beginning(tmp_path: Path, count: int) -> None:
+    path, store = tmp_path / "app.log", Store()
+    append(path, lines(0, count))
+    assert await read_all(settings(path), store) == names(0, count)
+    path.write_text(lines(5000, 5000 + 2 * count))
+
+    assert await read_all(settings(path), store) == names(5000, 5000 + 2 * count)
+
+
 async def test_a_reused_inode_is_a_new_file(tmp_path: Path) -> None:
     path, store = tmp_path / "app.log", Store()
     append(path, lines(0, 10))
@@ -846,6 +857,26 @@ async def test_a_cancel_while_the_events_are_stored_loses_and_repeats_nothing(tm
     await read_all(settings(path), store)
 
     assert store.messages == names(0, 20_000, "x" * 130)
+
+
+async def test_positions_move_with_the_events_before_them_and_never_ahead(tmp_path: Path) -> None:
+    held = trio.Event()
+
+    class Holding(Store):
+        """Takes positions, and no event."""
+
+        async def emit(self, *batches: Batch, **more: Any) -> None:
+            if batches and not held.is_set():
+                held.set()
+                await trio.sleep_forever()
+            await super().emit(*batches, **more)
+
+    path, store = tmp_path / "a.log", Holding()
+    append(path, lines(0, 10))
+    async with following(settings(path), store):
+        await held.wait()
+
+    assert await read_all(settings(path), store) == names(0, 10)
 
 
 async def test_a_position_holds_no_text(tmp_path: Path) -> None:

@@ -147,8 +147,9 @@ async def test_a_batch_is_synced_before_its_answer_unless_told_not_to(
     for sync in (True, False):
         async with FileOutput(path=str(path), sync=sync).open(context) as sender:
             await sender.send(numbers(1))
+            await sender.send(numbers(2))
 
-    assert synced == [b'{"n":1}\n']
+    assert synced == [b'{"n":1}\n', b'{"n":1}\n{"n":2}\n']
 
 
 async def test_a_full_file_is_rotated_and_old_ones_go(context: OutputContext, path: Path) -> None:

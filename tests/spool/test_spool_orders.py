@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shipper.event import Batch
-from shipper.messages import Counts
+from shipper.messages import Counts, Revision
 from shipper.spool.orders import STEP, Order, letters_of
 from tests.fakes import bench
 
@@ -54,3 +54,26 @@ async def test_an_order_runs_in_bounded_steps_and_ends(tmp_path: Path) -> None:
     assert waiting == [STEP + 1, 1, 0]
     assert ack is not None
     assert ack.ledger == Counts(accepted=STEP * 2 + 1, dropped=STEP * 2 + 1)
+
+
+async def test_an_order_ends_what_entered_under_its_revision_and_nothing_above_its_barrier(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing-1")
+        lane = on.active["main"]
+        await on.enter(2)
+        await on.activate(2, main="missing-1")
+        await on.enter(3)
+        await on.activate(3, main="missing-2")
+        upto = (await on.spool.window(lane.id, 0))[-1].seq
+        await on.activate(4, main="missing-1")
+        await on.enter(4)
+
+        left = []
+        for revision in (Revision(0, 1), None):
+            async with lane.suspended():
+                order = await on.spool.place_order(Order("drop", lane.id, upto, revision=revision))
+                while not await on.spool.step_order(order):
+                    pass
+            left.append([todo.events for todo in await on.spool.window(lane.id, 0) if not todo.is_barrier])
+
+    assert left == [[3, 4], [4]]

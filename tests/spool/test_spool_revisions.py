@@ -20,6 +20,7 @@ from shipper.spool.database import with_damage
 from shipper.spool.figures import Figures
 from shipper.spool.orders import Order
 from shipper.spool.queue import Entry, NotActive, Packed, Todo, Verdict
+from shipper.spool.report import Report
 from shipper.spool.revisions import Cut, LaneKey, Text
 from shipper.spool.schema import BARRIER, BATCH, REST
 from shipper.spool.seal import Damaged, Sealer
@@ -108,6 +109,14 @@ def test_a_lane_of_both_revisions_is_the_same_lane_and_gets_no_barrier(spool: Sp
     assert [todo.kind for todo in spool.todos(first["main"])] == [BARRIER]
 
 
+def test_every_lane_that_a_cut_leaves_out_gets_a_barrier(spool: Spool) -> None:
+    first = spool.activate(1, main="k1", other="k2", third="k3")
+    spool.receive(2, main="k9")
+
+    assert spool.cut(2, main="k9").retired == set(first.values())
+    assert [[todo.kind for todo in spool.todos(lane)] for lane in first.values()] == [[BARRIER]] * 3
+
+
 def test_a_batch_of_another_revision_than_the_active_one_is_refused_whole(spool: Spool) -> None:
     lanes = spool.activate(1, main="k1")
     spool.activate(2, main="k1")
@@ -152,6 +161,37 @@ def test_drained_waits_for_every_event_below_the_barrier_and_for_the_barrier_its
     assert (ack.credentials.in_use, ack.credentials.released) == (["k2"], ["k1"])
 
 
+def test_of_two_barriers_of_a_lane_each_counts_the_answers_below_it(spool: Spool) -> None:
+    lane = spool.activate(1, main="k1")["main"]
+    first = spool.enter(1, [lane], count=2)
+    spool.activate(2, main="k2")
+    spool.activate(3, main="k1")
+    second = spool.enter(3, [lane])
+    spool.activate(4, main="k4")
+    lower, upper = (todo.seq for todo in spool.todos(lane) if todo.is_barrier)
+
+    spool.settle(lane, first, Verdict(Counts(delivered=2)))
+    assert revisions.settle_barrier(spool.db, lane, lower) == "settled"
+    spool.settle(lane, second, Verdict(Counts(delivered=1)))
+    assert revisions.settle_barrier(spool.db, lane, upper) == "gone"
+
+
+def test_what_an_ack_counted_is_not_counted_by_the_next(spool: Spool) -> None:
+    ledgers = []
+    lane = spool.activate(1, main="k1")["main"]
+    for number, count in ((2, 3), (3, 1)):
+        seq = spool.enter(number - 1, [lane], count)
+        newer = spool.activate(number, main=f"k{number}")["main"]
+        spool.settle(lane, seq, Verdict(Counts(delivered=count)))
+        revisions.settle_barrier(spool.db, lane, spool.todos(lane)[0].seq)
+        ack = spool.drained()
+        assert ack is not None
+        ledgers.append(ack.ledger)
+        lane = newer
+
+    assert ledgers == [Counts(accepted=3, delivered=3), Counts(accepted=1, delivered=1)]
+
+
 def test_a_barrier_above_open_events_is_never_settled(spool: Spool) -> None:
     old = spool.activate(1, main="k1")["main"]
     spool.enter(1, [old])
@@ -173,6 +213,16 @@ def test_a_barrier_whose_counts_disagree_is_never_settled(spool: Spool) -> None:
     assert spool.drained() is not None
     assert spool.drained() is None
     assert doubt.lanes(spool.db) == {old}
+
+
+def test_no_place_is_given_twice_though_the_counter_was_lost(spool: Spool) -> None:
+    lane = spool.activate(1, main="k1")["main"]
+    last = spool.enter(1, [lane], count=2)
+    schema.set_meta(spool.db, "seq", 0)
+    Report(lost=Counter(meta=1)).store(spool.db)
+    doubt.act(spool.db)
+
+    assert spool.enter(1, [lane]) > last
 
 
 def test_a_newer_revision_without_barriers_waits_for_an_older_one_with(spool: Spool) -> None:

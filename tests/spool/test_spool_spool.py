@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -65,6 +66,26 @@ async def test_what_is_stored_after_its_caller_lost_patience_is_counted_and_told
         assert on.spool.figures.total().events == 5
         assert on.spool.figures == await on.spool.query(Figures.of)
         assert told == [5]
+
+
+@pytest.mark.parametrize("failing", ["batch", "position"])
+async def test_batches_and_positions_enter_together_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def refuse(*args: object) -> bytes:
+        raise OSError("no new key can be stored")
+
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing-1")
+        lanes = [on.active["main"].id]
+        position: Any = b"7" if failing == "batch" else object()  # no column takes that
+        if failing == "batch":
+            monkeypatch.setattr(on.spool.store.sealer, "seal", refuse)
+        with pytest.raises((OSError, sqlite3.Error)):
+            await on.spool.enter(Entry(on.at, "in", lanes, [Packed(1, events(1).pack())], {"file": position}))
+
+        assert await on.spool.positions("in") == {}
+        assert await on.spool.window(lanes[0], 0) == []
 
 
 async def test_every_process_has_another_origin(tmp_path: Path) -> None:

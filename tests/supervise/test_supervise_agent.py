@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from shipper.supervise import questions
+from shipper.supervise.child import Child
 from shipper.supervise.questions import Status
 from tests.supervise.driver import POLICY, Site
 
@@ -158,6 +159,14 @@ async def test_a_credential_that_the_sidecar_wants_is_supplied_at_once(site: Sit
         await site.when(lambda: site.heard("credentials"))
 
     assert site.heard("credentials") == [{"type": "credentials", "credentials": {id: {"api_key": "k1:hunter2"}}}]
+
+
+def test_of_policies_that_wait_for_the_pipe_the_newest_is_left_and_of_orders_all() -> None:
+    child = Child(None)  # type: ignore[arg-type]  # nothing is written before the conversation
+    older, newer = ({"type": "policy", "revision": number} for number in (1, 2))
+    orders = [{"type": "action", "id": id} for id in "ab"]
+
+    assert [child.send(message) for message in (older, *orders, newer)] == [[], [], [], [older]]
 
 
 async def test_nonsense_on_the_sidecars_standard_output_changes_nothing(site: Site) -> None:
