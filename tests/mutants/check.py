@@ -1,0 +1,70 @@
+"""Runs a check in a tree: a selection of tests by pytest, or simulated worlds."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+_MODULE = "python -m "
+_PYTEST = f"{_MODULE}pytest -q -x --no-header --tb=no -p no:cacheprovider --hypothesis-seed=0 "
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (?:.*::)?(test_\w+)", re.M)
+_BROKEN_LAW = re.compile(r"^(seed \d+: \w+)", re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check said of a tree."""
+
+    verdict: Literal["failed", "passed", "broken"]
+    """`broken`: it could not be run, which says nothing of the tree."""
+    by: str
+    """The test or the law that failed, or why it could not be run."""
+    seconds: float
+
+
+def run(check: str, tree: Path, seconds: float) -> Finding:
+    """One check, to its first failure; one that does not end in time has failed."""
+    began = time.monotonic()
+    command = [sys.executable, *(check if check.startswith(_MODULE) else _PYTEST + check).split()[1:]]
+    process = subprocess.Popen(
+        command,
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": f"{tree}{os.pathsep}{tree / 'plugins'}"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return Finding("failed", f"no end within {seconds:g} s", seconds)
+    finally:
+        _end(process)
+    verdict, by = _judge(process.returncode, output, simulated="tests.simulation" in command)
+    return Finding(verdict, by, time.monotonic() - began)
+
+
+def _judge(status: int, output: str, *, simulated: bool) -> tuple[Literal["failed", "passed", "broken"], str]:
+    found = (_BROKEN_LAW if simulated else _FAILED).search(output)
+    if status == 0:
+        return "passed", ""
+    if status == 1 and found is not None:
+        return "failed", found[1]
+    lines = output.strip().splitlines() or ["nothing was said"]
+    return "broken", f"exit status {status}: {lines[-1]}"
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """It and what it started in its group are gone afterwards."""
+    if process.returncode is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

@@ -1,0 +1,51 @@
+"""What is printed: a row for each mutant as it is tried, and a summary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.trial import Result
+
+HEADINGS = ("mutant", "breaks", "killed by", "seconds")
+
+
+class Table:
+    """Rows whose columns stand below each other, though they are printed one by one."""
+
+    def __init__(self, mutants: Sequence[Mutant]) -> None:
+        self._widths = (max([len(mutant.name) for mutant in mutants], default=0), 6, 100)
+
+    def row(self, cells: tuple[str, str, str, str]) -> str:
+        padded = [cell.ljust(width) for cell, width in zip(cells[:3], self._widths, strict=True)]
+        return "  ".join([*padded, cells[3].rjust(7)])
+
+    def of(self, mutant: Mutant, result: Result) -> str:
+        """The row of a result."""
+        return self.row((mutant.name, mutant.letter, _words(result), f"{result.seconds:.1f}"))
+
+
+def _words(result: Result) -> str:
+    if result.verdict == "killed":
+        return f"{result.by} (not by its own check)" if result.wider else result.by
+    return f"{result.verdict.upper()} {result.by}".rstrip()
+
+
+def summary(results: Mapping[str, Result]) -> str:
+    """In one line, and the names of those that were not killed."""
+    counts = Counter(result.verdict for result in results.values())
+    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("killed", "survived", "stale", "broken"))
+    seconds = sum(result.seconds for result in results.values())
+    left = [name for name, result in results.items() if result.verdict != "killed"]
+    return f"{len(results)} mutants, {told}, {seconds:.0f} s" + (f"; look at: {', '.join(left)}" if left else "")
+
+
+def listing(mutants: Sequence[Mutant]) -> str:
+    """What there is, without trying it."""
+    return "\n".join(
+        f"{mutant.name}\n    breaks     {mutant.letter} {mutant.breaks}\n    fault      {mutant.fault}\n"
+        + (f"    resembles  {mutant.resembles}\n" if mutant.resembles else "")
+        + f"    killed by  {mutant.check}"
+        for mutant in mutants
+    )

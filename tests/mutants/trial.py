@@ -1,0 +1,109 @@
+"""A mutant on trial: its own check first, then wider ones, until one fails.
+
+What was found is kept in a file, by a digest of the patch, of the program and of its tests: a run that was interrupted
+goes on where it stopped, and after a change all are tried again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tests.mutants import check, tree
+from tests.mutants.mutant import Mutant
+
+SECONDS = 120.0
+WIDER_SECONDS = 300.0
+WORLDS = "python -m tests.simulation --seed 0 --worlds 300"
+_KEPT = tree.ROOT / ".cache" / "mutants.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a mutant."""
+
+    verdict: Literal["killed", "survived", "stale", "broken"]
+    by: str
+    """What killed it, or why nothing can be said."""
+    seconds: float = 0.0
+    wider: bool = False
+    """Whether its own check let it live."""
+
+
+def trial(mutant: Mutant, root: Path = tree.ROOT) -> Result:
+    """Put the fault into a copy of the tree, and check that."""
+    seconds = 0.0
+    with tree.copied(root) as copy:
+        try:
+            tree.apply(mutant.path, copy)
+        except tree.Stale as error:
+            return Result("stale", f"the patch does not apply: {error}")
+        for number, one in enumerate((mutant.check, *wider(mutant))):
+            found = check.run(one, copy, WIDER_SECONDS if number else SECONDS)
+            seconds += found.seconds
+            if found.verdict == "broken":
+                return Result("broken", found.by, seconds)
+            if found.verdict == "failed":
+                return Result("killed", found.by, seconds, wider=number > 0)
+    return Result("survived", "", seconds)
+
+
+def wider(mutant: Mutant) -> list[str]:
+    """The whole modules of the tests that its check names, and simulated worlds."""
+    modules = dict.fromkeys(one.partition("::")[0] for one in mutant.check.split() if one.startswith("tests/"))
+    return [*([" ".join(modules)] if modules else []), WORLDS]
+
+
+def sound(mutants: Sequence[Mutant], root: Path = tree.ROOT) -> str | None:
+    """What fails on a tree without any fault, so that its failing says nothing; None: every check passes there."""
+    checks = dict.fromkeys(mutant.check for mutant in mutants)
+    simulated = [one for one in checks if one.startswith("python -m ")]
+    selected = " ".join(one for one in checks if one not in simulated)
+    with tree.copied(root) as copy:
+        for one in (*simulated, *([selected] if selected else [])):
+            found = check.run(one, copy, SECONDS + 2 * len(checks))
+            if found.verdict != "passed":
+                return found.by
+    return None
+
+
+@dataclass(slots=True)
+class Kept:
+    """Results of former runs."""
+
+    path: Path = _KEPT
+    tree: str = field(default_factory=tree.digest)
+    _found: dict[str, Any] = field(default_factory=dict)
+
+    def load(self) -> Kept:
+        """What the file holds, if it can be read."""
+        try:
+            self._found = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            self._found = {}
+        return self
+
+    def get(self, mutant: Mutant) -> Result | None:
+        """The result, if neither patch nor tree has changed since."""
+        entry = self._found.get(mutant.name, {})
+        return Result(**entry["result"]) if entry.get("key") == self._key(mutant) else None
+
+    def put(self, mutant: Mutant, result: Result) -> None:
+        """Keep a result; one that says nothing is not kept."""
+        if result.verdict == "broken":
+            return
+        self._found[mutant.name] = {"key": self._key(mutant), "result": asdict(result)}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        part = self.path.with_suffix(".new")
+        part.write_text(json.dumps(self._found, indent=1, sort_keys=True))
+        part.replace(self.path)
+
+    def untried(self, mutants: Sequence[Mutant]) -> Iterator[Mutant]:
+        """Those without a result."""
+        return (mutant for mutant in mutants if self.get(mutant) is None)
+
+    def _key(self, mutant: Mutant) -> str:
+        return f"{self.tree}:{mutant.digest()}"
