@@ -114,14 +114,14 @@ async def _come_to_rest(stage: Stage, supervisor: Supervisor) -> None:
 
 
 async def _empty(stage: Stage, supervisor: Supervisor) -> None:
-    """Ask until nothing waits, and nothing has failed."""
-    while True:
+    """Ask until nothing waits, and nothing has failed; twice, since the first may have been on its way already."""
+    calm = 0
+    while calm < 2:
         since = len(stage.notes)
         supervisor.node.send(b'{"type":"observe"}\n')
         observed = await stage.noted(lambda note: _said(note, type="observed"), since)
         message = observed.facts["message"]
-        if message["queue"]["events"] == 0 and message["state"] != "FAILED":
-            return
+        calm = calm + 1 if message["queue"]["events"] == 0 and message["state"] != "FAILED" else 0
         await trio.sleep(1.0)
 
 
