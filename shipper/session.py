@@ -106,8 +106,14 @@ class Session:
         self._ending = False
 
     def end(self, trouble: Trouble | None = None) -> None:
-        """Hand out no more todos; the session is over when what is under way has its answers."""
-        self.trouble = self.trouble or trouble
+        """Hand out no more todos; the session is over when what is under way has its answers.
+
+        The first trouble counts, and the longest wait that any answer asked for.
+        """
+        if self.trouble is None:
+            self.trouble = trouble
+        elif trouble is not None and trouble.retry_after is not None:
+            self.trouble.retry_after = max(self.trouble.retry_after or 0.0, trouble.retry_after)
         self._ending = True
         self._over.set()
         self._news.set()

@@ -149,6 +149,32 @@ async def test_batch_after_batch_refused_event_by_event_is_no_storm_of_requests(
     assert all(after - before >= 0.2 for before, after in pairwise(times[REFUSED - 1 :]))
 
 
+async def test_the_longest_wait_that_was_asked_for_counts_though_another_request_failed_first(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, {"main": {"workers": 2}}, main=None)
+        script = DESTINATIONS["main"]
+        both, failed = trio.Event(), trio.Event()
+
+        async def send(batch: Batch) -> Answers:
+            if failed.is_set():
+                return await script.hang(batch)
+            if script.sending == 1:
+                await both.wait()
+                failed.set()
+                raise Later("503")
+            both.set()
+            await failed.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            raise Later("429", retry_after=3600)
+
+        script.send = send
+        await on.enter(3000, batches=4)
+        await script.until(lambda: "close nobody" in script.log)
+        await trio.testing.wait_all_tasks_blocked(0.2)
+
+        assert script.log.count("open nobody") == 1
+
+
 async def test_a_refusal_holds_the_events_and_is_probed_with_a_few(tmp_path: Path) -> None:
     async with one_output(tmp_path) as (on, script):
         script.send = script.raising(Held("401 Unauthorized"))
