@@ -5,6 +5,7 @@ intake, lanes, sessions, the spool's transactions on a real SQLite. What it need
 meets it (`ports`), and there everything goes wrong that can:
 
     scenario    what a seed draws: which faults there are in this world, how often, and what is done when
+    clock       virtual time, which jumps
     stage       what all simulated parts share: randomness, the notes, the crash
     ports       threads, clocks, entropy: the places where the product meets the outside
     disk        the spool's writer and readers, over a database in memory that outlives a crash
@@ -15,6 +16,7 @@ meets it (`ports`), and there everything goes wrong that can:
     steps       what is done at the drawn moments
     node        one process: its pipes, its signals, its death
     world       puts these together and runs them
+    case        those notes, sorted
     oracle      judges, from the notes of the outside alone
     shrink      a smaller scenario that fails in the same way
     campaign    many worlds, resumable

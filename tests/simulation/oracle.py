@@ -24,14 +24,14 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tests.simulation.backend import POISON
+from tests.simulation.case import Case, at_of
 from tests.simulation.offers import At, Offer
 from tests.simulation.scenario import Scenario
 from tests.simulation.stage import Note
 
-FINAL = ("delivered", "duplicate", "rejected")
+PIPE_SECONDS = 2.0
+"""What a line takes to be heard, at most, and answered by all lanes."""
 _DISK = {"disk_full", "disk_slow", "commit_fails"}
-Pair = tuple[str, str, int]
-"""An output and an event: its stream and number."""
 
 
 class Violation(NamedTuple):
@@ -54,77 +54,6 @@ def judge(notes: Sequence[Note], scenario: Scenario) -> list[Violation]:
     return [found[name] for name in sorted(found)]
 
 
-class Answer(NamedTuple):
-    """A final answer for an event that reached the shipper."""
-
-    n: int
-    life: int
-    id: str
-    stamp: int
-    outcome: str
-
-
-class Case:
-    """The notes, sorted by what they are about."""
-
-    def __init__(self, notes: Sequence[Note], scenario: Scenario) -> None:
-        self.notes, self.scenario = notes, scenario
-        self.offers: dict[At, Offer] = {}
-        self.by_stamp: dict[int, Offer] = {}
-        self.sent: dict[At, int] = {}
-        self.first_sent: dict[At, int] = {}
-        """Flawed or not."""
-        self.answers: dict[Pair, list[Answer]] = defaultdict(list)
-        self.emitting: dict[tuple[str, int], list[int]] = defaultdict(list)
-        self.emitted: dict[tuple[str, int], int] = {}
-        self._said: dict[str, list[tuple[Note, dict[str, Any]]]] = defaultdict(list)
-        for note in notes:
-            self._sort(note)
-        orders = {note.facts["name"] for note in notes if note.kind == "acted"}
-        deadlines = {offer.shape.deadline[1] for offer in self.offers.values() if offer.shape.deadline is not None}
-        self.ended_by_order = not (orders | deadlines).isdisjoint(("drop", "dead_letter"))
-        self.is_over = bool(notes) and notes[-1].kind == "ended" and any(note.kind == "healed" for note in notes)
-
-    def _sort(self, note: Note) -> None:
-        match note.kind:
-            case "sent":
-                sent: Offer = note.facts["offer"]
-                self.first_sent.setdefault(sent.at, note.n)
-                if sent.flaw is None:
-                    self.offers[sent.at] = sent
-                    self.by_stamp.setdefault(sent.stamp, sent)
-                    self.sent.setdefault(sent.at, note.n)
-            case "said":
-                self._said[note.facts["message"]["type"]].append((note, note.facts["message"]))
-            case "answered":
-                for event, outcome in zip(note.facts["events"], note.facts["answers"], strict=True):
-                    if outcome in FINAL:
-                        pair = (note.facts["output"], event.stream, event.number)
-                        self.answers[pair].append(Answer(note.n, note.life, event.id, event.stamp, outcome))
-            case "emitting":
-                for number in note.facts["numbers"]:
-                    self.emitting[note.facts["stream"], number].append(note.n)
-            case "emitted":
-                for number in note.facts["numbers"]:
-                    self.emitted.setdefault((note.facts["stream"], number), note.n)
-
-    def said(self, *types: str, stage: str | None = None) -> list[tuple[Note, dict[str, Any]]]:
-        """Messages of the process of these types, and of this stage."""
-        messages = [said for type in types for said in self._said[type] if stage is None or said[1]["stage"] == stage]
-        return sorted(messages, key=lambda said: said[0].n) if len(types) > 1 else messages
-
-    def active(self) -> list[At]:
-        """Revisions that are known to have been active, rising."""
-        acks = {_at(ack) for stage in ("active", "drained") for _, ack in self.said("ack", stage=stage)}
-        readies = {tuple(ready["revisions"]["active"] or (-1, -1)) for _, ready in self.said("ready")}
-        seen = {self.by_stamp[answer.stamp].at for answers in self.answers.values() for answer in answers}
-        return sorted(at for at in acks | readies | seen if at in self.offers)
-
-
-def _at(message: dict[str, Any]) -> At:
-    return (message["epoch"], message["revision"])
-
-
 # -- the barrier -------------------------------------------------------------------------------------------------------
 
 
@@ -133,13 +62,13 @@ def drained_means_answered(case: Case) -> Iterator[Violation]:
     active = case.active()
     drained: dict[At, Note] = {}
     for note, ack in case.said("ack", stage="drained"):
-        drained.setdefault(_at(ack), note)
+        drained.setdefault(at_of(ack), note)
     for (output, stream, number), answers in case.answers.items():
         for stamp in {answer.stamp for answer in answers}:
             first = next(answer for answer in answers if answer.stamp == stamp)
             covering = _covering(case, active, drained, output, stamp)
             if covering is not None and covering.n < first.n:
-                at = _at(covering.facts["message"])
+                at = at_of(covering.facts["message"])
                 event = f"{stream} {number}, of revision {stamp}"
                 yield Violation("B1", f"drained of {at} was said before {output} had its answer for {event}")
 
@@ -159,7 +88,7 @@ def _covering(case: Case, active: list[At], drained: dict[At, Note], output: str
 
 def sides_of_the_cut(case: Case) -> Iterator[Violation]:
     """B2: what was accepted before a policy was sent is older than it; what came after its `active` is not."""
-    acks = [(note, _at(ack)) for note, ack in case.said("ack", stage="active")]
+    acks = [(note, at_of(ack)) for note, ack in case.said("ack", stage="active")]
     actives = {case.offers[at].stamp: note.n for note, at in acks if at in case.offers}
     for (_, stream, number), answers in case.answers.items():
         begun = case.emitting[stream, number]
@@ -211,7 +140,7 @@ def released_stays_released(case: Case) -> Iterator[Violation]:
             yield Violation("B3", f"{sorted(again)} were released, and are wanted")
     if case.is_over:
         last = max(case.offers)
-        uses = [ack["credentials"]["in_use"] for _, ack in case.said("ack", stage="drained") if _at(ack) == last]
+        uses = [ack["credentials"]["in_use"] for _, ack in case.said("ack", stage="drained") if at_of(ack) == last]
         if kept := set(uses[-1]) - case.offers[last].shape.credentials:
             yield Violation("L2", f"{sorted(kept)} are in use though only {last} is left")
 
@@ -231,7 +160,7 @@ def acks_are_monotone(case: Case) -> Iterator[Violation]:
                 if stored < highest.get(stage, (-1, -1)):
                     yield Violation("B7", f"{stage} {highest[stage]} was said, and after a restart it is {stored}")
             continue
-        at, stage = _at(message), message["stage"]
+        at, stage = at_of(message), message["stage"]
         if stage != "received" and (at, stage) not in first and at < highest.get(stage, at):
             yield Violation("B6", f"{stage} of {at} came after that of {highest[stage]}")
         first.add((at, stage))
@@ -249,7 +178,7 @@ def ledgers_add_up(case: Case) -> Iterator[Violation]:
     for _, ack in case.said("ack", stage="drained"):
         counts = dict(ack["ledger"])
         if counts.pop("accepted") != sum(counts.values()) or counts["damaged"]:
-            yield Violation("B11", f"the ledger of {_at(ack)} is {ack['ledger']}")
+            yield Violation("B11", f"the ledger of {at_of(ack)} is {ack['ledger']}")
 
 
 def nothing_is_given_up_unasked(case: Case) -> Iterator[Violation]:
@@ -259,7 +188,7 @@ def nothing_is_given_up_unasked(case: Case) -> Iterator[Violation]:
     for _, ack in case.said("ack", stage="drained"):
         ledger = ack["ledger"]
         if ledger["dropped"] or (ledger["dead_letter"] and "poison" not in case.scenario.rates):
-            yield Violation("B10", f"nobody ordered it, and the ledger of {_at(ack)} is {ledger}")
+            yield Violation("B10", f"nobody ordered it, and the ledger of {at_of(ack)} is {ledger}")
 
 
 _DESERVED = {"conflict": {"conflict", "stale"}}
@@ -273,7 +202,7 @@ def flaws_are_refused(case: Case) -> Iterator[Violation]:
             continue
         flawed: Offer = note.facts["offer"]
         answers = [
-            message for other, message in case.said("ack", "nack") if other.n > note.n and _at(message) == flawed.at
+            message for other, message in case.said("ack", "nack") if other.n > note.n and at_of(message) == flawed.at
         ]
         reasons = {message["reason"] for message in answers if message["type"] == "nack"}
         if not _heard_to_the_end(case, note) or reasons & _DESERVED.get(flawed.flaw or "", {flawed.flaw}):
@@ -328,22 +257,31 @@ def answered_is_not_sent_again(case: Case) -> Iterator[Violation]:
 
 
 def busy_is_left_alone(case: Case) -> Iterator[Violation]:
-    """O4: what was refused for some seconds does not come again before, unless a revision or an order is on its way."""
+    """O4: what was refused for some seconds does not come again before.
+
+    A revision, an order or a credential makes every lane look at once, also for as long as it is on its way; so does
+    the order that a deadline gives, which nobody outside sees. An output that fails by itself in that instant takes the
+    answer with it.
+    """
+    if case.ended_by_order or "task_fails" in case.scenario.rates:
+        return
+    calm_from = 0.0
     on_their_way: set[At] = set()
     until: dict[tuple[str, str, str], float] = {}
     for before, note in pairwise(case.notes):
         match note.kind:
-            case "started" | "acted":
+            case "started" | "acted" | "supplied":
                 until.clear()
+                calm_from = note.at + PIPE_SECONDS
             case "sent":
                 until.clear()
                 on_their_way.add(note.facts["offer"].at)
             case "said" if note.facts["message"].get("stage") in ("active", "drained"):
-                at = _at(note.facts["message"])
+                at = at_of(note.facts["message"])
                 on_their_way = {other for other in on_their_way if other > at}
             case "said" if note.facts["message"]["type"] == "nack":
-                on_their_way.discard(_at(note.facts["message"]))
-            case "busy" if note.facts["seconds"] and not on_their_way:
+                on_their_way.discard(at_of(note.facts["message"]))
+            case "busy" if note.facts["seconds"] and not on_their_way and note.at >= calm_from:
                 for event in before.facts["events"]:
                     until[before.facts["output"], before.facts["backend"], event.id] = note.at + note.facts["seconds"]
             case "request":

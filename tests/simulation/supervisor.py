@@ -110,6 +110,7 @@ class Supervisor:
             elif id not in self.revoked:
                 given.append(id)
         if given:
+            self.stage.note("supplied", credentials=given)
             self.say({"type": "credentials", "credentials": {id: _secret(id) for id in given}})
 
     def _hello(self) -> bytes:
