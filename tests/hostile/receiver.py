@@ -16,7 +16,7 @@ from shipper.aio import open_asyncio
 from shipper.plugin import Batch, Size
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.elasticsearch import ElasticsearchInput
-from tests.hostile.requests import Case
+from tests.hostile.requests import Case, token
 
 STATUSES = frozenset({200, 400, 401, 404, 405, 406, 408, 413, 415, 429})
 QUIET_SECONDS = 0.5
@@ -25,11 +25,11 @@ PATIENCE = 30.0
 
 
 class Ledger(RecordingInputContext):
-    """Counts what is stored, by the number of its case, and forgets it."""
+    """Counts what is stored, by the token of its case, and forgets it."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.stored_by: Counter[int] = Counter()
+        self.stored_by: Counter[str] = Counter()
         self.smuggled = 0
 
     async def emit(
@@ -38,12 +38,8 @@ class Ledger(RecordingInputContext):
         await trio.lowlevel.checkpoint()
         for batch in batches:
             for document in batch.own():
-                self.stored_by[_number(document.get("case"))] += 1
+                self.stored_by[str(document.get("case"))] += 1
                 self.smuggled += document.get("note") == "smuggled"
-
-
-def _number(case: Any) -> int:
-    return case if isinstance(case, int) else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ class Receiver:
         """Send a case; raises AssertionError if it is not answered as it deserves."""
         said, ended = await self.exchange(case.raw, PATIENCE if case.exact else patience)
         answers = list(parsed(said, ended))
-        stored, created = self.ledger.stored_by[number], sum(answer.created for answer in answers)
+        stored, created = self.ledger.stored_by[token(number)], sum(answer.created for answer in answers)
         self.answered.update([answer.status for answer in answers] or [0 if ended else -1])
         assert self.ledger.smuggled == 0, case
         assert all(answer.status in STATUSES for answer in answers), (answers, case)
@@ -79,7 +75,7 @@ class Receiver:
         if case.exact:
             assert [answer.status for answer in answers] == [200] * case.requests, (answers, case)
             assert stored == created == case.documents, (answers, case)
-        if ended and case.raw.count(b'"case": %d,' % number) == case.raw.count(b'"case"'):
+        if ended and case.raw.count(b'"case": "%b",' % token(number).encode()) == case.raw.count(b'"case"'):
             assert stored <= created, (answers, stored, case)
         return answers
 
