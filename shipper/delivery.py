@@ -7,7 +7,7 @@ beside the active ones with their own credential and connections, a few at a tim
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 import trio
 
@@ -110,10 +110,11 @@ class Delivery:
         self._spool.made_room()
         self._on_change()
 
-    def poke(self) -> None:
-        """Credentials have arrived, or another cause to try at once."""
+    def supplied(self, credentials: Container[str]) -> None:
+        """Secrets have arrived: the lanes that use them try at once."""
         for lane in self.lanes.values():
-            lane.poke()
+            if lane.key.credential is not None and lane.key.credential in credentials:
+                lane.poke()
 
     def counters(self) -> dict[str, dict[str, int]]:
         """By output: events delivered, duplicate, dead_letter, damaged since the process started, and retries."""

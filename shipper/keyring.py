@@ -47,10 +47,12 @@ class Keyring:
         """What the spool stores of these."""
         return {id: self._fingerprint(credential.canonical()) for id, credential in offered.items()}
 
-    def keep(self, offered: Mapping[str, Credential]) -> None:
-        """Hold these, after `check`."""
+    def keep(self, offered: Mapping[str, Credential]) -> set[str]:
+        """Hold these, after `check`; the ids of those that were missing."""
+        missing = offered.keys() - self._held
         self._held.update(offered)
         self._known.update(self.fingerprints(offered))
+        return missing
 
     def forget(self, ids: Collection[str], *, entirely: bool = False) -> None:
         """Hold these no longer; `entirely`: they were never used, and the ids are free again."""

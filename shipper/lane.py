@@ -3,7 +3,8 @@
 A lane lives in sessions (`session`): each opens the output, and ends when the destination gives no answer or refuses
 us. Then the lane gives up connections, memory and, if it is retired, its slot among those that drain, and owns only the
 time at which it will try again, with one request. So hundreds of lanes of a dead destination cost nothing, and nobody
-is asked more often than once a backoff.
+is asked more often than once a backoff: what happens elsewhere (revisions, orders, other credentials) does not shorten
+the wait, only a new setting or credential of this lane does.
 
 The barrier of a lane that is still retired is settled outside of any session: by then its connections are closed. A
 lane that a newer revision has made active again settles it as it goes on.
@@ -11,6 +12,7 @@ lane that a newer revision has made active again settles it as it goes on.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -66,6 +68,8 @@ class Lane:
         self._turn = trio.Event()
         self._scope = trio.CancelScope()
         self._waits = self._backoff()
+        self._due = -math.inf
+        """When the destination may be asked again."""
         self._queued = False
         self._has_slot = False
         self._session: Session | None = None
@@ -73,8 +77,9 @@ class Lane:
     # -- what others say to it -----------------------------------------------------------------------------------------
 
     def poke(self) -> None:
-        """Something may have changed for the better: look at once."""
+        """What this lane needs has changed, perhaps for the better: try at once."""
         self._waits = self._backoff()
+        self._due = -math.inf
         self._news.set()
 
     def arrived(self, seq: int, batch: Batch) -> None:
@@ -96,7 +101,8 @@ class Lane:
             self.output = output
             if self._session is not None:
                 self._session.end()
-        self.poke()
+            self.poke()
+        self._news.set()
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
@@ -137,11 +143,13 @@ class Lane:
                 self.is_held = True
                 self._report(f"credential {self.key.credential} is missing, events held")
                 await self._news.wait()
+            elif trouble is not None and self._due > trio.current_time():
+                await self._wait_out(trouble)
             else:
                 trouble = await self._deliver(trouble)
                 self.is_held = trouble is not None and trouble.held
                 if trouble is not None:
-                    await self._wait_out(trouble)
+                    self._put_off(trouble)
         self._recent.forget(self.id)
         self._idle.set()
         self._turn.set()
@@ -152,17 +160,18 @@ class Lane:
         if not self._suspended:
             self._idle = trio.Event()
 
-    async def _wait_out(self, trouble: Trouble) -> None:
+    def _put_off(self, trouble: Trouble) -> None:
+        """Ask again after a while; longer from time to time, and not before the destination wants it."""
         self._recent.forget(self.id)
         self.counters["retries"] += 1
+        self._due = trio.current_time() + max(next(self._waits), trouble.retry_after or 0.0)
+
+    async def _wait_out(self, trouble: Trouble) -> None:
+        """Until it is due, or an order wants the lane quiet."""
         self._report(f"{trouble.reason}, events held" if trouble.held else trouble.reason)
-        wait = max(next(self._waits), trouble.retry_after or 0.0)
-        with trio.move_on_after(wait):
-            while True:
-                before = self._waits
+        with trio.move_on_at(self._due):
+            while self._due > -math.inf and not self._suspended:
                 await self._news.wait()
-                if self._waits is not before or self._suspended:
-                    return
 
     def _backoff(self) -> Iterator[float]:
         pace = getattr(self.output, "backoff", None)

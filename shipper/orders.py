@@ -88,7 +88,8 @@ class Orders:
                 pass
         if order.lane not in self._delivery.lanes:
             await self._spool.settle_reached(order.lane)
-        self._delivery.poke()
+        if order.target in self._delivery.lanes:
+            self._delivery.lanes[order.target].poke()
         self._settled()
 
     async def _barriers(self) -> dict[int, int]:

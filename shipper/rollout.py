@@ -119,7 +119,7 @@ class Rollout:
         supplied = self._keyring.parse(credentials)
         self._keyring.check(supplied)
         self._keyring.keep({id: secret for id, secret in supplied.items() if id in self.in_use})
-        self._delivery.poke()
+        self._delivery.supplied(supplied)
         self._on_change()
 
     def _accept(self, plan: Plan, offered: Mapping[str, Credential]) -> None:
@@ -130,8 +130,7 @@ class Rollout:
                 self._say(same.said)
             return
         if same is not None or (resumes and self.plan is not None):
-            self._keyring.keep(offered)
-            self._delivery.poke()
+            self._delivery.supplied(self._keyring.keep(offered))
             self._say(self._highest(plan.at))
             return
         candidate = Candidate(plan, offered, resumes)
@@ -195,7 +194,7 @@ class Rollout:
         try:
             if not candidate.resumes:
                 await self._receive(candidate)
-            self._keyring.keep(candidate.offered)
+            self._delivery.supplied(self._keyring.keep(candidate.offered))
             await self._refresh()
             prepared = await self._intake.prepare(plan)
         except StartFailed as error:
@@ -213,7 +212,6 @@ class Rollout:
                 await self._refresh()
                 self._done(candidate)  # until it is known as active, its being on its way makes older ones stale
                 self._say(self._highest(plan.at))
-        self._delivery.poke()
         self.settled.set()
         self._on_change()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.fakes import DESTINATIONS, bench, secret
+from tests.fakes import DESTINATIONS, bench, poke, secret
 
 
 async def test_counters_of_an_output_outlive_its_lanes(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ async def test_a_restart_finds_every_lane_that_has_something_to_do(tmp_path: Pat
             "missing-3",
         ]
         on.keyring.keep({f"missing-{n}": secret(f"missing-{n}") for n in range(1, 4)})
-        on.delivery.poke()
+        poke(on.delivery)
         await on.empty()
 
         assert len(DESTINATIONS["main"].asked) == 6

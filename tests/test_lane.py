@@ -16,7 +16,7 @@ from shipper.plugin import Answer, Answers, Held, Later, Outcome, OutputContext,
 from shipper.session import REFUSED
 from shipper.spool.letters import Limits
 from shipper.spool.revisions import Text
-from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, ScriptedOutput, bench, secret
+from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, ScriptedOutput, bench, poke, secret
 
 
 @asynccontextmanager
@@ -175,6 +175,52 @@ async def test_the_longest_wait_that_was_asked_for_counts_though_another_request
         assert script.log.count("open nobody") == 1
 
 
+@asynccontextmanager
+async def asked_to_wait(path: Path) -> AsyncIterator[tuple[Bench, Destination]]:
+    """A lane whose destination wants to be left alone for an hour, and would take everything by now."""
+    async with one_output(path, "k1") as (on, script):
+        script.send = script.raising(Later("429", 3600))
+        await on.enter()
+        await script.until(lambda: on.active["main"].problem is not None)
+        script.send = script.deliver
+        yield on, script
+
+
+@pytest.mark.parametrize("what", ["the same again", "another output", "retired", "an order", "another's credential"])
+async def test_what_happens_elsewhere_does_not_shorten_the_wait_that_was_asked_for(tmp_path: Path, what: str) -> None:
+    async with asked_to_wait(tmp_path) as (on, script):
+        lane = on.active["main"]
+        match what:
+            case "the same again":
+                await on.activate(2, main="k1")
+            case "another output":
+                await on.activate(2, main="k1", side="k2")
+            case "retired":
+                await on.activate(2, side="k2")
+            case "an order":
+                async with lane.suspended():
+                    pass
+            case _:
+                on.delivery.supplied({"k2"})
+        await on.enter()
+        await trio.testing.wait_all_tasks_blocked(0.1)
+
+        assert script.log.count("open k1") == 1
+        assert lane.problem == "429"
+
+
+@pytest.mark.parametrize("what", ["its credential", "its settings"])
+async def test_what_a_lane_needs_makes_it_try_at_once_when_it_comes(tmp_path: Path, what: str) -> None:
+    async with asked_to_wait(tmp_path) as (on, script):
+        if what == "its credential":
+            on.delivery.supplied({"k1"})
+        else:
+            await on.activate(2, {"main": {"workers": 7}}, main="k1")
+        await on.empty()
+
+        assert script.log.count("open k1") == 2
+
+
 async def test_a_refusal_holds_the_events_and_is_probed_with_a_few(tmp_path: Path) -> None:
     async with one_output(tmp_path) as (on, script):
         script.send = script.raising(Held("401 Unauthorized"))
@@ -315,7 +361,7 @@ async def test_bytes_that_cannot_be_read_any_more_are_settled_as_damaged(tmp_pat
             lambda db: db.execute("UPDATE batch SET body = zeroblob(80) WHERE seq = ?", on.seqs[:1])
         )
         on.keyring.keep({"missing": secret("missing")})
-        on.delivery.poke()
+        poke(on.delivery)
         await on.empty()
 
         assert script.received == [4, 5]
@@ -452,7 +498,7 @@ async def test_a_missing_credential_holds_events_until_it_is_supplied(tmp_path: 
         assert script.log == []
 
         on.keyring.keep({"missing-1": secret("missing-1")})
-        on.delivery.poke()
+        poke(on.delivery)
         await on.empty()
         assert script.log[0] == "open missing-1"
 
@@ -581,7 +627,7 @@ async def test_at_most_eight_retired_lanes_are_open_at_once(tmp_path: Path) -> N
         script = DESTINATIONS["main"]
         script.send = script.hang
         on.keyring.keep({f"missing-{number}": secret(f"missing-{number}") for number in range(1, 13)})
-        on.delivery.poke()
+        poke(on.delivery)
         await script.until(lambda: script.sending == 8)
         await trio.testing.wait_all_tasks_blocked(0.01)
 
@@ -596,7 +642,7 @@ async def _twelve_that_hang(on: Bench) -> Destination:
     script = DESTINATIONS["main"]
     script.send = script.hang
     on.keyring.keep({f"missing-{number}": secret(f"missing-{number}") for number in range(1, 13)})
-    on.delivery.poke()
+    poke(on.delivery)
     await script.until(lambda: script.sending == 8)
     await trio.testing.wait_all_tasks_blocked(0.01)
     return script
@@ -676,7 +722,7 @@ async def test_nothing_is_under_way_while_a_lane_is_suspended(tmp_path: Path, wh
         script.send, script.on_open = script.deliver, trio.lowlevel.checkpoint
         if where == "credential":
             on.keyring.keep({"missing": secret("missing")})
-        on.delivery.poke()
+        poke(on.delivery)
         await on.empty()
 
 

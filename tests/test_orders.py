@@ -11,7 +11,7 @@ from shipper.messages import Counts, Revision
 from shipper.orders import NothingToOrder
 from shipper.plugin import Held
 from shipper.spool.schema import BARRIER
-from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
+from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, poke, policy, theatre
 
 COUNT = 100
 
@@ -139,7 +139,7 @@ async def test_lanes_that_are_poked_while_a_rebind_runs_settle_no_barrier_too_ea
         early: list[str] = []
 
         async def poking(order):  # type: ignore[no-untyped-def]
-            on.delivery.poke()
+            poke(on.delivery)
             await trio.testing.wait_all_tasks_blocked(0.02)
             early.extend(line for line in on.lines() if line == "2 drained")
             return await step(order)
@@ -171,7 +171,7 @@ async def test_a_rebind_goes_on_after_a_crash_between_its_steps(tmp_path: Path, 
     async with theatre(tmp_path) as on:
         await works_with("k3")
         on.keyring.keep({id: _secret(id) for id in ("k1", "k2", "k3")})
-        on.delivery.poke()
+        poke(on.delivery)
         ack = await on.ack(2, "drained")
 
         assert sorted(DESTINATIONS["main"].received) == list(range(1000, 1000 + COUNT))
@@ -184,7 +184,7 @@ async def test_an_order_ends_a_request_that_is_under_way_and_counts_what_was_ans
         await stuck_under(on, "k1", "k2")
         script = DESTINATIONS["main"]
         script.send = script.hang
-        on.delivery.poke()
+        poke(on.delivery)
         await script.until(lambda: script.sending > 0)
         with trio.fail_after(PATIENCE):
             await on.orders.end("drop", Revision(0, 1), None)
@@ -209,5 +209,5 @@ async def test_a_rebind_answers_though_the_lane_becomes_active_again(tmp_path: P
         with trio.fail_after(PATIENCE):
             await on.orders.rebind("k1", "k2")
         await works_with("k1", "k2")
-        on.delivery.poke()
+        poke(on.delivery)
         await on.ack(3, "drained")

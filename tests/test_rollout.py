@@ -16,7 +16,7 @@ from shipper.plugin import Held, InputContext, StartFailed
 from shipper.registry import Registry
 from shipper.spool.report import Report
 from shipper.spool.revisions import Cut
-from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, Theatre, events, policy, theatre
+from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, Theatre, events, poke, policy, theatre
 
 
 async def fails(context: InputContext) -> None:
@@ -593,7 +593,7 @@ async def test_a_key_that_comes_back_is_not_released(tmp_path: Path) -> None:
         await on.ack(2, "active")
         await on.offer(3, policy(credential="k1"), "k1")
         await on.ack(3, "active")
-        on.delivery.poke()
+        poke(on.delivery)
         DESTINATIONS["main"].send = DESTINATIONS["main"].deliver
         async with on.delivery.lanes[1].suspended():
             pass

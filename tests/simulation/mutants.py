@@ -256,12 +256,12 @@ def nonces_by_the_clock(patch: pytest.MonkeyPatch) -> None:
 
 def retry_after_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A busy destination may say for how long: nobody listens."""
-    original = Lane._wait_out
+    original = Lane._put_off
 
-    async def wait_out(self: Lane, trouble: Trouble) -> None:
-        await original(self, Trouble(trouble.reason, trouble.held))
+    def put_off(self: Lane, trouble: Trouble) -> None:
+        original(self, Trouble(trouble.reason, trouble.held))
 
-    patch.setattr(Lane, "_wait_out", wait_out)
+    patch.setattr(Lane, "_put_off", put_off)
 
 
 def held_drains_are_dropped(patch: pytest.MonkeyPatch) -> None:
