@@ -190,7 +190,7 @@ async def _ship(options: Options, hello: Hello, conversation: Conversation, outb
             await parts.delivered()
             await parts.rollout.advance()
         delivering.cancel_scope.cancel("told to stop")
-    clean = spool.store.problem is None
+    clean = not spool.store.is_failing()
     outbox.say(Stopped(clean=clean, undelivered=spool.figures.total().events))
     return 0 if clean else 1
 

@@ -37,7 +37,7 @@ from shipper.spool.opening import forget_unused_keys, open_newest
 from shipper.spool.readers import Readers, Unreadable
 from shipper.spool.report import Report
 from shipper.spool.seal import Damaged, Sealer
-from shipper.spool.writer import GaveUp, Listener, Writer
+from shipper.spool.writer import FULL, GaveUp, Listener, Writer
 
 __all__ = ["Damaged", "Report", "StateKey", "Store", "StoreFailed", "open_store"]
 
@@ -128,6 +128,10 @@ class Store:
     def on_report(self, callback: Callable[[Report], None]) -> None:
         """Have `report` told when a repair lost something; before any operation is answered that ran after it."""
         self._on_report.append(callback)
+
+    def is_failing(self) -> bool:
+        """Whether something cannot be noted; not if only intake waits for room: what was accepted is durable then."""
+        return self.problem not in (None, FULL)
 
     def stalled_seconds(self) -> float:
         """How long the oldest operation has waited to become durable; a disk that hangs shows here first."""

@@ -37,6 +37,8 @@ from shipper.spool.report import Report
 from shipper.spool.upkeep import Upkeep
 
 IDLE_SECONDS = 1.0
+FULL = "disk full: intake waits"
+"""The problem of a disk on which everything else still has room."""
 FULL_SECONDS = 1.0
 _PATIENT_ATTEMPTS = 3
 
@@ -227,7 +229,7 @@ class Writer:
         """Park what needs room; if nothing does, give up ballast for the rest, or wait."""
         self._inbox.full = True
         self._look_at = time.monotonic() + FULL_SECONDS
-        self._say("disk full: intake waits")
+        self._say(FULL)
         others = self._inbox.park(self._group)
         parked = len(others) < len(self._group)
         self._group = others
@@ -262,7 +264,7 @@ class Writer:
             self._say(f"{why}, copying to a new generation")
             try:
                 self._switch(patient=attempt < _PATIENT_ATTEMPTS)
-                self._say("disk full: intake waits" if self._inbox.full else None)
+                self._say(FULL if self._inbox.full else None)
                 return
             except (sqlite3.Error, OSError) as error:
                 self._say(f"{why}, and a copy to a new generation failed: {database.name(error)}")

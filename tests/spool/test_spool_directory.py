@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from shipper.errors import StartFailed, StateBusy
 from shipper.spool.directory import Ballast, StateDirectory, own
 from shipper.spool.keys import StateKey
 from shipper.spool.spool import open_spool
+from tests.disks import fill, small_disk
 
 
 @pytest.fixture
@@ -240,29 +241,17 @@ def test_disk_bytes_counts_every_file(directory: StateDirectory) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Any:
-    """A file system of 12 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a tmpfs needs root")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(tmp_path)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("no tmpfs can be mounted here")
-    yield tmp_path
-    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
-
-
-def fill(filler: Path) -> None:
-    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while file.write(bytes(4096)):
-            pass
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path, "12m") as disk:
+        yield disk
 
 
 @pytest.mark.root
-def test_a_file_is_replaced_on_a_full_disk_with_the_ballasts_room(small_disk: Path) -> None:
-    with own(small_disk / "state") as directory:
+def test_a_file_is_replaced_on_a_full_disk_with_the_ballasts_room(disk: Path) -> None:
+    with own(disk / "state") as directory:
         assert directory.ballast.restore()
         assert directory.has_room()
-        fill(small_disk / "filler")
+        fill(disk / "filler")
         assert not directory.has_room()
 
         directory.write("x", bytes(100_000))
@@ -270,15 +259,15 @@ def test_a_file_is_replaced_on_a_full_disk_with_the_ballasts_room(small_disk: Pa
         assert directory.read("x") == bytes(100_000)
         assert 0 < directory.ballast.missing() <= Ballast.STEP
         assert not directory.ballast.restore()
-        (small_disk / "filler").unlink()
+        (disk / "filler").unlink()
         assert directory.ballast.restore()
 
 
 @pytest.mark.root
-def test_a_read_only_disk_is_a_clear_error(small_disk: Path) -> None:
-    with own(small_disk / "state"):
+def test_a_read_only_disk_is_a_clear_error(disk: Path) -> None:
+    with own(disk / "state"):
         pass
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
 
-    with pytest.raises(StartFailed, match="Read-only file system"), own(small_disk / "state"):
+    with pytest.raises(StartFailed, match="Read-only file system"), own(disk / "state"):
         pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sqlite3
@@ -21,6 +20,7 @@ import trio.testing
 from shipper.errors import StartFailed, StateBusy, StateLocked
 from shipper.spool import database, store, writer
 from shipper.spool.store import StateKey, Store, StoreFailed, open_store
+from tests.disks import fill, small_disk
 
 K1 = StateKey("k1", b"1" * 32)
 K2 = StateKey("k2", b"2" * 32)
@@ -657,32 +657,20 @@ async def test_a_nonce_is_not_used_again_after_its_transaction_was_rolled_back(t
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a tmpfs needs root")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(tmp_path)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("no tmpfs can be mounted here")
-    yield tmp_path
-    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
-
-
-def fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while file.write(bytes(4096)):
-            pass
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path, "24m") as disk:
+        yield disk
 
 
 @pytest.mark.root
 async def test_on_a_full_disk_intake_waits_and_everything_else_goes_on(
-    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+    disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "FULL_SECONDS", 0.1)
-    async with opened(small_disk / "state") as store:
+    async with opened(disk / "state") as store:
         for _ in range(8):
             await store.append(insert(os.urandom(100_000)))
-        fill(small_disk / "filler")
+        fill(disk / "filler")
         done: list[int] = []
 
         async def append(number: int) -> None:
@@ -700,7 +688,7 @@ async def test_on_a_full_disk_intake_waits_and_everything_else_goes_on(
                     await store.append(insert(b"withdrawn"))
                 assert scope.cancelled_caught
                 assert not done
-                (small_disk / "filler").unlink()
+                (disk / "filler").unlink()
 
         assert len(done) == 3
         await until(lambda: store.problem is None)
@@ -712,13 +700,13 @@ async def test_on_a_full_disk_intake_waits_and_everything_else_goes_on(
 
 
 @pytest.mark.root
-async def test_a_store_opens_on_a_full_disk_and_what_is_there_can_be_settled(small_disk: Path) -> None:
-    async with opened(small_disk / "state") as store:
+async def test_a_store_opens_on_a_full_disk_and_what_is_there_can_be_settled(disk: Path) -> None:
+    async with opened(disk / "state") as store:
         for _ in range(8):
             await store.append(insert(os.urandom(100_000)))
-    fill(small_disk / "filler")
+    fill(disk / "filler")
 
-    async with opened(small_disk / "state") as store:
+    async with opened(disk / "state") as store:
         for seq in range(1, 9):
             await store.do(lambda db, seq=seq: db.execute("DELETE FROM batch WHERE seq = ?", (seq,)))
 
@@ -726,12 +714,12 @@ async def test_a_store_opens_on_a_full_disk_and_what_is_there_can_be_settled(sma
 
 
 @pytest.mark.root
-async def test_a_disk_too_small_for_a_new_directory_is_a_clear_error(small_disk: Path) -> None:
-    fill(small_disk / "filler")
-    os.truncate(small_disk / "filler", 20 * 2**20)
+async def test_a_disk_too_small_for_a_new_directory_is_a_clear_error(disk: Path) -> None:
+    fill(disk / "filler")
+    os.truncate(disk / "filler", 20 * 2**20)
 
     with pytest.raises(StartFailed, match="has no room left"):
-        async with opened(small_disk / "state"):
+        async with opened(disk / "state"):
             pass
 
 

@@ -10,8 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import trio
 
+from tests.disks import fill, small_disk
 from tests.story.driver import launched, policy
 from tests.story.world import open_world, secret
 
@@ -136,6 +138,29 @@ async def test_what_is_not_delivered_in_time_is_said_and_stays(tmp_path: Path) -
             await sidecar.stop()
 
     assert stopped == {"type": "stopped", "clean": True, "undelivered": 77}
+
+
+@pytest.mark.root
+async def test_a_stop_on_a_full_disk_is_clean_since_all_that_was_accepted_is_durable(tmp_path: Path) -> None:
+    async with open_world(tmp_path, "a") as world:
+        world.state.mkdir(mode=0o700)
+        with small_disk(world.state, "48m"):
+            async with launched(world.state) as sidecar:
+                await sidecar.hello()
+                await world.settled(sidecar, 1, "a")
+                fill(world.state / "filler")
+                world.write(100_000)
+                await sidecar.state(lambda o: o["message"] == "disk full: intake waits")
+                stopped = await sidecar.stop()
+                assert await sidecar.process.wait() == 0
+            (world.state / "filler").unlink()
+            async with launched(world.state) as sidecar:
+                await sidecar.hello()
+                await world.settled(sidecar, 1, "a")
+                await world.delivered()
+                await sidecar.stop()
+
+    assert stopped["clean"]
 
 
 async def test_a_second_process_on_a_state_directory_ends_with_75_and_changes_nothing(tmp_path: Path) -> None:

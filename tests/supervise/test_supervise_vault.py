@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from shipper.errors import OptionError, StateBusy, StateLocked
 from shipper.supervise.ledger import Kept, Ledger
 from shipper.supervise.vault import Vault, decoded_key
+from tests.disks import fill, small_disk
 
 LEDGER = Ledger(number=7, kept={"es-1": Kept("es-1", {"api_key": "id:hunter2"}, ["file:/es"], ["outputs.main"])})
 
@@ -107,23 +106,15 @@ def test_a_key_that_is_not_32_bytes_is_refused_with_its_place() -> None:
 @pytest.mark.root
 def test_on_a_full_disk_there_is_room_for_one_more_save(tmp_path: Path) -> None:
     """Else a sidecar that restarts there would get no credentials, deliver nothing, and free no room."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
-    try:
-        with Vault(disk / "state") as vault:
-            ledger, _ = vault.load()
-            vault.save(ledger)
-            with (disk / "rubbish").open("wb", buffering=0) as rubbish, suppress(OSError):
-                while True:
-                    rubbish.write(b"x" * 4096)
-            vault.save(ledger)
-            (disk / "rubbish").unlink()
-            vault.save(ledger)
+    with small_disk(tmp_path, "1m") as disk, Vault(disk / "state") as vault:
+        ledger, _ = vault.load()
+        vault.save(ledger)
+        fill(disk / "filler")
+        vault.save(ledger)
+        (disk / "filler").unlink()
+        vault.save(ledger)
 
-            assert (disk / "state" / "supervise.reserve").exists()
-    finally:
-        subprocess.run(["umount", disk], check=True)
+        assert (disk / "state" / "supervise.reserve").exists()
 
 
 def test_a_newer_format_is_refused_and_not_touched(tmp_path: Path) -> None:
