@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3; 
 BIN := .venv/bin
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-PROVE_ARGS ?= --seconds 600
+PROVE_ARGS ?= --seconds 600 --jobs 2
 
 .PHONY: run test check bench prove clean
 

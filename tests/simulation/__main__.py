@@ -6,7 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.simulation.campaign import Campaign, march
+from tests.simulation.campaign import Campaign
+from tests.simulation.march import march
+from tests.simulation.progress import Progress
 from tests.simulation.scenario import Scenario
 from tests.simulation.shrink import only
 from tests.simulation.world import run
@@ -17,6 +19,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="the first seed (default: where the campaign stands, or 0)")
     parser.add_argument("--worlds", type=int, help="how many worlds")
     parser.add_argument("--seconds", type=float, help="for how long")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes at a time (default: 1)")
     parser.add_argument("--state", type=Path, help="keep the campaign in this file, and go on where it stands")
     parser.add_argument("--report", type=Path, help="write a fragment of Markdown")
     parser.add_argument("--notes", action="store_true", help="one world only, and all that happened in it")
@@ -28,7 +31,16 @@ def main() -> int:
     if options.seed is not None:
         campaign.next_seed = options.seed
     worlds = 100 if options.worlds is None and options.seconds is None else options.worlds
-    march(campaign, worlds=worlds, seconds=options.seconds, path=options.state)
+    with Progress(campaign) as progress:
+        march(
+            campaign,
+            worlds=worlds,
+            seconds=options.seconds,
+            path=options.state,
+            jobs=options.jobs,
+            tell=progress.tell,
+            merged=progress,
+        )
     print(campaign.summary())
     if options.report is not None:
         options.report.write_text(campaign.report())
@@ -47,4 +59,7 @@ def _one(seed: int, places: str | None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("stopped; what was merged is kept in the file of --state")

@@ -1,4 +1,4 @@
-"""Many worlds, one after the other, resumable: sums and failures are kept in a small file after every few worlds."""
+"""Sums over many worlds, which a small file keeps, and what fails among them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.simulation.scenario import Scenario
 from tests.simulation.shrink import shrink
 from tests.simulation.world import Outcome, run
 
-SAVED_EVERY = 50
 TWICE_EVERY = 100
 """Every so many worlds one is run twice: its trace must be the same."""
 
@@ -55,7 +53,6 @@ class Campaign:
     def add(self, outcome: Outcome, seconds: float) -> None:
         """One world more."""
         self.worlds += 1
-        self.next_seed = outcome.scenario.seed + 1
         self.seconds += seconds
         self.virtual_seconds += outcome.notes[-1].at
         self.barriers += outcome.barriers
@@ -65,11 +62,19 @@ class Campaign:
         if outcome.violations:
             self.failures[str(outcome.scenario.seed)] = "; ".join(map(str, outcome.violations))
 
+    def merge(self, later: Campaign) -> None:
+        """The worlds of a campaign that went on where this one stands."""
+        self.next_seed = later.next_seed
+        for name in ("worlds", "seconds", "virtual_seconds", "barriers", "processes", "events", "repeated"):
+            setattr(self, name, getattr(self, name) + getattr(later, name))
+        self.faults += later.faults
+        self.failures |= later.failures
+
     def summary(self) -> str:
         """In one line."""
         rate = self.worlds / self.seconds if self.seconds else 0.0
         return (
-            f"{self.worlds} worlds, {rate:.0f} a second, {self.virtual_seconds / 3600:.1f} simulated hours, "
+            f"{self.worlds} worlds, {rate:.0f} a CPU second, {self.virtual_seconds / 3600:.1f} simulated hours, "
             f"{self.barriers} barriers acknowledged, {self.processes} processes, {self.events} events, "
             f"{self.faults.total()} faults and steps, {self.repeated} worlds run twice, {len(self.failures)} failed"
         )
@@ -94,45 +99,33 @@ class Campaign:
         )
 
 
-def march(
-    campaign: Campaign,
-    *,
-    worlds: int | None = None,
-    seconds: float | None = None,
-    path: Path | None = None,
-    tell: Callable[[str], object] = print,
-) -> None:
-    """Run worlds, from `next_seed` on, until there were enough of them or the time is over."""
-    gc.collect()
-    gc.freeze()
-    ends = time.perf_counter() + (seconds if seconds is not None else float("inf"))
-    for seed in _seeds(campaign.next_seed, worlds):
-        if time.perf_counter() >= ends:
-            break
+class Tour(NamedTuple):
+    """What some worlds came to: their sums, and what is to be told of those that failed."""
+
+    sums: Campaign
+    told: list[str]
+
+
+def tour(seeds: range) -> Tour:
+    """Run these worlds."""
+    sums = Campaign(next_seed=seeds.stop)
+    told = []
+    for seed in seeds:
         began = time.process_time()
         outcome = run(Scenario.draw(seed))
-        campaign.add(outcome, time.process_time() - began)
+        sums.add(outcome, time.process_time() - began)
         if outcome.violations:
-            tell(describe(outcome))
+            told.append(describe(outcome))
         if seed % TWICE_EVERY == 0:
-            _repeat(campaign, outcome)
-        if campaign.worlds % SAVED_EVERY == 0:
-            gc.collect()
-            if path is not None:
-                campaign.save(path)
-    gc.unfreeze()
-    if path is not None:
-        campaign.save(path)
+            _repeat(sums, outcome)
+    gc.collect()
+    return Tour(sums, told)
 
 
-def _seeds(first: int, worlds: int | None) -> Iterator[int]:
-    yield from count(first) if worlds is None else range(first, first + worlds)
-
-
-def _repeat(campaign: Campaign, outcome: Outcome) -> None:
-    campaign.repeated += 1
+def _repeat(sums: Campaign, outcome: Outcome) -> None:
+    sums.repeated += 1
     if run(outcome.scenario).trace != outcome.trace:
-        campaign.failures[str(outcome.scenario.seed)] = "the same seed had another trace"
+        sums.failures[str(outcome.scenario.seed)] = "the same seed had another trace"
 
 
 def describe(outcome: Outcome) -> str:

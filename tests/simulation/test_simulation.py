@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from io import StringIO
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,9 @@ import trio
 
 from shipper.rollout import Rollout
 from tests.simulation import campaign as campaigns
-from tests.simulation.campaign import Campaign, march
+from tests.simulation.campaign import Campaign
+from tests.simulation.march import march
+from tests.simulation.progress import Progress
 from tests.simulation.scenario import RATES, STEPS, Scenario
 from tests.simulation.shrink import only, shrink
 from tests.simulation.world import run
@@ -90,6 +95,77 @@ def test_a_campaign_goes_on_where_it_stood(tmp_path: Path) -> None:
 
     assert (both.worlds, both.next_seed) == (5, 5)
     assert (both.faults, both.barriers, both.events) == (whole.faults, whole.barriers, whole.events)
+
+
+def test_two_jobs_come_to_the_same_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but how long it took."""
+    monkeypatch.setattr("tests.simulation.march.SLICE", 4)
+    one, two = Campaign(next_seed=90), Campaign(next_seed=90)
+    march(one, worlds=30)
+    march(two, worlds=30, jobs=2, path=tmp_path / "state.json")
+
+    assert replace(two, seconds=0.0) == replace(one, seconds=0.0)
+    assert Campaign.load(tmp_path / "state.json") == two
+    assert one.repeated == 1
+
+
+def test_a_march_that_is_interrupted_leaves_what_was_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.simulation.march.SLICE", 2)
+    path = tmp_path / "state.json"
+    stops = iter([None, KeyboardInterrupt])
+
+    def merged() -> None:
+        if (stop := next(stops)) is not None:
+            raise stop
+
+    with pytest.raises(KeyboardInterrupt):
+        march(Campaign(), path=path, jobs=2, merged=merged)
+    kept = Campaign.load(path)
+    march(kept, worlds=2, path=path)
+    whole = Campaign()
+    march(whole, worlds=6)
+
+    assert kept.next_seed == 6
+    assert replace(kept, seconds=0.0) == replace(whole, seconds=0.0)
+
+
+def test_a_worker_that_dies_ends_the_march(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.simulation.march._work", _die)
+
+    with pytest.raises((EOFError, ConnectionError)):
+        march(Campaign(), worlds=200, jobs=2)
+
+
+def _die(pipe: Connection) -> None:
+    os._exit(1)
+
+
+def test_no_slice_begins_when_the_time_is_over() -> None:
+    campaign = Campaign()
+    march(campaign, seconds=0.0)
+
+    assert campaign.worlds == 0
+
+
+def test_progress_is_a_line_every_minute_that_is_rewritten_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.simulation.progress.EVERY_SECONDS", 0.0)
+    file, terminal = StringIO(), StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    for stream in (file, terminal):
+        with Progress(Campaign(worlds=7), stream) as merged:
+            merged()
+            merged()
+
+    assert file.getvalue().count("7 worlds") == file.getvalue().count("\n") == 2
+    assert terminal.getvalue().count("\r") == 3
+    assert "\n" not in terminal.getvalue()
+
+
+def test_progress_keeps_silent_within_a_minute() -> None:
+    file = StringIO()
+    Progress(Campaign(), file)()
+
+    assert file.getvalue() == ""
 
 
 def test_a_world_that_does_not_repeat_itself_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

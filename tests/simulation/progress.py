@@ -1,0 +1,50 @@
+"""How far a campaign is: on a terminal a line that is rewritten, else a line every minute."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Self, TextIO
+
+from tests.simulation.campaign import Campaign
+
+EVERY_SECONDS = 60.0
+_REWRITE = "\r\x1b[K"
+
+
+class Progress:
+    """Call it after each slice; in its block, so that what is printed next has a line of its own."""
+
+    def __init__(self, campaign: Campaign, stream: TextIO | None = None) -> None:
+        self._campaign = campaign
+        self._stream = sys.stderr if stream is None else stream
+        self._is_terminal = self._stream.isatty()
+        self._due = time.monotonic() + EVERY_SECONDS
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._clear()
+
+    def __call__(self) -> None:
+        """Tell, if it is time."""
+        if self._is_terminal:
+            self._write(_REWRITE + self._campaign.summary())
+        elif time.monotonic() >= self._due:
+            self._due = time.monotonic() + EVERY_SECONDS
+            self._write(self._campaign.summary() + "\n")
+
+    def tell(self, text: str) -> None:
+        """Print something that stays."""
+        self._clear()
+        print(text)
+
+    def _clear(self) -> None:
+        if self._is_terminal:
+            self._write(_REWRITE)
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
