@@ -2,51 +2,59 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import os
 import sys
 from pathlib import Path
 
 import click
 
-from tests.hostile.campaign import Failed, Kind, Progress, campaign, peak, run_round
+from tests.hostile.campaign import Progress, march
+from tests.hostile.report import Ticker, again, markdown, summary
+from tests.hostile.rounds import Kind, be_quiet, run_round
 
 
 @click.command()
 @click.option("--frames", default=20_000, show_default=True, help="Lines on the control channel, in all.")
 @click.option("--requests", default=20_000, show_default=True, help="Bulk requests, in all.")
 @click.option("--seed", default=1, show_default=True)
-@click.option("--seconds", default=math.inf, help="Stop after the round in which so much time has passed.")
+@click.option("--seconds", default=math.inf, help="Begin no round after so much time.")
+@click.option("--jobs", default=1, show_default=True, help="Rounds that run at once, each in a process.")
+@click.option("--state", type=click.Path(path_type=Path), help="Go on where this stands (.cache/hostile-SEED.json).")
+@click.option("--report", type=click.Path(path_type=Path), help="Write a fragment of Markdown.")
 @click.option("--only", nargs=2, type=(click.Choice(["frames", "requests"]), int), help="One round: a kind, a number.")
-def main(frames: int, requests: int, seed: int, seconds: float, only: tuple[Kind, int] | None) -> None:
-    """Send hostile frames and requests, and say how many, how fast, and which one failed."""
-    logging.disable()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the sidecar's log, a line for each policy that it refuses
-    path = Path(".cache") / f"hostile-{seed}.json"
-    wanted: dict[Kind, int] = {"frames": frames, "requests": requests}
-    try:
-        if only is not None:
-            progress = Progress()
-            getattr(progress, only[0]).rounds = only[1]
-            run_round(seed, only[0], progress)
-            print(told(progress))
-            return
-        for progress in campaign(seed, wanted, seconds, path):
-            print(told(progress), flush=True)
-    except Failed as failed:
-        print(f"FAILED: {failed.why[:4000]}")
-        print(f"again: python -m tests.hostile --seed {seed} --only {failed.kind} {failed.round}")
-        sys.exit(1)
+def main(
+    frames: int,
+    requests: int,
+    seed: int,
+    seconds: float,
+    jobs: int,
+    state: Path | None,
+    report: Path | None,
+    only: tuple[Kind, int] | None,
+) -> None:
+    """Send hostile frames and requests, and say how many, how fast, and which rounds failed: then the status is 1."""
+    if only is not None:
+        progress = Progress(seed)
+        be_quiet()
+        progress.add(run_round(seed, *only))
+    else:
+        path = state or Path(".cache") / f"hostile-{seed}.json"
+        try:
+            progress = Progress.load(path, seed)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        ticker = Ticker()
+        for _ in march(progress, {"frames": frames, "requests": requests}, seconds, jobs):
+            progress.save(path)
+            ticker.tell(progress)
+        ticker.end()
+    for failure in progress.failures:
+        print(f"FAILED: {failure.kind} {failure.round}: {failure.reason}\nagain: {again(failure, seed)}")
+    print(summary(progress))
+    if report is not None:
+        report.write_text(markdown(progress))
+    sys.exit(1 if progress.failures else 0)
 
 
-def told(progress: Progress) -> str:
-    """One line of figures."""
-    frames, requests = progress.frames, progress.requests
-    return (
-        f"{frames.done:,} frames ({frames.rate:,.0f}/s), {requests.done:,} requests ({requests.rate:,.0f}/s), "
-        f"at most {peak() >> 20} MiB"
-    )
-
-
-main()
+if __name__ == "__main__":
+    main()

@@ -1,156 +1,142 @@
 """A long run of hostile frames and requests, in rounds, that may be broken off and taken up again.
 
-    python -m tests.hostile --frames 1000000 --requests 1000000 --seed 7 [--seconds 600]
+    python -m tests.hostile --frames 1000000 --requests 1000000 --seed 7 [--seconds 600] [--jobs 2]
 
-A round of frames is one sidecar in this process with a new state directory, a round of requests one bulk receiver.
-Each frame and each case is drawn from its own number and the seed, so a failure is repeated by its round alone. What is
-done is kept in `.cache/`, by the seed; memory that grows from round to round is a failure too.
+Rounds of both kinds are given to worker processes by turns, and their outcomes are added up in the order in which they
+were given out: so the state is a number of rounds for each kind, however many processes there were, and a run that is
+broken off repeats what it had ahead. A round that fails is kept with its reason, and the campaign goes on; memory that
+grows from round to round is a failure too.
 """
 
 from __future__ import annotations
 
-import resource
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from multiprocessing import get_context
 from pathlib import Path
-from random import Random
-from tempfile import TemporaryDirectory
-from typing import Literal
 
 import msgspec
-import trio
 
-from tests.hostile.frames import frame
-from tests.hostile.receiver import receiving
-from tests.hostile.requests import Case, case
-from tests.hostile.talk import talking
+from tests.hostile.rounds import SIZES, Kind, Outcome, Sent, be_quiet, run_round
 
-Kind = Literal["frames", "requests"]
-
-FRAMES = 2000
-"""In a round."""
-CASES = 1000
-WRITTEN_AT_ONCE = 250
-CONNECTIONS = 8
 MOST_GROWTH = 256 << 20
+
+Run = Callable[[int, Kind, int], Outcome]
+
+
+class Failure(msgspec.Struct):
+    """A round that failed, and what it saw."""
+
+    kind: Kind
+    round: int
+    reason: str
 
 
 class Sum(msgspec.Struct):
-    """What was done of one kind."""
+    """What was done of one kind; `seconds` of all processes together."""
 
     rounds: int = 0
-    done: int = 0
     seconds: float = 0.0
+    sent: Sent = msgspec.field(default_factory=Sent)
 
     @property
     def rate(self) -> float:
-        return self.done / self.seconds if self.seconds else 0.0
+        """Frames or requests a second, of one process."""
+        return self.sent.done / self.seconds if self.seconds else 0.0
 
 
 class Progress(msgspec.Struct):
-    """What a seed has behind it."""
+    """What a seed has behind it; `peak` is the most memory that a process had, in bytes."""
 
-    frames: Sum = msgspec.field(default_factory=Sum)
-    requests: Sum = msgspec.field(default_factory=Sum)
+    seed: int
+    sums: dict[Kind, Sum] = msgspec.field(default_factory=lambda: {"frames": Sum(), "requests": Sum()})
+    failures: list[Failure] = msgspec.field(default_factory=list)
+    peak: int = 0
 
     @classmethod
-    def load(cls, path: Path) -> Progress:
-        return msgspec.json.decode(path.read_bytes(), type=cls) if path.exists() else cls()
+    def load(cls, path: Path, seed: int) -> Progress:
+        """What the file says, or a new one; raises ValueError if it is of another seed."""
+        progress = msgspec.json.decode(path.read_bytes(), type=cls) if path.exists() else cls(seed)
+        if progress.seed != seed:
+            raise ValueError(f"{path} is of seed {progress.seed}")
+        return progress
 
     def save(self, path: Path) -> None:
+        """Keep it, whole or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".new")
         part.write_bytes(msgspec.json.encode(self))
         part.replace(path)
 
-
-@dataclass(frozen=True, slots=True)
-class Failed(Exception):
-    """A round failed; `why` is what it saw."""
-
-    kind: Kind
-    round: int
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.round}: {self.why}"
-
-
-async def frames_round(seed: int, round: int, count: int = FRAMES) -> int:
-    """Frames to one sidecar; how many there were."""
-    numbers = range(round * FRAMES + 1, round * FRAMES + count + 1)
-    with TemporaryDirectory(prefix="hostile-") as directory:
-        async with talking(Path(directory) / "state") as talk:
-            for first in range(0, count, WRITTEN_AT_ONCE):
-                part = numbers[first : first + WRITTEN_AT_ONCE]
-                await talk.answers([frame(Random(f"{seed}/{number}"), number) for number in part])
-    return count
-
-
-async def requests_round(seed: int, round: int, count: int = CASES) -> int:
-    """Connections to one receiver, some at once; how many requests there were."""
-    numbers = range(round * CASES + 1, round * CASES + count + 1)
-    cases = [(number, case(Random(f"{seed}/{number}"), number)) for number in numbers]
-    async with receiving() as receiver, trio.open_nursery() as nursery:
-        waiting = iter(cases)
-
-        async def connect() -> None:
-            for number, one in waiting:
-                await receiver.judge(number, one)
-
-        for _ in range(CONNECTIONS):
-            nursery.start_soon(connect)
-    return sum(_requests(one) for _, one in cases)
-
-
-def _requests(case: Case) -> int:
-    return case.requests if case.exact else 1
-
-
-ROUNDS: dict[Kind, Callable[[int, int], object]] = {"frames": frames_round, "requests": requests_round}
-
-
-def campaign(seed: int, wanted: dict[Kind, int], seconds: float, path: Path) -> Iterator[Progress]:
-    """Run rounds of both kinds by turns until there are as many as wanted, or the time is over; raises Failed."""
-    progress = Progress.load(path)
-    ends = time.monotonic() + seconds
-    first = None
-    while due := [kind for kind, count in wanted.items() if getattr(progress, kind).done < count]:
-        kind = min(due, key=lambda kind: getattr(progress, kind).done / wanted[kind])
-        run_round(seed, kind, progress)
-        progress.save(path)
-        yield progress
-        first = first or peak()
-        if peak() - first > MOST_GROWTH:
-            raise Failed(kind, getattr(progress, kind).rounds, f"memory grew from {first} to {peak()} bytes")
-        if time.monotonic() > ends:
+    def add(self, outcome: Outcome) -> None:
+        """One round more; of one that failed nothing is counted but itself."""
+        kind = self.sums[outcome.kind]
+        kind.rounds += 1
+        self.peak = max(self.peak, outcome.peak)
+        if outcome.failure is not None:
+            self.failures.append(Failure(outcome.kind, outcome.round, outcome.failure))
             return
+        kind.seconds += outcome.seconds
+        kind.sent.add(outcome.sent)
+
+    def attempted(self, kind: Kind, begun: int) -> int:
+        """Frames or requests, if all the rounds that have begun are sound; at least a round's size for each other."""
+        failed = sum(failure.kind == kind for failure in self.failures)
+        return self.sums[kind].sent.done + (begun - self.sums[kind].rounds + failed) * SIZES[kind]
 
 
-def run_round(seed: int, kind: Kind, progress: Progress) -> None:
-    """The next round of a kind."""
-    done: Sum = getattr(progress, kind)
-    begun = time.monotonic()
+def march(
+    progress: Progress, wanted: dict[Kind, int], seconds: float, jobs: int = 1, run: Run = run_round
+) -> Iterator[Outcome]:
+    """Run rounds until there are as many frames and requests as wanted, or no round may begin any more; add them up."""
+    first: dict[int, int] = {}
+    with closing(_outcomes(progress.seed, _due(progress, wanted, time.monotonic() + seconds), jobs, run)) as outcomes:
+        for outcome in outcomes:
+            before = first.setdefault(outcome.process, outcome.peak)
+            if outcome.failure is None and outcome.peak - before > MOST_GROWTH:
+                outcome.failure = f"memory grew from {before} to {outcome.peak} bytes"
+                first[outcome.process] = outcome.peak
+            progress.add(outcome)
+            yield outcome
+
+
+def _due(progress: Progress, wanted: dict[Kind, int], ends: float) -> Iterator[tuple[Kind, int]]:
+    """The rounds to begin, one after the other, each of the kind that is behind."""
+    begun = {kind: progress.sums[kind].rounds for kind in wanted}
+    while time.monotonic() < ends:
+        attempted = {kind: progress.attempted(kind, begun[kind]) for kind in wanted}
+        due = [kind for kind in wanted if attempted[kind] < wanted[kind]]
+        if not due:
+            return
+        kind = min(due, key=lambda kind: attempted[kind] / wanted[kind])
+        yield kind, begun[kind]
+        begun[kind] += 1
+
+
+def _outcomes(seed: int, due: Iterator[tuple[Kind, int]], jobs: int, run: Run) -> Generator[Outcome, None, None]:
+    """In the order of the rounds; one more is begun than there are processes, so that none is idle."""
+    waiting: deque[tuple[Kind, int, Future[Outcome]]] = deque()
+    pool = _pool(jobs)
     try:
-        done.done += trio.run(ROUNDS[kind], seed, done.rounds)  # type: ignore[arg-type]
-    except BaseExceptionGroup as group:
-        wrong, rest = group.split(lambda error: not isinstance(error, KeyboardInterrupt))
-        if wrong is None:
-            raise KeyboardInterrupt from rest
-        raise Failed(kind, done.rounds, _leaf(wrong)) from group
-    except AssertionError as error:
-        raise Failed(kind, done.rounds, str(error)) from error
-    done.seconds += time.monotonic() - begun
-    done.rounds += 1
+        while True:
+            while len(waiting) <= jobs and (work := next(due, None)) is not None:
+                waiting.append((*work, pool.submit(run, seed, *work)))
+            if not waiting:
+                return
+            kind, number, future = waiting.popleft()
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                yield Outcome(kind, number, failure="a process died in this round, or in one beside it")
+                pool = _pool(jobs)
+                waiting = deque((kind, number, pool.submit(run, seed, kind, number)) for kind, number, _ in waiting)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _leaf(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"
-
-
-def peak() -> int:
-    """The most memory that this process had, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _pool(jobs: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=be_quiet)

@@ -7,6 +7,7 @@ A frame is drawn from a `random.Random`, so a seed names it. What it deserves is
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -22,10 +23,11 @@ OUTPUT = "main: {type: elasticsearch, hosts: ['http://127.0.0.1:1'], credential:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One line, and the message that it is; None: it deserves an `error`."""
+    """One line, and the message that it is (None: it deserves an `error`); `kind` is what was drawn."""
 
     line: bytes
     message: Message | None
+    kind: str = ""
 
     @property
     def is_answered(self) -> bool:
@@ -35,8 +37,9 @@ class Frame:
 
 def frame(draw: Random, number: int) -> Frame:
     """A frame; `number` is in its ids and revisions, so that its answers are known by it."""
-    line = draw.choice(_KINDS)(draw, number).replace(b"\n", b" ")
-    return Frame(line, understood(line))
+    kind = draw.choice(_DRAWN)
+    line = KINDS[kind](draw, number).replace(b"\n", b" ")
+    return Frame(line, understood(line), kind)
 
 
 def understood(line: bytes) -> Message | None:
@@ -131,7 +134,19 @@ def _mutated(draw: Random, number: int) -> bytes:
     return mutated(draw, draw.choice((_observe, _action, _policy, _credentials, _hello))(draw, number))
 
 
-_KINDS = (_garbage, _deep, _giant, _observe, _action, _policy, _credentials, _hello, _any, *[_mutated] * 6)
+KINDS: Mapping[str, Callable[[Random, int], bytes]] = {
+    "noise": _garbage,
+    "nested": _deep,
+    "giant": _giant,
+    "observe": _observe,
+    "action": _action,
+    "policy": _policy,
+    "credentials": _credentials,
+    "second hello": _hello,
+    "any keys": _any,
+    "damaged": _mutated,
+}
+_DRAWN = (*KINDS, *["damaged"] * 5)
 
 
 def mutated(draw: Random, raw: bytes) -> bytes:

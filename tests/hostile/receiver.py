@@ -64,7 +64,7 @@ class Receiver:
 
     async def judge(self, number: int, case: Case, patience: float = QUIET_SECONDS) -> list[Answer]:
         """Send a case; raises AssertionError if it is not answered as it deserves."""
-        said, ended = await self.exchange(case.raw, PATIENCE if case.exact else patience)
+        said, ended = await self.exchange(case.raw, PATIENCE if case.exact else patience, case.drip)
         answers = list(parsed(said, ended))
         stored, created = self.ledger.stored_by[token(number)], sum(answer.created for answer in answers)
         self.answered.update([answer.status for answer in answers] or [0 if ended else -1])
@@ -79,13 +79,15 @@ class Receiver:
             assert stored <= created, (answers, stored, case)
         return answers
 
-    async def exchange(self, raw: bytes, patience: float = QUIET_SECONDS) -> tuple[bytes, bool]:
+    async def exchange(
+        self, raw: bytes, patience: float = QUIET_SECONDS, drip: int | None = None
+    ) -> tuple[bytes, bool]:
         """All that is said to it, and whether the connection was closed then, or silent for so long."""
         said = bytearray()
         with trio.fail_after(PATIENCE):
             stream = await trio.open_tcp_stream("127.0.0.1", self.port)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_send, stream, raw)
+        async with stream, trio.open_nursery() as nursery:
+            nursery.start_soon(_send, stream, raw, drip)
             ended = False
             while not ended:
                 with trio.move_on_after(patience) as quiet:
@@ -98,13 +100,15 @@ class Receiver:
                 said += chunk
                 ended = not chunk
             nursery.cancel_scope.cancel()
-        await trio.aclose_forcefully(stream)
         return bytes(said), ended
 
 
-async def _send(stream: trio.SocketStream, raw: bytes) -> None:
+async def _send(stream: trio.SocketStream, raw: bytes, drip: int | None) -> None:
+    """All at once, or so many bytes each millisecond."""
     try:
-        await stream.send_all(raw)
+        for at in range(0, len(raw), drip or len(raw)):
+            await stream.send_all(raw[at : at + (drip or len(raw))])
+            await trio.sleep(0.001 if drip else 0)
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         return
 

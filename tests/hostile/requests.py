@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from tests.hostile.frames import mutated, value
@@ -24,13 +24,16 @@ NDJSON = "Content-Type: application/x-ndjson\r\n"
 class Case:
     """The bytes of a connection; `requests` at most are answered, and `documents` at most are stored.
 
-    `exact`: each is answered 200, and all are stored.
+    `exact`: each is answered 200, and all are stored. `drip`: so many bytes are sent at a time; `kind` is what was
+    drawn.
     """
 
     raw: bytes
     requests: int
     documents: int
     exact: bool = False
+    kind: str = ""
+    drip: int | None = None
 
 
 def gzipped(plain: bytes, level: int = 9) -> bytes:
@@ -91,7 +94,13 @@ def _sound(draw: Random, number: int) -> Case:
         parts.append(post(chunked(body, draw.choice((1, 7, 5000))), f"{headers}Transfer-Encoding: chunked\r\n"))
     else:
         parts.append(post(body, headers, length=len(body)))
-    return Case(b"".join(parts), len(counts), sum(counts), exact=True)
+    return Case(b"".join(parts), len(counts), sum(counts), exact=True, kind="sound")
+
+
+def _slow(draw: Random, number: int) -> Case:
+    """A sound one that comes by a few bytes at a time."""
+    case = _sound(draw, number)
+    return replace(case, kind="slow", drip=max(len(case.raw) // 40, 1))
 
 
 AMBIGUOUS = (
@@ -136,7 +145,7 @@ def ambiguous(number: int, framing: str) -> Case:
 
 
 def _ambiguous(draw: Random, number: int) -> Case:
-    return ambiguous(number, draw.choice(AMBIGUOUS))
+    return replace(ambiguous(number, draw.choice(AMBIGUOUS)), kind="smuggling")
 
 
 CHUNKS = (
@@ -158,27 +167,28 @@ def _chunks(draw: Random, number: int) -> Case:
     body = documents(number, 1)
     if draw.random() < 0.3:
         raw = chunked(body, 9, b";a=" + b"b" * draw.choice((1, 300)))
-        return Case(post(raw, f"{CLOSE}Transfer-Encoding: chunked\r\n"), 1, 1)
-    return Case(post(draw.choice(CHUNKS), f"{CLOSE}Transfer-Encoding: chunked\r\n"), 2, 0)
+        return Case(post(raw, f"{CLOSE}Transfer-Encoding: chunked\r\n"), 1, 1, kind="chunk extensions")
+    return Case(post(draw.choice(CHUNKS), f"{CLOSE}Transfer-Encoding: chunked\r\n"), 2, 0, kind="broken chunks")
 
 
 def _heads(draw: Random, number: int) -> Case:
     """Heads that are too large, or none."""
     body = documents(number, 1)
     flood = "".join(f"X-{n}: y\r\n" for n in range(draw.choice((100, 5000))))
-    raw = draw.choice(
+    path = f"/{'a' * draw.choice((300, 100_000))}/_bulk"
+    kind, raw = draw.choice(
         (
-            post(body, flood + CLOSE, length=len(body)),
-            post(body, f"X: {'y' * draw.choice((8000, 100_000))}\r\n{CLOSE}", length=len(body)),
-            post(body, CLOSE, length=len(body), line=f"POST /{'a' * draw.choice((300, 100_000))}/_bulk HTTP/1.1"),
-            post(body, CLOSE, length=len(body), line=draw.choice(_LINES)),
-            post(body, draw.choice(_HEADERS) + CLOSE, length=len(body)),
-            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + draw.randbytes(200),
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-            draw.randbytes(draw.choice((1, 50, 10_000))),
+            ("header flood", post(body, flood + CLOSE, length=len(body))),
+            ("giant header", post(body, f"X: {'y' * draw.choice((8000, 100_000))}\r\n{CLOSE}", length=len(body))),
+            ("giant path", post(body, CLOSE, length=len(body), line=f"POST {path} HTTP/1.1")),
+            ("strange request line", post(body, CLOSE, length=len(body), line=draw.choice(_LINES))),
+            ("strange header", post(body, draw.choice(_HEADERS) + CLOSE, length=len(body))),
+            ("another protocol", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + draw.randbytes(200)),
+            ("another protocol", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+            ("noise", draw.randbytes(draw.choice((1, 50, 10_000)))),
         )
     )
-    return Case(raw, 2, 1)
+    return Case(raw, 2, 1, kind=kind)
 
 
 _LINES = (
@@ -216,18 +226,20 @@ _HEADERS = (
 def _squeezed(draw: Random, number: int) -> Case:
     """Bodies that are not what their encoding says, or far more."""
     packed = gzipped(documents(number, 3), 1)
-    body, exact = draw.choice(
+    bomb = BOMB if draw.random() < 0.05 else gzipped(bytes(1 << 18))
+    kind, body = draw.choice(
         (
-            (packed[: draw.randrange(len(packed))], False),
-            (packed + draw.randbytes(9), False),
-            (gzipped(packed), False),
-            (mutated(draw, packed), False),
-            (BOMB if draw.random() < 0.05 else gzipped(bytes(1 << 18)), False),
-            (packed + gzipped(documents(number, 2), 1), True),
+            ("gzip cut short", packed[: draw.randrange(len(packed))]),
+            ("gzip and noise", packed + draw.randbytes(9)),
+            ("gzip in gzip", gzipped(packed)),
+            ("damaged gzip", mutated(draw, packed)),
+            ("bomb", bomb),
+            ("two gzip members", packed + gzipped(documents(number, 2), 1)),
         )
     )
+    exact = kind == "two gzip members"
     encoding = f"Content-Encoding: {'gzip' if exact else draw.choice(('gzip', 'gzip', 'deflate'))}\r\n{CLOSE}"
-    return Case(post(body, encoding, length=len(body)), 1, 5 if exact else 100, exact)
+    return Case(post(body, encoding, length=len(body)), 1, 5 if exact else 100, exact, kind)
 
 
 def _items(draw: Random, number: int) -> Case:
@@ -237,12 +249,12 @@ def _items(draw: Random, number: int) -> Case:
     lines = draw.choice(
         (mutated(draw, lines), meta + b"\n" + lines, lines[: draw.randrange(len(lines))], lines + b"[" * 5000)
     )
-    return Case(post(lines, CLOSE, length=len(lines)), 1, 20)
+    return Case(post(lines, CLOSE, length=len(lines)), 1, 20, kind="strange lines")
 
 
 def _mutated(draw: Random, number: int) -> Case:
     """A sound request, damaged anywhere, its framing too."""
-    return Case(mutated(draw, sound(number, 2, CLOSE) + sound(number, 1, CLOSE)), 20, 200)
+    return Case(mutated(draw, sound(number, 2, CLOSE) + sound(number, 1, CLOSE)), 20, 200, kind="damaged")
 
 
-_KINDS = (_sound, _sound, _sound, _ambiguous, _chunks, _heads, _squeezed, _items, _mutated)
+_KINDS = (_sound, _sound, _slow, _ambiguous, _chunks, _heads, _squeezed, _items, _mutated)

@@ -1,62 +1,126 @@
-"""The long run: rounds by turns, taken up where they ended, and a failure that can be repeated."""
+"""The long run: rounds by turns, taken up where they ended, and failures that are kept and can be repeated."""
 
 from __future__ import annotations
 
 import math
+import os
+import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
-import trio
 
-from tests.hostile import campaign
-from tests.hostile.campaign import Failed, Kind, Progress
+from tests.hostile import frames, requests
+from tests.hostile.campaign import MOST_GROWTH, Failure, Progress, march
+from tests.hostile.report import markdown
+from tests.hostile.rounds import Kind, Outcome, Sent, run_round
 
-
-@pytest.fixture
-def rounds(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Kind, int]]:
-    """The rounds that were run, instead of real ones: frames count ten, requests a hundred; round 7 fails."""
-    run: list[tuple[Kind, int]] = []
-
-    def stand_in(kind: Kind, count: int):  # type: ignore[no-untyped-def]
-        async def one(seed: int, round: int) -> int:
-            await trio.lowlevel.checkpoint()
-            assert round != 7, f"seed {seed}"
-            run.append((kind, round))
-            return count
-
-        return one
-
-    monkeypatch.setattr(campaign, "ROUNDS", {"frames": stand_in("frames", 10), "requests": stand_in("requests", 100)})
-    return run
+ROOT = Path(__file__).parents[2]
 
 
-def test_both_kinds_are_run_by_turns_and_taken_up_where_they_ended(
-    rounds: list[tuple[Kind, int]], tmp_path: Path
-) -> None:
+def stand_in(seed: int, kind: Kind, round: int) -> Outcome:
+    """Frames fail in round 3, requests kill their process in round 2; memory is seen to grow in request round 4."""
+    if (kind, round) == ("requests", 2):
+        os.kill(os.getpid(), signal.SIGKILL)
+    failure = f"seed {seed}" if (kind, round) == ("frames", 3) else None
+    peak = MOST_GROWTH * 2 if (kind, round) == ("requests", 4) else 1
+    size = 2000 if kind == "frames" else 1000
+    return Outcome(kind, round, Sent(size, kinds=Counter({kind: size})), 1.0, failure, process=1, peak=peak)
+
+
+def ran(progress: Progress, wanted: dict[Kind, int], seconds: float = math.inf, jobs: int = 1) -> list[tuple[str, int]]:
+    return [(outcome.kind, outcome.round) for outcome in march(progress, wanted, seconds, jobs, run=stand_in)]
+
+
+def test_both_kinds_are_run_by_turns_and_taken_up_where_they_ended(tmp_path: Path) -> None:
     path = tmp_path / ".cache" / "progress.json"
-    list(campaign.campaign(1, {"frames": 40, "requests": 200}, 0.0, path))
-    list(campaign.campaign(1, {"frames": 40, "requests": 200}, math.inf, path))
+    progress = Progress(1)
+    early = ran(progress, {"frames": 4000, "requests": 1000})
+    progress.save(path)
+    progress = Progress.load(path, 1)
+    late = ran(progress, {"frames": 6000, "requests": 2000})
 
-    assert sorted(rounds) == [*(("frames", n) for n in range(4)), *(("requests", n) for n in range(2))]
-    assert rounds[:3] == [("frames", 0), ("requests", 0), ("frames", 1)]
-    assert Progress.load(path).frames.done == 40
-
-
-def test_a_failure_names_its_round_and_is_not_counted(rounds: list[tuple[Kind, int]], tmp_path: Path) -> None:
-    path = tmp_path / "progress.json"
-    with pytest.raises(Failed, match="seed 3") as failed:
-        list(campaign.campaign(3, {"frames": 1000, "requests": 0}, math.inf, path))
-
-    assert (failed.value.kind, failed.value.round) == ("frames", 7)
-    assert Progress.load(path).frames.rounds == 7
+    assert early == [("frames", 0), ("requests", 0), ("frames", 1)]
+    assert late == [("requests", 1), ("frames", 2)]
+    assert progress.sums["frames"].sent == Sent(6000, kinds=Counter(frames=6000))
 
 
-def test_the_command_runs_one_round_and_prints_its_rate(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "tests.hostile", "--seed", "5", "--only", "frames", "3"]
-    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+def test_no_round_begins_when_the_time_is_over() -> None:
+    assert ran(Progress(1), {"frames": 4000}, seconds=0.0) == []
 
-    assert ended.returncode == 0, ended.stdout
-    assert ended.stdout.startswith("2,000 frames (")
+
+def test_a_state_of_another_seed_is_not_taken_up(tmp_path: Path) -> None:
+    Progress(1).save(tmp_path / "progress.json")
+    with pytest.raises(ValueError, match="of seed 1"):
+        Progress.load(tmp_path / "progress.json", 2)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_failure_is_kept_and_the_rounds_behind_it_are_run_in_their_order(jobs: int) -> None:
+    progress = Progress(9)
+    rounds = ran(progress, {"frames": 10_000}, jobs=jobs)
+
+    assert rounds == [("frames", number) for number in range(5)]
+    assert progress.failures == [Failure("frames", 3, "seed 9")]
+    assert progress.sums["frames"].sent.done == 8000
+
+
+def test_a_process_that_dies_fails_its_round_and_another_goes_on() -> None:
+    progress = Progress(1)
+    rounds = ran(progress, {"requests": 4000})
+
+    assert rounds == [("requests", number) for number in range(4)]
+    assert [failure.round for failure in progress.failures] == [2]
+    assert "a process died" in progress.failures[0].reason
+
+
+def test_memory_that_grows_is_a_failure() -> None:
+    progress = Progress(1)
+    progress.sums["requests"].rounds = 3
+    ran(progress, {"requests": 2000})
+
+    assert [failure.round for failure in progress.failures] == [4]
+    assert "memory grew" in progress.failures[0].reason
+
+
+def test_the_report_says_what_was_sent_and_how_a_failure_is_seen_again() -> None:
+    progress = Progress(9)
+    ran(progress, {"frames": 10_000})
+    report = markdown(progress)
+
+    assert "Seed 9: 8,000 frames (2,000/s), 0 requests" in report
+    assert "| frames | 8,000 |" in report
+    assert "- frames 3: seed 9\n  again: `python -m tests.hostile --seed 9 --only frames 3`" in report
+
+
+def test_all_that_is_drawn_has_a_kind() -> None:
+    drawn = Counter(frames.frame(Random(number), number).kind for number in range(500))
+    cases = Counter(requests.case(Random(number), number).kind for number in range(1000))
+
+    assert set(drawn) == set(frames.KINDS)
+    assert {"smuggling", "bomb", "slow", "header flood", "damaged", "noise"} <= set(cases)
+    assert "" not in cases
+
+
+def test_a_round_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.hostile.receiver.STATUSES", frozenset())
+    outcome = run_round(3, "requests", 0)
+
+    assert outcome.failure is not None
+    assert outcome.failure.startswith("AssertionError: ([Answer(status=")
+    assert outcome.sent == Sent()
+
+
+def test_the_command_runs_rounds_in_processes_and_leaves_state_and_report(tmp_path: Path) -> None:
+    state, report = tmp_path / "state.json", tmp_path / "report.md"
+    options = ["--frames", "4000", "--requests", "0", "--seed", "5", "--jobs", "2"]
+    command = [sys.executable, "-m", "tests.hostile", *options, "--state", str(state), "--report", str(report)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("4,000 frames (")
+    assert Progress.load(state, 5).sums["frames"].rounds == 2
+    assert "| damaged |" in report.read_text()

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shipper.messages import MAX_LINE_BYTES
-from tests.hostile.campaign import frames_round
 from tests.hostile.frames import Frame, frame, understood
+from tests.hostile.rounds import frames_round
 from tests.hostile.talk import talking
 from tests.story.driver import Sidecar, launched, policy
 
@@ -21,7 +21,7 @@ GOOD = policy(inputs="", outputs="  main: {type: console}\n")
 
 
 async def test_every_line_of_a_flood_is_answered_as_it_deserves() -> None:
-    assert await frames_round(seed=0, round=0, count=1000) == 1000
+    assert (await frames_round(seed=0, round=0, count=1000)).done == 1000
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
