@@ -7,17 +7,24 @@ concatenation, or none. An id that the client did not give is the empty string: 
 and none that a document could have, since the document's real id is made later.
 
 What an answer says is made of constants and of what the client itself named (index, id); never of a document.
+
+`filter_path` is foreign text too: what it keeps is found once for each operation, not for each index, and its paths are
+a set at each level, since paths like `**.**` multiply there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import orjson
 
 from shipper.plugin import Fields, encoded
+
+MOST_NAMES = 200
+"""In the paths of a `filter_path`; clients send about thirty."""
 
 
 class RequestRefused(Exception):
@@ -57,7 +64,11 @@ class ItemAnswers:
     """
 
     def __init__(self, filter_path: str = "") -> None:
-        self._paths = [tuple(path.split(".")) for path in filter_path.split(",") if path and not path.startswith("-")]
+        """Raises RequestRefused for a filter of too many names."""
+        self._paths = {_path(path) for path in filter_path.split(",") if path and not path.startswith("-")}
+        if sum(map(len, self._paths)) > MOST_NAMES:
+            raise RequestRefused(400, "illegal_argument_exception", f"a filter_path has at most {MOST_NAMES} names")
+        self._kept: dict[tuple[str, bool], Any] = {}
         self._replies: dict[tuple[str, str, Refusal | None], Reply] = {}
         self._items: list[bytes] = []
         self._errors = False
@@ -69,10 +80,18 @@ class ItemAnswers:
             item: Fields = {"_index": index, "_id": "", "_version": 1, "result": "created", "status": 201}
             if refusal is not None:
                 item = {"_index": index, "_id": "", "status": 400, "error": refusal._asdict()}
-            kept = filtered({"items": {op: item}}, self._paths)
+            kept = self._filtered(op, item)
             before, mark, after = (orjson.dumps(kept["items"]) if kept else b"").partition(b'"_id":"')
             self._replies[key] = Reply(before + mark, after)
         return self._replies[key]
+
+    def _filtered(self, op: str, item: Fields) -> Any:
+        """What the paths keep of an item."""
+        shape = (op, "error" in item)
+        if shape not in self._kept:
+            self._kept[shape] = filtered({"items": {op: item}}, self._paths)
+        kept = self._kept[shape]
+        return None if kept is None else _alike({"items": {op: item}}, kept)
 
     def created(self, reply: Reply, id: str | None) -> None:
         """Append the answer for the next item."""
@@ -104,7 +123,12 @@ class ItemAnswers:
         return b"{%b}" % b",".join(parts)
 
 
-def filtered(value: Any, paths: Sequence[tuple[str, ...]]) -> Any:
+def _path(text: str) -> tuple[str, ...]:
+    """Its names; `**` behind `**` means nothing more."""
+    return tuple(name for before, name in pairwise(("", *text.split("."))) if not before == name == "**")
+
+
+def filtered(value: Any, paths: Collection[tuple[str, ...]]) -> Any:
     """What `paths` keep of nested mappings (None: nothing); `*` stands for any name, `**` for any number of them.
 
     Without paths everything is kept.
@@ -115,16 +139,23 @@ def filtered(value: Any, paths: Sequence[tuple[str, ...]]) -> Any:
         return None
     kept = {}
     for key, child in value.items():
-        below = [rest for path in paths for rest in _below(path, key)]
+        below = {rest for path in paths for rest in _below(path, key)}
         if below and (part := filtered(child, below)) is not None:
             kept[key] = part
     return kept or None
 
 
-def _below(path: tuple[str, ...], key: str) -> list[tuple[str, ...]]:
-    if path and path[0] == "**":
-        return [path, *_below(path[1:], key)]
-    return [path[1:]] if path and fnmatchcase(key, path[0]) else []
+def _below(path: tuple[str, ...], key: str) -> Iterator[tuple[str, ...]]:
+    while path and path[0] == "**":
+        yield path
+        path = path[1:]
+    if path and fnmatchcase(key, path[0]):
+        yield path[1:]
+
+
+def _alike(value: Any, kept: Any) -> Any:
+    """Of nested mappings what was kept of others of the same shape."""
+    return {key: _alike(value[key], part) for key, part in kept.items()} if isinstance(kept, dict) else value
 
 
 # -- before the first bulk ---------------------------------------------------------------------------------------------
