@@ -9,7 +9,6 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 from shipper.errors import StartFailed
@@ -82,7 +81,9 @@ def _open_or_repair(
     path = directory.database(number)
     if not directory.has_room():
         directory.ballast.give()
-    for attempt in count(1):
+    attempts = 0
+    while True:
+        attempts += 1
         try:
             return _open(directory, number, prepare, connect)
         except database.UNREADABLE as error:
@@ -90,10 +91,9 @@ def _open_or_repair(
                 continue
             if database.code(error) in _NOT_DAMAGE or database.is_full(error):
                 raise StartFailed(f"{path} cannot be opened: {database.name(error)}") from error
-            if not database.is_io(error) or attempt >= _IO_ATTEMPTS:
+            if not database.is_io(error) or attempts >= _IO_ATTEMPTS:
                 return _repair(directory, number, prepare, connect)
         time.sleep(_IO_PAUSE_SECONDS)
-    raise AssertionError("unreachable")
 
 
 def _open(directory: StateDirectory, number: int, prepare: database.Prepare, connect: database.Connect) -> Generation:

@@ -260,17 +260,19 @@ class Writer:
 
     def _renew(self, why: str) -> None:
         """Go on in a new generation, however often that must be tried."""
-        for attempt, delay in enumerate(backoff(1.0, 30.0)):
+        attempts, waits = 0, backoff(1.0, 30.0)
+        while True:
+            attempts += 1
             self._say(f"{why}, copying to a new generation")
             try:
-                self._switch(patient=attempt < _PATIENT_ATTEMPTS)
+                self._switch(patient=attempts <= _PATIENT_ATTEMPTS)
                 self._say(FULL if self._inbox.full else None)
                 return
             except (sqlite3.Error, OSError) as error:
                 self._say(f"{why}, and a copy to a new generation failed: {database.name(error)}")
                 if is_no_room(error) and self._give_ballast():
                     continue
-            if self._inbox.closing.wait(delay):
+            if self._inbox.closing.wait(next(waits)):
                 raise GaveUp(why)
 
     def _switch(self, *, patient: bool) -> None:
