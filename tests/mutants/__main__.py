@@ -9,10 +9,11 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 
 from tests.mutants.mutant import Mutant, all_mutants
-from tests.mutants.table import HEADINGS, Table, listing, summary
-from tests.mutants.trial import Kept, Result, sound, trial
+from tests.mutants.table import HEADINGS, Table, listing, report, summary
+from tests.mutants.trial import KEPT, Kept, Result, sound, trial
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,14 +22,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     parser.add_argument("--list", action="store_true", help="say what there is, and try nothing")
     parser.add_argument("--fresh", action="store_true", help="try again what was tried before")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each N-th of them")
+    parser.add_argument("--state", type=Path, default=KEPT, help="where results are kept")
+    parser.add_argument("--report", type=Path, help="write a fragment of Markdown")
     options = parser.parse_args(arguments)
-    mutants = _chosen(options.names)
+    mutants = _chosen(options.names)[:: options.every]
     if not mutants:
         parser.error(f"no mutant is called {', '.join(options.names)}")
     if options.list:
         print(listing(mutants))
         return 0
-    kept = Kept() if options.fresh else Kept().load()
+    kept = Kept(options.state) if options.fresh else Kept(options.state).load()
     untried = list(kept.untried(mutants))
     if untried and (failed := sound(untried)):
         print(f"without any fault, this fails: {failed}")
@@ -43,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results[mutant.name] = result
         print(table.of(mutant, result), flush=True)
     print(summary(results))
+    if options.report is not None:
+        options.report.write_text(report(mutants, results))
     return 0 if all(result.verdict == "killed" for result in results.values()) else 1
 
 

@@ -1,4 +1,4 @@
-"""What is printed: a row for each mutant as it is tried, and a summary."""
+"""What is printed: a row for each mutant as it is tried, a summary, and a report."""
 
 from __future__ import annotations
 
@@ -49,3 +49,15 @@ def listing(mutants: Sequence[Mutant]) -> str:
         + f"    killed by  {mutant.check}"
         for mutant in mutants
     )
+
+
+def report(mutants: Sequence[Mutant], results: Mapping[str, Result]) -> str:
+    """A fragment of Markdown: what each fault breaks, and the check that noticed."""
+    ordered = sorted(mutants, key=lambda mutant: (mutant.letter, mutant.name))
+    rows = [_cells(one.letter, one.fault, one.resembles, _words(results[one.name])) for one in ordered]
+    head = [_cells("breaks", "fault", "resembles", "killed by"), "|---|---|---|---|"]
+    return "\n".join(["### Faults made by hand", "", summary(results), "", *head, *rows, ""])
+
+
+def _cells(*texts: str) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"

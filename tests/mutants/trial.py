@@ -18,7 +18,7 @@ from tests.mutants.mutant import Mutant
 SECONDS = 120.0
 WIDER_SECONDS = 300.0
 WORLDS = "python -m tests.simulation --seed 0 --worlds 300"
-_KEPT = tree.ROOT / ".cache" / "mutants.json"
+KEPT = tree.ROOT / ".cache" / "mutants.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def sound(mutants: Sequence[Mutant], root: Path = tree.ROOT) -> str | None:
 class Kept:
     """Results of former runs."""
 
-    path: Path = _KEPT
+    path: Path = KEPT
     tree: str = field(default_factory=tree.digest)
     _found: dict[str, Any] = field(default_factory=dict)
 

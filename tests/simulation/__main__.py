@@ -17,7 +17,7 @@ from tests.simulation.world import run
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="the first seed (default: where the campaign stands, or 0)")
-    parser.add_argument("--worlds", type=int, help="how many worlds")
+    parser.add_argument("--worlds", type=int, help="how many worlds, with those that the state has")
     parser.add_argument("--seconds", type=float, help="for how long")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes at a time (default: 1)")
     parser.add_argument("--state", type=Path, help="keep the campaign in this file, and go on where it stands")
@@ -30,7 +30,8 @@ def main() -> int:
     campaign = Campaign.load(options.state)
     if options.seed is not None:
         campaign.next_seed = options.seed
-    worlds = 100 if options.worlds is None and options.seconds is None else options.worlds
+    wanted = 100 if options.worlds is None and options.seconds is None else options.worlds
+    worlds = None if wanted is None else max(0, wanted - campaign.worlds)
     with Progress(campaign) as progress:
         march(
             campaign,

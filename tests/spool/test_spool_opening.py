@@ -112,10 +112,10 @@ async def test_a_start_that_can_store_no_key_lets_go_of_the_database(
         connections.append(connect(path, readonly))
         return connections[-1]
 
-    with monkeypatch.context() as patched, pytest.raises(StartFailed, match="cannot be used"):
+    with monkeypatch.context() as patched:
         patched.setattr(StateDirectory, "write", fail)
-        async with opened(state, connect=noted):
-            pass
+        with pytest.raises(StartFailed, match="cannot be used"):
+            await opened(state, connect=noted).__aenter__()
 
     assert connections
     for each in connections:

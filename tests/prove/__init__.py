@@ -1,0 +1,9 @@
+"""`make prove`: the long campaigns, at a given size, and the report `tests/PROOF.md`.
+
+    sizes      how much of each campaign a size is: 1 is what is published
+    report     puts what the campaigns wrote into one text, with the bugs they found (`found.md`, kept by hand)
+
+Each campaign is a command of its own (`tests.mutants`, `tests.hostile`, `tests.simulation`), keeps its state in
+`.cache/prove/` below a digest of the program, and goes on where it stopped: after an interrupt, or when a larger size
+is asked for. A changed program is another one: its campaigns begin anew.
+"""
