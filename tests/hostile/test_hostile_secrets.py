@@ -12,7 +12,6 @@ import os
 import signal
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,12 @@ from shipper.aio import open_asyncio
 from shipper.plugin import Credential
 from shipper.testing import BulkDestination, Document, Reply, open_destination
 from shipper.testing.destination import Request
+from tests import canary
+from tests.canary import EVENT
 from tests.story.driver import Sidecar, launched
 from tests.story.http import free_port, post_bulk
 from tests.supervise.driver import Site
 
-EVENT = "canary-of-an-event"
 SHAPES: dict[str, dict[str, str]] = {
     "a-key": {"api_key": "canaryid1:canary-secret-of-a-key"},
     "a-name": {"username": "anna", "password": "canary-password-of-a-name"},
@@ -53,36 +53,21 @@ def secrets() -> list[str]:
     ]
 
 
-def canaries() -> Iterator[bytes]:
-    """Every secret, in the forms in which it might stand somewhere."""
-    texts = secrets()
-    # The id of an API key is told, on purpose, to whoever revokes it.
-    texts += [part for text in texts if ":" in text and "\n" not in text for part in text.split(":")[1:]]
-    for text in texts:
-        lines = [line for line in text.splitlines() if not line.startswith("-----")]
-        raw = max(lines, key=len).encode()
-        yield from (raw, raw[::-1], base64.b64encode(raw).rstrip(b"="), raw.hex().encode())
-        yield from (urllib.parse.quote(raw, safe="").encode(), json.dumps(raw.decode()).encode()[1:-1])
-    for shape in SHAPES.values():
-        if shape.keys() & {"api_key", "username", "bearer_token"}:
-            yield Credential.parse(shape).authorization().encode()
-    yield from (STATE_KEY, base64.b64encode(STATE_KEY), STATE_KEY.hex().encode())
+def canaries(*more: str) -> set[bytes]:
+    """Every secret and every header made of one, in the forms in which they might stand."""
+    with_header = [shape for shape in SHAPES.values() if shape.keys() & {"api_key", "username", "bearer_token"}]
+    headers = [Credential.parse(shape) for shape in with_header]
+    keys = (STATE_KEY, base64.b64encode(STATE_KEY), STATE_KEY.hex().encode())
+    said = {header.authorization().encode() for header in headers}
+    return {*canary.of_credentials(SHAPES), *said, *keys, *(text.encode() for text in more)}
 
 
-def found(content: bytes, *more: bytes) -> list[bytes]:
-    return [canary for canary in (*canaries(), *more) if canary in content]
+def found(content: bytes, *more: str) -> list[bytes]:
+    return canary.found(content, canaries(*more))
 
 
-def left_in(directory: Path, *more: bytes) -> dict[str, list[bytes]]:
-    """By file, what is found in it."""
-    files = [directory] if directory.is_file() else [path for path in directory.rglob("*") if path.is_file()]
-    return {str(path): seen for path in files if (seen := found(path.read_bytes(), *more))}
-
-
-def shown_by(process: int, *names: str) -> bytes:
-    """What /proc tells of a process to whoever may look."""
-    names = names or ("cmdline", "environ", "maps", "comm", "status", "limits")
-    return b"".join(Path(f"/proc/{process}/{name}").read_bytes() for name in names)
+def left_in(directory: Path, *more: str) -> dict[str, list[bytes]]:
+    return canary.left_in(directory, canaries(*more))
 
 
 async def http(address: str, path: str) -> bytes:
@@ -179,8 +164,8 @@ async def converse(sidecar: Sidecar, directory: Path, destination: BulkDestinati
     ):
         await sidecar.action(name, **params)
     views = [await http(ready["http"], path) for path in ("/status", "/metrics", "/readyz?", "/livez")]
-    assert found(b"".join(views), EVENT.encode()) == []
-    assert found(shown_by(sidecar.process.pid)) == []
+    assert found(b"".join(views), EVENT) == []
+    assert found(canary.shown_by(sidecar.process.pid)) == []
 
 
 async def test_no_secret_and_no_event_is_said_or_left_by_a_sidecar_through_its_life(tmp_path: Path) -> None:
@@ -194,7 +179,7 @@ async def test_no_secret_and_no_event_is_said_or_left_by_a_sidecar_through_its_l
     async with open_asyncio() as aio, open_destination(aio, keys=keys) as destination:
         async with launched(state, "--http", "127.0.0.1:0", env=environment) as sidecar:
             await converse(sidecar, tmp_path, destination, free_port())
-            assert left_in(state, EVENT.encode()) == {}
+            assert left_in(state, EVENT) == {}
             os.kill(sidecar.process.pid, signal.SIGABRT)
             await sidecar.process.wait()
             while not sidecar.closed:  # noqa: ASYNC110 - a pipe tells nobody
@@ -211,10 +196,10 @@ async def test_no_secret_and_no_event_is_said_or_left_by_a_sidecar_through_its_l
     assert len(nacks) > 50
     assert {"a-key", "a-bearer"} <= set(ready["credentials_wanted"])
     for line in said.splitlines():
-        if f := found(line, EVENT.encode(), b"canary-of-a-stranger"):
+        if f := found(line, EVENT, "canary-of-a-stranger"):
             print("LEAK", f, line[:700])
-    assert found(said, EVENT.encode(), b"canary-of-a-stranger") == []
-    assert left_in(state, EVENT.encode()) == {}
+    assert found(said, EVENT, "canary-of-a-stranger") == []
+    assert left_in(state, EVENT) == {}
     assert left_in(temporary) == {}
     assert list(tmp_path.glob("core*")) == []  # noqa: ASYNC240 - a test
 
@@ -224,7 +209,20 @@ async def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"... " + SHAPES["a-name"]["password"].encode() + b" ... " + EVENT.encode())
 
     seen = {SHAPES["a-name"]["password"].encode(), EVENT.encode()}
-    assert {path: {*what} for path, what in left_in(tmp_path, EVENT.encode()).items()} == {str(tmp_path / "x"): seen}
+    assert {path: {*what} for path, what in left_in(tmp_path, EVENT).items()} == {str(tmp_path / "x"): seen}
+
+
+@pytest.mark.parametrize("what", ["a key", "a state key", "an event"])
+async def test_the_driver_of_the_other_tests_sees_what_is_left_behind(tmp_path: Path, what: str) -> None:
+    state_key = base64.b64encode(STATE_KEY).decode()
+    async with launched(tmp_path / "state") as sidecar:
+        await sidecar.hello(state_keys=[{"id": "k1", "key": state_key}])
+        await sidecar.policy(1, "version: 1\n", {"a-key": SHAPES["a-key"]})
+        await sidecar.stop()
+        left = {"a key": SHAPES["a-key"]["api_key"], "a state key": state_key, "an event": EVENT}[what]
+        (tmp_path / "state" / "x").write_text(left)
+        assert left.encode() in sidecar.leaks(tmp_path / "state")
+        (tmp_path / "state" / "x").unlink()
 
 
 # -- the supervisor ----------------------------------------------------------------------------------------------------
@@ -263,15 +261,15 @@ async def test_no_secret_is_said_or_left_by_a_supervisor_and_its_sidecar(tmp_pat
             site.replace(site.policy, policy(destination.url, "{file: es}"))
             await site.when(lambda: site.revoked)
             child = sidecar_of(process.pid)
-            assert found(shown_by(child)) == []
-            assert found(shown_by(process.pid, "cmdline")) == []
+            assert found(canary.shown_by(child)) == []
+            assert found(canary.shown_by(process.pid, "cmdline")) == []
             os.kill(child, signal.SIGABRT)
             await site.when(lambda: len(site.happened("ready")) > 1)
-            assert left_in(site.state, EVENT.encode()) == {}
+            assert left_in(site.state, EVENT) == {}
             process.send_signal(signal.SIGABRT)
             await process.wait()
 
-    assert found(json.dumps(site.lines).encode() + site.errors, EVENT.encode()) == []
-    assert left_in(tmp_path / "told", EVENT.encode()) == {}
-    assert left_in(site.state, EVENT.encode()) == {}
+    assert found(json.dumps(site.lines).encode() + site.errors, EVENT) == []
+    assert left_in(tmp_path / "told", EVENT) == {}
+    assert left_in(site.state, EVENT) == {}
     assert list(tmp_path.glob("core*")) == []  # noqa: ASYNC240 - a test

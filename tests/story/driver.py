@@ -15,6 +15,9 @@ from typing import Any
 
 import trio
 
+from tests import canary
+from tests.canary import EVENT
+
 Message = dict[str, Any]
 
 PATIENCE = 30.0
@@ -33,6 +36,7 @@ class Sidecar:
         """Called in the instant a line was read."""
         self._news = trio.Event()
         self.closed = False
+        self._secrets: set[bytes] = set()
 
     # -- what a supervisor says ----------------------------------------------------------------------------------------
 
@@ -42,6 +46,7 @@ class Sidecar:
         await self.process.stdin.send_all(line + b"\n")
 
     async def hello(self, **fields: Any) -> Message:
+        self._secrets |= {key["key"].encode() for key in fields.get("state_keys", [])}
         await self.send({"type": "hello", "protocol": 1, **fields})
         return await self.wait(lambda m: m["type"] == "ready")
 
@@ -49,6 +54,7 @@ class Sidecar:
         self, revision: int, policy: str, credentials: Message | None = None, *, epoch: int = 0, **fields: Any
     ) -> None:
         sha256 = hashlib.sha256(policy.encode()).hexdigest()
+        self._secrets |= canary.of_credentials(credentials)
         message = {"type": "policy", "epoch": epoch, "revision": revision, "sha256": sha256, "policy": policy}
         await self.send({**message, "credentials": credentials or {}, **fields})
 
@@ -137,6 +143,12 @@ class Sidecar:
         async for data in self.process.stderr:
             self.log = (self.log + data)[-(1 << 20) :]
 
+    def leaks(self, state: Path) -> list[bytes]:
+        """Secrets and events that are where they must not be; looks at the process itself only while it runs."""
+        canaries = {*self._secrets, EVENT.encode()}
+        shown = canary.found(self.raw + self.log + canary.shown_by(self.process.pid), canaries)
+        return [*shown, *(form for forms in canary.left_in(state, canaries).values() for form in forms)]
+
     def _notify(self) -> None:
         self._news.set()
         self._news = trio.Event()
@@ -156,6 +168,7 @@ async def launched(state: Path, *arguments: str, env: dict[str, str] | None = No
         nursery.start_soon(sidecar._read_log)
         try:
             yield sidecar
+            assert sidecar.leaks(state) == []
         finally:
             with trio.CancelScope(shield=True):
                 if process.poll() is None:

@@ -10,6 +10,7 @@ from typing import Any
 import trio
 
 from shipper.testing import Reply
+from tests.canary import EVENT
 from tests.story.driver import Message, Sidecar, launched, policy
 from tests.story.http import free_port, post_bulk
 from tests.story.world import World, key, open_world, secret
@@ -82,7 +83,7 @@ async def test_T49_3_events_of_a_removed_input_go_out_with_the_old_key_and_its_p
         await sidecar.hello()
         await world.settled(sidecar, 1, "a", inputs=both)
         await queued(world, sidecar, 10)
-        answers = await post_bulk(f"http://127.0.0.1:{port}", [{"message": f"line {n}"} for n in range(10, 20)])
+        answers = await post_bulk(f"http://127.0.0.1:{port}", [{"message": f"{EVENT} {n}"} for n in range(10, 20)])
         world.lines += 10
         await world.offer(sidecar, 2, "b")
         await sidecar.ack(2, "active")
@@ -236,7 +237,7 @@ async def test_T49_8_a_key_that_died_too_early_is_held_visibly_until_an_order(tm
     assert result["status"] == "SUCCESS"
     assert drained["ledger"]["dead_letter"] == 40
     assert len(listed["result"]["dead_letters"]) == 40
-    assert "line 3" not in json.dumps(listed)
+    assert EVENT not in json.dumps(listed)
 
 
 async def test_T49_8_a_rebind_delivers_with_the_new_key_what_was_bound_to_the_dead_one(tmp_path: Path) -> None:
@@ -322,7 +323,7 @@ async def test_T49_11_an_event_that_races_the_switch_belongs_to_exactly_one_revi
         async def produce(start: int) -> None:
             number = start
             while not done.is_set():
-                answers = await post_bulk(f"http://127.0.0.1:{port}", [{"message": f"line {number}"}])
+                answers = await post_bulk(f"http://127.0.0.1:{port}", [{"message": f"{EVENT} {number}"}])
                 assert answers == [201]
                 sent.append(number)
                 number += 4

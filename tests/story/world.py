@@ -13,6 +13,7 @@ import trio
 from shipper.aio import open_asyncio
 from shipper.plugin import Asyncio, Credential
 from shipper.testing import BulkDestination, open_destination
+from tests.canary import EVENT
 from tests.story.driver import Sidecar, policy
 
 Secrets = dict[str, dict[str, str]]
@@ -41,7 +42,7 @@ class World:
     def write(self, count: int = 1) -> None:
         """Append numbered lines to the file."""
         with self.log.open("a") as file:
-            file.write("".join(f"line {n}\n" for n in range(self.lines, self.lines + count)))
+            file.write("".join(f"{EVENT} {n}\n" for n in range(self.lines, self.lines + count)))
         self.lines += count
 
     def grant(self, *names: str) -> None:

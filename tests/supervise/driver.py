@@ -13,6 +13,8 @@ from typing import Any
 
 import trio
 
+from tests import canary
+
 FAKE = Path(__file__).with_name("fake_sidecar.py")
 POLICY = """version: 1
 outputs:
@@ -91,10 +93,18 @@ class Site:
             nursery.start_soon(self._complaints, process)
             try:
                 yield process
+                assert self.leaks(process.pid) == []
             finally:
                 process.kill()
                 with trio.CancelScope(shield=True):
                     await process.wait()
+
+    def leaks(self, supervisor: int) -> list[bytes]:
+        """Forms of the secret in its file that are where they must not be; a fake sidecar writes down all it hears."""
+        canaries = set(canary.of_secret(self.secret.read_text().strip())) if self.secret.exists() else set()
+        said = json.dumps(self.lines).encode() + self.errors + canary.shown_by(supervisor, "cmdline")
+        files = {} if self.fake_sidecar else canary.left_in(self.state, canaries)
+        return [*canary.found(said, canaries), *(form for forms in files.values() for form in forms)]
 
     async def _follow(self, process: trio.Process) -> None:
         assert process.stdout is not None
