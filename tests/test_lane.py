@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from shipper import session
+from shipper.delivery import DRAINING_AT_ONCE
 from shipper.event import Batch
 from shipper.messages import Counts, Revision
 from shipper.plugin import Answer, Answers, Held, Later, Outcome, OutputContext, Sender, StartFailed, TooLarge
@@ -352,6 +354,22 @@ async def test_a_full_store_of_dead_letters_holds_the_rejected_events(tmp_path: 
         assert main_counts(on) == {"delivered": 2, "dead_letter": 1}
 
 
+async def test_a_lane_with_many_held_events_asks_the_destination_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is parked, and costs memory and a request of its own."""
+    monkeypatch.setattr(session, "PARKED", 2)
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.refusing(*range(0, 40, 4), outcome=Outcome.HELD, reason="no permission for that index")
+        await on.enter(4, batches=10)
+        await script.until(lambda: script.log.count("open nobody") > 1)
+        assert on.active["main"].problem == "no permission for that index"
+
+        script.send = script.deliver
+        await on.empty()
+        assert sorted(script.received) == list(range(40))
+
+
 async def test_bytes_that_cannot_be_read_any_more_are_settled_as_damaged(tmp_path: Path) -> None:
     async with one_output(tmp_path, "missing") as (on, script):
         await on.enter(4)
@@ -366,6 +384,63 @@ async def test_bytes_that_cannot_be_read_any_more_are_settled_as_damaged(tmp_pat
 
         assert script.received == [4, 5]
         assert main_counts(on) == {"damaged": 4, "delivered": 2}
+
+
+@pytest.mark.parametrize("told", [1, 9])
+async def test_a_damaged_count_is_corrected_by_what_is_sealed(tmp_path: Path, told: int) -> None:
+    """Else the barrier would wait for events that never were, or not wait for some that are."""
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing")
+        await on.enter(4)
+    async with bench(tmp_path) as on:
+        await on.spool.store.do(lambda db: db.execute("UPDATE todo SET count = ?", (told,)))
+        await on.spool.heed_damage()
+        assert on.spool.figures.total().events == told
+        await on.delivery.restore(await on.spool.lanes())
+        await on.activate(2, main=None)
+        on.keyring.keep({"missing": secret("missing")})
+        on.delivery.poke()
+        await on.empty()
+
+        assert DESTINATIONS["main"].received == [0, 1, 2, 3]
+        ack = (await on.spool.advance(None, ()))[0]
+        assert ack is not None
+        assert ack.ledger == Counts(accepted=4, delivered=4)
+
+
+async def test_what_damage_took_while_a_destination_was_in_trouble_is_not_waited_for(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.raising(Later("503"))
+        await on.enter(3)
+        await script.until(lambda: "close nobody" in script.log)
+
+        async def lose() -> None:
+            await on.spool.store.do(lambda db: db.execute("DELETE FROM todo"))
+            script.send = script.deliver
+
+        script.on_open = lose
+        await script.until(lambda: script.log.count("open nobody") > 1)
+        await on.enter(1)
+        await script.until(lambda: script.received == [3])
+
+
+async def test_a_bug_of_ours_in_a_session_is_no_trouble_of_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends the process, which starts again; taken for trouble it would be tried for ever."""
+
+    async def bug(*args: object) -> None:
+        raise ZeroDivisionError
+
+    with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
+        async with one_output(tmp_path, "missing") as (on, _):
+            await on.enter(1)
+            monkeypatch.setattr(on.spool, "load_all", bug)
+            on.delivery._recent.forget(on.active["main"].id)
+            on.keyring.keep({"missing": secret("missing")})
+            on.active["main"].poke()
+            with trio.fail_after(PATIENCE):
+                await trio.sleep_forever()
 
 
 # -- what a stranger's plugin may do -----------------------------------------------------------------------------------
@@ -567,6 +642,28 @@ async def test_a_lane_that_is_active_again_settles_its_barrier_without_closing(t
         assert "close k1" not in script.log
         assert lane.id in on.delivery.lanes
         assert (await on.spool.advance(None, ()))[0].revision == 3  # type: ignore[union-attr]
+
+
+async def test_a_lane_that_retires_twice_in_one_session_needs_one_slot(tmp_path: Path) -> None:
+    async with one_output(tmp_path, "k1") as (on, script):
+        gate = trio.Event()
+
+        async def slowly(batch: Batch) -> Answers:
+            await gate.wait()
+            return script.answer(batch, {})
+
+        script.send = slowly
+        await on.enter(2)
+        await script.until(lambda: script.sending == 1)
+        for number, credential in enumerate(("k2", "k1", "k2"), 2):
+            await on.activate(number, main=credential)
+        assert on.delivery._slots.value == DRAINING_AT_ONCE - 1
+        gate.set()
+        await on.empty()
+
+        assert script.log.count("open k1") == 1
+        assert on.delivery._slots.value == DRAINING_AT_ONCE
+        assert (await on.spool.advance(None, ()))[0].revision == 4  # type: ignore[union-attr]
 
 
 async def test_a_parked_event_keeps_the_barrier_of_a_lane_that_is_active_again(tmp_path: Path) -> None:
