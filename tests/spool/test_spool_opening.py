@@ -115,7 +115,8 @@ async def test_a_start_that_can_store_no_key_lets_go_of_the_database(
     with monkeypatch.context() as patched:
         patched.setattr(StateDirectory, "write", fail)
         with pytest.raises(StartFailed, match="cannot be used"):
-            await opened(state, connect=noted).__aenter__()
+            async with opened(state, connect=noted):
+                pass
 
     assert connections
     for each in connections:
