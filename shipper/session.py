@@ -320,7 +320,7 @@ class Session:
             return
         if verdict.counts.delivered or verdict.counts.duplicate:
             self._rejected, self._rejected_reason = 0, None
-        elif verdict.letters:
+        else:
             self._rejected += len(verdict.letters)
             reason = verdict.letters[-1].reason
             self._rejected_reason = f"{self._rejected} events in a row were refused for good, the last: {reason}"

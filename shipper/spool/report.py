@@ -38,10 +38,6 @@ class Report:
         """Whether nothing was lost."""
         return not self.lost
 
-    def __str__(self) -> str:
-        lost = ", ".join(f"{count} of {table}" for table, count in self.lost.items())
-        return f"rows lost: {lost}" if lost else "nothing was lost"
-
     def store(self, db: sqlite3.Connection) -> None:
         """Keep it in a database, if anything was lost."""
         if self.lost:

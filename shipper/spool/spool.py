@@ -63,10 +63,9 @@ class Spool:
         return entered
 
     def _count(self, entry: Entry, entered: Sequence[Entered]) -> None:
-        if entry.lanes:
-            lanes = frozenset(entry.lanes)
-            for batch in entered:
-                self.figures.add(entry.revision, lanes, batch.events, batch.size)
+        lanes = frozenset(entry.lanes)
+        for batch in entered:
+            self.figures.add(entry.revision, lanes, batch.events, batch.size)
 
     async def positions(self, input: str) -> dict[str, bytes]:
         """The stored positions of an input."""
