@@ -156,7 +156,7 @@ def _end(
     unbounded = limits._replace(when_full="drop_oldest")
     change = queue.settle(db, sealer, order.lane, todo.seq, verdict, unbounded, now)
     assert change is not None
-    return order.lane, change
+    return order.lane, change._replace(todo=todo)  # as it was counted, though its count may have been corrected above
 
 
 def _letters(batch: Batch, output: str, reason: str) -> list[letters.Letter]:

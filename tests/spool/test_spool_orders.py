@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from shipper.event import Batch
-from shipper.messages import Counts, Revision
+from shipper.lane import Lane
+from shipper.messages import Ack, Counts, Revision
+from shipper.spool.figures import Figures
 from shipper.spool.orders import STEP, Order, letters_of
-from tests.fakes import bench
+from tests.fakes import Bench, bench
 
 
 def test_a_letter_carries_the_id_and_the_whole_event() -> None:
@@ -77,3 +81,48 @@ async def test_an_order_ends_what_entered_under_its_revision_and_nothing_above_i
             left.append([todo.events for todo in await on.spool.window(lane.id, 0) if not todo.is_barrier])
 
     assert left == [[3, 4], [4]]
+
+
+async def ended(on: Bench, lane: Lane) -> Ack | None:
+    """What is acknowledged when all that waits on a lane was ordered to be dead letters."""
+    upto = (await on.spool.window(lane.id, 0))[-1].seq
+    async with lane.suspended():
+        order = await on.spool.place_order(Order("dead_letter", lane.id, upto))
+        while not await on.spool.step_order(order):
+            pass
+    await on.empty()
+    return (await on.spool.advance(None, ()))[0]
+
+
+@pytest.mark.parametrize("told", [0, 1, 9])
+async def test_an_order_counts_what_is_sealed_and_not_what_damage_says_of_it(tmp_path: Path, told: int) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing-1")
+        lane = on.active["main"]
+        await on.enter(4)
+        await on.spool.store.do(lambda db: db.execute("UPDATE todo SET count = ?", (told,)))
+        await on.spool.heed_damage()
+        await on.activate(2, main="missing-2")
+        ack = await ended(on, lane)
+
+        assert ack is not None
+        assert ack.ledger == Counts(accepted=4, dead_letter=4)
+        assert (await on.spool.dead_letters()).events == 4
+        assert on.spool.figures == Figures.none()
+
+
+async def test_bodies_that_cannot_be_opened_are_damaged_after_one_repair_for_all(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing-1")
+        lane = on.active["main"]
+        await on.enter(4, batches=2)
+        await on.activate(2, main="missing-2")
+        await on.activate(3, main="missing-1")
+        await on.enter(1)
+        await on.activate(4, main="missing-2")
+        await on.spool.store.do(lambda db: db.execute("UPDATE batch SET body = zeroblob(80)"))
+        ack = await ended(on, lane)
+
+        assert ack is not None
+        assert ack.ledger == Counts(accepted=9, damaged=9)
+        assert on.spool.store.directory.generations() == [2]
