@@ -104,9 +104,7 @@ class Figures:
             for lane in group[1] & wanted:
                 held[group[0], lane].append(group)
         for revision, lane in sorted(held):
-            amount = self._sum(held[revision, lane])
-            if amount.events:
-                yield revision, lane, amount
+            yield revision, lane, self._sum(held[revision, lane])
 
     def revisions(self, lanes: Collection[int]) -> dict[Revision, Amount]:
         """What waits for any of these lanes, by the revision under which it entered; an event counts once."""

@@ -35,6 +35,14 @@ def test_sums_by_lane_and_revision() -> None:
     ]
 
 
+def test_what_waits_is_listed_though_its_count_was_damaged_to_nought() -> None:
+    """An order must find it: a barrier waits for it."""
+    made = Figures.none()
+    made.add(ONE, frozenset({1}), 0, 30)
+
+    assert list(made.by_revision([1])) == [(ONE, 1, Amount(0, 30))]
+
+
 class Watched(Counter):
     """Counts how often one of its counts is read."""
 
