@@ -81,3 +81,12 @@ def test_what_was_drained_before_stays_so_when_lanes_are_lost() -> None:
     spool.drained()
 
     assert revisions.lanes(spool.db, spool.sealer) == []
+
+
+def test_a_batch_whose_lanes_cannot_be_read_holds_back_the_barrier_all_the_same() -> None:
+    spool = draining()
+    spool.db.execute("UPDATE batch SET lanes = '[1,'")
+    lose(spool, "todo")
+
+    assert spool.drained() is None
+    assert doubt.lanes(spool.db)

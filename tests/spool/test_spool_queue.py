@@ -149,3 +149,13 @@ def test_a_body_moved_to_another_place_is_damaged(rows: Rows) -> None:
 
     with pytest.raises(Damaged):
         rows.first(1)
+
+
+def test_what_was_sealed_and_is_no_batch_is_damaged(rows: Rows) -> None:
+    """A batch of a version that is not known, say: its seal opens."""
+    (entered,) = rows.enter(1, lanes=(1,))
+    sealed = rows.sealer.seal("batch", entered.seq, *AT, b"of another version")
+    rows.db.execute("UPDATE batch SET body = ?", (sealed,))
+
+    with pytest.raises(Damaged):
+        rows.first(1)

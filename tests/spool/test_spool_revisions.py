@@ -256,6 +256,33 @@ def test_a_lane_that_came_back_settles_its_barrier_and_keeps_its_credential(spoo
     assert [todo.seq for todo in spool.todos(lane)] == [later]
 
 
+def test_a_lane_that_nobody_can_open_settles_its_barriers_and_stays_if_it_is_active(spool: Spool) -> None:
+    lane = spool.activate(1, main="k1")["main"]
+    spool.activate(2, main="k2")
+    spool.activate(3, main="k1")
+    spool.activate(4, main="k2")
+    spool.activate(5, main="k1")
+    barriers = [todo.seq for todo in spool.todos(lane)]
+    revisions.settle_reached(spool.db, lane)
+
+    assert len(barriers) == 2
+    assert spool.todos(lane) == []
+    assert lane in {row.id for row in revisions.lanes(spool.db, spool.sealer)}
+
+
+def test_a_barrier_that_is_settled_counts_once(spool: Spool) -> None:
+    lane = spool.activate(1, main="k1")["main"]
+    spool.settle(lane, spool.enter(1, [lane]), Verdict(Counts(delivered=1)))
+    seq = spool.enter(1, [lane])
+    spool.activate(2, main="k2")
+    spool.activate(3, main="k1")
+    (barrier,) = (todo.seq for todo in spool.todos(lane) if todo.is_barrier)
+    spool.settle(lane, seq, Verdict(Counts(delivered=1)))
+
+    assert [revisions.settle_barrier(spool.db, lane, barrier) for _ in range(2)] == ["settled"] * 2
+    assert spool.db.execute("SELECT accepted, delivered FROM settled").fetchall() == [(1, 1)]
+
+
 def test_an_input_that_is_not_closed_holds_back_the_revision_that_replaced_it(spool: Spool) -> None:
     spool.activate(1)
     spool.drained()

@@ -19,7 +19,7 @@ import trio.testing
 
 from shipper.errors import StartFailed, StateBusy, StateLocked
 from shipper.spool import database, store, writer
-from shipper.spool.store import StateKey, Store, StoreFailed, open_store
+from shipper.spool.store import Damaged, StateKey, Store, StoreFailed, open_store
 from tests.disks import fill, small_disk
 
 K1 = StateKey("k1", b"1" * 32)
@@ -759,3 +759,20 @@ async def test_a_repair_that_is_asked_for_moves_everything(tmp_path: Path) -> No
         assert store.directory.generations() == [2]
         assert await store.read(bodies) == [b"a"]
         assert store.report is None
+
+
+async def test_what_no_repair_makes_readable_is_damaged(tmp_path: Path) -> None:
+    class Unreadable(sqlite3.Connection):
+        def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+            if sql == "SELECT body FROM batch ORDER BY seq":
+                error = sqlite3.DatabaseError("database disk image is malformed")
+                error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
+                raise error
+            return super().execute(sql, *args)
+
+    async with opened(tmp_path / "state", connect=partial(database.connect, kind=Unreadable)) as store:
+        with pytest.raises(Damaged):
+            await store.read(bodies)
+
+        assert store.directory.generations() == [2]
+        assert await store.do(insert(b"a")) == 1
