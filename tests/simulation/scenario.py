@@ -72,6 +72,31 @@ STEPS: dict[str, tuple[int, int]] = {
 }
 """Things done at drawn moments: how many of a kind there are, if there are any."""
 
+SHARES = (0.05, 0.15, 0.4)
+"""Of the faults, as a world knows them: few, some, many."""
+
+RUSHES = {0.05: 1 / 3, 0.15: 1 / 3, 0.4: 0.0}
+"""Whether there is a rush: one revision as soon as the other is active, or sooner, while many drain.
+
+Not where many things fail: hardly a revision becomes active there before the next is sent."""
+RUSH_STEPS = (10, 40)
+RUSH_SECONDS = (0.2, 2.0, 10.0)
+RUSH_PATIENCE = (0.0, 1.0, 5.0, 5.0, 5.0, 5.0)
+RUSH_KINDS: dict[str, int] = {
+    "rotate": 40,
+    "rotate_all": 3,
+    "retarget": 2,
+    "back": 2,
+    "outputs": 2,
+    "replace_input": 2,
+    "route": 1,
+    "tune": 1,
+    "same": 1,
+    "disorder": 1,
+    "epoch": 1,
+}
+"""How often each of these is a step of a rush."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -80,6 +105,8 @@ class Step:
     at: float
     kind: str
     draw: int
+    patience: float = 0.0
+    """Seconds that it waits, at most, until the policy that was sent last is active or refused."""
 
     def random(self) -> Random:
         return Random(self.draw)
@@ -100,13 +127,15 @@ class Scenario:
     def draw(cls, seed: int) -> Scenario:
         """The scenario of a seed."""
         random = Random(f"scenario {seed}")
-        share = random.choice((0.05, 0.15, 0.4))
+        share = random.choice(SHARES)
+        rushes = RUSHES[share]
         rates = {name: random.uniform(*bounds) for name, bounds in RATES.items() if random.random() < share}
         seconds = random.choice((2.0, 8.0, 25.0))
         share = random.choice((0.05, 0.1, 0.25))
         kinds = ["rotate", *(kind for kind in STEPS if random.random() < share)]
         steps = [_step(random, seconds, kind) for kind in kinds for _ in range(random.randint(*STEPS[kind]))]
         steps += [_step(random, seconds, "write") for _ in range(random.randint(2, 8))]
+        steps += _rush(Random(f"rush {seed}"), rushes, seconds)
         return cls(
             seed=seed,
             rates=rates,
@@ -135,3 +164,15 @@ class Scenario:
 
 def _step(random: Random, seconds: float, kind: str) -> Step:
     return Step(random.uniform(0.0, seconds), kind, random.getrandbits(32))
+
+
+def _rush(random: Random, odds: float, seconds: float) -> list[Step]:
+    """From a stream of its own: it is added to what the seed draws otherwise."""
+    if random.random() >= odds:
+        return []
+    begins, lasts = random.uniform(0.0, seconds), min(random.choice(RUSH_SECONDS), seconds)
+    kinds = random.choices(list(RUSH_KINDS), list(RUSH_KINDS.values()), k=random.randint(*RUSH_STEPS))
+    return [
+        Step(begins + random.uniform(0.0, lasts), kind, random.getrandbits(32), random.choice(RUSH_PATIENCE))
+        for kind in kinds
+    ]

@@ -30,6 +30,9 @@ async def follow(supervisor: Supervisor, steps: Iterable[Step]) -> None:
     """Do what the scenario says, when it says."""
     for step in steps:
         await trio.sleep_until(step.at)
+        if step.patience:
+            with trio.move_on_after(step.patience):
+                await supervisor.stage.until(supervisor.is_answered)
         supervisor.stage.note("step", kind=step.kind)
         supervisor.stage.faults[f"step {step.kind}"] += 1
         await _KINDS[step.kind](supervisor, step.random())

@@ -203,6 +203,10 @@ class Supervisor:
     def is_whole(self, offer: Offer) -> bool:
         return not offer.shape.credentials & self.revoked
 
+    def is_answered(self) -> bool:
+        """Whether the policy that was sent last is active, or was refused."""
+        return not self.sent or self.sent[-1].at in {self.active, *self.nacked}
+
     async def heal(self) -> None:
         """All faults end: one last policy, under which everything must be delivered."""
         self.stage.healed = True

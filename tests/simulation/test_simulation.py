@@ -61,6 +61,15 @@ def test_every_fault_and_every_step_is_drawn_by_some_of_a_hundred_seeds() -> Non
     assert drawn == {*RATES, *STEPS, "write"}
 
 
+def test_some_seeds_have_a_rush_of_revisions_which_drain_one_after_the_other() -> None:
+    scenarios = [Scenario.draw(seed) for seed in range(100)]
+    rushes = [sum(step.patience > 0 for step in scenario.steps) for scenario in scenarios]
+    seed = next(seed for seed, steps in enumerate(rushes) if steps > 20)
+
+    assert 10 <= sum(steps > 0 for steps in rushes) <= 35
+    assert run(scenarios[seed]).barriers > 10
+
+
 def test_leaving_out_a_fault_leaves_the_steps_and_the_other_rates_as_they_were() -> None:
     whole = Scenario.draw(1)
     smaller = only(whole, list(range(1, len(whole.parts()))))
