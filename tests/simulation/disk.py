@@ -195,7 +195,7 @@ class SimulatedWriter(Writer):
 
     async def _write(self) -> None:
         await self._disk.pause()
-        if any(operation.repairs == self._generation.path for operation in self._group):
+        if any(operation.repairs is not None for operation in self._group):
             await trio.sleep(COPY_SECONDS)
         while self._group:
             self._stage.effect()
