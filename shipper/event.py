@@ -268,7 +268,7 @@ class Batch:
         try:
             header_bytes, _, body = isal_zlib.decompress(packed, -15).partition(b"\n")
             header = msgspec.json.decode(header_bytes, type=_Header)
-        except (_IsalError, msgspec.DecodeError) as error:
+        except (_IsalError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError("not a packed batch") from error
         return cls(
             count=header.count,

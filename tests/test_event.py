@@ -10,6 +10,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from isal import isal_zlib
 
 from shipper.columns import join
 from shipper.event import Batch, merged, nested, tagged, together
@@ -306,6 +307,12 @@ def test_what_was_packed_comes_back_as_it_was(batch: Batch, data: st.DataObject)
 def test_what_is_no_packed_batch_is_refused(rubbish: bytes) -> None:
     with pytest.raises(ValueError, match="not a packed batch"):
         Batch.unpack(rubbish, origin=_ORIGIN, seq=1)
+
+
+@pytest.mark.parametrize("header", [b"", b"{}", b'[1,0,1,"\xff"]', b'[1,0,1,null,null,null,{"a":' + b"[" * 5000])
+def test_what_has_no_header_of_a_batch_is_refused(header: bytes) -> None:
+    with pytest.raises(ValueError, match="not a packed batch"):
+        Batch.unpack(isal_zlib.compress(header + b"\n", 0, -15), origin=_ORIGIN, seq=1)
 
 
 @given(document_batches(), st.data())

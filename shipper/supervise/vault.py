@@ -119,7 +119,7 @@ class Vault:
         try:
             self._refuse_newer(msgspec.json.decode(raw, type=_Versioned))
             envelope = msgspec.json.decode(raw, type=_Sealed)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise StateLocked(f"{self._file} is damaged; restore it, or remove it to begin anew") from None
         for key in keys:
             try:

@@ -78,7 +78,7 @@ def test_a_configured_key_takes_over_from_the_file_which_is_removed(tmp_path: Pa
         loaded(tmp_path)
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff"])
+@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff", b'{"format":1,"key":"\xff"}', b'{"a":' + b"[" * 5000])
 def test_a_damaged_state_is_refused_and_left_alone(tmp_path: Path, damage: bytes) -> None:
     saved(tmp_path)
     (tmp_path / "supervise.json").write_bytes(damage)

@@ -13,8 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-import msgspec
-
 from shipper_plugins.inputs.tail.content import HEAD, File
 from shipper_plugins.inputs.tail.stream import Stream, fingerprint
 
@@ -36,7 +34,7 @@ def _restored(stored: Mapping[str, bytes]) -> Iterator[Stream]:
     for key, position in stored.items():
         try:
             yield Stream.restored(key, position)
-        except msgspec.DecodeError:
+        except ValueError:
             continue
 
 

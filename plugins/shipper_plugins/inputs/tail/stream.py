@@ -108,8 +108,11 @@ class Stream:
 
     @classmethod
     def restored(cls, key: str, stored: bytes) -> Stream:
-        """Raises msgspec.DecodeError."""
-        p = msgspec.json.decode(stored, type=Position)
+        """Raises ValueError if that is no position."""
+        try:
+            p = msgspec.json.decode(stored, type=Position)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise ValueError("not a position") from None
         return cls(
             key=key,
             path=p.path,
