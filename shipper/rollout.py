@@ -358,6 +358,5 @@ class Rollout:
         return {id for candidate in self._pending for id in candidate.plan.credentials}
 
     async def _refresh(self) -> None:
-        self._known = {known.at: known for known in await self._spool.known()}
-        self.stages = await self._spool.stages()
-        self.in_use = await self._spool.in_use(self._still_used())
+        known, self.stages, self.in_use = await self._spool.standing(self._still_used())
+        self._known = {revision.at: revision for revision in known}

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from shipper.messages import Ack, Counts, Nack, Policy, Released, Revision, Revisions
+from shipper.messages import Ack, Counts, Nack, Policy, Released, Revision
 from shipper.plan import Plan, make
 from shipper.plugin import Held, InputContext, StartFailed
 from shipper.registry import Registry
 from shipper.spool.report import Report
 from shipper.spool.revisions import Cut
+from shipper.spool.spool import Standing
 from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, Theatre, events, poke, policy, theatre
 
 
@@ -341,18 +343,18 @@ async def test_an_older_revision_is_stale_also_in_the_moment_after_the_cut_of_a_
 ) -> None:
     async with theatre(tmp_path) as on:
         await started(on)
-        cut, stages = on.spool.cut, on.spool.stages
+        cut, standing = on.spool.cut, on.spool.standing
         reached, gate = trio.Event(), trio.Event()
 
         async def cut_and_wait(*arguments: Any) -> Cut:
             done = await cut(*arguments)
-            monkeypatch.setattr(on.spool, "stages", stages_later)
+            monkeypatch.setattr(on.spool, "standing", standing_later)
             return done
 
-        async def stages_later() -> Revisions:
+        async def standing_later(still_used: Collection[str]) -> Standing:
             reached.set()
             await gate.wait()
-            return await stages()
+            return await standing(still_used)
 
         monkeypatch.setattr(on.spool, "cut", cut_and_wait)
         await on.offer(3, policy(credential="k3"), "k3")

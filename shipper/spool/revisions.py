@@ -92,7 +92,7 @@ def known(db: sqlite3.Connection) -> list[Known]:
             meaning,
             change,
             stage,
-            tuple(json.loads(credentials)),
+            tuple(msgspec.json.decode(credentials)),
             None if drained is None else msgspec.json.decode(drained, type=Ack),
         )
         for epoch, number, sha256, meaning, change, stage, credentials, drained in rows
@@ -362,9 +362,11 @@ def in_use(db: sqlite3.Connection, still_used: Collection[str] = ()) -> list[str
     """Ids that the active revision, a received one, a lane, or an input that is not closed refers to."""
     ids = set(still_used) | wanted_by_lanes(db)
     active = get_meta(db, "active")
-    for revision in known(db):
-        if revision.stage == "received" or str(revision.at) == active:
-            ids.update(revision.credentials)
+    for (credentials,) in db.execute(
+        "SELECT credentials FROM revision WHERE stage = 'received' OR (epoch, number) = (?, ?)",
+        Revision.parse(active) if active else (None, None),
+    ):
+        ids.update(msgspec.json.decode(credentials))
     return sorted(ids)
 
 

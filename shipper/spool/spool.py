@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import trio
 
@@ -21,11 +21,19 @@ from shipper.spool import audit, doubt, letters, orders, queue, revisions, schem
 from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
 from shipper.spool.queue import Entered, Entry, Todo, Verdict
-from shipper.spool.revisions import Cut, LaneKey, LaneRow, Text
+from shipper.spool.revisions import Cut, Known, LaneKey, LaneRow, Text
 from shipper.spool.seal import Damaged
 from shipper.spool.store import Store, open_store
 
 Result = TypeVar("Result")
+
+
+class Standing(NamedTuple):
+    """How revisions and credentials stand at one moment."""
+
+    known: list[Known]
+    stages: Revisions
+    in_use: list[str]
 
 
 class Spool:
@@ -122,11 +130,11 @@ class Spool:
 
     # -- revisions -----------------------------------------------------------------------------------------------------
 
-    async def known(self) -> list[revisions.Known]:
-        return await self._config(revisions.known)
-
-    async def stages(self) -> Revisions:
-        return await self._config(revisions.stages)
+    async def standing(self, still_used: Collection[str]) -> Standing:
+        """What is stored now; `still_used` are credentials in use besides."""
+        return await self._config(
+            lambda db: Standing(revisions.known(db), revisions.stages(db), revisions.in_use(db, still_used))
+        )
 
     async def receive(
         self, text: Text, fingerprints: Mapping[str, bytes], superseded: Collection[Revision] = ()
@@ -177,9 +185,6 @@ class Spool:
     async def policy_text(self, at: Revision) -> str | None:
         """The stored text of a revision, or None if it is not stored (any more). Raises Damaged."""
         return await self._config(lambda db: revisions.policy_text(db, self.store.sealer, at))
-
-    async def in_use(self, still_used: Collection[str]) -> list[str]:
-        return await self._config(lambda db: revisions.in_use(db, still_used))
 
     async def fingerprints(self) -> dict[str, bytes]:
         return await self._config(revisions.fingerprints)
