@@ -123,8 +123,15 @@ async def _no_asyncio() -> AsyncIterator[None]:
     yield None
 
 
-_fields = cache(msgspec.structs.fields)
+_fields_of = cache(msgspec.structs.fields)
 """It evaluates the annotations of a class each time, an eighth of what a world costs."""
+
+
+def _fields(struct: Any) -> Any:
+    """Of a class, or of that of an object."""
+    return _fields_of(struct if isinstance(struct, type) else type(struct))
+
+
 _parse = lru_cache(maxsize=4096)(plan.parse)
 """A process that is started again reads its policies again, and the first ones are the same in many worlds."""
 
