@@ -65,7 +65,7 @@ def simulated(stage: Stage, disk: Disk, node: Node) -> Iterator[None]:
         (log, "_log", _Log(stage)),
         (msgspec.structs, "fields", _fields),
         (Sealer, "seal", _watched(stage, Sealer.seal)),
-        (plan, "parse", _parse),
+        (plan, "parse", _remembering(plan.parse)),
         (memory, "give_back", lambda: None),
     ]
     state = random.getstate()
@@ -132,8 +132,10 @@ def _fields(struct: Any) -> Any:
     return _fields_of(struct if isinstance(struct, type) else type(struct))
 
 
-_parse = lru_cache(maxsize=4096)(plan.parse)
-"""A process that is started again reads its policies again, and the first ones are the same in many worlds."""
+@cache
+def _remembering(parse: Callable[..., Any]) -> Callable[..., Any]:
+    """A process that is started again reads its policies again, and the first ones are the same in many worlds."""
+    return lru_cache(maxsize=4096)(parse)
 
 
 class _Log:
