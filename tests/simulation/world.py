@@ -42,11 +42,16 @@ class Outcome:
         """A digest of the notes."""
         return digest(self.notes)
 
-    @property
+    @cached_property
     def barriers(self) -> int:
-        """Barriers acknowledged: `drained` that had something to wait for."""
+        """Revisions that put a barrier, and of which `drained` was said: by its own line, or by that of a newer one.
+
+        Of several that drain at once, only the newest has a line, which implies the others.
+        """
         acks = [note.facts["message"] for note in self.notes if note.kind == "said"]
-        return sum(ack.get("stage") == "drained" and ack["change"] == "barrier" for ack in acks)
+        acks = [(ack["stage"], (ack["epoch"], ack["revision"]), ack["change"]) for ack in acks if ack["type"] == "ack"]
+        drained = max((at for stage, at, _ in acks if stage == "drained"), default=(-1, -1))
+        return len({at for stage, at, change in acks if stage == "active" and change == "barrier" and at <= drained})
 
 
 def run(scenario: Scenario) -> Outcome:
