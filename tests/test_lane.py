@@ -399,7 +399,7 @@ async def test_a_damaged_count_is_corrected_by_what_is_sealed(tmp_path: Path, to
         await on.delivery.restore(await on.spool.lanes())
         await on.activate(2, main=None)
         on.keyring.keep({"missing": secret("missing")})
-        on.delivery.poke()
+        poke(on.delivery)
         await on.empty()
 
         assert DESTINATIONS["main"].received == [0, 1, 2, 3]
