@@ -11,6 +11,7 @@ import select
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from typing import assert_type
 
 import trio
 
@@ -107,7 +108,8 @@ class Conversation:
                         self.outbox.say(Result(id=message.id, status="FAILED", message="too many actions wait"))
                     case Action():
                         nursery.start_soon(self._perform, actions, message, limit)
-                    case Hello():
+                    case _:
+                        assert_type(message, Hello)
                         self.error(line, "a second `hello`; it has no effect")
             nursery.cancel_scope.cancel("told to stop")
         return stop

@@ -13,7 +13,8 @@ import pytest
 import trio
 
 from shipper.control import Conversation
-from shipper.messages import Action, Hello, Outbound, Policy, Result, Stop
+from shipper.errors import CredentialError
+from shipper.messages import Action, Error, Hello, Outbound, Policy, Result, Stop
 from shipper.outbox import FULL, Outbox
 
 PATIENCE = 10.0
@@ -172,3 +173,51 @@ async def test_a_standard_input_that_is_not_blocking_is_read_on(ends: Ends) -> N
         nursery.cancel_scope.cancel()
 
     assert parts.offered == [7]
+
+
+async def test_the_end_of_standard_input_before_a_hello_is_no_hello(ends: Ends) -> None:
+    async with talking(ends) as (conversation, outbox, _):
+        ends.send({"type": "observe"})
+        os.close(ends.write)
+
+        assert await conversation.hello() is None
+        assert errors(outbox) == [1]
+
+
+async def test_a_locked_directory_nacks_policies_and_nothing_else_is_understood(ends: Ends) -> None:
+    async with talking(ends) as (conversation, outbox, _):
+        refused: list[Policy] = []
+        ends.send({"type": "policy", "revision": 1, "policy": ""}, {"type": "observe"}, {"type": "stop"})
+
+        assert await conversation.locked(refused.append) == Stop()
+        assert [policy.revision for policy in refused] == [1]
+        assert errors(outbox) == [2]
+
+
+async def test_a_locked_directory_waits_no_longer_than_its_supervisor(ends: Ends) -> None:
+    async with talking(ends) as (conversation, _, _):
+        os.close(ends.write)
+
+        assert await conversation.locked(lambda policy: None) == Stop()
+
+
+async def test_credentials_that_cannot_be_used_are_an_error_and_the_conversation_goes_on(ends: Ends) -> None:
+    class Conflicting(Parts):
+        def supply(self, credentials: object) -> None:
+            raise CredentialError("credential_conflict", "credential `k1` is known with another content")
+
+    async with talking(ends) as (conversation, outbox, _):
+        ends.send({"type": "credentials", "credentials": {"k1": {"api_key": "a:b"}}}, {"type": "stop"})
+        parts = Conflicting()
+
+        assert await conversation.run(parts, parts, parts) == Stop()  # type: ignore[arg-type]
+        assert outbox.said == [Error(line_number=1, message="credential `k1` is known with another content")]
+
+
+async def test_a_standard_input_that_cannot_be_read_has_ended(ends: Ends) -> None:
+    directory = os.open(os.curdir, os.O_RDONLY)
+    try:
+        with trio.fail_after(PATIENCE):
+            assert await Conversation(directory, SpyingOutbox(ends.stdout)).hello() is None
+    finally:
+        os.close(directory)
