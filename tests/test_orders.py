@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from shipper.credentials import Credential
 from shipper.messages import Counts, Revision
 from shipper.orders import NothingToOrder
 from shipper.plugin import Held
@@ -79,6 +80,9 @@ async def test_an_order_that_names_nothing_lists_what_there_is(tmp_path: Path) -
         with pytest.raises(NothingToOrder, match="k1"):
             await on.orders.rebind("k9", "k2")
         with pytest.raises(NothingToOrder, match="not held"):
+            await on.orders.rebind("k1", "k9")
+        on.keyring.keep({"k9": Credential.parse({"bearer_token": "of-another-shape"})})
+        with pytest.raises(NothingToOrder, match="output main takes no credential of shape bearer_token"):
             await on.orders.rebind("k1", "k9")
 
 

@@ -18,7 +18,9 @@ from shipper.registry import Registry
 from shipper.spool.report import Report
 from shipper.spool.revisions import Cut
 from shipper.spool.spool import Standing
-from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, Theatre, events, poke, policy, theatre
+from shipper.tls import Material
+from tests import fakes
+from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, ScriptedOutput, Theatre, events, poke, policy, theatre
 
 
 async def fails(context: InputContext) -> None:
@@ -329,6 +331,41 @@ async def test_a_burst_of_revisions_ends_with_the_newest_and_every_other_one_is_
         assert not any(f"k{n}" in on.keyring for n in range(2, 8))
 
 
+async def test_a_superseded_number_is_spent_though_the_newer_revision_failed(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        SPRINGS["more"].on_open = hangs
+        await on.offer(2, policy(inputs="inputs:\n  more: {type: scripted, of: more}\n"))
+        await on.ack(2, "received")
+        SPRINGS["more"].on_open = fails
+        await on.offer(3, policy(inputs="inputs:\n  more: {type: scripted, of: more, flavour: other}\n"))
+        assert (await on.nack(3)).reason == "failed"
+        on.said.clear()
+
+        nack = await refused(on, 2, policy(inputs="inputs:\n  more: {type: scripted, of: more}\n"))
+        assert nack.reason == "superseded"
+        assert nack.errors[0].message == "revision 2 was superseded, so its number is spent"
+
+
+async def test_a_start_that_fails_when_it_is_given_up_is_superseded_and_not_failed_too(tmp_path: Path) -> None:
+    async def fails_when_cancelled(context: InputContext) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            await fails(context)
+
+    async with theatre(tmp_path) as on:
+        await started(on)
+        SPRINGS["more"].on_open = fails_when_cancelled
+        await on.offer(2, policy(inputs="inputs:\n  more: {type: scripted, of: more}\n"))
+        await on.ack(2, "received")
+        await SPRINGS["more"].until(lambda: "open " in SPRINGS["more"].log)
+        await on.offer(3, policy())
+        await on.ack(3, "drained")
+
+        assert [line for line in on.lines() if line.startswith("2")] == ["2 received", "2 superseded"]
+
+
 async def test_the_same_revision_again_is_answered_by_its_highest_ack(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await started(on)
@@ -378,6 +415,46 @@ async def test_after_a_restart_the_active_text_starts_its_inputs_again(tmp_path:
         await on.ack(1, "drained")
         await emit(1)
         await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [1])
+
+
+async def test_an_active_text_that_cannot_start_again_stays_active_and_may_come_again(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_open = fails
+        await on.offer(1, policy(credential="k1"), "k1")
+        nack = await on.nack(1)
+        assert (nack.reason, nack.released) == ("failed", ())
+        assert on.rollout.stages.active == Revision(0, 1)
+        on.said.clear()
+
+        SPRINGS["in"].on_open = hangs_not
+        await on.offer(1, policy(credential="k1"), "k1")
+        await on.ack(1, "drained")
+        await emit(1)
+        await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [1])
+
+
+async def test_a_file_that_changed_does_not_change_a_lane_that_a_restart_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes are part of where events go; a new content comes with a new revision, behind a barrier."""
+
+    class Trusting(ScriptedOutput, frozen=True):
+        ca: Material | None = None
+
+    monkeypatch.setattr(fakes, "REGISTRY", Registry({"outputs": {"trusting": Trusting}}))
+    text = f"version: 1\noutputs:\n  main: {{type: trusting, ca: {tmp_path / 'ca.pem'}}}\n"
+    found = []
+    for content in ("-----BEGIN 1", "-----BEGIN 2"):
+        (tmp_path / "ca.pem").write_text(content)
+        async with theatre(tmp_path / "state") as on:
+            await on.offer(1, text)
+            await on.ack(1, "drained")
+            (lane,) = on.delivery.lanes.values()
+            found.append(lane.output.ca)  # type: ignore[attr-defined]
+
+    assert [material.pem for material in found] == ["-----BEGIN 1"] * 2
 
 
 async def test_events_of_before_wait_for_their_key_and_drain_without_a_policy(tmp_path: Path) -> None:
@@ -570,6 +647,45 @@ async def test_a_replaced_input_whose_task_fails_when_it_is_cancelled_does_no_ha
         await on.offer(2, policy(credential="k1", at="elsewhere"), "k1")
 
         await on.ack(2, "drained")
+
+
+async def test_keys_that_became_free_beside_the_one_of_an_order_are_released_apart(tmp_path: Path) -> None:
+    """The order's result releases its own; a replaced input that does not close keeps `drained` from being said."""
+
+    def two(number: int) -> str:
+        outputs = "".join(f"  {name}: {{type: scripted, credential: {name}{number}}}\n" for name in ("main", "other"))
+        return f"version: 1\ninputs:\n  in: {{type: scripted, at: '{number}'}}\noutputs:\n{outputs}"
+
+    async with theatre(tmp_path) as on:
+        script, closed = DESTINATIONS["main"], trio.Event()
+
+        async def closing() -> None:
+            with trio.move_on_after(PATIENCE):
+                await closed.wait()
+
+        SPRINGS["in"].on_close = closing
+        await on.offer(1, two(1), "main1", "other1")
+        await on.ack(1, "drained")
+        script.send = script.raising(Held("401"))
+        await emit(1)
+        await on.offer(2, two(2), "main2", "other2")
+        await on.ack(2, "active")
+        released: list[str] = []
+
+        async def release() -> None:
+            released.extend(await on.rollout.release_now("main1"))
+
+        async with trio.open_nursery() as nursery, on.rollout._in_order:
+            nursery.start_soon(release)
+            await trio.testing.wait_all_tasks_blocked()
+            script.send = script.deliver
+            poke(on.delivery)
+            await script.until(lambda: len(on.delivery.lanes) == 2)
+
+        assert released == ["main1"]
+        assert (await on.released()).credentials == ["other1"]
+        closed.set()
+        assert (await on.ack(2, "drained")).credentials is not None
 
 
 async def test_an_input_changed_in_place_gives_up_its_old_key_at_the_cut(tmp_path: Path) -> None:
