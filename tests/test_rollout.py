@@ -331,6 +331,51 @@ async def test_a_burst_of_revisions_ends_with_the_newest_and_every_other_one_is_
         assert not any(f"k{n}" in on.keyring for n in range(2, 8))
 
 
+async def test_a_revision_on_its_way_is_answered_again_and_its_number_has_one_text(tmp_path: Path) -> None:
+    text = policy(inputs="inputs:\n  more: {type: scripted, of: more}\n")
+    async with theatre(tmp_path) as on:
+        await started(on)
+        SPRINGS["more"].on_open = hangs
+        await on.offer(2, text)
+        await on.ack(2, "received")
+        await on.offer(2, text)
+        assert on.lines()[-2:] == ["2 received"] * 2
+
+        assert (await refused(on, 2, text + "log_level: debug\n")).reason == "conflict"
+
+
+async def test_a_revision_that_is_replaced_before_it_is_stored_was_never_received(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        async with on.rollout._in_order:
+            await on.offer(2, policy(flavour="two"))
+            await SPRINGS["in"].until(lambda: on.rollout._in_order.statistics().tasks_waiting == 1)
+            await on.offer(3, policy(flavour="three"))
+        await on.ack(3, "drained")
+        assert on.lines()[3:] == ["2 superseded", "3 received", "3 active", "3 drained"]
+
+
+async def test_what_was_opened_for_a_revision_that_is_replaced_right_before_its_cut_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        prepare = on.intake.prepare
+
+        async def prepared_too_late(plan: Plan) -> Any:
+            prepared = await prepare(plan)
+            if plan.at == Revision(0, 2):
+                await on.offer(3, policy())
+            return prepared
+
+        monkeypatch.setattr(on.intake, "prepare", prepared_too_late)
+        await on.offer(2, policy(inputs="inputs:\n  more: {type: scripted, of: more}\n"))
+        await on.ack(3, "drained")
+        await SPRINGS["more"].until(lambda: SPRINGS["more"].log == ["open ", "close"])
+        assert on.rollout.stages.active == Revision(0, 3)
+        assert "2 active" not in on.lines()
+
+
 async def test_a_superseded_number_is_spent_though_the_newer_revision_failed(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await started(on)

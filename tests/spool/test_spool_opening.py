@@ -49,8 +49,9 @@ async def refusal(state: Path, when: Callable[[str, Any], object], code: str) ->
     return str(failure.value)
 
 
-async def test_a_disk_that_fails_to_read_for_a_moment_is_asked_again(state: Path) -> None:
-    through = failing(some(opening._IO_ATTEMPTS - 1, "BEGIN IMMEDIATE"), "SQLITE_IOERR")
+@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "SELECT report FROM damage ORDER BY rowid"])
+async def test_a_disk_that_fails_to_read_for_a_moment_is_asked_again(state: Path, statement: str) -> None:
+    through = failing(some(opening._IO_ATTEMPTS - 1, statement), "SQLITE_IOERR")
     async with opened(state, connect=through) as store:
         assert (await store.read(bodies), store.report) == ([b"a"], None)
         assert store.directory.generations() == [1]

@@ -270,6 +270,14 @@ def test_a_lane_that_nobody_can_open_settles_its_barriers_and_stays_if_it_is_act
     assert lane in {row.id for row in revisions.lanes(spool.db, spool.sealer)}
 
 
+def test_a_lane_that_an_order_opens_has_the_settings_of_the_one_it_relieves(spool: Spool) -> None:
+    lane = spool.activate(1, main="k1")["main"]
+    made = revisions.adopt_retired(spool.db, spool.sealer, key("main", "k9"), lane)
+
+    assert (made.key.credential, made.settings, made.active) == ("k9", {"of": "main"}, False)
+    assert made in revisions.lanes(spool.db, spool.sealer)
+
+
 def test_a_barrier_that_is_settled_counts_once(spool: Spool) -> None:
     lane = spool.activate(1, main="k1")["main"]
     spool.settle(lane, spool.enter(1, [lane]), Verdict(Counts(delivered=1)))

@@ -137,6 +137,12 @@ def test_a_damaged_name_of_a_column_costs_nothing(state: Path, whole: Rows) -> N
     assert report is None
 
 
+def test_a_damaged_header_costs_no_row(state: Path, whole: Rows) -> None:
+    overwrite(state / "spool-1.db", 1, b"\x00", at=68)  # of the application's id
+
+    assert recovered(state) == (whole, None)
+
+
 # -- disks that fail ---------------------------------------------------------------------------------------------------
 
 
@@ -202,3 +208,16 @@ def test_tables_without_numbers_that_were_given_are_copied_too(tmp_path: Path) -
         assert new.db.execute("SELECT seq FROM batch").fetchall() == [(7,)]
         for each in (old, new):
             each.close(failed=True)
+
+
+def test_rows_that_are_read_when_asked_for_again_are_not_lost(state: Path, whole: Rows) -> None:
+    failures = iter(range(3))  # the first reading of the table, the second, and that of the row where it stopped
+
+    def scan(sql: str, values: Any) -> bool:
+        return '"body" FROM "batch"' in sql and " = ?" not in sql and next(failures, None) is not None
+
+    with own(state) as directory:
+        found, report = copied(directory, failing(scan, "SQLITE_IOERR"))
+
+    assert next(failures, None) is None
+    assert (found, report.intact) == (whole, True)

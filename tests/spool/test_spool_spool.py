@@ -109,3 +109,11 @@ async def test_whoever_waits_for_room_wakes_when_something_is_settled(tmp_path: 
             await freed.wait()
         assert await on.spool.settle(on.active["main"].id, {todo.seq: Verdict(Counts(delivered=5))}) == 0
         assert on.spool.figures.total().events == 0
+
+
+async def test_a_process_repairs_its_database_once_for_bodies_that_do_not_open(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        for _ in range(3):
+            await on.spool.repair_once()
+
+        assert on.spool.store.directory.generations() == [2]

@@ -213,6 +213,19 @@ async def test_a_caller_that_is_cancelled_does_not_wait_for_ever(
         assert await opened_store.read(bodies) == [b"a", b"b"]
 
 
+async def test_patience_that_ends_after_the_answer_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_PATIENCE_SECONDS", 0.3)
+    async with opened(tmp_path / "state") as opened_store:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            assert await opened_store.do(insert(b"a")) == 1
+        await trio.sleep(0.4)
+
+        assert await opened_store.read(bodies) == [b"a"]
+
+
 async def test_a_posted_operation_that_raises_ends_the_store(tmp_path: Path) -> None:
     problems: list[str | None] = []
 
