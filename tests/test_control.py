@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 
-from shipper.control import Conversation
+from shipper.control import LOOK_SECONDS, QUIET_SECONDS, Conversation, Observing
 from shipper.errors import CredentialError
-from shipper.messages import Action, Error, Hello, Outbound, Policy, Result, Stop
+from shipper.messages import Action, Error, Hello, Observed, Outbound, Policy, Result, Stop
 from shipper.outbox import FULL, Outbox
+from tests.test_outbox import observed
 
 PATIENCE = 10.0
 
@@ -221,3 +223,84 @@ async def test_a_standard_input_that_cannot_be_read_has_ended(ends: Ends) -> Non
             assert await Conversation(directory, SpyingOutbox(ends.stdout)).hello() is None
     finally:
         os.close(directory)
+
+
+async def test_a_signal_before_the_first_line_ends_the_conversation_too(ends: Ends) -> None:
+    async with talking(ends) as (conversation, _, _):
+        ends.send({"type": "hello", "protocol": 1})
+        conversation.interrupt()
+
+        assert await conversation.hello() is None
+
+
+# -- observed ----------------------------------------------------------------------------------------------------------
+
+
+class Looking:
+    """An observer that sees what the test says, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.seen = observed("all is well")
+        self.looks = 0
+
+    async def look(self, stopping: str | None) -> Observed:
+        await trio.lowlevel.checkpoint()
+        self.looks += 1
+        return self.seen
+
+
+@asynccontextmanager
+async def observing(ends: Ends) -> AsyncIterator[tuple[Observing, Looking, SpyingOutbox]]:
+    outbox, looking = SpyingOutbox(ends.stdout), Looking()
+    watching = Observing(outbox)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watching.run, looking)
+        await trio.testing.wait_all_tasks_blocked()
+        yield watching, looking, outbox
+        nursery.cancel_scope.cancel("the test is over")
+
+
+async def test_what_changed_is_said_at_once_and_figures_wait_for_the_heartbeat(
+    ends: Ends, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with observing(ends) as (watching, looking, outbox):
+        first = looking.seen
+        assert outbox.said == [first]
+        looking.seen = figures = replace(first, queue=replace(first.queue, disk_bytes=7))
+        watching.changed()
+        await trio.sleep(watching.heartbeat - 1)
+        assert outbox.said == [first]
+        await trio.sleep(2)
+        assert outbox.said == [first, figures]
+
+        looking.seen = news = replace(first, message="something is wrong")
+        watching.changed()
+        await trio.testing.wait_all_tasks_blocked()
+        assert outbox.said == [first, figures, news]
+
+
+async def test_what_nobody_told_of_is_seen_by_looking(ends: Ends, autojump_clock: trio.testing.MockClock) -> None:
+    async with observing(ends) as (_, looking, outbox):
+        looking.seen = replace(looking.seen, message="the disk hangs")
+        await trio.sleep(LOOK_SECONDS + 1)
+
+        assert [message.message for message in outbox.said] == ["all is well", "the disk hangs"]  # type: ignore[union-attr]
+
+
+async def test_who_asks_is_answered_though_nothing_changed(ends: Ends, autojump_clock: trio.testing.MockClock) -> None:
+    async with observing(ends) as (watching, looking, outbox):
+        watching.ask()
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert outbox.said == [looking.seen] * 2
+
+
+async def test_a_flood_of_changes_that_say_nothing_is_looked_at_now_and_then(
+    ends: Ends, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with observing(ends) as (watching, looking, _):
+        for _ in range(1000):
+            watching.changed()
+            await trio.sleep(0.001)
+
+        assert looking.looks <= 1 + 1 / QUIET_SECONDS + 1
