@@ -344,6 +344,17 @@ async def test_a_revision_on_its_way_is_answered_again_and_its_number_has_one_te
         assert (await refused(on, 2, text + "log_level: debug\n")).reason == "conflict"
 
 
+async def test_what_is_offered_twice_before_it_is_stored_is_received_once_and_its_secrets_stay(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        async with on.rollout._in_order:
+            for _ in range(2):
+                await on.offer(2, policy(credential="k2"), "k2")
+            await on.offer(3, policy(credential="k2"), secrets={"k2": {"api_key": "k2:of-another"}})
+        await on.ack(2, "drained")
+        assert on.lines()[3:] == ["3 credential_conflict", "2 received", "2 active", "2 drained"]
+
+
 async def test_a_revision_that_is_replaced_before_it_is_stored_was_never_received(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await started(on)

@@ -177,6 +177,7 @@ async def test_what_needs_no_room_waits_too_when_there_is_none_at_all(
         disk.fails("SQLITE_FULL")
         nursery.start_soon(store.do, insert(b"a"))
         await until(lambda: store.problem == NOTHING_FITS)
+        assert store.is_failing()
         disk.works()
         await until(lambda: store.problem is None)
 
@@ -231,6 +232,7 @@ async def test_an_exhausted_quota_is_a_full_disk_and_no_failed_one(
             disk.fails("SQLITE_IOERR")
             nursery.start_soon(store.append, insert(b"a"))
             await until(lambda: store.problem == INTAKE_WAITS)
+            assert not store.is_failing()
             disk.works()
         await until(lambda: store.problem is None)
 
