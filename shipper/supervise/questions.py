@@ -45,6 +45,7 @@ class Order(msgspec.Struct, frozen=True, tag_field="ask", tag="order"):
 Question: TypeAlias = Status | Order
 Answer: TypeAlias = Callable[[Question], Awaitable[Mapping[str, Any]]]
 _DECODER: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Status | Order)
+_NO_QUESTION = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class NotRunning(ShipperError):
@@ -91,7 +92,7 @@ async def _converse(stream: trio.SocketStream, answer: Answer) -> None:
 
 async def _question(stream: trio.SocketStream) -> Question | None:
     raw = b""
-    with trio.move_on_after(_SECONDS), suppress(trio.BrokenResourceError, msgspec.MsgspecError):
+    with trio.move_on_after(_SECONDS), suppress(trio.BrokenResourceError, *_NO_QUESTION):
         while not raw.endswith(b"\n") and len(raw) < _LONGEST_QUESTION:
             if not (chunk := await stream.receive_some(_LONGEST_QUESTION)):
                 break
