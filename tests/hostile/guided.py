@@ -97,16 +97,16 @@ def fuzz(name: str, arguments: list[str]) -> None:
     unconcerned = set(modules()).difference(CONCERNED[name])
     with atheris.instrument_imports(include=["shipper", "shipper_plugins"], exclude=unconcerned):
         from tests.hostile.frames import mutated
+        from tests.hostile.seeds import SEEDS
         from tests.hostile.targets import TARGETS, within_time
 
     def change(content: bytes, limit: int, seed: int) -> bytes:
         """By libFuzzer, or as hostile frames are damaged: with what stands in JSON and YAML."""
         return atheris.Mutate(content, limit) if seed % 2 else mutated(Random(seed), content)[:limit]
 
-    target, seeds = TARGETS[name]
-    for seed in seeds:
+    for seed in SEEDS[name]:
         (Path(arguments[-1]) / hashlib.sha1(seed).hexdigest()).write_bytes(seed)
-    atheris.Setup([sys.argv[0], *arguments], within_time(target), custom_mutator=change)
+    atheris.Setup([sys.argv[0], *arguments], within_time(TARGETS[name]), custom_mutator=change)
     atheris.Fuzz()
 
 

@@ -12,9 +12,11 @@ from random import Random
 import pytest
 from click.testing import CliRunner
 
+from shipper.policy import parse
 from tests.hostile import guided, targets
 from tests.hostile.frames import mutated
-from tests.hostile.targets import TARGETS, within_time
+from tests.hostile.seeds import POLICY, SEEDS
+from tests.hostile.targets import REGISTRY, TARGETS, within_time
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,19 +24,22 @@ ROOT = Path(__file__).parents[2]
 def test_each_target_has_modules_that_it_concerns() -> None:
     modules = {module for concerned in guided.CONCERNED.values() for module in concerned}
 
-    assert guided.CONCERNED.keys() == TARGETS.keys()
+    assert guided.CONCERNED.keys() == TARGETS.keys() == SEEDS.keys()
     assert all(importlib.util.find_spec(module) for module in modules)
     assert modules <= set(guided.modules())
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_holds_for_its_seeds_and_for_what_damage_makes_of_them(name: str) -> None:
-    target, seeds = TARGETS[name]
     draw = Random(name)
-    for seed in seeds:
-        target(seed)
+    for seed in SEEDS[name]:
+        TARGETS[name](seed)
         for _ in range(200):
-            target(mutated(draw, seed))
+            TARGETS[name](mutated(draw, seed))
+
+
+def test_what_is_drawn_for_policies_begins_with_a_policy() -> None:
+    assert list(parse(POLICY, REGISTRY).outputs) == ["main", "o"]
 
 
 def test_more_than_linear_time_is_a_find(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,4 +84,4 @@ def test_a_run_keeps_what_reaches_something_new(tmp_path: Path) -> None:
 
     assert ended.returncode == 0, ended.stdout
     assert "bulk-request: " in ended.stdout
-    assert len(kept) > len(TARGETS["bulk-request"][1])
+    assert len(kept) > len(SEEDS["bulk-request"])
