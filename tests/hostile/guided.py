@@ -4,8 +4,7 @@
 
 Each of `targets` runs in a process of its own, in which the modules concerned, and no others, are instrumented by
 atheris; libFuzzer keeps what reaches something new (`.cache/guided/NAME/corpus`), so that a later run goes on. A find
-ends its target's run and stays in `.cache/guided/NAME/`. atheris is the dependency group `guided`, as it has no wheel
-for each Python.
+ends its target's run and stays in `.cache/guided/NAME/`. atheris has wheels for Linux on x86-64 only.
 """
 
 from __future__ import annotations
@@ -52,7 +51,9 @@ _FIND = re.compile(r"Uncaught Python exception: ===\n(.*?)\n(?:==\d+==|NOTE: )|(
 def main(seconds: int, only: str | None, inside: bool, arguments: tuple[str, ...]) -> None:
     """Draw bytes, and say how many, how fast and how far they came; exit status 1 if there was a find."""
     if importlib.util.find_spec("atheris") is None:
-        raise click.ClickException(f"atheris is missing: {sys.executable} -m pip install --group guided")
+        raise click.ClickException(
+            f"atheris is missing: {sys.executable} -m pip install --group guided (Linux, x86-64)"
+        )
     if inside:
         assert only is not None
         fuzz(only, list(arguments))
