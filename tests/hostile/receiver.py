@@ -105,9 +105,10 @@ class Receiver:
 
 async def _send(stream: trio.SocketStream, raw: bytes, drip: int | None) -> None:
     """All at once, or so many bytes each millisecond."""
+    size = drip or len(raw) or 1
     try:
-        for at in range(0, len(raw), drip or len(raw)):
-            await stream.send_all(raw[at : at + (drip or len(raw))])
+        for at in range(0, len(raw), size):
+            await stream.send_all(raw[at : at + size])
             await trio.sleep(0.001 if drip else 0)
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         return

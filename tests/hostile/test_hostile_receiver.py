@@ -45,6 +45,11 @@ async def test_a_framing_that_two_servers_may_read_differently_is_refused_and_cl
         assert receiver.ledger.stored_by == {token(OTHERS): 3}
 
 
+async def test_who_says_nothing_is_waited_for() -> None:
+    async with receiving() as receiver:
+        assert await receiver.exchange(b"") == (b"", False)
+
+
 async def test_requests_in_a_row_are_answered_in_their_order() -> None:
     async with receiving() as receiver:
         counts = [Random(3).randrange(1, 9) for _ in range(60)]
