@@ -147,7 +147,7 @@ class Lane:
                 await self._wait_out(trouble)
             else:
                 trouble = await self._deliver(trouble)
-                self.is_held = trouble is not None and trouble.held
+                self.is_held = False
                 if trouble is not None:
                     self._put_off(trouble)
         self._recent.forget(self.id)
@@ -163,12 +163,13 @@ class Lane:
     def _put_off(self, trouble: Trouble) -> None:
         """Ask again after a while; longer from time to time, and not before the destination wants it."""
         self._recent.forget(self.id)
+        self._tell(trouble)
         self.counters["retries"] += 1
         self._due = trio.current_time() + max(next(self._waits), trouble.retry_after or 0.0)
 
     async def _wait_out(self, trouble: Trouble) -> None:
         """Until it is due, or an order wants the lane quiet."""
-        self._report(f"{trouble.reason}, events held" if trouble.held else trouble.reason)
+        self._tell(trouble)
         with trio.move_on_at(self._due):
             while self._due > -math.inf and not self._suspended:
                 await self._news.wait()
@@ -256,6 +257,10 @@ class Lane:
                 self._slots.acquire_nowait()
                 self._has_slot = True
         return self._has_slot
+
+    def _tell(self, trouble: Trouble) -> None:
+        self.is_held = trouble.held
+        self._report(f"{trouble.reason}, events held" if trouble.held else trouble.reason)
 
     def _report(self, problem: str | None) -> None:
         if problem != self.problem:
