@@ -66,6 +66,8 @@ class Rollout:
         self._pending: list[Candidate] = []
         """On their way, the newest last: at most one that resumes, one past its cut, and one more."""
         self._spent: list[Candidate] = []
+        self._arriving: frozenset[str] = frozenset()
+        """Credentials that came with the policy that is being looked at."""
         self._offered = Signal()
         self._closing: list[tuple[Revision, Running]] = []
         self._in_order = trio.Lock()
@@ -83,6 +85,13 @@ class Rollout:
 
     async def offer(self, message: Policy) -> None:
         """Check a policy and put it on its way, or nack it."""
+        self._arriving = frozenset(_carried(message))
+        try:
+            await self._look_at(message)
+        finally:
+            self._arriving = frozenset()
+
+    async def _look_at(self, message: Policy) -> None:
         sha256 = digest(message.policy)
         if message.sha256 is not None and message.sha256.lower() != sha256:
             error = NackError("sha256", 1, 1, "sha256 is not that of the policy's text")
@@ -151,9 +160,8 @@ class Rollout:
 
     def _refuse(self, message: Policy, sha256: str, reason: Reason, errors: Iterable[NackError] = ()) -> None:
         kept = {*self.in_use, *self._pending_use()}
-        carried = message.credentials if isinstance(message.credentials, Mapping) else {}
         told = without_secrets(errors, message.credentials)
-        self._nack(message.at, sha256, reason, told, sorted(set(carried).difference(kept)))
+        self._nack(message.at, sha256, reason, told, sorted(set(_carried(message)).difference(kept)))
 
     def _nack(
         self, at: Revision, sha256: str, reason: Reason, errors: Iterable[NackError], released: Iterable[str]
@@ -256,7 +264,7 @@ class Rollout:
                 released = await self._forget(candidate)
                 await self._refresh()
         error = NackError("", 1, 1, cause)
-        again = self._pending_use()  # the same revision may have come again meanwhile
+        again = self._pending_use() | self._arriving  # the same revision may have come again meanwhile
         released = [id for id in released if id not in again]
         self._nack(candidate.plan.at, candidate.plan.sha256, "failed", [error], released)
 
@@ -360,3 +368,8 @@ class Rollout:
     async def _refresh(self) -> None:
         known, self.stages, self.in_use = await self._spool.standing(self._still_used())
         self._known = {revision.at: revision for revision in known}
+
+
+def _carried(message: Policy) -> Mapping[str, object]:
+    """The credentials of a message, if they are a mapping of ids at all."""
+    return message.credentials if isinstance(message.credentials, Mapping) else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -289,6 +290,40 @@ async def test_a_revision_that_comes_again_while_it_fails_keeps_the_key_that_it_
 
         nack = await on.nack(1)
         on.said.remove(nack)
+
+        assert nack.released == ()
+        await on.ack(1, "drained")
+        assert "k1" in on.keyring
+
+
+async def test_a_revision_that_is_planned_again_while_it_fails_keeps_its_key_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with theatre(tmp_path) as on, trio.open_nursery() as nursery:
+        planning, planned = trio.Event(), threading.Event()
+
+        def make_late(at: Revision, text: str, registry: Registry) -> Plan:
+            trio.from_thread.run_sync(planning.set)
+            planned.wait(PATIENCE)
+            return make(at, text, registry)
+
+        failing = trio.Event()
+
+        async def fails_late(context: InputContext) -> None:
+            await failing.wait()
+            raise StartFailed("the port is taken")
+
+        SPRINGS["in"].on_open = fails_late
+        await on.offer(1, policy(credential="k1"), "k1")
+        await on.ack(1, "received")
+        monkeypatch.setattr("shipper.rollout.make", make_late)
+        nursery.start_soon(on.offer, 1, policy(credential="k1"), "k1")
+        await planning.wait()
+        failing.set()
+        nack = await on.nack(1)
+        on.said.remove(nack)
+        SPRINGS["in"].on_open = hangs_not
+        planned.set()
 
         assert nack.released == ()
         await on.ack(1, "drained")
