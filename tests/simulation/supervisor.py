@@ -7,6 +7,7 @@ step of the scenario does is a method of its name.
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,8 @@ class Supervisor:
         self.sent: list[Offer] = []
         """Sound policies, in the order of their numbers."""
         self.nacked: set[At] = set()
+        self._unanswered: Counter[At] = Counter()
+        """Policies sent to this process, less the nacks."""
         self.revoked: set[str] = set()
         self.active: At | None = None
         self.is_over = False
@@ -72,6 +75,7 @@ class Supervisor:
 
     def _hear_ack(self, ack: dict[str, Any]) -> None:
         at = (ack["epoch"], ack["revision"])
+        self.nacked.discard(at)  # sent twice, and only once refused
         if ack["stage"] != "received":
             self.active = max(self.active or at, at)
         if ack["stage"] == "drained":
@@ -79,6 +83,7 @@ class Supervisor:
 
     def _hear_nack(self, nack: dict[str, Any]) -> None:
         at = (nack["epoch"], nack["revision"])
+        self._unanswered[at] -= 1
         if any(offer.at == at and offer.sha256 == nack["sha256"] for offer in self.sent) and nack["reason"] != "stale":
             self.nacked.add(at)
         self._revoke(nack.get("released", ()), self.active)
@@ -93,8 +98,12 @@ class Supervisor:
         self._supply(ready["credentials_wanted"])
 
     def _revoke(self, released: Iterable[str], base: At | None) -> None:
-        """Revoke what was released, unless a policy sent after `base` and not nacked refers to it."""
-        newer = [offer for offer in self.sent if (base is None or offer.at > base) and offer.at not in self.nacked]
+        """Revoke what was released, unless a policy sent after `base` and not nacked refers to it.
+
+        A policy that was sent twice and nacked once is on its way still.
+        """
+        refused = {at for at in self.nacked if self._unanswered[at] <= 0}
+        newer = [offer for offer in self.sent if (base is None or offer.at > base) and offer.at not in refused]
         kept = {id for offer in newer for id in offer.shape.credentials}
         for id in sorted(set(released) - kept - self.revoked):
             self.revoked.add(id)
@@ -126,6 +135,7 @@ class Supervisor:
 
     def send(self, offer: Offer) -> None:
         self.stage.note("sent", offer=offer)
+        self._unanswered[offer.at] += 1
         self.node.send(offer.line())
 
     def act(self, name: str, params: dict[str, Any]) -> str:
@@ -179,6 +189,7 @@ class Supervisor:
         """Start the process, and again whenever it has ended, until the world is over."""
         random = self.stage.random("restarts")
         while not self.is_over:
+            self._unanswered.clear()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._greet, random.choice((0.0, 0.0, 0.05)), random.random())
                 await self.node.live(self._hello())
