@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import subprocess
@@ -271,3 +272,21 @@ def test_a_read_only_disk_is_a_clear_error(disk: Path) -> None:
 
     with pytest.raises(StartFailed, match="Read-only file system"), own(disk / "state"):
         pass
+
+
+def test_a_file_that_finds_no_room_gets_that_of_the_ballast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = iter(range(2))
+    write = os.write
+
+    def full(fd: int, content: memoryview) -> int:
+        if next(failures, None) is not None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, content)
+
+    with own(tmp_path / "state") as directory:
+        directory.ballast.restore()
+        monkeypatch.setattr(os, "write", full)
+        directory.write("keyring", b"keys")
+
+        assert directory.read("keyring") == b"keys"
+        assert directory.ballast.missing() == 2 * Ballast.STEP

@@ -72,12 +72,22 @@ async def test_a_first_database_that_cannot_be_made_is_told(tmp_path: Path) -> N
     assert not list((tmp_path / "state").glob("spool-*.db"))
 
 
+def full(*args: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+async def test_a_first_database_is_not_begun_where_there_is_no_room_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    said = await refusal(tmp_path / "state", lambda sql, values: False, "SQLITE_FULL")
+
+    assert "has no room left" in said
+    assert not list((tmp_path / "state").glob("spool-*"))
+
+
 async def test_the_ballast_makes_room_for_opening_step_by_step(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A WAL that was left needs its index beside it."""
-
-    def full(*args: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     monkeypatch.setattr(os, "posix_fallocate", full)
     async with opened(state, connect=failing(some(2, "BEGIN IMMEDIATE"), "SQLITE_FULL")) as store:
         assert (await store.read(bodies), store.report) == ([b"a"], None)

@@ -317,3 +317,12 @@ async def test_an_idle_writer_lets_what_arrives_go_before_its_upkeep(tmp_path: P
         await store.do(insert(b"b"))
 
         assert disk.said[0] == "BEGIN IMMEDIATE"
+
+
+async def test_upkeep_that_finds_no_room_waits_for_it(tmp_path: Path, disk: Disk, soon: None) -> None:
+    async with opened(tmp_path, disk) as store:
+        disk.fails("SQLITE_FULL", times=1, at="PRAGMA freelist_count")
+        await store.do(insert(b"a"))
+        await until(lambda: disk.said[-1] == "PRAGMA wal_checkpoint(TRUNCATE)")
+
+        assert (store.problem, store.directory.generations()) == (None, [1])
