@@ -740,7 +740,9 @@ async def test_a_replaced_input_whose_task_fails_when_it_is_cancelled_does_no_ha
         await on.ack(2, "drained")
 
 
-async def test_keys_that_became_free_beside_the_one_of_an_order_are_released_apart(tmp_path: Path) -> None:
+async def test_keys_that_became_free_beside_the_one_of_an_order_are_released_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The order's result releases its own; a replaced input that does not close keeps `drained` from being said."""
 
     def two(number: int) -> str:
@@ -761,21 +763,18 @@ async def test_keys_that_became_free_beside_the_one_of_an_order_are_released_apa
         await emit(1)
         await on.offer(2, two(2), "main2", "other2")
         await on.ack(2, "active")
-        released: list[str] = []
-
-        async def release() -> None:
-            released.extend(await on.rollout.release_now("main1"))
-
-        async with trio.open_nursery() as nursery, on.rollout._in_order:
-            nursery.start_soon(release)
-            await trio.testing.wait_all_tasks_blocked()
-            script.send = script.deliver
-            poke(on.delivery)
+        with monkeypatch.context() as only_the_order:
+            only_the_order.setattr(on.rollout, "advance", trio.lowlevel.checkpoint)
+            async with on.rollout._in_order:
+                script.send = script.deliver
+                poke(on.delivery)
             await script.until(lambda: len(on.delivery.lanes) == 2)
+            released = await on.rollout.release_now("main1")
 
         assert released == ["main1"]
         assert (await on.released()).credentials == ["other1"]
         closed.set()
+        on.settled.set()
         assert (await on.ack(2, "drained")).credentials is not None
 
 
