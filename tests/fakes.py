@@ -42,7 +42,7 @@ from shipper.spool.revisions import LaneKey, Text
 from shipper.spool.spool import Spool, open_spool
 from shipper.tap import Taps
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 Send = Callable[[Batch], Awaitable[Answers]]
 
 

@@ -418,7 +418,7 @@ async def test_leaving_cancels_what_runs_in_the_loop_and_waits_for_it() -> None:
         tasks.append(asyncio.create_task(run()))
 
     tasks: list[asyncio.Task[None]] = []
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         async with open_asyncio() as aio:
             await aio.call(start)
             await steps.wait_for("started")
@@ -447,7 +447,7 @@ async def test_leaving_also_ends_what_a_cancelled_task_has_started() -> None:
         tasks.append(asyncio.create_task(run()))
 
     tasks: list[asyncio.Task[None]] = []
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         async with open_asyncio() as aio:
             await aio.call(start)
             await steps.wait_for("started")
@@ -471,7 +471,7 @@ async def test_leaving_while_a_function_answers_cancels_it_and_waits_for_it() ->
         tasks.append(asyncio.create_task(aio.answer(function)))
 
     tasks: list[asyncio.Task[None]] = []
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         async with open_asyncio() as aio:
             await aio.call(start)
             await steps.wait_for("started")

@@ -19,7 +19,7 @@ from shipper.messages import Action, Error, Hello, Observed, Outbound, Policy, R
 from shipper.outbox import FULL, Outbox
 from tests.test_outbox import observed
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 class Ends:

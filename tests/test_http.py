@@ -41,7 +41,7 @@ def get(address: str, path: str, method: str = "GET", headers: Mapping[str, str]
 
 async def ask(address: str | None, path: str, **more: object) -> tuple[int, bytes]:
     assert address is not None
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         return await trio.to_thread.run_sync(lambda: get(address, path, **more))
 
 

@@ -79,7 +79,7 @@ async def test_a_batch_that_waits_for_room_enters_under_the_new_revision(tmp_pat
         async with trio.open_nursery() as nursery:
             nursery.start_soon(spring.context.emit, events(*range(10, 20)))
             await spring.until(lambda: waiting(on) == 1)
-            with trio.fail_after(2):
+            with trio.fail_after(4):
                 await on.offer(2, policy(more=SMALL, flavour="new"))
                 await on.ack(2, "active")
             await trio.testing.wait_all_tasks_blocked(0.05)
@@ -270,7 +270,7 @@ async def test_slow_processors_leave_threads_for_everything_else(tmp_path: Path)
             for _ in range(60):
                 nursery.start_soon(spring.context.emit, big)
             await trio.testing.wait_all_tasks_blocked(0.05)
-            with trio.fail_after(2):
+            with trio.fail_after(4):
                 await on.offer(2, policy(flavour="new"))
                 await on.ack(2, "active")
             GATE.set()

@@ -754,7 +754,7 @@ async def test_a_lane_that_waits_for_a_slot_obeys_an_order_at_once(tmp_path: Pat
             for lane in on.delivery.lanes.values()
             if not lane.active and lane.key.credential is not None and lane.key.credential not in busy
         )
-        with trio.fail_after(2):
+        with trio.fail_after(4):
             async with lane.suspended():
                 pass
 

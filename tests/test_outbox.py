@@ -15,7 +15,7 @@ import trio
 from shipper.messages import DeadLetterFigures, Error, Observed, QueueFigures, Result, Revisions
 from shipper.outbox import FULL, Outbox
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ async def test_a_sample_is_bounded_and_whole() -> None:
             taps.offer("here", batch(5))
 
         nursery.start_soon(offer)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             assert await taps.collect("here", 3, 5) == [{"of": "test", "n": n} for n in (1, 2, 3)]
 
 
@@ -39,7 +39,7 @@ async def test_two_taps_at_one_point_see_the_same() -> None:
     async def look(seconds: float) -> None:
         seen.append(await taps.collect("here", 5, seconds))
 
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(look, 0.3)
             nursery.start_soon(look, 0.01)

@@ -96,7 +96,7 @@ async def test_a_cancelled_emit_stored_nothing() -> None:
 
 async def test_waiting_for_events_ends_when_they_are_there() -> None:
     context = RecordingInputContext()
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(context.wait_for, 2)
             await context.emit(lines("x", "y"))

@@ -589,7 +589,7 @@ async def test_nothing_is_accepted_before_run_and_nothing_is_lost():
                     await client.more()
                 assert context.count == 0
                 nursery.start_soon(source.run)
-                with trio.fail_after(10):
+                with trio.fail_after(30):
                     assert (await client.answer()).status == 200
                 nursery.cancel_scope.cancel()
 
@@ -644,7 +644,7 @@ async def test_the_next_input_on_the_same_socket_takes_over():
         for _ in range(3):
             async with an_input().open(context) as source, trio.open_nursery() as nursery:
                 nursery.start_soon(source.run)
-                with trio.fail_after(10):
+                with trio.fail_after(30):
                     async with Client(
                         await trio.open_tcp_stream(*context.listen("127.0.0.1", 0).getsockname())
                     ) as client:

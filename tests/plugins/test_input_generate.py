@@ -15,7 +15,7 @@ from shipper_plugins.inputs.generate import GenerateInput, _batch
 
 
 async def run_to_end(context: RecordingInputContext, **options: Any) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         async with GenerateInput(**options).open(context) as source:
             await source.run()
 

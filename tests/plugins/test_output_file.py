@@ -243,7 +243,7 @@ async def test_a_cancel_during_the_write_waits_for_its_end(
             await go_on.wait()
 
     monkeypatch.setattr(os, "fsync", fsync)
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         async with FileOutput(path=str(path)).open(context) as sender, trio.open_nursery() as nursery:
             nursery.start_soon(sender.send, numbers(1))
             await begun.wait()

@@ -75,7 +75,7 @@ STEPS: dict[str, tuple[int, int]] = {
 SHARES = (0.05, 0.15, 0.4)
 """Of the faults, as a world knows them: few, some, many."""
 
-RUSHES = {0.05: 1 / 3, 0.15: 1 / 3, 0.4: 0.0}
+RUSHES = {0.05: 0.2, 0.15: 0.2, 0.4: 0.0}
 """Whether there is a rush: one revision as soon as the other is active, or sooner, while many drain.
 
 Not where many things fail: hardly a revision becomes active there before the next is sent."""

@@ -67,7 +67,7 @@ async def a_busy_writer(store: Store) -> Gate:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         while not condition():  # noqa: ASYNC110 - the disk tells nobody
             await trio.sleep(0.01)
 
@@ -99,7 +99,7 @@ async def test_an_idle_writer_commits_what_is_posted_at_once(tmp_path: Path) -> 
     async with opened(tmp_path / "state") as store:
         store.post(insert(b"a"))
 
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             while not await store.read(bodies):
                 pass
 
@@ -458,7 +458,7 @@ async def _refused(store: Store, operation: Callable[[sqlite3.Connection], None]
 
 async def test_a_patient_operation_is_durable_soon_without_any_other(tmp_path: Path) -> None:
     async with opened(tmp_path / "state") as store:
-        with trio.fail_after(1):
+        with trio.fail_after(30):
             assert await store.do(insert(b"a"), patient=True) == 1
 
 
@@ -517,7 +517,7 @@ async def test_a_copy_that_fails_is_tried_again_and_everything_waits(
     async with opened(tmp_path / "state", connect=fragile) as store:
         store.on_problem(problems.append)
         Fragile.steps = 3
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             assert await store.do(insert(b"a")) == 1
 
         assert await store.read(bodies) == [b"a"]
@@ -553,7 +553,7 @@ async def test_closing_a_failed_store_ends_with_an_error_and_writes_nothing_more
             written.append(wal)
 
     written: list[bytes] = []
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             with pytest.raises(StoreFailed, match="not committed"):
                 await fails(nursery)
@@ -567,7 +567,7 @@ async def test_closing_a_failed_store_ends_with_an_error_and_writes_nothing_more
 
 async def test_closing_does_not_wait_for_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "_CLOSE_SECONDS", 0.1)
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         with pytest.raises(StoreFailed, match="does not answer"):
             async with opened(tmp_path / "state") as opened_store:
                 gate = await a_busy_writer(opened_store)

@@ -101,7 +101,7 @@ async def closed_while(
 ) -> tuple[str, list[StoreFailed]]:
     """What a store says that is closed while `problem` keeps `ask` waiting, and what `ask` is told."""
     failures: list[StoreFailed] = []
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             with pytest.raises(StoreFailed) as failure:  # noqa: PT012 - it is the end of the block that raises
                 async with opened(path, disk) as store:

@@ -107,7 +107,7 @@ async def test_a_signal_is_a_stop_and_a_second_one_ends_at_once(tmp_path: Path) 
         sidecar.process.send_signal(signal.SIGTERM)
         await sidecar.wait(lambda m: m["type"] == "observed" and m["state"] == "STOPPING")
         sidecar.process.send_signal(signal.SIGTERM)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             status = await sidecar.process.wait()
         world.destination.script = None
         async with launched(world.state) as again:
@@ -168,7 +168,7 @@ async def test_a_second_process_on_a_state_directory_ends_with_75_and_changes_no
         await first.hello()
         async with launched(world.state) as second:
             await second.send({"type": "hello", "protocol": 1})
-            with trio.fail_after(10):
+            with trio.fail_after(30):
                 status = await second.process.wait()
             error = await second.wait(lambda m: m["type"] == "error")
         await world.settled(first, 1, "a")
@@ -183,7 +183,7 @@ async def test_a_second_process_on_a_state_directory_ends_with_75_and_changes_no
 async def test_an_unknown_protocol_is_refused_with_78(tmp_path: Path) -> None:
     async with launched(tmp_path / "state") as sidecar:
         await sidecar.send({"type": "hello", "protocol": 2})
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             status = await sidecar.process.wait()
 
     assert status == 78
