@@ -17,6 +17,7 @@ from shipper.messages import Counts, Revision
 from shipper.plugin import Answer, Answers, Held, Later, Outcome, OutputContext, Sender, StartFailed, TooLarge
 from shipper.session import REFUSED
 from shipper.spool.letters import Limits
+from shipper.spool.queue import Todo
 from shipper.spool.revisions import Text
 from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, ScriptedOutput, bench, poke, secret
 
@@ -731,11 +732,34 @@ async def test_at_most_eight_retired_lanes_are_open_at_once(tmp_path: Path) -> N
         assert script.open_senders == 8
 
 
+async def test_a_lane_that_retires_while_all_slots_are_taken_waits_for_one_with_what_it_has_not_sent(
+    tmp_path: Path,
+) -> None:
+    async with bench(tmp_path) as on:
+        script = await _twelve_that_hang(on)
+        answered = trio.Event()
+
+        async def send(batch: Batch) -> Answers:
+            await answered.wait()
+            return script.answer(batch, {})
+
+        script.send = send
+        await on.enter(5000)  # two requests
+        await script.until(lambda: script.sending == 9)
+        await on.activate(14, main="k14")
+        answered.set()
+        await script.until(lambda: "close last" in script.log)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+
+        assert script.log.count("open last") == 1
+        assert script.sending == 8
+
+
 async def _twelve_that_hang(on: Bench) -> Destination:
     for number in range(1, 13):
         await on.activate(number, main=f"missing-{number}")
         await on.enter()
-    await on.activate(13, main="last")
+    await on.activate(13, {"main": {"workers": 1}}, main="last")
     script = DESTINATIONS["main"]
     script.send = script.hang
     on.keyring.keep({f"missing-{number}": secret(f"missing-{number}") for number in range(1, 13)})
@@ -820,6 +844,36 @@ async def test_nothing_is_under_way_while_a_lane_is_suspended(tmp_path: Path, wh
         if where == "credential":
             on.keyring.keep({"missing": secret("missing")})
         poke(on.delivery)
+        await on.empty()
+
+
+async def test_a_lane_suspended_while_it_looks_for_something_to_do_opens_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with one_output(tmp_path) as (on, script):
+        look = on.spool.window
+        looked, gate = trio.Event(), trio.Event()
+
+        async def look_and_wait(lane: int, after: int, limit: int = 64) -> list[Todo]:
+            todos = await look(lane, after, limit)
+            looked.set()
+            await gate.wait()
+            return todos
+
+        monkeypatch.setattr(on.spool, "window", look_and_wait)
+        await on.enter()
+        await looked.wait()
+
+        async def suspend() -> None:
+            async with on.active["main"].suspended():
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                assert script.log == []
+
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(suspend)
+                await trio.testing.wait_all_tasks_blocked()
+                gate.set()
         await on.empty()
 
 
