@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 WORLDS = 200_000
 FRAMES = 1_000_000
 REQUESTS = 1_000_000
+NAMES = ("branches", "mutants", "hostile", "simulation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,9 @@ def campaigns(size: float, jobs: int, below: Path) -> list[Campaign]:
         return Campaign(name, tuple(map(str, (*command, "--jobs", jobs, "--state", state, "--report", report))), report)
 
     every = max(1, round(1 / size) // 10)
+    branches = below / "branches.md"
     return [
+        Campaign("branches", (sys.executable, "-m", "tests.prove.branches", "--report", str(branches)), branches),
         campaign("mutants", "--every", every),
         campaign("hostile", "--frames", _share(FRAMES, size), "--requests", _share(REQUESTS, size)),
         campaign("simulation", "--worlds", _share(WORLDS, size)),
