@@ -9,39 +9,12 @@ from pathlib import Path
 
 import trio
 
-from tests.story.driver import Message, Sidecar, launched
-from tests.story.world import World, open_world, secret
+from tests.story.driver import Sidecar, launched
+from tests.story.revoker import Revoker, keep_writing, live_shortly
+from tests.story.world import open_world
 
 ROTATIONS = 200
 KILLS = 12
-
-
-class Revoker:
-    """A supervisor that keeps the protocol's rules: revokes what is released, unless a later policy refers to it."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.revoked: set[str] = set()
-        self.wanted = ""
-
-    def listen(self, sidecar: Sidecar) -> None:
-        sidecar.on_message = self.heed
-
-    def heed(self, message: Message) -> None:
-        released = message.get("credentials", {}).get("released", ()) if message["type"] == "ack" else ()
-        if message["type"] == "released":
-            released = message["credentials"]
-        for id in released:
-            assert id != self.wanted, f"the credential of the newest policy was released: {message}"
-            self.world.revoke(id)
-            self.revoked.add(id)
-
-
-async def keep_writing(world: World) -> None:
-    """A log that never rests."""
-    while True:
-        world.write(random.randrange(1, 40))
-        await trio.sleep(0.003)
 
 
 async def test_hundreds_of_rotations_under_live_writes_lose_and_repeat_nothing(tmp_path: Path) -> None:
@@ -70,46 +43,9 @@ async def test_hundreds_of_rotations_under_live_writes_lose_and_repeat_nothing(t
     assert [pair for pair in pairwise(acks) if pair[0] >= pair[1]] == []
 
 
-async def greet(sidecar: Sidecar, revoker: Revoker, held: dict[str, dict[str, str]]) -> None:
-    """Say hello, check that nothing revoked is in use, and supply what is wanted."""
-    ready = await sidecar.hello()
-    assert not revoker.revoked & {*ready["credentials_in_use"], *ready["credentials_wanted"]}
-    wanted = {id: held[id] for id in ready["credentials_wanted"]}
-    await sidecar.send({"type": "credentials", "credentials": wanted})
-
-
 async def test_kill_9_at_random_moments_loses_nothing_and_never_uses_a_released_key(tmp_path: Path) -> None:
-    draw = random.Random(20261121)
     async with open_world(tmp_path) as world:
-        revoker = Revoker(world)
-        held: dict[str, dict[str, str]] = {}
-        revision = 0
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(keep_writing, world)
-            for _ in range(KILLS):
-                async with launched(world.state) as sidecar:
-                    revoker.listen(sidecar)
-                    await greet(sidecar, revoker, held)
-                    with trio.move_on_after(draw.uniform(0.05, 0.6)):
-                        while True:
-                            revision += 1
-                            id = revoker.wanted = f"k{revision}"
-                            held[id] = secret(id)
-                            world.grant(id)
-                            await world.offer(sidecar, revision, id)
-                            if draw.random() < 0.7:
-                                await sidecar.ack(revision, "drained", since=max(0, len(sidecar.said) - 50))
-                    await sidecar.kill()
-            nursery.cancel_scope.cancel()
-        async with launched(world.state) as sidecar:
-            revoker.listen(sidecar)
-            await greet(sidecar, revoker, held)
-            revoker.wanted = "last"
-            await world.settled(sidecar, revision + 1, "last")
-            await world.delivered()
-            await sidecar.stop()
-
-    assert world.destination.refused == 0
+        await live_shortly(world, KILLS, random.Random(20261121), Sidecar.kill)
 
 
 async def test_a_restored_state_directory_ships_new_events_as_new_documents(tmp_path: Path) -> None:
