@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from tests.hostile.campaign import Progress, march
-from tests.hostile.report import Ticker, again, markdown, summary
+from tests.hostile.report import again, markdown, summary
 from tests.hostile.rounds import Kind, be_quiet, run_round
+from tests.progress import Progress as Ticker
 
 
 @click.command()
@@ -43,11 +44,10 @@ def main(
             progress = Progress.load(path, seed)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
-        ticker = Ticker()
-        for _ in march(progress, {"frames": frames, "requests": requests}, seconds, jobs):
-            progress.save(path)
-            ticker.tell(progress)
-        ticker.end()
+        with Ticker(lambda: summary(progress)) as tick:
+            for _ in march(progress, {"frames": frames, "requests": requests}, seconds, jobs):
+                progress.save(path)
+                tick()
     for failure in progress.failures:
         print(f"FAILED: {failure.kind} {failure.round}: {failure.reason}\nagain: {again(failure, seed)}")
     print(summary(progress))

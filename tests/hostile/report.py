@@ -2,33 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Mapping
 
 from tests.hostile.campaign import Failure, Progress
-
-SAID_EVERY = 60.0
-"""Seconds, where nobody looks."""
-
-
-class Ticker:
-    """One line that is rewritten on a terminal; else a line a minute."""
-
-    def __init__(self) -> None:
-        self._on_terminal = sys.stdout.isatty()
-        self._next = time.monotonic() + SAID_EVERY
-
-    def tell(self, progress: Progress) -> None:
-        if self._on_terminal:
-            print(f"\r\033[K{summary(progress)}", end="", flush=True)
-        elif time.monotonic() >= self._next:
-            print(summary(progress), flush=True)
-            self._next += SAID_EVERY
-
-    def end(self) -> None:
-        if self._on_terminal:
-            print("\r\033[K", end="")
 
 
 def summary(progress: Progress) -> str:

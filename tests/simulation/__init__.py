@@ -21,7 +21,6 @@ meets it (`ports`), and there everything goes wrong that can:
     shrink      a smaller scenario that fails in the same way
     campaign    the sums over many worlds, kept in a file
     march       goes on with a campaign, in as many processes as there are to be
-    progress    says how far it is
 
 A world has two phases. In the first, faults strike as the scenario says; in the second there are none, and within a
 bounded time every event must be delivered, every revision drained and every old credential released.

@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from tests.progress import Progress
 from tests.simulation.campaign import Campaign
 from tests.simulation.march import march
-from tests.simulation.progress import Progress
 from tests.simulation.scenario import Scenario
 from tests.simulation.shrink import only
 from tests.simulation.world import run
@@ -32,7 +32,7 @@ def main() -> int:
         campaign.next_seed = options.seed
     wanted = 100 if options.worlds is None and options.seconds is None else options.worlds
     worlds = None if wanted is None else max(0, wanted - campaign.worlds)
-    with Progress(campaign) as progress:
+    with Progress(campaign.summary) as progress:
         march(
             campaign,
             worlds=worlds,

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from io import StringIO
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from shipper.rollout import Rollout
 from tests.simulation import campaign as campaigns
 from tests.simulation.campaign import Campaign
 from tests.simulation.march import march
-from tests.simulation.progress import Progress
 from tests.simulation.scenario import RATES, STEPS, Scenario
 from tests.simulation.shrink import only, shrink
 from tests.simulation.world import run
@@ -154,27 +152,6 @@ def test_no_slice_begins_when_the_time_is_over() -> None:
     march(campaign, seconds=0.0)
 
     assert campaign.worlds == 0
-
-
-def test_progress_is_a_line_every_minute_that_is_rewritten_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.simulation.progress.EVERY_SECONDS", 0.0)
-    file, terminal = StringIO(), StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    for stream in (file, terminal):
-        with Progress(Campaign(worlds=7), stream) as merged:
-            merged()
-            merged()
-
-    assert file.getvalue().count("7 worlds") == file.getvalue().count("\n") == 2
-    assert terminal.getvalue().count("\r") == 3
-    assert "\n" not in terminal.getvalue()
-
-
-def test_progress_keeps_silent_within_a_minute() -> None:
-    file = StringIO()
-    Progress(Campaign(), file)()
-
-    assert file.getvalue() == ""
 
 
 def test_a_world_that_does_not_repeat_itself_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
-
-from tests.simulation.campaign import Campaign
 
 EVERY_SECONDS = 60.0
 _REWRITE = "\r\x1b[K"
 
 
 class Progress:
-    """Call it after each slice; in its block, so that what is printed next has a line of its own."""
+    """Call it whenever there is news; in its block, so that what is printed next has a line of its own."""
 
-    def __init__(self, campaign: Campaign, stream: TextIO | None = None) -> None:
-        self._campaign = campaign
+    def __init__(self, summary: Callable[[], str], stream: TextIO | None = None) -> None:
+        self._summary = summary
         self._stream = sys.stderr if stream is None else stream
         self._is_terminal = self._stream.isatty()
         self._due = time.monotonic() + EVERY_SECONDS
@@ -31,10 +30,10 @@ class Progress:
     def __call__(self) -> None:
         """Tell, if it is time."""
         if self._is_terminal:
-            self._write(_REWRITE + self._campaign.summary())
+            self._write(_REWRITE + self._summary())
         elif time.monotonic() >= self._due:
             self._due = time.monotonic() + EVERY_SECONDS
-            self._write(self._campaign.summary() + "\n")
+            self._write(self._summary() + "\n")
 
     def tell(self, text: str) -> None:
         """Print something that stays."""
