@@ -49,9 +49,16 @@ def found(content: bytes, canaries: Collection[bytes]) -> list[bytes]:
 
 
 def left_in(directory: Path, canaries: Collection[bytes]) -> dict[str, list[bytes]]:
-    """By file, what is found in it; a single file may be given, too."""
+    """By file, what is found in it; a single file may be given, too. Files may go meanwhile."""
     files = [directory] if directory.is_file() else [path for path in directory.rglob("*") if path.is_file()]
-    return {str(path): seen for path in files if (seen := found(path.read_bytes(), canaries))}
+    return {str(path): seen for path in files if (seen := found(_content(path), canaries))}
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def shown_by(process: int, *names: str) -> bytes:

@@ -26,7 +26,7 @@ def _head(size: float) -> str:
         [
             "# Proof",
             "",
-            "Written by `make prove`: what tried to break the promise that nothing is lost and `drained` never wrong.",
+            "Written by `make prove`: what tried to break the promise that no event is lost and no `drained` wrong.",
             "",
             f"- program: {_commit()}",
             f"- machine: {os.cpu_count()} cores of {_processor()}, {platform.system()} {platform.release()}, "

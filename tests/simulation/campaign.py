@@ -74,23 +74,23 @@ class Campaign:
         """In one line."""
         rate = self.worlds / self.seconds if self.seconds else 0.0
         return (
-            f"{self.worlds} worlds, {rate:.0f} a CPU second, {self.virtual_seconds / 3600:.1f} simulated hours, "
-            f"{self.barriers} barriers acknowledged, {self.processes} processes, {self.events} events, "
-            f"{self.faults.total()} faults and steps, {self.repeated} worlds run twice, {len(self.failures)} failed"
+            f"{self.worlds:,} worlds, {rate:.0f} a CPU second, {self.virtual_seconds / 3600:,.1f} simulated hours, "
+            f"{self.barriers:,} barriers acknowledged, {self.processes:,} processes, {self.events:,} events, "
+            f"{self.faults.total():,} faults and steps, {self.repeated:,} worlds run twice, {len(self.failures)} failed"
         )
 
     def report(self) -> str:
         """A fragment of Markdown."""
-        faults = [f"| {name} | {number} |" for name, number in sorted(self.faults.items())]
+        faults = [f"| {name.replace('_', ' ')} | {number:,} |" for name, number in sorted(self.faults.items())]
         failures = [f"- seed {seed}: {text}" for seed, text in self.failures.items()]
         return "\n".join(
             [
                 "### Simulation",
                 "",
-                self.summary(),
+                f"Seeds {self.next_seed - self.worlds} to {self.next_seed - 1}: {self.summary()}.",
                 "",
                 "| fault or step | times |",
-                "|---|---|",
+                "|---|---:|",
                 *faults,
                 "",
                 *failures,
