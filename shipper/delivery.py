@@ -45,8 +45,7 @@ class Delivery:
         on_barrier: Callable[[], None],
     ) -> None:
         self.lanes: dict[int, Lane] = {}
-        self.unreadable: dict[str, str] = {}
-        """Outputs whose lane cannot be opened (its plugin is gone), with the reason; their events are held."""
+        self._unreadable: dict[int, tuple[str, str]] = {}
         self._nursery = nursery
         self._spool, self._keyring, self._aio, self._registry = spool, keyring, aio, registry
         self._on_change, self._on_barrier = on_change, on_barrier
@@ -54,6 +53,12 @@ class Delivery:
         self._recent = Recent()
         self._taps = taps
         self._past: Counter[tuple[str, str]] = Counter()
+        spool.on_damage(self._look_anew)
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """Outputs with a lane that cannot be opened (its plugin is gone), with the reason; its events are held."""
+        return dict(self._unreadable.values())
 
     async def restore(self, rows: Iterable[LaneRow]) -> None:
         """Open the lanes that the spool knows, as they were; one that cannot be opened holds its events."""
@@ -63,11 +68,17 @@ class Delivery:
                     raise StartFailed("its stored settings are damaged")
                 output = restore_output(row.key.type, row.settings, self._registry)
             except ShipperError as error:
-                self.unreadable[row.key.output] = f"cannot be opened again: {error}"
+                self._unreadable[row.id] = row.key.output, f"cannot be opened again: {error}"
                 _log.error("a lane cannot be opened", output=row.key.output, error=str(error))
-                await self._spool.settle_reached(row.id)
+                await self.settle_unopened(row.id)
             else:
                 self._open(row, output)
+
+    async def settle_unopened(self, lane: int) -> None:
+        """Settle the barriers that a lane which nobody can open has reached; it may be gone then."""
+        await self._spool.settle_reached(lane)
+        if lane not in {row.id for row in await self._spool.lanes()}:
+            self._unreadable.pop(lane, None)
 
     def take_over(self, rows: Iterable[LaneRow], outputs: Mapping[str, Output], retired: Iterable[int]) -> None:
         """After a cut: the lanes of the active revision, with its settings, and those that it retired."""
@@ -100,6 +111,7 @@ class Delivery:
             on_barrier=self._on_barrier,
         )
         self.lanes[row.id] = lane
+        self._unreadable.pop(row.id, None)
         self._nursery.start_soon(self._run, lane, name=f"lane {lane.id} of output {row.key.output}")
 
     async def _run(self, lane: Lane) -> None:
@@ -115,6 +127,10 @@ class Delivery:
         for lane in self.lanes.values():
             if lane.key.credential is not None and lane.key.credential in credentials:
                 lane.poke()
+
+    def _look_anew(self) -> None:
+        for lane in self.lanes.values():
+            lane.look(anew=True)
 
     def counters(self) -> dict[str, dict[str, int]]:
         """By output: events delivered, duplicate, dead_letter, damaged since the process started, and retries."""

@@ -70,6 +70,8 @@ class Lane:
         self._waits = self._backoff()
         self._due = -math.inf
         """When the destination may be asked again."""
+        self._poked = False
+        """Since the session began."""
         self._queued = False
         self._has_slot = False
         self._session: Session | None = None
@@ -80,6 +82,13 @@ class Lane:
         """What this lane needs has changed, perhaps for the better: try at once."""
         self._waits = self._backoff()
         self._due = -math.inf
+        self._poked = True
+        self._news.set()
+
+    def look(self, *, anew: bool = False) -> None:
+        """There may be something to do; `anew`: also below what was handed out, so a session ends."""
+        if anew and self._session is not None:
+            self._session.end()
         self._news.set()
 
     def arrived(self, seq: int, batch: Batch) -> None:
@@ -134,6 +143,7 @@ class Lane:
                 continue
             first = await self._spool.window(self.id, 0, 1)
             if not first:
+                self.is_held = False
                 self._report(None)
                 await self._news.wait()
             elif first[0].is_barrier:
@@ -146,8 +156,8 @@ class Lane:
             elif trouble is not None and self._due > trio.current_time():
                 await self._wait_out(trouble)
             else:
+                self.is_held = self._poked = False
                 trouble = await self._deliver(trouble)
-                self.is_held = False
                 if trouble is not None:
                     self._put_off(trouble)
         self._recent.forget(self.id)
@@ -161,15 +171,16 @@ class Lane:
             self._idle = trio.Event()
 
     def _put_off(self, trouble: Trouble) -> None:
-        """Ask again after a while; longer from time to time, and not before the destination wants it."""
+        """Ask again after a while; longer each time, and not before the destination wants it."""
         self._recent.forget(self.id)
         self._tell(trouble)
         self.counters["retries"] += 1
-        self._due = trio.current_time() + max(next(self._waits), trouble.retry_after or 0.0)
+        wait = max(next(self._waits), trouble.retry_after or 0.0)
+        self._due = -math.inf if self._poked else trio.current_time() + wait
 
     async def _wait_out(self, trouble: Trouble) -> None:
         """Until it is due, or an order wants the lane quiet."""
-        self._tell(trouble)
+        self._tell(trouble)  # again, since all may have been well while nothing waited
         with trio.move_on_at(self._due):
             while self._due > -math.inf and not self._suspended:
                 await self._news.wait()

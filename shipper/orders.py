@@ -87,7 +87,9 @@ class Orders:
             while not await self._spool.step_order(order):
                 pass
         if order.lane not in self._delivery.lanes:
-            await self._spool.settle_reached(order.lane)
+            await self._delivery.settle_unopened(order.lane)
+        if order.lane in self._delivery.lanes:  # perhaps only since the order began
+            self._delivery.lanes[order.lane].look()
         if order.target in self._delivery.lanes:
             self._delivery.lanes[order.target].poke()
         self._settled()

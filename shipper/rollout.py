@@ -127,8 +127,8 @@ class Rollout:
         """Secrets that were asked for, or that are in use. Raises CredentialError, and then keeps none."""
         supplied = self._keyring.parse(credentials)
         self._keyring.check(supplied)
-        self._keyring.keep({id: secret for id, secret in supplied.items() if id in self.in_use})
-        self._delivery.supplied(supplied)
+        used = {id: secret for id, secret in supplied.items() if id in self.in_use}
+        self._delivery.supplied(self._keyring.keep(used))
         self._on_change()
 
     def _accept(self, plan: Plan, offered: Mapping[str, Credential]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise, repeat
@@ -16,8 +18,10 @@ from shipper.event import Batch
 from shipper.messages import Counts, Revision
 from shipper.plugin import Answer, Answers, Held, Later, Outcome, OutputContext, Sender, StartFailed, TooLarge
 from shipper.session import REFUSED
+from shipper.spool import queue
 from shipper.spool.letters import Limits
-from shipper.spool.queue import Todo
+from shipper.spool.queue import Entry, Packed, Todo
+from shipper.spool.report import Report
 from shipper.spool.revisions import Text
 from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, ScriptedOutput, bench, poke, secret
 
@@ -210,6 +214,28 @@ async def test_what_happens_elsewhere_does_not_shorten_the_wait_that_was_asked_f
 
         assert script.log.count("open k1") == 1
         assert lane.problem == "429"
+
+
+async def test_settings_that_come_while_a_request_is_under_way_are_tried_at_once_though_it_fails(
+    tmp_path: Path,
+) -> None:
+    async with one_output(tmp_path, "k1") as (on, script):
+        asked, answer = trio.Event(), trio.Event()
+
+        async def send(batch: Batch) -> Answers:
+            asked.set()
+            await answer.wait()
+            raise Later("429", 3600)
+
+        script.send = send
+        await on.enter()
+        await asked.wait()
+        await on.activate(2, {"main": {"workers": 7}}, main="k1")
+        script.send = script.deliver
+        answer.set()
+        await on.empty()
+
+        assert script.log.count("open k1") == 2
 
 
 @pytest.mark.parametrize("what", ["its credential", "its settings"])
@@ -444,6 +470,35 @@ async def test_a_bug_of_ours_in_a_session_is_no_trouble_of_the_output(
                 await trio.sleep_forever()
 
 
+@pytest.mark.parametrize("is_idle", [True, False])
+async def test_todos_that_a_repair_brings_back_are_delivered_though_nothing_else_comes(
+    tmp_path: Path, is_idle: bool
+) -> None:
+    async with one_output(tmp_path) as (on, script):
+        lost = await _stored_and_lost(on)
+        if not is_idle:
+            await on.enter(2)
+            await script.until(lambda: len(script.received) == 2)  # later ones were taken in this session
+        await on.spool.heed_damage()
+        await on.empty()
+
+        assert lost in script.received
+
+
+async def _stored_and_lost(on: Bench) -> int:
+    """The number of an event whose todo damage took."""
+    batch, number = Batch.documents([b'{"n":77}']), 77
+    entry = Entry(on.at, "test/in", [on.active["main"].id], [Packed(1, batch.pack())])
+
+    def enter_and_lose(db: sqlite3.Connection) -> None:
+        queue.enter(db, on.spool.store.sealer, on.spool.origin, 0.0, entry)
+        db.execute("DELETE FROM todo")
+        Report(lost=Counter(todo=1)).store(db)
+
+    await on.spool.store.do(enter_and_lose)
+    return number
+
+
 # -- what a stranger's plugin may do -----------------------------------------------------------------------------------
 
 
@@ -577,6 +632,35 @@ async def test_a_missing_credential_holds_events_until_it_is_supplied(tmp_path: 
         poke(on.delivery)
         await on.empty()
         assert script.log[0] == "open missing-1"
+
+
+async def test_a_lane_that_was_held_is_held_no_longer_when_its_credential_came(tmp_path: Path) -> None:
+    """A stop does not wait for what is held."""
+    async with one_output(tmp_path, "missing-1") as (on, script):
+        lane, held = on.active["main"], list[bool]()
+
+        async def send(batch: Batch) -> Answers:
+            await trio.lowlevel.checkpoint()
+            held.append(lane.is_held)
+            return script.answer(batch, {})
+
+        script.send = send
+        await on.enter(2)
+        await script.until(lambda: lane.is_held)
+        on.keyring.keep({"missing-1": secret("missing-1")})
+        on.delivery.supplied({"missing-1"})
+        await on.empty()
+
+        assert held == [False]
+
+
+async def test_a_lane_that_was_refused_is_held_no_longer_when_it_is_let_in(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.raising(Held("401"), times=1)
+        await on.enter(20)
+        await on.empty()
+
+        assert not on.active["main"].is_held
 
 
 # -- barriers ----------------------------------------------------------------------------------------------------------
@@ -778,7 +862,7 @@ async def test_a_lane_that_waits_for_a_slot_obeys_an_order_at_once(tmp_path: Pat
             for lane in on.delivery.lanes.values()
             if not lane.active and lane.key.credential is not None and lane.key.credential not in busy
         )
-        with trio.fail_after(4):
+        with trio.fail_after(PATIENCE):
             async with lane.suspended():
                 pass
 

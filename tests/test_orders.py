@@ -9,10 +9,11 @@ import trio
 
 from shipper.credentials import Credential
 from shipper.messages import Counts, Revision
-from shipper.orders import NothingToOrder
+from shipper.orders import NothingToOrder, Orders
 from shipper.plugin import Held
+from shipper.spool.orders import Order
 from shipper.spool.schema import BARRIER
-from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, poke, policy, theatre
+from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, bench, events, poke, policy, theatre
 
 COUNT = 100
 
@@ -215,3 +216,31 @@ async def test_a_rebind_answers_though_the_lane_becomes_active_again(tmp_path: P
         await works_with("k1", "k2")
         poke(on.delivery)
         await on.ack(3, "drained")
+
+
+async def test_a_lane_that_a_revision_opens_while_an_order_runs_looks_at_what_the_order_left(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing-1")
+        await on.enter(2)
+        main = on.active["main"].id
+        await on.activate(2, other=None)
+    async with bench(tmp_path) as on:
+        await on.delivery.restore([row for row in await on.spool.lanes() if row.id != main])  # its plugin was gone
+        orders = Orders(spool=on.spool, delivery=on.delivery, keyring=on.keyring, settled=lambda: None)
+        step = on.spool.step_order
+
+        async def opening(order: Order) -> bool:
+            if main not in on.delivery.lanes:
+                await on.activate(3, main="missing-1")
+                await trio.testing.wait_all_tasks_blocked(0.05)
+            return await step(order)
+
+        on.spool.step_order = opening  # type: ignore[method-assign]
+        with trio.fail_after(PATIENCE):
+            await orders._place(Order("drop", main, 10**9))
+            await DESTINATIONS["main"].until(lambda: on.delivery.lanes[main].problem is None)
+
+        assert (
+            await on.spool.query(lambda db: db.execute("SELECT * FROM barrier WHERE lane = ?", (main,)).fetchall())
+            == []
+        )

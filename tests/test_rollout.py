@@ -14,7 +14,7 @@ import trio
 
 from shipper.messages import Ack, Counts, Nack, Policy, Released, Revision
 from shipper.plan import Plan, make
-from shipper.plugin import Held, InputContext, StartFailed
+from shipper.plugin import Held, InputContext, Later, StartFailed
 from shipper.registry import Registry
 from shipper.spool.report import Report
 from shipper.spool.revisions import Cut
@@ -679,6 +679,33 @@ async def test_a_plugin_that_is_gone_holds_its_events_and_the_process_goes_on(tm
         await on.orders.end("drop", Revision(0, 1), None)
         ack = await on.ack(2, "drained")
         assert ack.ledger == Counts(accepted=1, dropped=1)
+        assert on.delivery.unreadable == {}
+
+
+async def test_a_lane_that_a_revision_can_open_again_is_told_of_no_more(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        await on.spool.store.do(lambda db: db.execute("UPDATE lane SET settings = zeroblob(80)"))
+    async with theatre(tmp_path) as on:
+        assert "main" in on.delivery.unreadable
+        await on.offer(2, policy(credential="k1"), "k1")
+        await on.ack(2, "drained")
+
+        assert on.delivery.unreadable == {}
+
+
+async def test_a_credential_that_is_supplied_though_it_is_held_makes_nobody_try(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        script = DESTINATIONS["main"]
+        script.send = script.raising(Later("429", 3600))
+        await emit(1)
+        await script.until(lambda: next(iter(on.delivery.lanes.values())).problem == "429")
+        for _ in range(3):
+            on.rollout.supply({"k1": {"api_key": fakes.secret("k1").fields["api_key"]}})
+        await trio.testing.wait_all_tasks_blocked(0.1)
+
+        assert script.log.count("open k1") == 1
 
 
 async def test_a_lane_whose_settings_are_damaged_does_not_stop_the_process(tmp_path: Path) -> None:

@@ -41,10 +41,11 @@ class Spool:
 
     def __init__(self, store: Store, figures: Figures) -> None:
         self.store = store
-        self.figures = figures
+        self.figures = self._counting = figures
         self.origin = os.urandom(16)
         self.limits = letters.Limits()
         self._is_repaired = False
+        self._on_damage: list[Callable[[], None]] = []
         self.room = trio.Event()
         """Set, and replaced, whenever something left the spool."""
 
@@ -59,21 +60,19 @@ class Spool:
         """
         now = time.time()
 
-        def count_unheard(entered: list[Entered]) -> None:
-            self._count(entry, entered)
-            unheard(entered)
+        def count_unheard(counted: tuple[list[Entered], Figures]) -> None:
+            unheard(_count(entry, *counted))
 
         def enter(db: sqlite3.Connection) -> list[Entered]:
             return queue.enter(db, self.store.sealer, self.origin, now, entry)
 
-        entered = await self.store.append(enter, count_unheard)
-        self._count(entry, entered)
-        return entered
+        return _count(entry, *await self.store.append(self._counted(enter), count_unheard))
 
-    def _count(self, entry: Entry, entered: Sequence[Entered]) -> None:
-        lanes = frozenset(entry.lanes)
-        for batch in entered:
-            self.figures.add(entry.revision, lanes, batch.events, batch.size)
+    def _counted(
+        self, op: Callable[[sqlite3.Connection], Result]
+    ) -> Callable[[sqlite3.Connection], tuple[Result, Figures]]:
+        """The operation, and the figures that it belongs to: a count anew stands before or behind it."""
+        return lambda db: (op(db), self._counting)
 
     async def positions(self, input: str) -> dict[str, bytes]:
         """The stored positions of an input."""
@@ -101,8 +100,8 @@ class Spool:
 
     async def recount(self, lane: int, todo: Todo, events: int) -> Todo:
         """The sealed batch of a todo holds another number of events than the todo says; returns it corrected."""
-        await self.store.do(lambda db: queue.recount(db, lane, todo, events))
-        self.figures.add(todo.revision, frozenset({lane}), events - todo.events, 0)
+        _, figures = await self.store.do(self._counted(lambda db: queue.recount(db, lane, todo, events)))
+        figures.add(todo.revision, frozenset({lane}), events - todo.events, 0)
         return todo._replace(events=events)
 
     async def settle(self, lane: int, verdicts: Mapping[int, Verdict], *, patient: bool = False) -> int:
@@ -117,9 +116,9 @@ class Spool:
             changes = [queue.settle(db, sealer, lane, seq, verdict, limits, now) for seq, verdict in verdicts.items()]
             return [change for change in changes if change is not None]
 
-        changes = await self.store.do(settle_all, patient=patient)
+        changes, figures = await self.store.do(self._counted(settle_all), patient=patient)
         for change in changes:
-            self.figures.settled(lane, change)
+            figures.settled(lane, change)
         self.made_room()
         return sum(change.letters_dropped for change in changes)
 
@@ -207,15 +206,17 @@ class Spool:
         now, limits = time.time(), self.limits
         sealer = self.store.sealer
         try:
-            step = await self._config(lambda db: orders.step(db, sealer, order, limits, now))
+            step, figures = await self._config(self._counted(lambda db: orders.step(db, sealer, order, limits, now)))
         except Damaged:
             await self.repair_once()
-            step = await self._config(lambda db: orders.step(db, sealer, order, limits, now, repaired=True))
+            step, figures = await self._config(
+                self._counted(lambda db: orders.step(db, sealer, order, limits, now, repaired=True))
+            )
         for lane, change in step.settled:
-            self.figures.settled(lane, change)
+            figures.settled(lane, change)
         for todo, others in step.moved:
             assert order.target is not None
-            self.figures.rebound(todo, others, order.lane, order.target)
+            figures.rebound(todo, others, order.lane, order.target)
         self.made_room()
         return step.done
 
@@ -233,14 +234,21 @@ class Spool:
             await self.store.repair()
 
     async def heed_damage(self) -> None:
-        """Act upon what a repair has reported, and count anew what waits."""
+        """Act upon what a repair has reported, count anew what waits, and tell: todos may have come back."""
 
         def act(db: sqlite3.Connection) -> Figures:
             audit.audit(db, self.store.sealer)
             doubt.act(db)
-            return Figures.of(db)
+            self._counting = Figures.of(db)
+            return self._counting
 
         self.figures = await self._config(act)
+        for callback in self._on_damage:
+            callback()
+
+    def on_damage(self, callback: Callable[[], None]) -> None:
+        """Have it told when damage was acted upon."""
+        self._on_damage.append(callback)
 
     async def dead_letters(self) -> DeadLetterFigures:
         now = time.time()
@@ -259,6 +267,13 @@ class Spool:
     async def _config(self, op: Callable[[sqlite3.Connection], Result]) -> Result:
         """The config path goes first and waits for no room."""
         return await self.store.do(op, urgent=True)
+
+
+def _count(entry: Entry, entered: list[Entered], figures: Figures) -> list[Entered]:
+    lanes = frozenset(entry.lanes)
+    for batch in entered:
+        figures.add(entry.revision, lanes, batch.events, batch.size)
+    return entered
 
 
 @asynccontextmanager
