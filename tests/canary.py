@@ -11,6 +11,7 @@ import base64
 import json
 import urllib.parse
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 EVENT = "canary-event"
@@ -62,9 +63,9 @@ def _content(path: Path) -> bytes:
 
 
 def shown_by(process: int, *names: str) -> bytes:
-    """What /proc tells of a process to whoever may look; nothing of one that is gone."""
-    names = names or ("cmdline", "environ", "maps", "comm", "status", "limits")
-    try:
-        return b"".join(Path(f"/proc/{process}/{name}").read_bytes() for name in names)
-    except OSError:
-        return b""
+    """What /proc tells of a process to whoever may look: little of one that is hardened, nothing of one that is gone."""
+    shown = b""
+    for name in names or ("cmdline", "environ", "maps", "comm", "status", "limits"):
+        with suppress(OSError):
+            shown += Path(f"/proc/{process}/{name}").read_bytes()
+    return shown

@@ -58,13 +58,16 @@ def mortal_disk(image: Path, at: Path, size: int) -> Iterator[Disk]:
     with image.open("wb") as file:
         file.truncate(size)
     make = ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(image)]
-    subprocess.run(make, check=True)
     disk = Disk(image, at)
-    disk.mount()
+    try:
+        subprocess.run(make, check=True)
+        disk.mount()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no ext4 can be mounted here: {error}")
     try:
         yield disk
     finally:
-        subprocess.run(["umount", "-l", str(at)], check=True)
+        subprocess.run(["umount", "-l", str(at)], check=False)
 
 
 def fill(filler: Path) -> None:

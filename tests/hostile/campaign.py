@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import ExitStack, closing
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -118,25 +118,40 @@ def _due(progress: Progress, wanted: dict[Kind, int], ends: float) -> Iterator[t
 
 
 def _outcomes(seed: int, due: Iterator[tuple[Kind, int]], jobs: int, run: Run) -> Generator[Outcome, None, None]:
-    """In the order of the rounds; one more is begun than there are processes, so that none is idle."""
-    waiting: deque[tuple[Kind, int, Future[Outcome]]] = deque()
-    pool = _pool(jobs)
-    try:
-        while True:
-            while len(waiting) <= jobs and (work := next(due, None)) is not None:
-                waiting.append((*work, pool.submit(run, seed, *work)))
-            if not waiting:
-                return
-            kind, number, future = waiting.popleft()
+    """In the order of the rounds; one more is begun than there are processes, so that none is idle.
+
+    Where a process dies, the rounds that were under way run once more, each alone: the one that kills fails then.
+    """
+    waiting: deque[tuple[Kind, int]] = deque()
+    while True:
+        with ExitStack() as owned:
+            pool = _pool(jobs, owned)
+            futures: deque[Future[Outcome]] = deque()
             try:
-                yield future.result()
+                while True:
+                    while len(waiting) <= jobs and (work := next(due, None)) is not None:
+                        waiting.append(work)
+                        futures.append(pool.submit(run, seed, *work))
+                    if not waiting:
+                        return
+                    outcome = futures.popleft().result()
+                    waiting.popleft()
+                    yield outcome
             except BrokenProcessPool:
-                yield Outcome(kind, number, failure="a process died in this round, or in one beside it")
-                pool = _pool(jobs)
-                waiting = deque((kind, number, pool.submit(run, seed, kind, number)) for kind, number, _ in waiting)
-    finally:
-        pool.shutdown(cancel_futures=True)
+                pass
+        while waiting:
+            yield _alone(seed, *waiting.popleft(), run)
 
 
-def _pool(jobs: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=be_quiet)
+def _alone(seed: int, kind: Kind, number: int, run: Run) -> Outcome:
+    with ExitStack() as owned:
+        try:
+            return _pool(1, owned).submit(run, seed, kind, number).result()
+        except BrokenProcessPool:
+            return Outcome(kind, number, failure="a process died of it")
+
+
+def _pool(jobs: int, owned: ExitStack) -> ProcessPoolExecutor:
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=be_quiet)
+    owned.callback(pool.shutdown, cancel_futures=True)
+    return pool

@@ -4,7 +4,7 @@
     branches   the coverage of what `drained` stands on
     report     puts what the campaigns wrote into one text, with the bugs they found (`found.md`, kept by hand)
 
-Each campaign is a command of its own (`tests.mutants`, `tests.hostile`, `tests.simulation`), keeps its state in
-`.cache/prove/` below a digest of the program, and goes on where it stopped: after an interrupt, or when a larger size
+Each campaign is a command of its own. `tests.mutants`, `tests.hostile` and `tests.simulation` keep their state in
+`.cache/prove/` below a digest of the program, and go on where they stopped: after an interrupt, or when a larger size
 is asked for. A changed program is another one: its campaigns begin anew.
 """

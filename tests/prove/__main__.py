@@ -33,7 +33,7 @@ def main() -> int:
                 if subprocess.run(campaign.command, cwd=ROOT).returncode:
                     failed.append(campaign.name)
     except KeyboardInterrupt:
-        failed.append("interrupted; the same command goes on")
+        failed.append("what was interrupted (the same command goes on)")
     options.report.write_text(written(every, options.size))
     print(f"{options.report} is written" + (f"; look at: {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0

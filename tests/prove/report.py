@@ -17,8 +17,14 @@ FOUND = Path(__file__).with_name("found.md")
 def written(campaigns: Sequence[Campaign], size: float) -> str:
     """The text, from what the campaigns have written so far."""
     parts = [_head(size)]
-    parts += [campaign.report.read_text() for campaign in campaigns if campaign.report.exists()]
+    parts += [_fragment(campaign) for campaign in campaigns]
     return "\n".join([*(part.strip() + "\n" for part in parts), FOUND.read_text()])
+
+
+def _fragment(campaign: Campaign) -> str:
+    if campaign.report.exists():
+        return campaign.report.read_text()
+    return f"### {campaign.name.capitalize()}\n\nNot run.\n"
 
 
 def _head(size: float) -> str:
@@ -31,8 +37,9 @@ def _head(size: float) -> str:
             f"- program: {_commit()}",
             f"- machine: {os.cpu_count()} cores of {_processor()}, {platform.system()} {platform.release()}, "
             f"Python {platform.python_version()}",
-            f"- written at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, for size {size:g} "
-            f"(1: {WORLDS:,} worlds, {FRAMES:,} frames, {REQUESTS:,} requests, every fault made by hand)",
+            f"- written at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC; asked for: size {size:g}, which is "
+            f"{WORLDS * size:,.0f} worlds, {FRAMES * size:,.0f} frames and {REQUESTS * size:,.0f} requests; "
+            "what was done stands below",
             "",
             "## What was tried",
             "",

@@ -33,7 +33,7 @@ def program(root: Path = ROOT) -> str:
 
 
 def campaigns(size: float, jobs: int, below: Path) -> list[Campaign]:
-    """The shorter ones first. Of the mutants, a size below one takes every tenth, every hundredth."""
+    """The shorter ones first. Of the mutants, a tenth of the size takes all, a hundredth takes each tenth."""
 
     def campaign(name: str, *options: str | int) -> Campaign:
         report, state = below / f"{name}.md", below / f"{name}.json"

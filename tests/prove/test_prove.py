@@ -54,6 +54,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path / "PROOF.md"
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("heading", ["### Faults made by hand", "### Hostile", "### Simulation", "## What was found"])
 def test_a_report_has_what_every_campaign_did_and_what_was_found(report: Path, heading: str) -> None:
     assert heading in report.read_text()
