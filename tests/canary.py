@@ -63,7 +63,7 @@ def _content(path: Path) -> bytes:
 
 
 def shown_by(process: int, *names: str) -> bytes:
-    """What /proc tells of a process to whoever may look: little of one that is hardened, nothing of one that is gone."""
+    """What /proc tells of a process to whoever may look: little if it is hardened, nothing if it is gone."""
     shown = b""
     for name in names or ("cmdline", "environ", "maps", "comm", "status", "limits"):
         with suppress(OSError):
