@@ -184,6 +184,7 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job would ignore
     try:
         sys.exit(main())
     except KeyboardInterrupt:
