@@ -266,19 +266,23 @@ def busy_is_left_alone(case: Case) -> Iterator[Violation]:
     if case.ended_by_order or "task_fails" in case.scenario.rates or "tune" in case.scenario.names():
         return
     calm_from = 0.0
-    until: dict[tuple[str, str, str], float] = {}
+    until: dict[tuple[str, ...], float] = {}
     for before, note in pairwise(case.notes):
         match note.kind:
             case "started" | "acted":
                 until.clear()
                 calm_from = note.at + PIPE_SECONDS
             case "busy" if note.facts["seconds"] and note.at >= calm_from:
-                for event in before.facts["events"]:
-                    until[before.facts["output"], before.facts["backend"], event.id] = note.at + note.facts["seconds"]
+                until |= dict.fromkeys(_places(before), note.at + note.facts["seconds"])
             case "request":
-                places = [(note.facts["output"], note.facts["backend"], event.id) for event in note.facts["events"]]
-                if any(note.at < until.get(place, 0.0) for place in places):
+                if any(note.at < until.get(place, 0.0) for place in _places(note)):
                     yield Violation("O4", f"a request came again before {note.facts['backend']} wanted it")
+
+
+def _places(request: Note) -> list[tuple[str, ...]]:
+    """Its events, by the lane: what a peer handed over twice may stand on two."""
+    lane = tuple(request.facts[name] for name in ("output", "backend", "credential"))
+    return [(*lane, event.id) for event in request.facts["events"]]
 
 
 def dead_letters_are_the_refused(case: Case) -> Iterator[Violation]:
