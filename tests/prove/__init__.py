@@ -1,6 +1,6 @@
 """`make prove`: the long campaigns, at a given size, and the report `tests/PROOF.md`.
 
-    sizes      how much of each campaign a size is: 1 is what is published
+    sizes      how much of each campaign a size is: 1 is the whole
     branches   the coverage of what `drained` stands on
     report     puts what the campaigns wrote into one text, with the bugs they found (`found.md`, kept by hand)
 

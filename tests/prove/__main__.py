@@ -14,7 +14,7 @@ from tests.prove.sizes import NAMES, ROOT, campaigns, program
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.prove", description=__doc__)
-    parser.add_argument("--size", type=float, default=0.01, help="of what is published (default: a hundredth)")
+    parser.add_argument("--size", type=float, default=0.01, help="of the whole (default: a hundredth)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time (default: cores)")
     parser.add_argument("--only", choices=NAMES, help="this campaign alone")
     parser.add_argument("--state", type=Path, default=ROOT / ".cache" / "prove", help="where campaigns are kept")

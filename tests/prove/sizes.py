@@ -1,4 +1,4 @@
-"""How much is done at a size, as commands."""
+"""How much is done at a size, as commands; a size of 1 is the whole of what is aimed at."""
 
 from __future__ import annotations
 

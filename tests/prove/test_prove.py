@@ -24,7 +24,7 @@ def test_every_regression_test_of_the_report_exists() -> None:
     assert {name for _, name in NAMED} <= written
 
 
-def test_a_size_of_one_is_what_is_published_and_a_smaller_one_its_share(tmp_path: Path) -> None:
+def test_a_size_of_one_is_the_whole_and_a_smaller_one_its_share(tmp_path: Path) -> None:
     whole, tenth = campaigns(1, 2, tmp_path), campaigns(0.1, 2, tmp_path)
 
     assert tuple(campaign.name for campaign in whole) == NAMES

@@ -88,21 +88,22 @@ class Site:
         )
         self.lines = []
         self.errors = b""
+        shown = canary.shown_by(process.pid, "cmdline")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow, process)
             nursery.start_soon(self._complaints, process)
             try:
                 yield process
-                assert self.leaks(process.pid) == []
+                assert self.leaks(shown) == []
             finally:
                 process.kill()
                 with trio.CancelScope(shield=True):
                     await process.wait()
 
-    def leaks(self, supervisor: int) -> list[bytes]:
+    def leaks(self, shown: bytes) -> list[bytes]:
         """Forms of the secret in its file that are where they must not be; a fake sidecar writes down all it hears."""
         canaries = set(canary.of_secret(self.secret.read_text().strip())) if self.secret.exists() else set()
-        said = json.dumps(self.lines).encode() + self.errors + canary.shown_by(supervisor, "cmdline")
+        said = json.dumps(self.lines).encode() + self.errors + shown
         files = {} if self.fake_sidecar else canary.left_in(self.state, canaries)
         return [*canary.found(said, canaries), *(form for forms in files.values() for form in forms)]
 
