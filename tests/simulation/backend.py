@@ -57,6 +57,7 @@ class Backend:
         self.stage, self.name = stage, name
         self.valid: set[str] = set()
         self.down = False
+        self.away = False
         self.documents: set[tuple[str, str]] = set()
 
     def take(self, output: str, credential: str, events: Sequence[Event]) -> dict[int, Answer]:
@@ -70,6 +71,8 @@ class Backend:
         stage = self.stage
         if self.down and not stage.healed:
             raise Later("503 unavailable")
+        if self.away:
+            raise Held("403 forbidden") if stage.scenario.seed % 2 else Later("503 unavailable")
         if credential not in self.valid or stage.strikes("unauthorized"):
             raise Held("401 unauthorized")
         if stage.strikes("busy"):

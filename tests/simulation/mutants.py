@@ -22,6 +22,7 @@ from shipper.lane import Lane
 from shipper.plugin import Answer, Answers, Outcome
 from shipper.policy import Policy
 from shipper.registry import Registry
+from shipper.rollout import Rollout
 from shipper.session import Session
 from shipper.spool import revisions, schema
 from shipper.spool.queue import Entry
@@ -276,6 +277,23 @@ def held_drains_are_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(plan, "parse", parse)
 
 
+def inputs_are_all_replaced(patch: pytest.MonkeyPatch) -> None:
+    """Each revision closes and opens every input."""
+    patch.setattr(Intake, "_is_kept", lambda self, name, input: False)
+
+
+def the_old_pipeline_drains_first(patch: pytest.MonkeyPatch) -> None:
+    """A revision becomes active when nothing waits any more."""
+    original = Rollout._bring_up
+
+    async def bring_up(self: Rollout, candidate: Any) -> None:
+        while self._spool.figures.total().events:
+            await self._spool.room.wait()
+        await original(self, candidate)
+
+    patch.setattr(Rollout, "_bring_up", bring_up)
+
+
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     drained_at_the_cut: "B1",
     barrier_settled_when_handed_out: "B1",
@@ -294,5 +312,7 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     nonces_by_the_clock: "E2",
     retry_after_forgotten: "O4",
     held_drains_are_dropped: "B10",
+    inputs_are_all_replaced: "B13",
+    the_old_pipeline_drains_first: "L3",
 }
 """By the law that each of them breaks."""

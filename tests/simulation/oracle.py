@@ -1,6 +1,6 @@
 """The judge: from what was written, what reached the destinations and what the process said, nothing else.
 
-The letters are those of the properties:
+L1 and L3 are judged by the world itself, which waits in vain. The letters are those of the properties:
 
     B1  `drained` before an event that it covers had its final answer
     B2  an event is on the wrong side of a cut
@@ -9,10 +9,12 @@ The letters are those of the properties:
     B8  a flawed policy was not refused       B9  a flawed policy has a stage
     B10 a drain ended by giving events up, though nobody ordered that
     B11 the counts of a ledger do not add up  B12 an event was read twice
+    B13 a revision that changes nothing of an input closed it
     Q1  what was acknowledged was lost        O1  an event with a final answer was sent again
     O4  a busy destination was not left alone for as long as it asked
     O5  dead letters are not what was refused for ever
-    L1  it does not come to rest              L2  a credential is kept for ever       L6  a hot loop
+    L1  it does not come to rest              L2  a credential is kept for ever
+    L3  it waits for a destination it does not need                                   L6  a hot loop
     P2  the end of the process                P6  it failed by itself                 E2  a nonce was used twice
 """
 
@@ -244,6 +246,32 @@ def every_event_has_one_id(case: Case) -> Iterator[Violation]:
             yield Violation("B12", f"{stream} {number} reached {output} under {len(ids)} ids")
 
 
+def what_stays_reads_on(case: Case) -> Iterator[Violation]:
+    """B13: an input that reads is closed by a revision that wants it otherwise, or by the end of the process."""
+    active, since = (-1, -1), {}
+    stopping = False
+    for note in case.notes:
+        match note.kind:
+            case "started":
+                stopping = False
+            case "told_to_stop" | "at_rest":
+                stopping = True
+            case "said" if note.facts["message"].get("stage") == "active":
+                active = max(active, at_of(note.facts["message"]))
+            case "reading":
+                since[note.facts["stream"]] = active
+            case "read_no_more" if not stopping:
+                stream, spot = note.facts["stream"], note.facts["spot"]
+                newer = [offer for at, offer in case.offers.items() if since[stream] < at and case.sent[at] < note.n]
+                if all(_reads(offer, stream, spot) for offer in newer):
+                    yield Violation("B13", f"{stream} was closed, and no revision above {since[stream]} wanted that")
+
+
+def _reads(offer: Offer, stream: str, spot: int) -> bool:
+    feed = offer.shape.inputs.get(stream)
+    return feed is not None and feed.spot == spot and bool(offer.shape.route(stream))
+
+
 def answered_is_not_sent_again(case: Case) -> Iterator[Violation]:
     """O1: within one life, what has its final answer is not sent again (but what a peer handed over twice is)."""
     for (output, stream, number), answers in case.answers.items():
@@ -344,6 +372,7 @@ LAWS: tuple[Callable[[Case], Iterator[Violation]], ...] = (
     flaws_are_refused,
     nothing_is_lost,
     every_event_has_one_id,
+    what_stays_reads_on,
     answered_is_not_sent_again,
     busy_is_left_alone,
     dead_letters_are_the_refused,

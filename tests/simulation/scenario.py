@@ -98,6 +98,10 @@ RUSH_KINDS: dict[str, int] = {
 """How often each of these is a step of a rush."""
 
 
+AWAY = (*[None] * 6, "east", "west")
+"""Which destination refuses everything for a while when all other faults are over, if one does."""
+
+
 @dataclass(frozen=True)
 class Step:
     """Something that is done at a moment; `draw` seeds its details, so that they stay if other steps are left out."""
@@ -122,6 +126,7 @@ class Scenario:
     chaos_seconds: float
     queue_bytes: int
     workers: int
+    away: str | None = None
 
     @classmethod
     def draw(cls, seed: int) -> Scenario:
@@ -143,6 +148,7 @@ class Scenario:
             chaos_seconds=seconds,
             queue_bytes=random.choice((2048, 8192, 1 << 20, 1 << 20)),
             workers=random.randint(1, 4),
+            away=Random(f"away {seed}").choice(AWAY),
         )
 
     def names(self) -> set[str]:

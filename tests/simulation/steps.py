@@ -261,11 +261,16 @@ async def eof(supervisor: Supervisor, random: Random) -> None:
 
 @_kind
 async def signal(supervisor: Supervisor, random: Random) -> None:
-    supervisor.stage.note("told_to_stop", how="signal")
-    supervisor.node.signal()
+    """Perhaps a second one, which may meet the next process."""
+    _signal(supervisor)
     if random.random() < 0.3:
         await trio.sleep(random.uniform(0.0, 1.0))
-        supervisor.node.signal()
+        _signal(supervisor)
+
+
+def _signal(supervisor: Supervisor) -> None:
+    supervisor.stage.note("told_to_stop", how="signal")
+    supervisor.node.signal()
 
 
 @_kind

@@ -108,6 +108,20 @@ class _Reading:
     def change(self, settings: Any, credentials: Mapping[str, Credential]) -> None:
         self.settings = settings
 
+    async def run(self) -> None:
+        """Read until it fails or is closed."""
+        place = {"stream": self.stream.name, "spot": self.settings.spot}
+        self.stage.note("reading", **place)
+        try:
+            await self.read()
+        except trio.Cancelled:
+            if self.stage.alive:
+                self.stage.note("read_no_more", **place)
+            raise
+
+    async def read(self) -> None:
+        raise NotImplementedError
+
     async def emit(self, batch: Batch, numbers: range | list[int], **how: Any) -> None:
         self.stage.note("emitting", stream=self.stream.name, numbers=tuple(numbers))
         await self.context.emit(batch, **how)
@@ -128,7 +142,7 @@ class _Reading:
 
 
 class _Pull(_Reading):
-    async def run(self) -> None:
+    async def read(self) -> None:
         at = int((await self.context.positions()).get("at", b"0"))
         self.stream.accepted.update(range(1, at + 1))
         while True:
@@ -142,7 +156,7 @@ class _Pull(_Reading):
 
 
 class _Push(_Reading):
-    async def run(self) -> None:
+    async def read(self) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(PEERS):
                 nursery.start_soon(self._peer)

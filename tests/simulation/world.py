@@ -14,6 +14,7 @@ import trio
 
 from tests.simulation import stage as stages
 from tests.simulation.backend import BACKENDS, Backend
+from tests.simulation.case import FINAL
 from tests.simulation.disk import Disk
 from tests.simulation.oracle import Violation, judge
 from tests.simulation.ports import simulated
@@ -25,6 +26,9 @@ from tests.simulation.supervisor import Supervisor
 
 HEALING_SECONDS = 900.0
 """Within which, after the last fault, everything must be delivered, drained and released."""
+
+EVENTS = 5
+"""Of each stream, while a destination is away."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ async def _live(stage: Stage, disk: Disk) -> list[Violation]:
             stage.nursery.start_soon(supervisor.keep_alive)
             await follow(supervisor, stage.scenario.steps)
             await supervisor.heal()
+            violations += await _others_go_on(stage, supervisor)
             with trio.move_on_after(HEALING_SECONDS) as patience:
                 await _come_to_rest(stage, supervisor)
             if patience.cancelled_caught:
@@ -99,6 +104,34 @@ async def _live(stage: Stage, disk: Disk) -> list[Violation]:
             stage.kill()
             stage.nursery.cancel_scope.cancel("the world is over")
     return violations
+
+
+async def _others_go_on(stage: Stage, supervisor: Supervisor) -> list[Violation]:
+    """L3: while one destination refuses everything, a revision becomes active, and its events reach the others."""
+    if (away := stage.scenario.away) is None:
+        return []
+    BACKENDS[away].away = True
+    last, outputs = supervisor.sent[-1].at[1], supervisor.shape.outputs
+    missing: set[tuple[str, str, int]] = set()
+    with trio.move_on_after(HEALING_SECONDS) as patience:
+        answered = await stage.noted(lambda note: _said(note, stage="active", revision=last))
+        for stream in STREAMS.values():
+            stream.write(EVENTS)
+            stage.note("written", stream=stream.name, upto=stream.written)
+            numbers = range(stream.written - EVENTS + 1, stream.written + 1)
+            missing |= {(output, stream.name, n) for output in outputs if outputs[output].to != away for n in numbers}
+        while missing:
+            answered = await stage.noted(lambda note: note.kind == "answered", answered.n + 1)
+            missing -= set(_final(answered))
+    BACKENDS[away].away = False
+    text = f"{away} refused everything, and {sorted(missing) or 'no revision became active'} waited for it"
+    return [Violation("L3", text)] if patience.cancelled_caught else []
+
+
+def _final(answered: Note) -> Iterator[tuple[str, str, int]]:
+    for event, outcome in zip(answered.facts["events"], answered.facts["answers"], strict=True):
+        if outcome in FINAL:
+            yield answered.facts["output"], event.stream, event.number
 
 
 async def _come_to_rest(stage: Stage, supervisor: Supervisor) -> None:
@@ -114,6 +147,7 @@ async def _come_to_rest(stage: Stage, supervisor: Supervisor) -> None:
         page = answer.facts["message"]["result"]["dead_letters"]
     supervisor.is_over = True
     since = len(stage.notes)
+    stage.note("at_rest")
     supervisor.node.send(b'{"type":"stop","within_seconds":600}\n')
     await stage.noted(lambda note: note.kind in ("ended", "failed"), since)
 
