@@ -56,7 +56,7 @@ def _is_ids(value: Any) -> bool:
 def _is_ack(value: Any) -> bool:
     try:
         return value is None or bool(msgspec.json.decode(value, type=Ack))
-    except (msgspec.MsgspecError, TypeError, ValueError):
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return False
 
 

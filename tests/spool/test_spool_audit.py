@@ -44,6 +44,7 @@ def test_of_a_sound_spool_nothing_is_taken() -> None:
         ("revision", "credentials", "[1]"),
         ("revision", "drained", b"{}"),
         ("revision", "drained", 5),
+        ("revision", "drained", b'{"x":' + b"[" * 100_000),
         ("revision", "epoch", -1),
         ("revision", "number", 258),
         ("lane", "output", b"\xff"),
