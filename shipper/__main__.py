@@ -20,6 +20,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NoReturn
 
 import click
@@ -44,6 +45,14 @@ _STATUS: dict[type[ShipperError], int] = {OptionError: 78, PolicyError: 78, Stat
 
 class Verbs(click.Group):
     """A group whose commands are imported when they are chosen."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Nothing that a verb takes may be empty: an unset variable would mean this directory, or all outputs."""
+        for before, argument in pairwise(["", *args]):
+            if not argument or (argument.startswith("--") and argument.endswith("=")):
+                name = argument or (before if before.startswith("-") else "an argument")
+                raise click.UsageError(f"{name} is empty (an unset variable?)", ctx)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_VERBS)

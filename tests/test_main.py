@@ -53,6 +53,24 @@ def test_wrong_usage_exits_2_and_shows_the_way_to_help(arguments):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["order", "drop", "--revision", "1", "--output", "", "--state", "s"], "--output"),
+        (["order", "drop", "--revision", "1", "--output=", "--state", "s"], "--output="),
+        (["status", "--state", ""], "--state"),
+        (["supervise", "policy.yaml", "--state="], "--state="),
+        (["run", "--state", ""], "--state"),
+        (["validate", ""], "an argument"),
+    ],
+)
+def test_an_unset_variable_is_never_taken_for_all_or_for_here(arguments, named):
+    ended = run(*arguments)
+
+    assert ended.returncode == 2
+    assert f"Error: {named} is empty (an unset variable?)" in ended.stderr
+
+
+@pytest.mark.parametrize(
     ("error", "status"),
     [
         (OptionError("--state: not a directory"), 78),

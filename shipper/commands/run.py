@@ -38,8 +38,6 @@ def command(state: str, http: str | None) -> int:
     from shipper.http import parse_address
     from shipper.sidecar import Options, run
 
-    if not state:
-        raise click.BadParameter("it is empty (an unset variable?)", param_hint="--state")
     if os.path.exists(state) and not os.path.isdir(state):
         raise OptionError(f"--state {state}: not a directory")
     if http is not None:

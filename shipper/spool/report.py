@@ -60,7 +60,7 @@ class Report:
             for table, found in gaps.items():
                 self.gaps.setdefault(table, []).extend((_key(low), _key(high)) for low, high in found)
             self.kept += kept
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             self.lost["damage"] += 1  # this report is damaged itself
 
     @staticmethod

@@ -119,5 +119,5 @@ def _with_rich(tables: Iterable[Table], stream: TextIO) -> None:
     for title, rows in tables:
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
         for row in rows:
-            table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
+            table.add_row(*(Text(cell, style=_COLOURS.get(cell, ""), overflow="fold") for cell in row))
         console.print(table)

@@ -10,7 +10,9 @@ from shipper.spool import database
 from shipper.spool.report import Report
 
 
-@pytest.mark.parametrize("stored", ["{", "[]", "[1, 2, 3, 4]", '[{}, {}, {"batch": 7}, []]', '[{}, {}, [], "x"]'])
+@pytest.mark.parametrize(
+    "stored", ["{", "[]", "[1, 2, 3, 4]", '[{}, {}, {"batch": 7}, []]', '[{}, {}, [], "x"]', "[" * 100_000]
+)
 def test_a_damaged_report_says_that_one_was_lost(stored: str) -> None:
     db = sqlite3.connect(":memory:")
     database.with_damage(lambda db: None)(db)
