@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
 
+class Seconds(click.FloatRange):
+    """A number of seconds; NaN lies in every range of click's."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        return seconds if math.isfinite(seconds) else self.fail(f"{value} is no number of seconds", param, ctx)
+
+
 @click.command("demo")
-@click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(1, 3600), help="How long to write.")
-@click.option("--every", default=3.0, show_default=True, type=click.FloatRange(0.2), help="Seconds between two keys.")
+@click.option("--seconds", default=20.0, show_default=True, type=Seconds(1, 3600), help="How long to write.")
+@click.option("--every", default=3.0, show_default=True, type=Seconds(0.2), help="Seconds between two keys.")
 @click.option("--rate", default=20_000, show_default=True, type=click.IntRange(1, 200_000), help="Lines a second.")
 @click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR, new or empty, and keep it.")
 def command(seconds: float, every: float, rate: int, keep: Path | None) -> int:
