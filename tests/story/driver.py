@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -157,9 +157,11 @@ class Sidecar:
 
 
 @asynccontextmanager
-async def launched(state: Path, *arguments: str, env: dict[str, str] | None = None) -> AsyncIterator[Sidecar]:
-    """The real process on a state directory; killed at the end if it still runs."""
-    command = [sys.executable, "-m", "shipper", "run", "--state", str(state), *arguments]
+async def launched(
+    state: Path, *arguments: str, env: dict[str, str] | None = None, tracer: Sequence[str] = ()
+) -> AsyncIterator[Sidecar]:
+    """The real process on a state directory, under a `tracer` if one is given; killed at the end if it still runs."""
+    command = [*tracer, sys.executable, "-m", "shipper", "run", "--state", str(state), *arguments]
     pipe = subprocess.PIPE
     async with trio.open_nursery() as nursery:
         process = await trio.lowlevel.open_process(
