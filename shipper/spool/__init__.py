@@ -10,7 +10,8 @@ syncs, torn pages and directory entries; a log of our own would have to prove al
 
     schema     the tables
     queue      batches enter, are read, are settled
-    revisions  texts, the cut, barriers, drained, credentials in use
+    revisions  texts, the cut, barriers, drained
+    credentials  which are in use, which are free
     letters    dead letters            orders   ends drains that cannot end
     figures    how much waits          spool    all of it, as the rest of the program sees it
 

@@ -1,12 +1,12 @@
-"""Transactions of revisions: received, the cut, barriers, drained, and which credentials are in use.
+"""Transactions of revisions: received, the cut, barriers, drained.
 
 The barrier in rows. The cut of revision r puts one barrier, at one new place of the sequence, into every lane that r
 retires, and counts what stands below it on that lane and below no older open barrier. It is settled when it is its
 lane's first row; then both its counts and its place say that everything below has its final answer, and they must
 agree. `drained` may be said of r when no barrier of r or an older revision is open: so it implies the older ones.
 
-A credential is in use while the active revision, a received one, or a lane refers to it. A lane that is not active is
-deleted in the transaction that settles its last barrier, which comes after its connections are closed.
+A lane that is not active is deleted in the transaction that settles its last barrier, which comes after its connections
+are closed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 from shipper import log
 from shipper.messages import Ack, Change, Counts, CredentialUse, Revision, Revisions, Stage
-from shipper.spool import doubt
+from shipper.spool import credentials, doubt
 from shipper.spool.schema import BARRIER, get_meta, next_seq, set_meta
 from shipper.spool.seal import Damaged, Sealer
 
@@ -92,10 +92,10 @@ def known(db: sqlite3.Connection) -> list[Known]:
             meaning,
             change,
             stage,
-            tuple(msgspec.json.decode(credentials)),
+            tuple(msgspec.json.decode(ids)),
             None if drained is None else msgspec.json.decode(drained, type=Ack),
         )
-        for epoch, number, sha256, meaning, change, stage, credentials, drained in rows
+        for epoch, number, sha256, meaning, change, stage, ids, drained in rows
     ]
 
 
@@ -131,11 +131,7 @@ def receive(
         " ON CONFLICT (epoch, number) DO UPDATE SET change = excluded.change WHERE stage = 'received'",
         (*text.at, text.sha256, text.meaning, text.change, json.dumps(sorted(text.credentials)), sealed),
     )
-    db.executemany(
-        "INSERT INTO credential VALUES (?, ?, 'offered')"
-        " ON CONFLICT (id) DO UPDATE SET state = 'used' WHERE state != 'offered'",
-        list(fingerprints.items()),
-    )
+    credentials.offer(db, fingerprints)
 
 
 def forget(db: sqlite3.Connection, at: Revision) -> None:
@@ -166,8 +162,7 @@ def cut(
     db.execute("UPDATE revision SET stage = 'active' WHERE epoch = ? AND number = ?", at)
     db.execute("DELETE FROM revision WHERE stage != 'active' AND (epoch, number) < (?, ?)", at)
     set_meta(db, "active", str(at))
-    ids = [(id,) for revision in known(db) if revision.at == at for id in revision.credentials]
-    db.executemany("UPDATE credential SET state = 'used' WHERE id = ?", ids)
+    credentials.use(db, [id for revision in known(db) if revision.at == at for id in revision.credentials])
     return Cut(seq, now_active, frozenset(retired))
 
 
@@ -317,10 +312,9 @@ def drained(db: sqlite3.Connection, closing: Revision | None, still_used: Collec
     if not candidates:
         return None
     top = candidates[-1]
-    release(db, still_used)
-    released = [row[0] for row in db.execute("SELECT id FROM credential WHERE state = 'released' ORDER BY id")]
-    ack = _ack(top, "drained", CredentialUse(in_use(db, still_used), released), _sum_settled(db, top.at))
-    db.execute("UPDATE credential SET state = 'reported' WHERE state = 'released'")
+    credentials.release(db, still_used)
+    use = CredentialUse(credentials.in_use(db, still_used), credentials.report(db))
+    ack = _ack(top, "drained", use, _sum_settled(db, top.at))
     db.execute("UPDATE revision SET drained = ? WHERE epoch = ? AND number = ?", (msgspec.json.encode(ack), *top.at))
     db.execute("DELETE FROM revision WHERE (epoch, number) < (?, ?)", top.at)
     set_meta(db, "drained", str(top.at))
@@ -348,45 +342,3 @@ def _sum_settled(db: sqlite3.Connection, upto: Revision) -> Counts:
     ).fetchone()
     db.execute("DELETE FROM settled WHERE (epoch, revision) <= (?, ?)", upto)
     return Counts(*map(int, row))
-
-
-# -- credentials -------------------------------------------------------------------------------------------------------
-
-
-def fingerprints(db: sqlite3.Connection) -> dict[str, bytes]:
-    """The keyed fingerprint of every id that was ever in use: an id names one secret for ever."""
-    return dict(db.execute("SELECT id, fingerprint FROM credential").fetchall())
-
-
-def in_use(db: sqlite3.Connection, still_used: Collection[str] = ()) -> list[str]:
-    """Ids that the active revision, a received one, a lane, or an input that is not closed refers to."""
-    ids = set(still_used) | wanted_by_lanes(db)
-    active = get_meta(db, "active")
-    for (credentials,) in db.execute(
-        "SELECT credentials FROM revision WHERE stage = 'received' OR (epoch, number) = (?, ?)",
-        Revision.parse(active) if active else (None, None),
-    ):
-        ids.update(msgspec.json.decode(credentials))
-    return sorted(ids)
-
-
-def wanted_by_lanes(db: sqlite3.Connection) -> set[str]:
-    """Ids that lanes need to deliver what they hold."""
-    return {row[0] for row in db.execute("SELECT DISTINCT credential FROM lane WHERE credential IS NOT NULL")}
-
-
-def release(db: sqlite3.Connection, still_used: Collection[str]) -> list[str]:
-    """Mark, and return, the ids that nothing refers to any more; while nothing is active, none counts as released."""
-    if get_meta(db, "active") is None:
-        return []
-    used = {row[0] for row in db.execute("SELECT id FROM credential WHERE state IN ('used', 'offered')")}
-    free = sorted(used.difference(in_use(db, still_used)))
-    db.executemany("UPDATE credential SET state = 'released' WHERE id = ?", [(id,) for id in free])
-    return free
-
-
-def forget_credentials(db: sqlite3.Connection, ids: Collection[str], still_used: Collection[str]) -> list[str]:
-    """After a nack: return those that nothing refers to; those that were never active are forgotten entirely."""
-    free = sorted(set(ids).difference(in_use(db, still_used)))
-    db.executemany("DELETE FROM credential WHERE id = ? AND state = 'offered'", [(id,) for id in free])
-    return free

@@ -17,7 +17,7 @@ import trio
 
 from shipper.event import Batch
 from shipper.messages import Ack, DeadLetterFigures, Revision, Revisions
-from shipper.spool import audit, doubt, letters, orders, queue, revisions, schema
+from shipper.spool import audit, credentials, doubt, letters, orders, queue, revisions, schema
 from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
 from shipper.spool.queue import Entered, Entry, Todo, Verdict
@@ -132,7 +132,7 @@ class Spool:
     async def standing(self, still_used: Collection[str]) -> Standing:
         """What is stored now; `still_used` are credentials in use besides."""
         return await self._config(
-            lambda db: Standing(revisions.known(db), revisions.stages(db), revisions.in_use(db, still_used))
+            lambda db: Standing(revisions.known(db), revisions.stages(db), credentials.in_use(db, still_used))
         )
 
     async def receive(
@@ -170,23 +170,23 @@ class Spool:
 
         def advance(db: sqlite3.Connection) -> tuple[Ack | None, list[str]]:
             ack = revisions.drained(db, closing, still_used)
-            return ack, [] if ack is not None else revisions.release(db, still_used)
+            return ack, [] if ack is not None else credentials.release(db, still_used)
 
         return await self._config(advance)
 
     async def release(self, still_used: Collection[str]) -> list[str]:
         """Mark and return the credentials that became free."""
-        return await self._config(lambda db: revisions.release(db, still_used))
+        return await self._config(lambda db: credentials.release(db, still_used))
 
     async def forget_credentials(self, ids: Collection[str], still_used: Collection[str]) -> list[str]:
-        return await self._config(lambda db: revisions.forget_credentials(db, ids, still_used))
+        return await self._config(lambda db: credentials.forget(db, ids, still_used))
 
     async def policy_text(self, at: Revision) -> str | None:
         """The stored text of a revision, or None if it is not stored (any more). Raises Damaged."""
         return await self._config(lambda db: revisions.policy_text(db, self.store.sealer, at))
 
     async def fingerprints(self) -> dict[str, bytes]:
-        return await self._config(revisions.fingerprints)
+        return await self._config(credentials.fingerprints)
 
     # -- orders and dead letters ---------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from shipper.policy import Policy
 from shipper.registry import Registry
 from shipper.rollout import Rollout
 from shipper.session import Session
-from shipper.spool import revisions, schema
+from shipper.spool import credentials, revisions, schema
 from shipper.spool.queue import Entry
 from shipper.spool.seal import Sealer
 from shipper.spool.spool import Spool
@@ -212,7 +212,7 @@ def forgotten_acks(patch: pytest.MonkeyPatch) -> None:
             db.execute("SAVEPOINT look")
             try:
                 ack = revisions.drained(db, closing, still_used)
-                return ack, [] if ack is not None else revisions.release(db, still_used)
+                return ack, [] if ack is not None else credentials.release(db, still_used)
             finally:
                 db.execute("ROLLBACK TO look")
                 db.execute("RELEASE look")

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shipper.event import Batch
 from shipper.messages import Ack, Counts, Revision
-from shipper.spool import doubt, letters, orders, queue, revisions, schema
+from shipper.spool import credentials, doubt, letters, orders, queue, revisions, schema
 from shipper.spool.database import with_damage
 from shipper.spool.figures import Figures
 from shipper.spool.orders import Order
@@ -313,8 +313,8 @@ def test_what_an_ack_released_is_not_released_again(spool: Spool) -> None:
     lane = spool.activate(2, main="k2")
     retired = [row.id for row in revisions.lanes(spool.db, spool.sealer) if not row.active]
     revisions.settle_barrier(spool.db, retired[0], spool.todos(retired[0])[0].seq)
-    assert revisions.release(spool.db, ()) == ["k1"]
-    assert revisions.release(spool.db, ()) == []
+    assert credentials.release(spool.db, ()) == ["k1"]
+    assert credentials.release(spool.db, ()) == []
     second = spool.drained()
     spool.activate(3, main="k2", more=None)
     third = spool.drained()
@@ -332,7 +332,7 @@ def test_nothing_is_released_while_nothing_is_active(spool: Spool) -> None:
     spool.receive(1, main="k1")
     revisions.forget(spool.db, Revision(0, 1))
 
-    assert revisions.release(spool.db, ()) == []
+    assert credentials.release(spool.db, ()) == []
 
 
 def test_an_acked_revision_keeps_its_exact_ack(spool: Spool) -> None:
@@ -360,8 +360,8 @@ def test_forgotten_credentials_are_those_that_nothing_refers_to(spool: Spool) ->
     spool.receive(2, main="k1", other="k2", more="k3")
     revisions.forget(spool.db, Revision(0, 2))
 
-    assert revisions.forget_credentials(spool.db, ["k1", "k2", "k3"], {"k3"}) == ["k2"]
-    assert sorted(revisions.fingerprints(spool.db)) == ["k1", "k3"]
+    assert credentials.forget(spool.db, ["k1", "k2", "k3"], {"k3"}) == ["k2"]
+    assert sorted(credentials.fingerprints(spool.db)) == ["k1", "k3"]
 
 
 def test_epochs_come_before_numbers(spool: Spool) -> None:
@@ -452,7 +452,7 @@ class Machine(RuleBasedStateMachine):
         self.pending = None
         ids = [id for id in outputs.values() if id is not None]
         self.do(False, lambda db: revisions.forget(db, Revision(0, number)))
-        released = self.do(False, lambda db: revisions.forget_credentials(db, ids, ()))
+        released = self.do(False, lambda db: credentials.forget(db, ids, ()))
         self.must_be_free(released)
 
     @precondition(lambda self: self.pending is not None)
@@ -559,7 +559,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def release(self) -> None:
-        self.must_be_free(self.do(False, lambda db: revisions.release(db, self.still_used())))
+        self.must_be_free(self.do(False, lambda db: credentials.release(db, self.still_used())))
 
     def still_used(self) -> set[str]:
         return set()

@@ -1,0 +1,79 @@
+"""Which credentials are in use, and what became of those that are not.
+
+    offered ──> used ──> released ──> reported
+       │                 nothing refers to it any more; `drained` lists it
+       └──> forgotten: its revision was never active
+
+A credential is in use while the active revision, a received one, or a lane refers to it. What stays of it is a keyed
+fingerprint: an id that was ever active names one secret for ever.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from shipper.messages import Revision
+from shipper.spool.schema import get_meta
+
+
+def offer(db: sqlite3.Connection, fingerprints: Mapping[str, bytes]) -> None:
+    """A revision that came with these is received."""
+    db.executemany(
+        "INSERT INTO credential VALUES (?, ?, 'offered')"
+        " ON CONFLICT (id) DO UPDATE SET state = 'used' WHERE state != 'offered'",
+        list(fingerprints.items()),
+    )
+
+
+def use(db: sqlite3.Connection, ids: Iterable[str]) -> None:
+    """A revision that refers to these is active."""
+    db.executemany("UPDATE credential SET state = 'used' WHERE id = ?", [(id,) for id in ids])
+
+
+def fingerprints(db: sqlite3.Connection) -> dict[str, bytes]:
+    """The keyed fingerprint of every id that was ever in use: an id names one secret for ever."""
+    return dict(db.execute("SELECT id, fingerprint FROM credential").fetchall())
+
+
+def in_use(db: sqlite3.Connection, still_used: Collection[str] = ()) -> list[str]:
+    """Ids that the active revision, a received one, a lane, or an input that is not closed refers to."""
+    ids = set(still_used) | _of_lanes(db)
+    active = get_meta(db, "active")
+    for (refers,) in db.execute(
+        "SELECT credentials FROM revision WHERE stage = 'received' OR (epoch, number) = (?, ?)",
+        Revision.parse(active) if active else (None, None),
+    ):
+        ids.update(msgspec.json.decode(refers))
+    return sorted(ids)
+
+
+def _of_lanes(db: sqlite3.Connection) -> set[str]:
+    """Ids that lanes need to deliver what they hold."""
+    return {row[0] for row in db.execute("SELECT DISTINCT credential FROM lane WHERE credential IS NOT NULL")}
+
+
+def release(db: sqlite3.Connection, still_used: Collection[str]) -> list[str]:
+    """Mark, and return, the ids that nothing refers to any more; while nothing is active, none counts as released."""
+    if get_meta(db, "active") is None:
+        return []
+    used = {row[0] for row in db.execute("SELECT id FROM credential WHERE state IN ('used', 'offered')")}
+    free = sorted(used.difference(in_use(db, still_used)))
+    db.executemany("UPDATE credential SET state = 'released' WHERE id = ?", [(id,) for id in free])
+    return free
+
+
+def report(db: sqlite3.Connection) -> list[str]:
+    """What was released since this was asked last: an ack lists it."""
+    released = [row[0] for row in db.execute("SELECT id FROM credential WHERE state = 'released' ORDER BY id")]
+    db.execute("UPDATE credential SET state = 'reported' WHERE state = 'released'")
+    return released
+
+
+def forget(db: sqlite3.Connection, ids: Collection[str], still_used: Collection[str]) -> list[str]:
+    """After a nack: return those that nothing refers to; those that were never active are forgotten entirely."""
+    free = sorted(set(ids).difference(in_use(db, still_used)))
+    db.executemany("DELETE FROM credential WHERE id = ? AND state = 'offered'", [(id,) for id in free])
+    return free
