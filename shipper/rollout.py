@@ -269,9 +269,10 @@ class Rollout:
         self._nack(candidate.plan.at, candidate.plan.sha256, "failed", [error], released)
 
     async def _forget(self, candidate: Candidate) -> list[str]:
-        released = await self._spool.forget_credentials(list(candidate.offered), self._still_used())
-        self._keyring.forget(released, entirely=True)
-        return released
+        forgotten = await self._spool.forget_credentials(list(candidate.offered), self._still_used())
+        self._keyring.forget(forgotten.released)
+        self._keyring.forget(forgotten.never_used, entirely=True)
+        return forgotten.released
 
     async def _cut(self, plan: Plan) -> Cut:
         return await self._spool.cut(plan.at, [(output.key, output.settings) for output in plan.outputs.values()])

@@ -16,6 +16,7 @@ from shipper.messages import Ack, Counts, Nack, Policy, Released, Revision
 from shipper.plan import Plan, make
 from shipper.plugin import Held, InputContext, Later, StartFailed
 from shipper.registry import Registry
+from shipper.spool.credentials import Forgotten
 from shipper.spool.report import Report
 from shipper.spool.revisions import Cut
 from shipper.spool.spool import Standing
@@ -221,6 +222,28 @@ async def test_an_id_names_one_secret_for_ever(tmp_path: Path) -> None:
         assert nack.reason == "credential_conflict"
 
 
+@pytest.mark.parametrize("reason", ["failed", "superseded"])
+async def test_an_id_that_was_once_active_names_its_secret_though_a_later_revision_with_it_is_nacked(
+    tmp_path: Path, reason: str
+) -> None:
+    """Free again in memory alone, another secret would become active, and be a conflict after a restart."""
+    async with theatre(tmp_path) as on:
+        await started(on)
+        await on.offer(2, policy(credential="k2"), "k2")
+        await on.ack(2, "drained")
+        SPRINGS["more"].on_open = fails if reason == "failed" else hangs
+        await on.offer(3, policy(credential="k1", inputs="inputs:\n  more: {type: scripted, of: more}\n"), "k1")
+        if reason == "superseded":
+            await on.ack(3, "received")
+            await on.offer(4, policy(credential="k2"), "k2")
+            await on.ack(4, "drained")
+        nack = await on.nack(3)
+
+        assert (nack.reason, nack.released) == (reason, ("k1",))
+        other = {"k1": {"api_key": "other:secret"}}
+        assert (await refused(on, 5, policy(credential="k1"), secrets=other)).reason == "credential_conflict"
+
+
 async def test_two_policies_on_their_way_cannot_give_one_id_two_secrets(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await started(on)
@@ -274,7 +297,7 @@ async def test_a_revision_that_comes_again_while_it_fails_keeps_the_key_that_it_
         forget = on.spool.forget_credentials
         reached, gate = trio.Event(), trio.Event()
 
-        async def forget_and_wait(*arguments: Any) -> list[str]:
+        async def forget_and_wait(*arguments: Any) -> Forgotten:
             forgotten = await forget(*arguments)
             reached.set()
             await gate.wait()

@@ -12,11 +12,19 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from shipper.messages import Revision
 from shipper.spool.schema import get_meta
+
+
+class Forgotten(NamedTuple):
+    """What a nack releases, and those of them that were never active: their ids are free again."""
+
+    released: list[str]
+    never_used: list[str]
 
 
 def offer(db: sqlite3.Connection, fingerprints: Mapping[str, bytes]) -> None:
@@ -72,8 +80,8 @@ def report(db: sqlite3.Connection) -> list[str]:
     return released
 
 
-def forget(db: sqlite3.Connection, ids: Collection[str], still_used: Collection[str]) -> list[str]:
-    """After a nack: return those that nothing refers to; those that were never active are forgotten entirely."""
+def forget(db: sqlite3.Connection, ids: Collection[str], still_used: Collection[str]) -> Forgotten:
+    """After a nack: forget those of these that nothing refers to. Of one that was ever active the fingerprint stays."""
     free = sorted(set(ids).difference(in_use(db, still_used)))
     db.executemany("DELETE FROM credential WHERE id = ? AND state = 'offered'", [(id,) for id in free])
-    return free
+    return Forgotten(free, sorted(set(free).difference(fingerprints(db))))

@@ -18,6 +18,7 @@ import trio
 from shipper.event import Batch
 from shipper.messages import Ack, DeadLetterFigures, Revision, Revisions
 from shipper.spool import audit, credentials, doubt, letters, orders, queue, revisions, schema
+from shipper.spool.credentials import Forgotten
 from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
 from shipper.spool.queue import Entered, Entry, Todo, Verdict
@@ -178,7 +179,8 @@ class Spool:
         """Mark and return the credentials that became free."""
         return await self._config(lambda db: credentials.release(db, still_used))
 
-    async def forget_credentials(self, ids: Collection[str], still_used: Collection[str]) -> list[str]:
+    async def forget_credentials(self, ids: Collection[str], still_used: Collection[str]) -> Forgotten:
+        """After a nack: forget those of these that nothing refers to."""
         return await self._config(lambda db: credentials.forget(db, ids, still_used))
 
     async def policy_text(self, at: Revision) -> str | None:

@@ -360,8 +360,23 @@ def test_forgotten_credentials_are_those_that_nothing_refers_to(spool: Spool) ->
     spool.receive(2, main="k1", other="k2", more="k3")
     revisions.forget(spool.db, Revision(0, 2))
 
-    assert credentials.forget(spool.db, ["k1", "k2", "k3"], {"k3"}) == ["k2"]
+    assert credentials.forget(spool.db, ["k1", "k2", "k3"], {"k3"}) == (["k2"], ["k2"])
     assert sorted(credentials.fingerprints(spool.db)) == ["k1", "k3"]
+
+
+def test_of_a_credential_that_was_ever_active_the_fingerprint_stays_though_a_later_revision_with_it_fails(
+    spool: Spool,
+) -> None:
+    spool.activate(1, main="k1")
+    spool.activate(2, main=None)
+    (retired,) = [row.id for row in revisions.lanes(spool.db, spool.sealer) if not row.active]
+    revisions.settle_barrier(spool.db, retired, spool.todos(retired)[0].seq)
+    spool.drained()
+    spool.receive(3, main="k1", other="k2")
+    revisions.forget(spool.db, Revision(0, 3))
+
+    assert credentials.forget(spool.db, ["k1", "k2"], ()) == (["k1", "k2"], ["k2"])
+    assert sorted(credentials.fingerprints(spool.db)) == ["k1"]
 
 
 def test_epochs_come_before_numbers(spool: Spool) -> None:
@@ -452,7 +467,7 @@ class Machine(RuleBasedStateMachine):
         self.pending = None
         ids = [id for id in outputs.values() if id is not None]
         self.do(False, lambda db: revisions.forget(db, Revision(0, number)))
-        released = self.do(False, lambda db: credentials.forget(db, ids, ()))
+        released = self.do(False, lambda db: credentials.forget(db, ids, ())).released
         self.must_be_free(released)
 
     @precondition(lambda self: self.pending is not None)
