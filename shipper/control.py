@@ -99,7 +99,7 @@ class Conversation:
                         await rollout.offer(message)
                     case Credentials():
                         try:
-                            rollout.supply(message.credentials)
+                            await rollout.supply(message.credentials)
                         except CredentialError as error:
                             self.error(line, str(error))
                     case Observe():

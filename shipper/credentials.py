@@ -60,7 +60,7 @@ class Credential(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         return json.dumps(dict(self.fields), sort_keys=True, separators=(",", ":")).encode()
 
     def authorization(self) -> str:
-        """The value of an HTTP `Authorization` header; raises ValueError for a shape that has none."""
+        """The value of an HTTP `Authorization` header; raises ValueError where there is none, and quotes nothing."""
         match self.shape:
             case "api_key":
                 return f"ApiKey {_encoded_api_key(self.fields['api_key'])}"
@@ -68,7 +68,7 @@ class Credential(msgspec.Struct, frozen=True, repr_omit_defaults=True):
                 pair = f"{self.fields['username']}:{self.fields['password']}"
                 return f"Basic {base64.b64encode(pair.encode()).decode()}"
             case "bearer_token":
-                return f"Bearer {self.fields['bearer_token']}"
+                return f"Bearer {_checked_token(self.fields['bearer_token'])}"
             case _:
                 raise ValueError(f"a credential of shape {self.shape} has no Authorization header")
 
@@ -82,3 +82,9 @@ def _encoded_api_key(key: str) -> str:
     except (binascii.Error, ValueError):
         raise ValueError("an api_key is `id:secret` or the base64 of that") from None
     return key
+
+
+def _checked_token(token: str) -> str:
+    if not (token.isascii() and token.isprintable()):
+        raise ValueError("a credential of shape bearer_token has characters that no HTTP header takes")
+    return token

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+import trio
+
 from shipper import log
 from shipper.credentials import Credential
 from shipper.errors import CredentialError
+from shipper.tls import check_identity
 
 
 class Keyring:
@@ -32,6 +35,13 @@ class Keyring:
                 raise CredentialError("invalid", f"credential `{id}`: {error}", f"{path}.{id}") from None
             for secret in parsed[id].fields.values():
                 log.hide(secret)
+        return parsed
+
+    async def take(self, values: object) -> dict[str, Credential]:
+        """`parse`, `check`, and whether each can be used for what its shape says. Raises CredentialError."""
+        parsed = self.parse(values)
+        await trio.to_thread.run_sync(_check_usable, parsed)
+        self.check(parsed)
         return parsed
 
     def check(self, offered: Mapping[str, Credential]) -> None:
@@ -67,3 +77,16 @@ class Keyring:
 
     def __contains__(self, id: str) -> bool:
         return id in self._held
+
+
+def _check_usable(offered: Mapping[str, Credential]) -> None:
+    """In a thread: OpenSSL looks at certificates. What no connection could use would hold its events for ever."""
+    for id, credential in offered.items():
+        try:
+            match credential.shape:
+                case "certificate":
+                    check_identity(credential.fields["certificate"], credential.fields["key"])
+                case "api_key" | "basic" | "bearer_token":
+                    credential.authorization()
+        except ValueError as error:
+            raise CredentialError("invalid", f"credential `{id}`: {error}", f"credentials.{id}") from None

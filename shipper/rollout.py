@@ -100,8 +100,7 @@ class Rollout:
             return None
         try:
             plan = await trio.to_thread.run_sync(make, message.at, message.policy, self._registry)
-            carried = self._keyring.parse(message.credentials)
-            self._keyring.check(carried)
+            carried = await self._keyring.take(message.credentials)
             check_same(carried, (*self._pending, *self._spent))
             offered = {id: secret for id, secret in carried.items() if id in plan.credentials}
             check_credentials(plan, offered, self._keyring)
@@ -123,10 +122,9 @@ class Rollout:
             self._refuse(message, sha256, reason, [NackError("revision", 1, 1, text)])
         return refusal is not None
 
-    def supply(self, credentials: Mapping[str, object]) -> None:
+    async def supply(self, credentials: Mapping[str, object]) -> None:
         """Secrets that were asked for, or that are in use. Raises CredentialError, and then keeps none."""
-        supplied = self._keyring.parse(credentials)
-        self._keyring.check(supplied)
+        supplied = await self._keyring.take(credentials)
         used = {id: secret for id, secret in supplied.items() if id in self.in_use}
         self._delivery.supplied(self._keyring.keep(used))
         self._on_change()

@@ -205,7 +205,7 @@ async def test_a_locked_directory_waits_no_longer_than_its_supervisor(ends: Ends
 
 async def test_credentials_that_cannot_be_used_are_an_error_and_the_conversation_goes_on(ends: Ends) -> None:
     class Conflicting(Parts):
-        def supply(self, credentials: object) -> None:
+        async def supply(self, credentials: object) -> None:
             raise CredentialError("credential_conflict", "credential `k1` is known with another content")
 
     async with talking(ends) as (conversation, outbox, _):

@@ -75,7 +75,7 @@ async def test_the_time_that_was_waited_is_kept_over_a_restart(tmp_path: Path) -
         await deadlines(on)._count(3599.0)
     async with theatre(tmp_path) as on:
         DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
-        on.rollout.supply({"k1": {"api_key": "k1:secret-of-k1"}})
+        await on.rollout.supply({"k1": {"api_key": "k1:secret-of-k1"}})
         await on.offer(2, policy(credential="k2", more=drain), "k2")
         await SPRINGS["in"].until(lambda: on.rollout.plan is not None)
         with trio.fail_after(PATIENCE):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+import trustme
 
 from shipper.credentials import Credential
 from shipper.errors import CredentialError
@@ -57,6 +58,12 @@ def test_an_id_that_was_never_used_is_free_again() -> None:
     ring.check(key("a:secret-2"))
 
 
+def identity(authority: trustme.CA) -> dict[str, str]:
+    made = authority.issue_cert("shipper.test")
+    chain = b"".join(blob.bytes() for blob in made.cert_chain_pems)
+    return {"certificate": chain.decode(), "key": made.private_key_pem.bytes().decode()}
+
+
 @pytest.mark.parametrize(
     "values", [None, 5, ["top-secret"], "top-secret", {"k1": "top-secret"}, {"k1": {"x": "top-secret"}}]
 )
@@ -79,3 +86,26 @@ def test_a_secret_that_came_is_hidden_from_the_log(monkeypatch: pytest.MonkeyPat
     Keyring(digest, {}).parse({"k1": {"username": "writer", "password": "pass-word"}, "k2": {"api_key": "a:secret"}})
 
     assert {"pass-word", "a:secret"} <= set(hidden)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        {"api_key": "id:secret"},
+        {"api_key": "aWQ6c2VjcmV0"},
+        {"username": "ü", "password": "pässword"},
+        {"bearer_token": "a.b-c"},
+        {"token": "töken"},
+        identity(trustme.CA()),
+    ],
+)
+async def test_what_can_be_used_is_taken(secret: dict[str, str]) -> None:
+    assert await Keyring(digest, {}).take({"k1": secret}) == {"k1": Credential.parse(secret)}
+
+
+async def test_a_certificate_with_the_key_of_another_is_invalid() -> None:
+    one, other = identity(trustme.CA()), identity(trustme.CA())
+
+    with pytest.raises(CredentialError, match="credential `k1`: bad TLS material") as raised:
+        await Keyring(digest, {}).take({"k1": one | {"key": other["key"]}})
+    assert (raised.value.reason, raised.value.path) == ("invalid", "credentials.k1")

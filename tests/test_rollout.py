@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 
+from shipper.errors import CredentialError
 from shipper.messages import Ack, Counts, Nack, Policy, Released, Revision
 from shipper.plan import Plan, make
 from shipper.plugin import Held, InputContext, Later, StartFailed
@@ -208,6 +209,37 @@ async def test_a_missing_secret_and_a_misshapen_one_are_nacked(tmp_path: Path) -
         nack = await refused(on, 1, policy(credential="k1"), secrets={"k1": "top secret"})
 
         assert "top secret" not in str(nack)
+        assert "k1" not in on.keyring
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [{"api_key": "not base64, top-secret"}, {"bearer_token": "töp-secret"}, {"certificate": "top-secret", "key": "y"}],
+)
+async def test_a_secret_that_nobody_can_use_is_invalid_and_the_old_key_stays(
+    tmp_path: Path, secret: dict[str, str]
+) -> None:
+    """Else the old key would be released, and the new output held for ever."""
+    async with theatre(tmp_path) as on:
+        await started(on)
+        nack = await refused(on, 2, policy(credential="k2"), secrets={"k2": secret})
+
+        assert (nack.reason, nack.released) == ("invalid", ("k2",))
+        assert [(error.path, error.message.partition(":")[0]) for error in nack.errors] == [
+            ("credentials.k2", "credential `k2`")
+        ]
+        assert "p-secret" not in str(nack)
+        assert on.rollout.in_use == ["k1"]
+
+
+async def test_a_secret_that_is_supplied_and_that_nobody_can_use_is_refused(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+    async with theatre(tmp_path) as on:
+        with pytest.raises(CredentialError) as raised:
+            await on.rollout.supply({"k1": {"api_key": "not base64, top-secret"}})
+
+        assert raised.value.reason == "invalid"
         assert "k1" not in on.keyring
 
 
@@ -578,7 +610,7 @@ async def test_events_of_before_wait_for_their_key_and_drain_without_a_policy(tm
         await emit(1, 2)
     async with theatre(tmp_path) as on:
         assert on.rollout.in_use == ["k1"]
-        on.rollout.supply({"k1": {"api_key": "k1:secret-of-k1"}})
+        await on.rollout.supply({"k1": {"api_key": "k1:secret-of-k1"}})
         await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [1, 2])
 
 
@@ -725,7 +757,7 @@ async def test_a_credential_that_is_supplied_though_it_is_held_makes_nobody_try(
         await emit(1)
         await script.until(lambda: next(iter(on.delivery.lanes.values())).problem == "429")
         for _ in range(3):
-            on.rollout.supply({"k1": {"api_key": fakes.secret("k1").fields["api_key"]}})
+            await on.rollout.supply({"k1": {"api_key": fakes.secret("k1").fields["api_key"]}})
         await trio.testing.wait_all_tasks_blocked(0.1)
 
         assert script.log.count("open k1") == 1

@@ -64,7 +64,7 @@ async def start(state: Path) -> Seen:
         async with theatre(state) as on:
             for id in ("k1", "k2"):
                 try:
-                    on.rollout.supply({id: {"api_key": f"{id}:secret-of-{id}"}})
+                    await on.rollout.supply({id: {"api_key": f"{id}:secret-of-{id}"}})
                 except CredentialError:
                     continue
             main = DESTINATIONS["main"]
