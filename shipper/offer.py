@@ -30,8 +30,8 @@ class Candidate:
     """It is the active revision already, and its inputs are to be started (after a restart)."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     said: Ack | None = None
-    cutting: bool = False
-    """Past the point of no return: it will be active."""
+    decided: bool = False
+    """Past the point of no return: it will be active, or it has failed, whatever comes."""
 
 
 def out_of_order(

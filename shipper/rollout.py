@@ -64,7 +64,7 @@ class Rollout:
         self._say, self._on_change = say, on_change
         self._known: dict[Revision, Known] = {}
         self._pending: list[Candidate] = []
-        """On their way, the newest last: at most one that resumes, one past its cut, and one more."""
+        """On their way, the newest last: at most one that resumes, one that is decided, and one more."""
         self._spent: list[Candidate] = []
         self._arriving: frozenset[str] = frozenset()
         """Credentials that came with the policy that is being looked at."""
@@ -151,7 +151,7 @@ class Rollout:
 
     def _supersede(self) -> None:
         """A newer revision arrived: what is not active yet will not be, unless it is the active one that resumes."""
-        for old in [old for old in self._pending if not (old.cutting or old.resumes)]:
+        for old in [old for old in self._pending if not (old.decided or old.resumes)]:
             old.scope.cancel("a newer revision arrived")
             self._pending.remove(old)
             self._spent.append(old)
@@ -210,7 +210,7 @@ class Rollout:
         if candidate.scope.cancel_called:
             self._intake.withdraw(prepared)
             return
-        candidate.cutting = True
+        candidate.decided = True
         with trio.CancelScope(shield=True):
             async with self._in_order:
                 cut = await self._resume(plan) if candidate.resumes else await self._cut(plan)
@@ -254,6 +254,7 @@ class Rollout:
 
     async def _fail(self, candidate: Candidate, cause: str) -> None:
         """The number is not spent; the old pipeline runs on."""
+        candidate.decided = True
         with trio.CancelScope(shield=True):
             async with self._in_order:
                 if not candidate.resumes:

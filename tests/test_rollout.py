@@ -512,6 +512,30 @@ async def test_a_start_that_fails_when_it_is_given_up_is_superseded_and_not_fail
         assert [line for line in on.lines() if line.startswith("2")] == ["2 received", "2 superseded"]
 
 
+async def test_a_revision_that_has_failed_is_not_superseded_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        forget, failed = on.spool.forget, trio.Event()
+
+        async def forget_when_the_newer_one_is_here(at: Revision) -> None:
+            failed.set()
+            await SPRINGS["in"].until(lambda: len(on.rollout._pending) == 2 or bool(on.rollout._spent))
+            await forget(at)
+
+        monkeypatch.setattr(on.spool, "forget", forget_when_the_newer_one_is_here)
+        SPRINGS["more"].on_open = fails
+        more = "inputs:\n  more: {type: scripted, of: more}\n"
+        await on.offer(2, policy(credential="k2", inputs=more), "k2")
+        await failed.wait()
+        await on.offer(3, policy(credential="k1"), "k1")
+        await on.ack(3, "drained")
+
+        nacks = [(m.revision, m.reason, m.released) for m in on.said if isinstance(m, Nack)]
+        assert nacks == [(2, "failed", ("k2",))]
+
+
 async def test_the_same_revision_again_is_answered_by_its_highest_ack(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await started(on)
