@@ -45,6 +45,8 @@ CHUNK = 65536
 ACTIONS_AT_ONCE = 16
 ACTIONS_WAITING = 64
 QUIET_SECONDS = 0.02
+GONE_SECONDS = 0.2
+"""How soon the end of standard input is seen while answers have no room, and so nothing is read."""
 LOOK_SECONDS = 5.0
 """What changes with time alone, such as a disk that hangs, is seen by looking."""
 
@@ -56,6 +58,7 @@ class Conversation:
         self.outbox = outbox
         self._reading = trio.CancelScope()
         self._interrupted = False
+        self._descriptor = descriptor
         self._lines = _Lines(descriptor)
 
     def interrupt(self) -> None:
@@ -130,9 +133,15 @@ class Conversation:
     async def _next_line(self) -> Line | None:
         with trio.CancelScope() as self._reading:
             if not self._interrupted:
-                await self.outbox.has_room()
+                await self._room()
                 return await self._lines.next()
         return None
+
+    async def _room(self) -> None:
+        """Wait until answers have room; what a supervisor that is gone left behind is little, and waits for none."""
+        while self.outbox.is_full and not _is_hung_up(self._descriptor):
+            with trio.move_on_after(GONE_SECONDS):
+                await self.outbox.has_room()
 
     def error(self, line: int, message: str) -> None:
         """Answer a line that is not understood."""
@@ -215,6 +224,13 @@ class _Lines:
                 return None
             self._ready.extend(self._splitter.feed(data))
         return self._ready.popleft()
+
+
+def _is_hung_up(descriptor: int) -> bool:
+    """Whether nobody can write there any more, though what was written is not read yet."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 def _read(descriptor: int) -> bytes:

@@ -40,9 +40,14 @@ class Outbox:
             self._waiting.append(message)
         self._news.set()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether very much waits."""
+        return len(self._waiting) >= FULL
+
     async def has_room(self) -> None:
-        """Wait while very much waits: so a supervisor that only talks cannot fill our memory with answers."""
-        while len(self._waiting) >= FULL:
+        """Wait while it is full: so a supervisor that only talks cannot fill our memory with answers."""
+        while self.is_full:
             await self._written.wait()
 
     async def flushed(self) -> None:

@@ -149,6 +149,21 @@ async def test_a_signal_ends_it_though_standard_output_is_blocked_and_full(ends:
             conversation.interrupt()
 
 
+async def test_the_end_of_standard_input_is_seen_though_standard_output_is_blocked_and_full(ends: Ends) -> None:
+    outbox, parts = SpyingOutbox(ends.stdout), Parts()
+    for number in range(FULL):
+        Outbox.say(outbox, Result(id=str(number), status="SUCCESS"))
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Conversation(ends.stdin, outbox).run, parts, parts, parts)
+            ends.send(*[b"garbage"] * 1500)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert outbox.said == []
+            os.close(ends.write)
+
+    assert errors(outbox) == [*range(1, 1501)]
+
+
 async def test_actions_run_beside_policies_and_a_flood_of_them_is_refused(ends: Ends) -> None:
     async with talking(ends) as (conversation, outbox, parts):
         actions = [{"type": "action", "id": f"a{number}", "name": "tap"} for number in range(200)]

@@ -42,6 +42,11 @@ class Node:
         self._closed = True
         self._tell()
 
+    @property
+    def is_hung_up(self) -> bool:
+        """Whether its standard input was ended, read or not."""
+        return self._closed
+
     def signal(self) -> None:
         """SIGTERM."""
         if self._signals is not None:

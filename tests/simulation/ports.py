@@ -58,6 +58,7 @@ def simulated(stage: Stage, disk: Disk, node: Node) -> Iterator[None]:
         (secrets, "token_bytes", entropy.randbytes),
         (sidecar, "open_asyncio", _no_asyncio),
         (sidecar, "_heed_signals", node.heed_signals),
+        (control, "_is_hung_up", lambda _: node.is_hung_up),
         (Registry, "installed", lambda: _REGISTRY),
         (store, "Writer", SimulatedWriter),
         (store, "Readers", lambda path, _: SimulatedReaders(path, disk)),
