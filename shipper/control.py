@@ -44,6 +44,7 @@ _log = log.get(__name__)
 CHUNK = 65536
 ACTIONS_AT_ONCE = 16
 ACTIONS_WAITING = 64
+STOPPED = "told to stop before it was done; an order that is durable is carried on by the next process"
 QUIET_SECONDS = 0.02
 GONE_SECONDS = 0.2
 """How soon the end of standard input is seen while answers have no room, and so nothing is read."""
@@ -88,16 +89,13 @@ class Conversation:
                         self.error(line, "the state directory is locked")
         return Stop()
 
-    async def run(self, rollout: Rollout, actions: Actions, observing: Observing) -> Stop:
+    async def run(self, rollout: Rollout, performing: Performing, observing: Observing) -> Stop:
         """Answer lines until told to stop, by a message or by the end of standard input."""
-        async with trio.open_nursery() as nursery, aclosing(self._messages()) as messages:
-            limit = trio.CapacityLimiter(ACTIONS_AT_ONCE)
-            stop = Stop()
+        async with aclosing(self._messages()) as messages:
             async for line, message in messages:
                 match message:
                     case Stop():
-                        stop = message
-                        break
+                        return message
                     case Policy():
                         await rollout.offer(message)
                     case Credentials():
@@ -107,15 +105,12 @@ class Conversation:
                             self.error(line, str(error))
                     case Observe():
                         observing.ask()
-                    case Action() if limit.statistics().tasks_waiting >= ACTIONS_WAITING:
-                        self.outbox.say(Result(id=message.id, status="FAILED", message="too many actions wait"))
                     case Action():
-                        nursery.start_soon(self._perform, actions, message, limit)
+                        performing.begin(message)
                     case _:
                         assert_type(message, Hello)
                         self.error(line, "a second `hello`; it has no effect")
-            nursery.cancel_scope.cancel("told to stop")
-        return stop
+        return Stop()
 
     async def _messages(self) -> AsyncGenerator[tuple[int, Message], None]:
         """Messages with the numbers of their lines, until the end; what is none is answered with `error`."""
@@ -147,9 +142,43 @@ class Conversation:
         """Answer a line that is not understood."""
         self.outbox.say(Error(line_number=line, message=message))
 
-    async def _perform(self, actions: Actions, action: Action, limit: trio.CapacityLimiter) -> None:
-        async with limit:
-            self.outbox.say(await actions.perform(action))
+
+class Performing:
+    """Actions, beside the conversation: each gets its one result, also when it is cancelled before it is done.
+
+    Taps may look on for a minute; the others, orders above all, do not wait for them.
+    """
+
+    def __init__(self, nursery: trio.Nursery, actions: Actions, outbox: Outbox) -> None:
+        self._nursery, self._actions, self._outbox = nursery, actions, outbox
+        self._taps = trio.CapacityLimiter(ACTIONS_AT_ONCE)
+        self._others = trio.CapacityLimiter(ACTIONS_AT_ONCE)
+        self._unfinished: list[Action] = []
+        self._finished = Signal()
+
+    def begin(self, action: Action) -> None:
+        """Carry it out once there is room for it; its result is said then."""
+        limit = self._taps if action.name == "tap" else self._others
+        if limit.statistics().tasks_waiting >= ACTIONS_WAITING:
+            self._outbox.say(Result(id=action.id, status="FAILED", message="too many actions wait"))
+            return
+        self._unfinished.append(action)
+        self._nursery.start_soon(self._perform, action, limit)
+
+    async def finished(self) -> None:
+        """Wait for all but taps."""
+        while any(action.name != "tap" for action in self._unfinished):
+            await self._finished.wait()
+
+    async def _perform(self, action: Action, limit: trio.CapacityLimiter) -> None:
+        result = Result(id=action.id, status="FAILED", message=STOPPED)
+        try:
+            async with limit:
+                result = await self._actions.perform(action)
+        finally:
+            self._unfinished.remove(action)
+            self._outbox.say(result)
+            self._finished.set()
 
 
 class Observing:

@@ -26,7 +26,7 @@ import trio
 from shipper import __version__, log
 from shipper.actions import Actions
 from shipper.aio import Asyncio, open_asyncio
-from shipper.control import Conversation, Observing
+from shipper.control import Conversation, Observing, Performing
 from shipper.deadline import Deadlines
 from shipper.delivery import Delivery
 from shipper.errors import StartFailed, StateBusy, StateLocked
@@ -182,11 +182,12 @@ async def _ship(options: Options, hello: Hello, conversation: Conversation, outb
                 outbox.say(parts.ready(http))
                 parts.start(delivering)
                 taking_in.start_soon(parts.rollout.run)
-                stop = await conversation.run(parts.rollout, parts.actions, parts.observing)
+                stop = await conversation.run(parts.rollout, parts.performing, parts.observing)
                 parts.observing.stopping = "STOPPING"
                 parts.observing.ask()
             taking_in.cancel_scope.cancel("told to stop")
         with trio.move_on_after(stop.within_seconds):
+            await parts.performing.finished()
             await parts.delivered()
             await parts.rollout.advance()
         delivering.cancel_scope.cancel("told to stop")
@@ -264,7 +265,7 @@ class _Parts:
             deadline_problem=lambda: self.deadlines.problem,
             wanted=self.wanted,
         )
-        self.actions = Actions(
+        actions = Actions(
             spool=spool,
             intake=self.intake,
             delivery=self.delivery,
@@ -272,6 +273,7 @@ class _Parts:
             orders=self.orders,
             look=self.observer.look,
         )
+        self.performing = Performing(delivering, actions, outbox)
         spool.store.on_problem(lambda _: changed())
 
     async def restore(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from shipper.control import LOOK_SECONDS, QUIET_SECONDS, Conversation, Observing
+from shipper.control import ACTIONS_AT_ONCE, LOOK_SECONDS, QUIET_SECONDS, Conversation, Observing, Performing
 from shipper.errors import CredentialError
 from shipper.messages import Action, Error, Hello, Observed, Outbound, Policy, Result, Stop
 from shipper.outbox import FULL, Outbox
@@ -164,19 +164,71 @@ async def test_the_end_of_standard_input_is_seen_though_standard_output_is_block
     assert errors(outbox) == [*range(1, 1501)]
 
 
+@asynccontextmanager
+async def performing(outbox: Outbox, parts: Parts) -> AsyncIterator[Performing]:
+    """Cancelled in the end, as at the end of the grace of a stop."""
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            yield Performing(nursery, parts, outbox)  # type: ignore[arg-type]
+            nursery.cancel_scope.cancel("the grace is over")
+
+
+def results(outbox: SpyingOutbox) -> list[tuple[str, str]]:
+    return [(message.id, message.status) for message in outbox.said if isinstance(message, Result)]
+
+
 async def test_actions_run_beside_policies_and_a_flood_of_them_is_refused(ends: Ends) -> None:
     async with talking(ends) as (conversation, outbox, parts):
         actions = [{"type": "action", "id": f"a{number}", "name": "tap"} for number in range(200)]
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(conversation.run, parts, parts, parts)
+        async with performing(outbox, parts) as acting, trio.open_nursery() as nursery:
+            nursery.start_soon(conversation.run, parts, acting, parts)
             ends.send(*actions[:100])
             await trio.testing.wait_all_tasks_blocked(0.05)
             ends.send(*actions[100:], {"type": "policy", "revision": 1, "policy": ""}, {"type": "stop"})
 
         assert parts.offered == [1]
-        refused = [message for message in outbox.said if isinstance(message, Result)]
+        refused = [message for message in outbox.said if isinstance(message, Result) and "too many" in message.message]
         assert 100 <= len(refused) < 200
-        assert {message.status for message in refused} == {"FAILED"}
+        assert sorted(results(outbox)) == sorted((action["id"], "FAILED") for action in actions)
+
+
+@pytest.mark.parametrize("end", [b'{"type":"stop"}\n', b""])
+async def test_an_action_before_the_end_gets_its_result(ends: Ends, end: bytes) -> None:
+    async with talking(ends) as (conversation, outbox, parts), performing(outbox, parts) as acting:
+        ends.send({"type": "action", "id": "a1", "name": "diagnostics"})
+        os.write(ends.write, end)
+        os.close(ends.write)
+        parts.gate.set()
+        await conversation.run(parts, acting, parts)  # type: ignore[arg-type]
+        await acting.finished()
+
+        assert results(outbox) == [("a1", "SUCCESS")]
+
+
+async def test_an_action_that_is_not_done_when_the_grace_is_over_is_failed(ends: Ends) -> None:
+    outbox, parts = SpyingOutbox(ends.stdout), Parts()
+    async with performing(outbox, parts) as acting:
+        acting.begin(Action(id="began", name="drop"))
+        await trio.testing.wait_all_tasks_blocked()
+        acting.begin(Action(id="did not begin", name="drop"))
+
+    assert sorted(results(outbox)) == [("began", "FAILED"), ("did not begin", "FAILED")]
+
+
+async def test_nothing_waits_for_taps(ends: Ends) -> None:
+    class Tapping(Parts):
+        async def perform(self, action: Action) -> Result:
+            return await super().perform(action) if action.name == "tap" else Result(id=action.id, status="SUCCESS")
+
+    outbox = SpyingOutbox(ends.stdout)
+    async with performing(outbox, Tapping()) as acting:
+        for number in range(ACTIONS_AT_ONCE):
+            acting.begin(Action(id=f"t{number}", name="tap"))
+        await trio.testing.wait_all_tasks_blocked()
+        acting.begin(Action(id="o1", name="drop"))
+        await acting.finished()
+
+        assert results(outbox) == [("o1", "SUCCESS")]
 
 
 async def test_a_standard_input_that_is_not_blocking_is_read_on(ends: Ends) -> None:
