@@ -112,6 +112,21 @@ class Conversation:
                         self.error(line, "a second `hello`; it has no effect")
         return Stop()
 
+    async def stopping(self, grace: trio.CancelScope, observing: Observing) -> None:
+        """Go on while it stops: another `stop`, or the end of standard input, may end the grace sooner, never later."""
+        async with aclosing(self._messages()) as messages:
+            async for line, message in messages:
+                match message:
+                    case Stop():
+                        _shorten(grace, message)
+                    case Observe():
+                        observing.ask()
+                    case Action():
+                        self.outbox.say(Result(id=message.id, status="FAILED", message="told to stop"))
+                    case _:
+                        self.error(line, "told to stop; this has no effect")
+        _shorten(grace, Stop())
+
     async def _messages(self) -> AsyncGenerator[tuple[int, Message], None]:
         """Messages with the numbers of their lines, until the end; what is none is answered with `error`."""
         while (line := await self._next_line()) is not None:
@@ -141,6 +156,10 @@ class Conversation:
     def error(self, line: int, message: str) -> None:
         """Answer a line that is not understood."""
         self.outbox.say(Error(line_number=line, message=message))
+
+
+def _shorten(grace: trio.CancelScope, stop: Stop) -> None:
+    grace.deadline = min(grace.deadline, trio.current_time() + stop.within_seconds)
 
 
 class Performing:

@@ -186,7 +186,8 @@ async def _ship(options: Options, hello: Hello, conversation: Conversation, outb
                 parts.observing.stopping = "STOPPING"
                 parts.observing.ask()
             taking_in.cancel_scope.cancel("told to stop")
-        with trio.move_on_after(stop.within_seconds):
+        with trio.move_on_after(stop.within_seconds) as grace:
+            delivering.start_soon(conversation.stopping, grace, parts.observing)
             await parts.performing.finished()
             await parts.delivered()
             await parts.rollout.advance()

@@ -300,6 +300,63 @@ async def test_a_signal_before_the_first_line_ends_the_conversation_too(ends: En
         assert await conversation.hello() is None
 
 
+# -- while it stops ----------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def stopping(ends: Ends, within: float) -> AsyncIterator[tuple[Conversation, SpyingOutbox, Parts, list[float]]]:
+    """In the end, standard input ended; the list then holds the seconds that the grace had."""
+    async with talking(ends) as (conversation, outbox, parts):
+        seconds: list[float] = []
+        async with trio.open_nursery() as nursery:
+            started = trio.current_time()
+            grace = trio.CancelScope(deadline=started + within)
+            nursery.start_soon(conversation.stopping, grace, parts)
+            yield conversation, outbox, parts, seconds
+        seconds.append(grace.deadline - started)
+
+
+@pytest.mark.parametrize(("within", "wanted"), [(3600, 20), (5, 5)])
+async def test_the_end_of_standard_input_after_a_stop_is_one_of_20_seconds(
+    ends: Ends, within: float, wanted: float
+) -> None:
+    async with stopping(ends, within) as (_, _, _, seconds):
+        os.close(ends.write)
+
+    assert seconds[0] == pytest.approx(wanted, abs=2)
+
+
+async def test_a_signal_after_a_stop_is_one_of_20_seconds(ends: Ends) -> None:
+    async with stopping(ends, 3600) as (conversation, _, _, seconds):
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        conversation.interrupt()
+        ends.send(b"")  # for the reader that is left behind
+
+    assert seconds[0] == pytest.approx(20, abs=2)
+
+
+async def test_a_later_stop_ends_the_grace_sooner_and_never_later(ends: Ends) -> None:
+    async with stopping(ends, 60) as (_, _, _, seconds):
+        ends.send({"type": "stop", "within_seconds": 5}, {"type": "stop", "within_seconds": 3600})
+        os.close(ends.write)
+
+    assert seconds[0] == pytest.approx(5, abs=2)
+
+
+async def test_what_is_said_while_it_stops_is_answered_and_has_no_effect(ends: Ends) -> None:
+    async with stopping(ends, 60) as (_, outbox, parts, _):
+        ends.send(
+            {"type": "policy", "revision": 1, "policy": ""},
+            {"type": "observe"},
+            {"type": "action", "id": "a1", "name": "diagnostics"},
+            b"garbage",
+        )
+        os.close(ends.write)
+
+    assert (parts.offered, parts.asked, results(outbox)) == ([], 1, [("a1", "FAILED")])
+    assert [message.line_number for message in outbox.said if isinstance(message, Error)] == [1, 4]
+
+
 # -- observed ----------------------------------------------------------------------------------------------------------
 
 
