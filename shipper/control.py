@@ -57,6 +57,8 @@ class Conversation:
 
     def __init__(self, descriptor: int, outbox: Outbox) -> None:
         self.outbox = outbox
+        self.serving = trio.CancelScope()
+        """What the conversation is about; to stop at once is to cancel it."""
         self._reading = trio.CancelScope()
         self._interrupted = False
         self._descriptor = descriptor

@@ -62,6 +62,8 @@ from shipper.spool.spool import Spool, open_spool
 _log = log.get(__name__)
 
 FLUSH_SECONDS = 2.0
+AT_ONCE_SECONDS = 0.5
+"""To write what was said, after a second signal."""
 LOOK_SECONDS = 0.5
 """While stopping: whether what is left is held."""
 
@@ -92,13 +94,19 @@ async def run(options: Options, stdin: int, stdout: int) -> int:
 async def _heed_signals(
     conversation: Conversation, process: trio.CancelScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """The first signal is a `stop`; the second ends the process: what is accepted is durable."""
+    """The first signal is a `stop`; the second ends all that serves, soon: what is accepted is durable."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
         await anext(signals)
         conversation.interrupt()
         await anext(signals)
-        process.cancel("told to stop at once by a second signal")
+        end_at_once(conversation, process)
+
+
+def end_at_once(conversation: Conversation, process: trio.CancelScope) -> None:
+    """Stop without a grace; what would not even end then is given up."""
+    conversation.serving.cancel("told to stop at once by a second signal")
+    process.deadline = trio.current_time() + AT_ONCE_SECONDS
 
 
 async def _converse(options: Options, conversation: Conversation, outbox: Outbox) -> int:
@@ -119,7 +127,9 @@ async def _converse(options: Options, conversation: Conversation, outbox: Outbox
         async with open_spool(options.state, keys) as spool:
             if is_new and spool.store.local_state_key:
                 _log.info("made state.key, which seals the state directory; hello.state_keys may bring another")
-            return await _ship(options, hello, conversation, outbox, spool)
+            with conversation.serving:
+                await _ship(options, hello, conversation, outbox, spool)
+            return _stopped(outbox, spool)
     except StateLocked as error:
         await _refuse_all(conversation, outbox, str(error))
         outbox.say(Stopped(clean=True, undelivered=0))
@@ -170,7 +180,7 @@ async def _refuse_all(conversation: Conversation, outbox: Outbox, cause: str) ->
     await conversation.locked(refuse)
 
 
-async def _ship(options: Options, hello: Hello, conversation: Conversation, outbox: Outbox, spool: Spool) -> int:
+async def _ship(options: Options, hello: Hello, conversation: Conversation, outbox: Outbox, spool: Spool) -> None:
     """The whole of a process that owns its state directory."""
     async with open_asyncio() as aio, trio.open_nursery() as delivering:
         async with trio.open_nursery() as taking_in:
@@ -192,6 +202,10 @@ async def _ship(options: Options, hello: Hello, conversation: Conversation, outb
             await parts.delivered()
             await parts.rollout.advance()
         delivering.cancel_scope.cancel("told to stop")
+
+
+def _stopped(outbox: Outbox, spool: Spool) -> int:
+    """The last word, and the exit status."""
     clean = not spool.store.is_failing()
     outbox.say(Stopped(clean=clean, undelivered=spool.figures.total().events))
     return 0 if clean else 1

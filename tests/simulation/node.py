@@ -106,7 +106,7 @@ class Node:
         conversation.interrupt()
         await received.receive()
         self.stage.note("killed_politely")
-        process.cancel("told to stop at once by a second signal")
+        sidecar.end_at_once(conversation, process)
 
     # -- its pipes -----------------------------------------------------------------------------------------------------
 

@@ -117,6 +117,7 @@ async def test_a_signal_is_a_stop_and_a_second_one_ends_at_once(tmp_path: Path) 
             await again.stop()
 
     assert status == 0
+    assert sidecar.said[-1] == {"type": "stopped", "clean": True, "undelivered": 100}
 
 
 async def test_what_is_not_delivered_in_time_is_said_and_stays(tmp_path: Path) -> None:
