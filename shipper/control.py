@@ -69,12 +69,12 @@ class Conversation:
         self._interrupted = True
         self._reading.cancel("told to stop by a signal")
 
-    async def hello(self) -> Hello | None:
-        """Wait for `hello`; what comes before it is answered with `error`. None: standard input ended."""
+    async def hello(self) -> tuple[int, Hello] | None:
+        """Wait for `hello`, and its line; what comes before it is answered with `error`. None: standard input ended."""
         async with aclosing(self._messages()) as messages:
             async for line, message in messages:
                 if isinstance(message, Hello):
-                    return message
+                    return line, message
                 self.error(line, "`hello` comes first")
         return None
 

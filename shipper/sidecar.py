@@ -38,7 +38,6 @@ from shipper.listeners import Listeners
 from shipper.messages import (
     VERSION,
     DeadLetterFigures,
-    Error,
     Hello,
     Nack,
     NackError,
@@ -110,17 +109,18 @@ def end_at_once(conversation: Conversation, process: trio.CancelScope) -> None:
 
 
 async def _converse(options: Options, conversation: Conversation, outbox: Outbox) -> int:
-    hello = await conversation.hello()
-    if hello is None:
+    greeting = await conversation.hello()
+    if greeting is None:
         outbox.say(Stopped(clean=True, undelivered=0))
         return 0
+    line, hello = greeting
     if hello.protocol != VERSION:
-        outbox.say(Error(line_number=1, message=f"protocol {VERSION} is spoken here, not {hello.protocol}"))
+        conversation.error(line, f"protocol {VERSION} is spoken here, not {hello.protocol}")
         return 78
     try:
         keys = _state_keys(hello)
     except ValueError as error:
-        outbox.say(Error(line_number=1, message=f"hello.state_keys: {error}"))
+        conversation.error(line, f"hello.state_keys: {error}")
         return 78
     try:
         is_new = not options.state.exists()
@@ -136,7 +136,7 @@ async def _converse(options: Options, conversation: Conversation, outbox: Outbox
         return 0
     except (StateBusy, StartFailed) as error:
         _log.error(str(error))
-        outbox.say(Error(line_number=1, message=str(error)))
+        conversation.error(line, str(error))
         return 75 if isinstance(error, StateBusy) else 1
 
 

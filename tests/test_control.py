@@ -93,7 +93,7 @@ async def test_hello_comes_first_and_each_line_before_it_is_one_error(ends: Ends
     async with talking(ends) as (conversation, outbox, _):
         ends.send({"type": "stop"}, b"garbage", b"", {"type": "hello", "protocol": 1, "supervisor": "s"})
 
-        assert await conversation.hello() == Hello(protocol=1, supervisor="s")
+        assert await conversation.hello() == (4, Hello(protocol=1, supervisor="s"))
         assert errors(outbox) == [1, 2]
 
 

@@ -168,10 +168,11 @@ async def test_a_second_process_on_a_state_directory_ends_with_75_and_changes_no
     async with open_world(tmp_path, "a") as world, launched(world.state) as first:
         await first.hello()
         async with launched(world.state) as second:
+            await second.send(b"garbage")
             await second.send({"type": "hello", "protocol": 1})
             with trio.fail_after(30):
                 status = await second.process.wait()
-            error = await second.wait(lambda m: m["type"] == "error")
+            error = await second.wait(lambda m: m["type"] == "error" and m["line"] == 2)
         await world.settled(first, 1, "a")
         world.write(10)
         await world.delivered()
@@ -181,14 +182,18 @@ async def test_a_second_process_on_a_state_directory_ends_with_75_and_changes_no
     assert str(first.process.pid) in error["message"]
 
 
-async def test_an_unknown_protocol_is_refused_with_78(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong", [{"protocol": 2}, {"protocol": 1, "state_keys": [{"id": "k", "key": "AAAA"}]}])
+async def test_a_hello_that_cannot_be_taken_is_refused_with_78_and_its_line(
+    tmp_path: Path, wrong: dict[str, object]
+) -> None:
     async with launched(tmp_path / "state") as sidecar:
-        await sidecar.send({"type": "hello", "protocol": 2})
+        await sidecar.send(b"garbage")
+        await sidecar.send({"type": "hello", **wrong})
         with trio.fail_after(30):
             status = await sidecar.process.wait()
 
     assert status == 78
-    assert [m["type"] for m in sidecar.said] == ["error"]
+    assert [(m["type"], m["line"]) for m in sidecar.said] == [("error", 1), ("error", 2)]
 
 
 async def test_given_keys_seal_and_rotate_and_wrong_ones_are_locked_out(tmp_path: Path) -> None:
