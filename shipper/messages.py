@@ -18,7 +18,9 @@ MAX_LINE_BYTES = 4 << 20
 READ_TO_THE_END = "read to the end"
 """What a unit says of an input that has no more to read."""
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+LARGEST_COUNT = 2**63 - 1
+"""What a message may carry is stored as it is: the largest integer of SQLite."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
 Stage = Literal["received", "active", "drained"]
 Change = Literal["none", "live", "barrier"]
 Reason = Literal[

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from shipper.messages import Ack, Revision
+from shipper.messages import LARGEST_COUNT, Ack, Revision
 from shipper.spool.report import Report
 from shipper.spool.schema import get_meta, set_meta
 from shipper.spool.seal import Damaged, Sealer
@@ -27,6 +27,11 @@ from shipper.spool.seal import Damaged, Sealer
 Rule = Callable[[Any], bool]
 
 _LARGEST = 2**62
+"""Of what is counted here; sums of a few such do not overflow in SQLite."""
+
+
+def _is_revision_part(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST_COUNT
 
 
 def _is_count(value: Any) -> bool:
@@ -68,12 +73,12 @@ def _among(*words: object) -> Rule:
     return lambda value: value in words
 
 
-_AT: Mapping[str, Rule] = {"epoch": _is_count, "revision": _is_count}
+_AT: Mapping[str, Rule] = {"epoch": _is_revision_part, "revision": _is_revision_part}
 _COUNTS = dict.fromkeys(("accepted", "delivered", "duplicate", "dead_letter", "dropped", "damaged"), _is_count)
 _RULES: Mapping[str, Mapping[str, Rule]] = {
     "revision": {
-        "epoch": _is_count,
-        "number": _is_count,
+        "epoch": _is_revision_part,
+        "number": _is_revision_part,
         "sha256": _is_text,
         "meaning": _is_text,
         "change": _among("none", "live", "barrier"),
@@ -103,8 +108,8 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         "name": _among("rebind", "dead_letter", "drop"),
         "lane": _is_count,
         "target": _or_none(_is_count),
-        "epoch": _or_none(_is_count),
-        "revision": _or_none(_is_count),
+        "epoch": _or_none(_is_revision_part),
+        "revision": _or_none(_is_revision_part),
         "upto": _is_count,
     },
     "meta": {"key": _is_text, "value": lambda value: _is_count(value) or (_is_text(value) and _is_revision(value))},
@@ -166,7 +171,7 @@ def _delete(db: sqlite3.Connection, table: str, row: Mapping[str, bytes | None])
 
 def _is_revision(text: str) -> bool:
     try:
-        return str(Revision.parse(text)) == text and min(Revision.parse(text)) >= 0
+        return str(Revision.parse(text)) == text and all(map(_is_revision_part, Revision.parse(text)))
     except ValueError:
         return False
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shipper.messages import Revision
-from shipper.spool import doubt, revisions
+from shipper.messages import LARGEST_COUNT, Revision
+from shipper.spool import doubt, orders, queue, revisions
 from shipper.spool.audit import audit
 from shipper.spool.report import Report
 from tests.spool.test_spool_doubt import draining
@@ -31,6 +31,24 @@ def test_of_a_sound_spool_nothing_is_taken() -> None:
     spool = draining()
     before = content(spool.db)
 
+    assert audited(spool) == {}
+    assert content(spool.db) == before
+
+
+@pytest.mark.parametrize("epoch", [2**62, LARGEST_COUNT])
+def test_the_largest_numbers_that_a_message_may_carry_are_sound(epoch: int) -> None:
+    spool = Spool()
+    for number, credential in ((LARGEST_COUNT - 1, "k1"), (LARGEST_COUNT, "k2")):
+        at, wanted = Revision(epoch, number), revisions.LaneKey("main", "fake", "there", credential)
+        text = revisions.Text(at, "sha", "meaning", "barrier", [credential], "")
+        revisions.receive(spool.db, spool.sealer, text, {credential: b"mark"})
+        lanes = [row.id for row in revisions.cut(spool.db, spool.sealer, at, [(wanted, {})]).lanes]
+        queue.enter(spool.db, spool.sealer, bytes(16), 1.0, queue.Entry(at, "in", lanes, [queue.Packed(1, b"")]))
+        spool.drained()
+    orders.place(spool.db, orders.Order("drop", 1, 9, revision=at))
+    before = content(spool.db)
+
+    assert spool.db.execute("SELECT count(*) FROM barrier").fetchone() == (1,)
     assert audited(spool) == {}
     assert content(spool.db) == before
 
@@ -60,6 +78,7 @@ def test_of_a_sound_spool_nothing_is_taken() -> None:
         ("todo", "at", "now"),
         ("meta", "value", "\x11"),
         ("meta", "value", b"2"),
+        ("meta", "value", f"{2**63}"),
     ],
 )
 def test_a_value_that_cannot_be_true_is_taken_out_and_holds_the_barrier(table: str, column: str, value: Any) -> None:
