@@ -2,31 +2,35 @@
 
 A barrier's clock counts the monotonic time in which the process ran and held the lane's credential; it is kept in the
 spool, so that a restart neither restarts nor skips it. The settings are those of the newest active revision; one that
-shortens the deadline takes effect no earlier than its own deadline after its own `active`.
+shortens the deadline takes effect no earlier than its own deadline after its own `active`. Where the dead-letter store
+is full and may drop nothing, what did not fit waits until somebody makes room there; only then it is tried again.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import trio
 
 from shipper import log
 from shipper.delivery import Delivery
 from shipper.keyring import Keyring
-from shipper.orders import Orders
+from shipper.orders import Orders, StoreFull
 from shipper.rollout import Rollout
+from shipper.spool import letters
 from shipper.spool.spool import Spool
 
 _log = log.get(__name__)
 
 TICK = 1.0
 Waited = tuple[int, int, float]
+Action = Literal["dead_letter", "drop"]
 
 
 class Deadlines:
-    """Watches open barriers; `problem` says that one is past its deadline and held."""
+    """Watches open barriers; `problem` says that one is past its deadline and still waits."""
 
     def __init__(
         self,
@@ -39,6 +43,8 @@ class Deadlines:
         on_change: Callable[[], None],
     ) -> None:
         self.problem: str | None = None
+        self._full: tuple[int, letters.Limits] | None = None
+        """What the dead-letter store held, and might hold, when it took no more."""
         self._known: float | None = None
         self._from = 0.0
         self._spool, self._rollout, self._delivery = spool, rollout, delivery
@@ -69,18 +75,28 @@ class Deadlines:
             if lane.key.credential is None or lane.key.credential in self._keyring
         ]
         deadline, plan = self._deadline(), self._rollout.plan
-        late = [
-            barrier for barrier in await self._spool.store.do(_add(lanes, seconds)) if barrier[2] >= (deadline or 0)
-        ]
+        waited, held = await self._spool.store.do(_add(lanes, seconds))
+        late = [barrier for barrier in waited if barrier[2] >= (deadline or 0)]
         if plan is None or deadline is None or trio.current_time() < self._effective(deadline):
             return
         action = plan.policy.drain.on_deadline
-        self._set_problem(f"a drain is past its deadline of {deadline:g} s" if late and action == "hold" else None)
-        if action == "hold":
-            return
-        for lane, seq, _ in late:
-            _log.warning("a drain reached its deadline", lane=lane, on_deadline=action)
-            await self._orders.end_lane(action, lane, seq)
+        problem = f"a drain is past its deadline of {deadline:g} s" if late else None
+        if late and action != "hold":
+            full = action == "dead_letter" and self._full == (held, self._spool.limits)
+            full = full or not await self._end(action, late)
+            problem = f"{problem}, and the dead-letter store is full" if full else None
+        self._set_problem(problem)
+
+    async def _end(self, action: Action, late: Sequence[Waited]) -> bool:
+        """False if the dead-letter store has no room for all of it."""
+        try:
+            for lane, seq, _ in late:
+                _log.warning("a drain reached its deadline", lane=lane, on_deadline=action)
+                await self._orders.end_lane(action, lane, seq)
+        except StoreFull:
+            self._full = await self._spool.query(letters.held_bytes), self._spool.limits
+            return False
+        return True
 
     def _effective(self, deadline: float) -> float:
         """When the deadline begins to count: at once, unless the newest revision shortened it."""
@@ -95,9 +111,11 @@ class Deadlines:
             self._on_change()
 
 
-def _add(lanes: list[int], seconds: float) -> Callable[[sqlite3.Connection], list[Waited]]:
-    def add(db: sqlite3.Connection) -> list[Waited]:
+def _add(lanes: list[int], seconds: float) -> Callable[[sqlite3.Connection], tuple[list[Waited], int]]:
+    """Returns what each barrier has waited, and the bytes of the dead letters."""
+
+    def add(db: sqlite3.Connection) -> tuple[list[Waited], int]:
         db.executemany("UPDATE barrier SET waited = waited + ? WHERE lane = ?", [(seconds, lane) for lane in lanes])
-        return db.execute("SELECT lane, seq, waited FROM barrier").fetchall()
+        return db.execute("SELECT lane, seq, waited FROM barrier").fetchall(), letters.held_bytes(db)
 
     return add

@@ -1,7 +1,8 @@
 """Orders of a supervisor, and of `drain.on_deadline`, that end a drain which cannot end by itself.
 
 An order names lanes with an unsettled barrier. For each it first ends what is under way there, then runs in bounded
-steps; it is durable before it runs, so it resumes after a crash.
+steps; it is durable before it runs, so it resumes after a crash. Letters that give way to it are counted as those that
+give way to a rejected event; where none may, it ends with StoreFull, and the rest waits as before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import AsyncExitStack
 
 import trio
 
+from shipper import log
 from shipper.delivery import Delivery
 from shipper.errors import ShipperError
 from shipper.keyring import Keyring
@@ -20,9 +22,20 @@ from shipper.spool.orders import Name, Order
 from shipper.spool.revisions import LaneKey
 from shipper.spool.spool import Spool
 
+_log = log.get(__name__)
+
+FULL = (
+    "the dead-letter store is full; what fitted is written, the rest still waits:"
+    " delete letters, or raise dead_letters.max_bytes, and order it again"
+)
+
 
 class NothingToOrder(ShipperError):
     """The order names nothing; the text lists what there is."""
+
+
+class StoreFull(ShipperError):
+    """An order ended early, since the dead-letter store may drop nothing (`hold`) and has no room."""
 
 
 class Orders:
@@ -35,10 +48,16 @@ class Orders:
     async def resume(self) -> None:
         """Carry on with orders that a crash interrupted."""
         for order in await self._spool.standing_orders():
-            await self._carry_out(order)
+            try:
+                await self._carry_out(order)
+            except StoreFull as error:
+                _log.warning("an order ended early", output=self._output(order.lane), error=str(error))
 
     async def end(self, name: Name, revision: Revision, output: str | None) -> None:
-        """Dead-letter or drop what entered under a revision and still waits below a barrier. Raises NothingToOrder."""
+        """Dead-letter or drop what entered under a revision and still waits below a barrier.
+
+        Raises NothingToOrder or StoreFull.
+        """
         lasts = await self._barriers()
         figures = self._spool.figures.by_revision(lasts)
         waiting = [(at, lane, self._output(lane)) for at, lane, _ in figures]
@@ -50,7 +69,7 @@ class Orders:
             await self._place(Order(name, lane, lasts[lane], revision=revision))
 
     async def end_lane(self, name: Name, lane: int, upto: int) -> None:
-        """The same for all that stands below a barrier of one lane."""
+        """The same for all that stands below a barrier of one lane. Raises StoreFull."""
         await self._place(Order(name, lane, upto))
 
     async def rebind(self, source: str, target: str) -> None:
@@ -84,8 +103,7 @@ class Orders:
                 lane = self._delivery.lanes.get(id) if id is not None else None
                 if lane is not None:
                     await quiet.enter_async_context(lane.suspended())
-            while not await self._spool.step_order(order):
-                pass
+            full = await self._run(order)
         if order.lane not in self._delivery.lanes:
             await self._delivery.settle_unopened(order.lane)
         if order.lane in self._delivery.lanes:  # perhaps only since the order began
@@ -93,6 +111,20 @@ class Orders:
         if order.target in self._delivery.lanes:
             self._delivery.lanes[order.target].poke()
         self._settled()
+        if full:
+            raise StoreFull(FULL)
+
+    async def _run(self, order: Order) -> bool:
+        """Whether the dead-letter store was full before the end."""
+        dropped = 0
+        while True:
+            step = await self._spool.step_order(order)
+            dropped += step.letters_dropped
+            self._delivery.count(order.lane, "letters_dropped", step.letters_dropped)
+            if step.done:
+                if dropped:
+                    _log.warning("old dead letters gave way to an order", letters=dropped)
+                return step.full
 
     async def _barriers(self) -> dict[int, int]:
         """By lane, the place of its last unsettled barrier."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 
 from shipper.deadline import Deadlines
 from shipper.messages import Counts
 from shipper.plugin import Held
+from shipper.spool.orders import Name
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
 
 
@@ -55,6 +57,33 @@ async def test_a_drain_past_its_deadline_is_held_and_shown(tmp_path: Path) -> No
         assert ack.ledger == Counts(accepted=3, delivered=3)
         await SPRINGS["in"].until(lambda: watch.problem is None)
         nursery.cancel_scope.cancel()
+
+
+async def test_letters_of_a_late_drain_that_do_not_fit_wait_and_are_tried_again_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drain = "drain: {deadline: 1h, on_deadline: dead_letter}\n"
+    async with theatre(tmp_path) as on:
+        await stuck(on, drain + "dead_letters: {max_bytes: 1B, when_full: hold}\n")
+        orders: list[str] = []
+        end_lane = on.orders.end_lane
+
+        async def counted(name: Name, lane: int, upto: int) -> None:
+            orders.append(name)
+            await end_lane(name, lane, upto)
+
+        monkeypatch.setattr(on.orders, "end_lane", counted)
+        watch = deadlines(on)
+        for _ in range(4):
+            await watch._count(3600.0)
+        assert orders == ["dead_letter"]
+        assert watch.problem == "a drain is past its deadline of 3600 s, and the dead-letter store is full"
+        await on.offer(3, policy(credential="k2", more=drain), "k2")
+        await on.ack(3, "active")
+        await watch._count(1.0)
+
+        assert (await on.ack(3, "drained")).ledger == Counts(accepted=3, dead_letter=3)
+        assert watch.problem is None
 
 
 async def test_time_without_the_credential_does_not_count(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper.messages import Observed
+from shipper.messages import Observed, Revision
 from shipper.observer import Observer
 from shipper.plugin import Held, InputContext
 from tests.fakes import DESTINATIONS, SPRINGS, Theatre, events, policy, theatre
@@ -53,6 +53,26 @@ async def test_what_drains_is_named_with_its_reason(tmp_path: Path) -> None:
         assert (draining.revision, draining.events) == (1, 3)
         assert draining.outputs["main"].reason == "401, events held"
         assert (observed.queue.events, list(observed.credentials_in_use)) == (3, ["k1", "k2"])
+
+
+async def test_an_output_whose_order_made_old_letters_give_way_is_degraded(tmp_path: Path) -> None:
+    store = "dead_letters: {max_bytes: 400B}\n"
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(credential="k1", more=store), "k1")
+        await on.ack(1, "drained")
+        script = DESTINATIONS["main"]
+        script.send = script.raising(Held("401"))
+        await SPRINGS["in"].context.emit(events(*range(9)))
+        await on.offer(2, policy(credential="k2", more=store), "k2")
+        await on.ack(2, "active")
+        await on.orders.end("dead_letter", Revision(0, 1), None)
+        await on.ack(2, "drained")
+        observed = await look(on)
+        kept = observed.dead_letters.events
+
+        assert states(observed)["outputs.main"] == (
+            f"DEGRADED the dead-letter store is full: {9 - kept} old letters were dropped"
+        )
 
 
 async def test_a_full_queue_names_who_holds_it(tmp_path: Path) -> None:

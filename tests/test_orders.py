@@ -9,21 +9,22 @@ import trio
 
 from shipper.credentials import Credential
 from shipper.messages import Counts, Revision
-from shipper.orders import NothingToOrder, Orders
+from shipper.orders import NothingToOrder, Orders, StoreFull
 from shipper.plugin import Held
-from shipper.spool.orders import Order
+from shipper.spool.letters import Limits
+from shipper.spool.orders import Order, Step
 from shipper.spool.schema import BARRIER
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, bench, events, poke, policy, theatre
 
 COUNT = 100
 
 
-async def stuck_under(on: Theatre, *credentials: str) -> None:
+async def stuck_under(on: Theatre, *credentials: str, more: str = "") -> None:
     """Revisions 1, 2, … each with a credential; the events of all but the last are held."""
     script = DESTINATIONS["main"]
     script.send = script.raising(Held("401"))
     for number, credential in enumerate(credentials, 1):
-        await on.offer(number, policy(credential=credential), credential)
+        await on.offer(number, policy(credential=credential, more=more), credential)
         await on.ack(number, "active")
         await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
         if number < len(credentials):
@@ -58,6 +59,53 @@ async def test_an_ended_drain_is_drained_and_counted(tmp_path: Path, name: str) 
         assert ack.credentials is not None
         assert ack.credentials.released == ["k1"]
         assert (await on.spool.dead_letters()).events == (0 if name == "drop" else COUNT)
+
+
+def small_store(size: str, when_full: str) -> str:
+    return f"dead_letters: {{max_bytes: {size}, when_full: {when_full}}}\n"
+
+
+async def test_an_order_that_fills_the_dead_letter_store_fails_and_its_drain_stays_open(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2", more=small_store("1KiB", "hold"))
+        with trio.fail_after(PATIENCE), pytest.raises(StoreFull, match=r"raise dead_letters\.max_bytes"):
+            await on.orders.end("dead_letter", Revision(0, 1), "main")
+        fitted = (await on.spool.dead_letters()).events
+
+        assert 0 < fitted < COUNT
+        assert on.spool.figures.total().events == COUNT - fitted
+        assert "2 drained" not in on.lines()
+        await on.offer(3, policy(credential="k2"), "k2")
+        await on.ack(3, "active")
+        await on.orders.end("dead_letter", Revision(0, 1), "main")
+        assert (await on.ack(3, "drained")).ledger == Counts(accepted=COUNT, dead_letter=COUNT)
+        assert (await on.spool.dead_letters()).events == COUNT
+
+
+async def test_an_order_that_a_crash_interrupted_may_find_the_store_full(tmp_path: Path) -> None:
+    limits = Limits(1024, "hold")
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        lasts = await on.orders._barriers()
+        await on.spool.place_order(Order("dead_letter", *lasts.popitem()))
+    async with bench(tmp_path) as on:
+        on.spool.limits = limits
+        orders = Orders(spool=on.spool, delivery=on.delivery, keyring=on.keyring, settled=lambda: None)
+        await orders.resume()
+
+        assert 0 < (await on.spool.dead_letters()).events < COUNT
+        assert await on.spool.standing_orders() == []
+
+
+async def test_letters_that_give_way_to_an_order_are_counted_for_its_output(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2", more=small_store("1KiB", "drop_oldest"))
+        await on.orders.end("dead_letter", Revision(0, 1), "main")
+        ack = await on.ack(2, "drained")
+        letters = (await on.spool.dead_letters()).events
+
+        assert ack.ledger == Counts(accepted=COUNT, dead_letter=COUNT)
+        assert on.delivery.counters()["main"]["letters_dropped"] == COUNT - letters > 0
 
 
 async def test_an_order_touches_only_its_revision_and_output(tmp_path: Path) -> None:
@@ -172,7 +220,7 @@ async def test_a_rebind_goes_on_after_a_crash_between_its_steps(tmp_path: Path, 
         async with lane.suspended():
             order, _ = await on.spool.place_rebind(lane.id, upto, lane.key._replace(credential="k3"))
             for _ in range(steps):
-                assert not await on.spool.step_order(order)
+                assert not (await on.spool.step_order(order)).done
     async with theatre(tmp_path) as on:
         await works_with("k3")
         on.keyring.keep({id: _secret(id) for id in ("k1", "k2", "k3")})
@@ -229,7 +277,7 @@ async def test_a_lane_that_a_revision_opens_while_an_order_runs_looks_at_what_th
         orders = Orders(spool=on.spool, delivery=on.delivery, keyring=on.keyring, settled=lambda: None)
         step = on.spool.step_order
 
-        async def opening(order: Order) -> bool:
+        async def opening(order: Order) -> Step:
             if main not in on.delivery.lanes:
                 await on.activate(3, main="missing-1")
                 await trio.testing.wait_all_tasks_blocked(0.05)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -15,7 +16,7 @@ import orjson
 from shipper.errors import ShipperError
 from shipper.messages import DeadLetterFigures, Revision
 from shipper.spool.schema import get_meta, set_meta
-from shipper.spool.seal import Damaged, Sealer
+from shipper.spool.seal import OVERHEAD_BYTES, Damaged, Sealer
 
 
 class Full(ShipperError):
@@ -52,10 +53,10 @@ def add(
     """Store letters; returns how many old ones were dropped for them. Raises Full."""
     if not letters:
         return 0
-    held = int(get_meta(db, "dead_letter_bytes") or 0)
+    held = held_bytes(db)
     for letter in letters:
         row = f"{lane}:{seq}:{letter.item}"
-        body = sealer.seal("dead_letter", row, *revision, orjson.dumps([letter.id]) + b"\n" + letter.document)
+        body = sealer.seal("dead_letter", row, *revision, _plain(letter))
         cursor = db.execute(
             "INSERT OR IGNORE INTO dead_letter (lane, seq, item, output, at, reason, bytes, body)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -75,6 +76,23 @@ def add(
         dropped += 1
     set_meta(db, "dead_letter_bytes", held)
     return dropped
+
+
+def fitting(db: sqlite3.Connection, letters: Sequence[Letter], limits: Limits) -> int:
+    """How many of these, from the first on, `add` takes without raising Full."""
+    if limits.when_full == "drop_oldest":
+        return len(letters)
+    room = limits.max_bytes - held_bytes(db)
+    return sum(size <= room for size in accumulate(OVERHEAD_BYTES + len(_plain(letter)) for letter in letters))
+
+
+def _plain(letter: Letter) -> bytes:
+    return orjson.dumps([letter.id]) + b"\n" + letter.document
+
+
+def held_bytes(db: sqlite3.Connection) -> int:
+    """What the letters take of `Limits.max_bytes`."""
+    return int(get_meta(db, "dead_letter_bytes") or 0)
 
 
 def figures(db: sqlite3.Connection, now: float) -> DeadLetterFigures:
@@ -108,5 +126,5 @@ def _opened(sealer: Sealer, row: tuple[int, int, int, int, str, float, str, byte
 def delete(db: sqlite3.Connection, upto: int) -> int:
     """Delete the letters up to and with this id; returns how many there were."""
     (freed,) = db.execute("SELECT total(bytes) FROM dead_letter WHERE id <= ?", (upto,)).fetchone()
-    set_meta(db, "dead_letter_bytes", max(0, int(get_meta(db, "dead_letter_bytes") or 0) - int(freed)))
+    set_meta(db, "dead_letter_bytes", max(0, held_bytes(db) - int(freed)))
     return db.execute("DELETE FROM dead_letter WHERE id <= ?", (upto,)).rowcount

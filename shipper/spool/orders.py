@@ -4,11 +4,15 @@ An order is durable before it runs, runs in bounded steps, and resumes after a c
 the barrier that was its lane's last one when it was given (`upto`). A rebind moves events together with the barriers
 above them: first every barrier is put into the target lane too, empty, so that at no moment an event that was moved
 stands below no barrier; then the events move; at last the emptied barriers of the source settle as they are.
+
+An order does not overrule the policy of the dead-letter store: old letters give way, counted, or, under `hold`, the
+order ends where the store is full. What fitted is written then, and what did not waits below its barrier as before.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -41,9 +45,16 @@ class Step:
     """What a step changed."""
 
     done: bool
+    full: bool = False
+    """Done, since the dead-letter store took no more; the rest stays."""
     settled: list[tuple[int, Settled]] = field(default_factory=list)
     moved: list[tuple[Todo, frozenset[int]]] = field(default_factory=list)
     """Todos that went to the target lane, each with the other lanes that hold its batch whole."""
+
+    @property
+    def letters_dropped(self) -> int:
+        """How many old letters gave way."""
+        return sum(change.letters_dropped for _, change in self.settled)
 
 
 def place_rebind(db: sqlite3.Connection, sealer: Sealer, source: int, upto: int, key: LaneKey) -> tuple[Order, LaneRow]:
@@ -107,13 +118,17 @@ def step(
     ).fetchall()
     todos = [queue.todo_of(row) for row in rows]
     if not todos:
-        db.execute("DELETE FROM standing_order WHERE id = ?", (order.id,))
+        _forget(db, order)
         if order.name != "rebind":
             doubt.ordered(db, order.lane)
         return Step(done=True)
     if order.name == "rebind":
         return Step(done=False, moved=[(todo, _move(db, order, todo)) for todo in todos])
-    return Step(done=False, settled=[_end(db, sealer, order, todo, limits, now, repaired) for todo in todos])
+    return _end_all(db, sealer, order, todos, limits, now, repaired)
+
+
+def _forget(db: sqlite3.Connection, order: Order) -> None:
+    db.execute("DELETE FROM standing_order WHERE id = ?", (order.id,))
 
 
 def _move(db: sqlite3.Connection, order: Order, todo: Todo) -> frozenset[int]:
@@ -131,6 +146,28 @@ def _move(db: sqlite3.Connection, order: Order, todo: Todo) -> frozenset[int]:
     return others
 
 
+def _end_all(
+    db: sqlite3.Connection,
+    sealer: Sealer,
+    order: Order,
+    todos: Sequence[Todo],
+    limits: letters.Limits,
+    now: float,
+    repaired: bool,
+) -> Step:
+    """Dead-letter or drop todos, as far as the dead-letter store takes them."""
+    step = Step(done=False)
+    for todo in todos:
+        change = _end(db, sealer, order, todo, limits, now, repaired)
+        if change is not None:
+            step.settled.append((order.lane, change))
+        if change is None or change.left is not None:
+            _forget(db, order)
+            step.done = step.full = True
+            break
+    return step
+
+
 def _end(
     db: sqlite3.Connection,
     sealer: Sealer,
@@ -139,28 +176,35 @@ def _end(
     limits: letters.Limits,
     now: float,
     repaired: bool,
-) -> tuple[int, Settled]:
-    """Dead-letter or drop what is left of a todo; bytes that cannot be read any more count as damaged."""
+) -> Settled | None:
+    """End what is left of a todo; bytes that cannot be read any more count as damaged. None: no event of it fits."""
     (output,) = db.execute("SELECT output FROM lane WHERE id = ?", (order.lane,)).fetchone()
     verdict = Verdict(Counts(dropped=todo.events))
     if order.name == "dead_letter":
         try:
             batch = queue.load(db, sealer, order.lane, todo)
+            verdict = _dead_lettered(db, batch, output, limits)
+            if verdict.rest is batch:
+                return None
             if batch.count != todo.events:
                 queue.recount(db, order.lane, todo, batch.count)
-            verdict = Verdict(Counts(dead_letter=batch.count), letters=_letters(batch, output, "ordered"))
         except Damaged:
             if not repaired:
                 raise
             verdict = Verdict(Counts(damaged=todo.events))
-    unbounded = limits._replace(when_full="drop_oldest")
-    change = queue.settle(db, sealer, order.lane, todo.seq, verdict, unbounded, now)
+    change = queue.settle(db, sealer, order.lane, todo.seq, verdict, limits, now)
     assert change is not None
-    return order.lane, change._replace(todo=todo)  # as it was counted, though its count may have been corrected above
+    return change._replace(todo=todo)  # as it was counted, though its count may have been corrected above
 
 
-def _letters(batch: Batch, output: str, reason: str) -> list[letters.Letter]:
-    return letters_of(batch, dict.fromkeys(range(batch.count), reason), output)
+def _dead_lettered(db: sqlite3.Connection, batch: Batch, output: str, limits: letters.Limits) -> Verdict:
+    """Letters for the first events of a batch, as many as fit; the others are its rest, all of them if none fits."""
+    written = letters_of(batch, dict.fromkeys(range(batch.count), "ordered"), output)
+    fitting = letters.fitting(db, written, limits)
+    if fitting == batch.count:
+        return Verdict(Counts(dead_letter=fitting), letters=written)
+    rest = batch.pick(range(fitting, batch.count)) if fitting else batch
+    return Verdict(Counts(dead_letter=fitting), letters=written[:fitting], rest=rest)
 
 
 def letters_of(batch: Batch, reasons: dict[int, str], output: str) -> list[letters.Letter]:

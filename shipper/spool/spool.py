@@ -203,8 +203,8 @@ class Spool:
     async def standing_orders(self) -> list[orders.Order]:
         return await self._config(orders.standing)
 
-    async def step_order(self, order: orders.Order) -> bool:
-        """Carry out one bounded step; true when the order is done."""
+    async def step_order(self, order: orders.Order) -> orders.Step:
+        """Carry out one bounded step; it says whether the order is done."""
         now, limits = time.time(), self.limits
         sealer = self.store.sealer
         try:
@@ -220,7 +220,7 @@ class Spool:
             assert order.target is not None
             figures.rebound(todo, others, order.lane, order.target)
         self.made_room()
-        return step.done
+        return step
 
     async def doubts(self) -> set[int]:
         """Lanes whose barriers wait for an order, since damage made their queue unknowable."""

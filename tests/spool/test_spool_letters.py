@@ -74,6 +74,21 @@ def test_where_nothing_may_give_way_it_is_full(db: sqlite3.Connection, sealer: S
         add(db, sealer, 1, limits=Limits(10, "hold"))
 
 
+@pytest.mark.parametrize("room", range(4))
+def test_as_many_fit_as_are_added_without_being_refused(db: sqlite3.Connection, sealer: Sealer, room: int) -> None:
+    add(db, sealer, 1)
+    size = letters.figures(db, 0).bytes
+    limits = Limits((1 + room) * size + size - 1, "hold")
+    fitting = letters.fitting(db, [letter(item) for item in (2, 3, 4)], limits)
+
+    assert fitting == room
+    assert add(db, sealer, *(2, 3, 4)[:fitting], limits=limits) == 0
+
+
+def test_where_the_oldest_give_way_all_fit(db: sqlite3.Connection) -> None:
+    assert letters.fitting(db, [letter(1), letter(2)], Limits(1)) == 2
+
+
 def test_a_letter_larger_than_the_store_is_dropped_itself(db: sqlite3.Connection, sealer: Sealer) -> None:
     assert add(db, sealer, 1, limits=Limits(1)) == 1
     assert letters.figures(db, 0).events == 0

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import orjson
 import pytest
 
 from shipper.event import Batch
 from shipper.lane import Lane
 from shipper.messages import Ack, Counts, Revision
 from shipper.spool.figures import Figures
+from shipper.spool.letters import Limits
 from shipper.spool.orders import STEP, Order, letters_of
+from shipper.spool.seal import OVERHEAD_BYTES
 from tests.fakes import Bench, bench
 
 
@@ -50,7 +53,7 @@ async def test_an_order_runs_in_bounded_steps_and_ends(tmp_path: Path) -> None:
         async with lane.suspended():
             order = await on.spool.place_order(Order("drop", lane.id, upto))
             waiting = []
-            while not await on.spool.step_order(order):
+            while not (await on.spool.step_order(order)).done:
                 waiting.append(on.spool.figures.total().events)
         await on.empty()
         ack = (await on.spool.advance(None, ()))[0]
@@ -76,7 +79,7 @@ async def test_an_order_ends_what_entered_under_its_revision_and_nothing_above_i
         for revision in (Revision(0, 1), None):
             async with lane.suspended():
                 order = await on.spool.place_order(Order("drop", lane.id, upto, revision=revision))
-                while not await on.spool.step_order(order):
+                while not (await on.spool.step_order(order)).done:
                     pass
             left.append([todo.events for todo in await on.spool.window(lane.id, 0) if not todo.is_barrier])
 
@@ -88,7 +91,7 @@ async def ended(on: Bench, lane: Lane) -> Ack | None:
     upto = (await on.spool.window(lane.id, 0))[-1].seq
     async with lane.suspended():
         order = await on.spool.place_order(Order("dead_letter", lane.id, upto))
-        while not await on.spool.step_order(order):
+        while not (await on.spool.step_order(order)).done:
             pass
     await on.empty()
     return (await on.spool.advance(None, ()))[0]
@@ -109,6 +112,63 @@ async def test_an_order_counts_what_is_sealed_and_not_what_damage_says_of_it(tmp
         assert ack.ledger == Counts(accepted=4, dead_letter=4)
         assert (await on.spool.dead_letters()).events == 4
         assert on.spool.figures == Figures.none()
+
+
+async def stored_letters(on: Bench) -> list[str]:
+    return [letter["event_id"].rpartition("-")[2] for letter in await on.spool.letters(0, 1000)]
+
+
+async def test_an_order_ends_where_the_dead_letter_store_is_full_and_the_rest_stays(tmp_path: Path) -> None:
+    """In the middle of a batch, and again when there is room."""
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing-1")
+        lane = on.active["main"]
+        await on.enter(4, batches=3)
+        await on.activate(2, main="missing-2")
+        size = await letter_bytes(on)
+        on.spool.limits = Limits(6 * size + size // 2, "hold")
+        upto = (await on.spool.window(lane.id, 0))[-1].seq
+        async with lane.suspended():
+            ends = []
+            for _ in range(3):
+                order = await on.spool.place_order(Order("dead_letter", lane.id, upto))
+                while not (step := await on.spool.step_order(order)).done:
+                    pass
+                left = [todo.events for todo in await on.spool.window(lane.id, 0) if not todo.is_barrier]
+                ends.append((step.full, left, await stored_letters(on), on.spool.figures.total().events))
+                if len(ends) == 2:
+                    await on.spool.delete_letters(6)
+        assert await on.spool.standing_orders() == []
+        await on.empty()
+        ack = (await on.spool.advance(None, ()))[0]
+
+    first, second = ["0", "1", "2", "3", "0", "1"], ["2", "3", "0", "1", "2", "3"]
+    assert ends == [(True, [2, 4], first, 6), (True, [2, 4], first, 6), (False, [], second, 0)]
+    assert ack is not None
+    assert ack.ledger == Counts(accepted=12, dead_letter=12)
+
+
+async def letter_bytes(on: Bench) -> int:
+    """What one letter of an event of `enter` takes."""
+    (todo,) = (await on.spool.window(on.delivery.lanes[1].id, 0))[:1]
+    (letter, *_) = letters_of(await on.spool.load(1, todo), {0: "why"}, "main")
+    return OVERHEAD_BYTES + len(orjson.dumps([letter.id]) + b"\n" + letter.document)
+
+
+async def test_letters_that_give_way_to_an_order_are_counted(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing-1")
+        lane = on.active["main"]
+        await on.enter(3, batches=3)
+        await on.activate(2, main="missing-2")
+        on.spool.limits = Limits(2 * await letter_bytes(on))
+        upto = (await on.spool.window(lane.id, 0))[-1].seq
+        async with lane.suspended():
+            order = await on.spool.place_order(Order("dead_letter", lane.id, upto))
+            step = await on.spool.step_order(order)
+
+        assert step.letters_dropped == 7
+        assert (await on.spool.dead_letters()).events == 2
 
 
 async def test_bodies_that_cannot_be_opened_are_damaged_after_one_repair_for_all(tmp_path: Path) -> None:
