@@ -7,6 +7,7 @@ import gzip
 import os
 import re
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -683,6 +684,85 @@ async def test_positions_of_files_that_are_gone_are_removed_in_time(tmp_path: Pa
                 (tmp_path / "dir.log").rmdir()
 
     assert msgspec.json.decode(next(iter(store.stored.values())))["path"] == f"{tmp_path}/4.log"
+
+
+# -- the same content again -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["job-1.log", "job-2.log", "job-1.log.1"])
+async def test_the_bytes_of_a_deleted_file_are_read_if_they_are_written_again(tmp_path: Path, name: str) -> None:
+    """A job whose log is the same each day has run each day; and the inode of what is gone is the next file's."""
+    store = Store()
+    append(tmp_path / "job-1.log", lines(0, 200))
+    async with following(settings(tmp_path / "job-*"), store) as source:
+        await store.comes(200)
+        (tmp_path / "job-1.log").unlink()
+        await becomes(lambda: not source._reader.known.by_file)
+        append(tmp_path / "new", lines(0, 200))
+        os.utime(tmp_path / "new", (time.time() + 1,) * 2)  # the clock of files goes in steps of some milliseconds
+        (tmp_path / "new").rename(tmp_path / name)
+        await store.comes(400)
+
+    assert store.messages == names(0, 200) * 2
+    assert await read_all(settings(tmp_path / "job-*"), store) == []
+
+
+async def test_the_bytes_of_a_truncated_file_are_read_if_they_are_written_again(tmp_path: Path) -> None:
+    path, store = tmp_path / "job.log", Store()
+    append(path, lines(0, 200))
+    async with following(settings(path), store) as source:
+        await store.comes(200)
+        os.truncate(path, 0)
+        await becomes(lambda: bool(source._reader.known.gone))
+        append(path, lines(0, 200))
+        await store.comes(400)
+
+    assert store.messages == names(0, 200) * 2
+
+
+async def test_a_file_that_is_like_a_deleted_one_but_in_the_middle_is_read(tmp_path: Path) -> None:
+    def job(day: int) -> str:
+        return lines(0, 200, "banner") + lines(0, 100, f"day {day} record") + lines(0, 50, "footer")
+
+    store = Store()
+    append(tmp_path / "job-1.log", job(1))
+    await read_all(settings(tmp_path / "*.log"), store)
+    (tmp_path / "job-1.log").rename(tmp_path / "done")
+    append(tmp_path / "job-2.log", job(2))
+    with gzip.open(tmp_path / "job-3.log", "wb") as packed:
+        packed.write(job(3).encode())
+
+    assert sorted(await read_all(settings(tmp_path / "*.log"), store)) == sorted((job(2) + job(3)).splitlines())
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+async def test_a_file_that_is_like_one_beside_it_but_in_the_middle_is_no_copy(tmp_path: Path, is_packed: bool) -> None:
+    def job(day: int) -> str:
+        return lines(0, 200, "banner") + lines(0, 100, f"day {day} record") + lines(0, 50, "footer")
+
+    config, store = settings(tmp_path / "*"), Store()
+    append(tmp_path / "job", job(1))
+    async with following(config, store):
+        await store.comes(350)
+        append(tmp_path / "job.1", gzip.compress(job(2).encode()) if is_packed else job(2))
+        await store.comes(700)
+
+    assert store.messages == (job(1) + job(2)).splitlines()
+
+
+async def test_a_position_that_is_older_than_the_checksum_still_recognises_a_copy(tmp_path: Path) -> None:
+    path, config, store = tmp_path / "app.log", settings(tmp_path / "app.log*"), Store()
+    append(path, lines(0, 100))
+    await read_all(config, store)
+    for key, stored in store.stored.items():
+        position = msgspec.json.decode(stored)
+        del position["since"], position["crc"]
+        store.stored[key] = msgspec.json.encode(position)
+    append(path, lines(100, 200))
+    shutil.copy(path, tmp_path / "app.log.1")
+    os.truncate(path, 0)
+
+    assert await read_all(config, store) == names(100, 200)
 
 
 # -- which files ------------------------------------------------------------------------------------------------------

@@ -26,6 +26,12 @@ _IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # the
 _NOWAIT = getattr(os, "RWF_NOWAIT", None)
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 
+
+def checksum(piece: bytes | memoryview, before: int = 0) -> int:
+    """The CRC-32 of a piece, going on from that of what stands before it."""
+    return isal_zlib.crc32(piece, before)
+
+
 File = tuple[int, int]
 """Device and inode."""
 
@@ -76,6 +82,10 @@ class Content(Protocol):
         """Bytes on disk."""
         ...
 
+    def written(self) -> int:
+        """When it was last written, in nanoseconds."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -121,6 +131,9 @@ class Plain:
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
+
+    def written(self) -> int:
+        return os.fstat(self._fd).st_mtime_ns
 
     def close(self) -> None:
         os.close(self._fd)
@@ -176,6 +189,9 @@ class Gunzipped:
 
     def size(self) -> int:
         return self._plain.size()
+
+    def written(self) -> int:
+        return self._plain.written()
 
     def close(self) -> None:
         self._plain.close()

@@ -1,8 +1,12 @@
 """Is a file a copy of a stream, made to rotate it? Then it is read from where the stream was read to.
 
-A copy is a beginning of its original, byte for byte, as far as fingerprints see: same head, and the same last bytes at
-its end (while the original is there) or at the original's offset (when it is not). While the original can be read, its
-copy waits: the lines reach us by the original, and only what that loses by a truncation or removal is left to the copy.
+A copy is a beginning of its original, byte for byte. While the original can be read, its copy waits: the lines reach us
+by the original, and only what that loses by a truncation or removal is left to the copy. Of an original that is gone,
+the copy has all the bytes that were read, by their checksum.
+
+A file that merely has the same content, such as a job's log that is the same each day, is no copy: to take it for one
+would lose its lines, and to read a copy again is the lesser evil. So a plain copy must have been written before its
+original was found to be gone; a compressed one may take its time.
 """
 
 from __future__ import annotations
@@ -12,8 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
-from shipper_plugins.inputs.tail.content import WINDOW, Content, File, Moved, open_content
+from shipper_plugins.inputs.tail.content import WINDOW, Content, File, Moved, checksum, open_content
 from shipper_plugins.inputs.tail.stream import Stream, fingerprint
+
+_PIECE = 1 << 20
 
 
 class Verdict(Enum):
@@ -27,11 +33,12 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A verdict; `offset` and `tail` are those that the copy can go on from."""
+    """A verdict; `offset`, `tail` and `crc` are those that the copy can go on from."""
 
     verdict: Verdict
     offset: int = 0
     tail: str = ""
+    crc: int = 0
 
 
 def compare(path: str, file: File, original: Stream) -> Compared:
@@ -47,12 +54,22 @@ def compare(path: str, file: File, original: Stream) -> Compared:
 
 
 def _with_memory(copy: Content, original: Stream) -> Compared:
-    """The original is gone; its fingerprints are left."""
+    """The original is gone; its fingerprints and its checksum are left."""
+    if original.left and not copy.compressed and copy.written() > original.left:
+        return Compared(Verdict.OWN)
     same = fingerprint(copy.head(wait=True)[: original.head_length]) == original.head
-    if same and _tail(copy, original.offset) == original.tail:
-        return Compared(Verdict.COVERED, original.offset, original.tail)
+    if same and _has_read(copy, original):
+        return Compared(Verdict.COVERED, original.offset, original.tail, original.crc)
     growing = same and copy.end() is None
     return Compared(Verdict.WAITS if growing else Verdict.OWN)
+
+
+def _has_read(copy: Content, original: Stream) -> bool:
+    """Whether a copy has the bytes that were read of its original."""
+    crc = 0
+    for piece in _pieces(copy, original.since, original.offset):
+        crc = checksum(piece, crc)
+    return crc == original.crc and _tail(copy, original.offset) == original.tail
 
 
 def _with_file(copy: Content, source: Content, original: Stream) -> Compared:
@@ -68,7 +85,33 @@ def _with_file(copy: Content, source: Content, original: Stream) -> Compared:
         return Compared(Verdict.WAITS)
     if _tail(source, end[0]) != fingerprint(end[1]):
         return Compared(Verdict.OWN)
-    return Compared(Verdict.COVERED, end[0], fingerprint(end[1])) if offset >= end[0] else Compared(Verdict.WAITS)
+    if offset < end[0]:
+        return Compared(Verdict.WAITS)
+    crc = _equal(copy, source, min(original.since, end[0]), end[0])
+    if crc is None:
+        return Compared(Verdict.OWN if _tail(source, offset) == tail else Verdict.STALE)
+    return Compared(Verdict.COVERED, end[0], fingerprint(end[1]), crc)
+
+
+def _equal(copy: Content, source: Content, since: int, end: int) -> int | None:
+    """The checksum of the bytes from `since` to `end` if both have them alike before `end`, else None."""
+    crc, at = 0, 0
+    for ours in _pieces(copy, 0, end):
+        if b"".join(_pieces(source, at, at + len(ours))) != ours:
+            return None
+        crc = checksum(ours[max(0, since - at) :], crc)
+        at += len(ours)
+    return crc
+
+
+def _pieces(content: Content, start: int, end: int) -> Iterator[bytes]:
+    """The bytes from `start` to `end`, or to the end of the content."""
+    while start < end:
+        look = content.look(start, min(_PIECE, end - start), wait=True)
+        if look.at_end and not look.found:
+            return
+        start += len(look.found)
+        yield look.found
 
 
 def _tail(content: Content, offset: int) -> str | None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from shipper_plugins.inputs.tail.content import HEAD, File
+from shipper_plugins.inputs.tail.discovery import Found
 from shipper_plugins.inputs.tail.stream import Stream, fingerprint
 
 KEPT = 3600.0
@@ -77,18 +79,19 @@ class Known:
         streams = reversed(self._by_path.get(path, ()))
         return next((s for s in streams if s.file is not None and s.path == path), None)
 
-    def reunite(self, path: str, file: File) -> Stream | None:
+    def reunite(self, found: Found) -> Stream | None:
         """The stream of a file that was missed, or that had this path and inode on a device with another number (a
-        reboot changes those); from now on it is followed again."""
-        candidates: list[Stream] = [*self._missing.get(file, ()), *self._by_path.get(path, ())]
+        reboot changes those); from now on it is followed again. A file written since then is another one, perhaps:
+        the inode of a deleted file is the next one's."""
+        candidates: list[Stream] = [*self._missing.get(found.file, ()), *self._by_path.get(found.path, ())]
         for stream in candidates:
-            if stream.missing is not None and stream.missing[1] == file[1]:
+            if stream.missing is not None and stream.missing[1] == found.file[1] and found.changed <= stream.left:
                 self._unmiss(stream)
                 self.gone.pop(stream, None)
-                stream.file, stream.gone, stream.ended = file, None, False
-                self.by_file[file] = stream
-                if stream.path != path:
-                    self.move(stream, path)
+                stream.file, stream.gone, stream.ended, stream.left = found.file, None, False, 0
+                self.by_file[found.file] = stream
+                if stream.path != found.path:
+                    self.move(stream, found.path)
                 return stream
         return None
 
@@ -103,7 +106,7 @@ class Known:
         """Its file was found elsewhere, perhaps on a device with another number."""
         if stream.file is not None and self.by_file.get(stream.file) is stream:
             del self.by_file[stream.file]
-        stream.file, stream.ended = file, False
+        stream.file, stream.ended, stream.left = file, False, 0
         self.by_file[file] = stream
         self.move(stream, path)
 
@@ -116,6 +119,7 @@ class Known:
     def lose(self, stream: Stream, now: float, *, missing: bool) -> None:
         """Its file is missing, or (if not) has other content: from now on it is only remembered."""
         file, stream.file, stream.gone, stream.detached = stream.file, None, now, None
+        stream.left = stream.left or time.time_ns()
         if file is not None and self.by_file.get(file) is stream:
             del self.by_file[file]
         if file is not None and missing:
@@ -150,9 +154,9 @@ class Known:
         """Streams that this one may be a copy of: what was read further comes first.
 
         A plain file is suspected only with good reason, for files may well be alike: it appeared later, under the
-        original's name with something added (`app.log.1`, `app.log-20250101`), or the original is gone and they agree
-        in a full fingerprint. A compressed file is suspected by either, and as a copy of what had a name with the same
-        root, since a rotation may have renamed it once more (`app.log.1` became `app.log.2.gz`).
+        original's name with something added (`app.log.1`, `app.log-20250101`), or the original was truncated and they
+        agree in a full fingerprint. A compressed file is suspected by either, and as a copy of what had a name with
+        the same root, since a rotation may have renamed it once more (`app.log.1` became `app.log.2.gz`).
         """
         suspects = {*self._by_name(stream, head), *self._by_content(stream, head)}
         return sorted((o for o in suspects if self._may_be_original(o, stream)), key=lambda other: -other.offset)
@@ -176,7 +180,8 @@ class Known:
         root = _root(stream.path)
         for length in sorted(lengths, reverse=True):
             for other in islice(self._by_head.get((length, fingerprint(head[:length])), ()), _CANDIDATES):
-                full = length == HEAD and (stream.compressed or other.file is None)
+                truncated = other.file is None and not other.ended
+                full = length == HEAD and (stream.compressed or truncated)
                 if full or (stream.compressed and _root(other.path) == root):
                     yield other
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from shipper.plugin import Fields, InputContext
-from shipper_plugins.inputs.tail.content import HEAD, WINDOW, Content, Look, Uncached
-from shipper_plugins.inputs.tail.copies import Verdict, compare
+from shipper_plugins.inputs.tail.content import HEAD, WINDOW, Content, Look, Uncached, checksum
+from shipper_plugins.inputs.tail.copies import Compared, Verdict, compare
 from shipper_plugins.inputs.tail.known import Known
 from shipper_plugins.inputs.tail.lines import Charset, Cut, Cutter
 from shipper_plugins.inputs.tail.shelf import Shelf
@@ -65,11 +65,16 @@ class Taken:
         missing = WINDOW - len(window)
         return fingerprint((self.look.before[-missing:] if missing else b"") + window)
 
+    def crc(self) -> int:
+        """The checksum of what stands before the new offset."""
+        return checksum(memoryview(self.look.found)[: self.cut.consumed], self.stream.crc)
+
     def position(self) -> bytes:
         """Where the stream stands after this."""
-        offset = self.stream.offset + self.cut.consumed
-        skipping = self.cut.skipping
-        return self.stream.position(offset, self.tail(), skipping=skipping, done=self.done, behind=self.behind)
+        offset, skipping = self.stream.offset + self.cut.consumed, self.cut.skipping
+        return self.stream.position(
+            offset, self.tail(), self.crc(), skipping=skipping, done=self.done, behind=self.behind
+        )
 
 
 class Reader:
@@ -105,7 +110,7 @@ class Reader:
         stream.ended = missing
         if stream.offset or stream.done is not None:
             self.tidy[stream.key] = stream.position(
-                stream.offset, stream.tail, skipping=stream.skipping, done=stream.done
+                stream.offset, stream.tail, stream.crc, skipping=stream.skipping, done=stream.done
             )
         if stream.original is not None:
             self._unlink(stream)
@@ -169,8 +174,8 @@ class Reader:
         stream, look, cut = taken.stream, taken.look, taken.cut
         if taken.is_stored:
             stream.behind = taken.behind
-        tail = taken.tail()
-        stream.offset, stream.tail = stream.offset + cut.consumed, tail
+        tail, crc = taken.tail(), taken.crc()
+        stream.offset, stream.tail, stream.crc = stream.offset + cut.consumed, tail, crc
         stream.skipping, stream.done = cut.skipping, taken.done
         left = len(look.found) - cut.consumed
         if cut.consumed and (not look.at_end or (left and (taken.final or cut.skipping))):
@@ -231,7 +236,7 @@ class Reader:
         self.lose(stream, missing=False)
         if file is not None and detached is None:
             fresh = self.known.new(path, file, self.scans)
-            fresh.seen = stream.seen
+            fresh.seen, fresh.rewritten = stream.seen, True
             if stream.offset:
                 self.replaced.append(stream)
                 self._look_again(fresh)
@@ -244,13 +249,19 @@ class Reader:
             return False
         if len(head) > stream.head_length:
             self.known.grow(stream, head)
-        first = [stream.original] if stream.original is not None else []
-        for original in dict.fromkeys([*first, *self.known.originals(stream, head)]):
+        for original in self._originals(stream, head):
             if await self._copies(stream, content, original, long=len(head) == HEAD):
                 return stream.settled
             self._unlink(stream)
         stream.settled = True
         return True
+
+    def _originals(self, stream: Stream, head: bytes) -> list[Stream]:
+        """Streams that this one may be a copy of; a file that is written anew is none of what it was."""
+        if stream.rewritten and not stream.compressed:
+            return []
+        first = [stream.original] if stream.original is not None else []
+        return list(dict.fromkeys([*first, *self.known.originals(stream, head)]))
 
     async def _is_whole(self, content: Content) -> bool:
         """Whether a compressed file is complete, as far as that matters: a short beginning says too little."""
@@ -279,15 +290,16 @@ class Reader:
             self._look_again(stream)
             self.turns.wake(original)
         if found.verdict is Verdict.COVERED:
-            await self._cover(stream, original, found.offset, found.tail, size)
+            await self._cover(stream, original, found, size)
         return found.verdict is not Verdict.OWN
 
-    async def _cover(self, stream: Stream, original: Stream, offset: int, tail: str, size: int) -> None:
+    async def _cover(self, stream: Stream, original: Stream, found: Compared, size: int) -> None:
         """Go on after what was read of the original; one that is gone is replaced by its copy in the same instant."""
+        stream.since = min(original.since, found.offset)
         done = size if original.file is not None else None
         skipping = done is None and original.skipping
         positions: dict[str, bytes | None] = {}
-        positions[stream.key] = stream.position(offset, tail, skipping=skipping, done=done)
+        positions[stream.key] = stream.position(found.offset, found.tail, found.crc, skipping=skipping, done=done)
         if done is None:
             others = original.copies - {stream}
             positions[self.known.forget(original)] = None
@@ -296,7 +308,8 @@ class Reader:
             for other in others:
                 self.turns.wake(other)
         await self._context.emit(positions=positions)
-        stream.offset, stream.tail, stream.skipping, stream.done = offset, tail, skipping, done
+        stream.offset, stream.tail, stream.crc = found.offset, found.tail, found.crc
+        stream.skipping, stream.done = skipping, done
 
     def _look_again(self, stream: Stream) -> None:
         self.stale.add(stream)

@@ -39,9 +39,10 @@ async def begin_at_end(
     for found, (position, head) in ends.items():
         stream = known.new(found.path, found.file, 0)
         stream.offset, stream.tail, stream.done = position.offset, position.tail, position.done
+        stream.since = position.offset
         stream.compressed, stream.settled = position.compressed, True
         known.grow(stream, head)
-        positions[stream.key] = stream.position(stream.offset, stream.tail, done=stream.done)
+        positions[stream.key] = stream.position(stream.offset, stream.tail, stream.crc, done=stream.done)
     await context.emit(positions={**positions, MARK: begun})
 
 

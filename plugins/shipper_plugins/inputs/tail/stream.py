@@ -4,10 +4,13 @@ A file is known by device and inode, and its content by two fingerprints: of its
 while the file is shorter) and of the up to 256 bytes before the offset (`tail`). The tail is compared whenever the file
 is read, so a reused inode, a truncation and a file truncated and written beyond the old offset are all noticed: the old
 stream ends, and the file begins a new one. A stream has a key of its own, since it may outlive its file: a compressed
-or copied file is recognised by the fingerprints of the one that it was made from.
+or copied file is recognised by what is known of the one that it was made from: the fingerprints, and a checksum of all
+the bytes that were read of it (`crc`), so that files which differ in the middle are told apart.
 
-The stored position holds hashes only, never text. Hashes of the first and last bytes alone can be fooled by files that
-differ in the middle; a hash of all bytes was refused, as it costs 0.15 µs a line and a full read for each check.
+The stored position holds hashes and sums only, never text. The checksum is CRC-32, which goes on over a restart and
+costs 13 µs a MiB; a cryptographic one was refused, as it has no state that can be stored. It is compared for copies
+only, which are read in full anyway: whether a file is still the same is asked at each start, for all of them, and the
+first and last bytes have to do there.
 """
 
 from __future__ import annotations
@@ -55,6 +58,12 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether more than this was there to be read."""
     ended: bool = False
     """Whether the file was given up already; nobody needs to look for it."""
+    since: int | None = None
+    """Where reading began; None in a position that is older than this checksum."""
+    crc: int = 0
+    """The checksum of the bytes from there to the offset."""
+    left: int = 0
+    """Wall-clock nanoseconds at which its file was found to be gone or to have other content; 0 while it is there."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -73,7 +82,12 @@ class Stream:
     done: int | None = None
     behind: bool = False
     ended: bool = False
+    since: int = 0
+    crc: int = 0
+    left: int = 0
 
+    rewritten: bool = False
+    """Whether its file had other content before: then it is the original, and no copy of what it was."""
     paths: list[str] = field(default_factory=list)
     """All the paths it was found at."""
     born: int = 0
@@ -126,11 +140,14 @@ class Stream:
             done=p.done,
             behind=p.behind,
             ended=p.ended,
+            since=p.offset if p.since is None else p.since,
+            crc=p.crc,
+            left=p.left,
             settled=True,
         )
 
     def position(
-        self, offset: int, tail: str, *, skipping: bool = False, done: int | None = None, behind: bool = False
+        self, offset: int, tail: str, crc: int, *, skipping: bool = False, done: int | None = None, behind: bool = False
     ) -> bytes:
         """What to store when everything before `offset` is stored."""
         dev, ino = self.file or self.missing or NOWHERE
@@ -147,6 +164,9 @@ class Stream:
             done=done,
             behind=behind,
             ended=self.ended,
+            since=self.since,
+            crc=crc,
+            left=self.left,
         )
         return msgspec.json.encode(stored)
 

@@ -210,7 +210,7 @@ class Tailer:
             elif stream not in recovered:
                 changed |= self._missing(stream, traces)
         for file, found in here.items():
-            stream = known.reunite(found.path, file) or known.new(found.path, file, reader.scans)
+            stream = known.reunite(found) or known.new(found.path, file, reader.scans)
             stream.seen = (found.size, found.changed)
             reader.turns.wake(stream)
             changed = new = True
