@@ -95,6 +95,7 @@ class StateDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.ballast = Ballast(path / "ballast")
+        self._disk_bytes = 0
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -140,13 +141,13 @@ class StateDirectory:
             entry.unlink(missing_ok=True)
 
     def disk_bytes(self) -> int:
-        """Bytes of all files in the directory, the ballast included."""
-        total = 0
-        with os.scandir(self.path) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
-                    total += entry.stat(follow_symlinks=False).st_size
-        return total
+        """Bytes of all files in the directory, the ballast included; as they were last seen while it cannot be read.
+
+        It is a figure for people: that no descriptor is free to list a directory must not end the process.
+        """
+        with contextlib.suppress(OSError):
+            self._disk_bytes = _bytes_in(self.path)
+        return self._disk_bytes
 
     def has_room(self, size: int = 256 * 1024) -> bool:
         """Whether the disk, with its quotas, takes `size` more bytes; found out by trying."""
@@ -291,6 +292,15 @@ def _write_all(fd: int, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(fd, rest) :]
+
+
+def _bytes_in(directory: Path) -> int:
+    total = 0
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                total += entry.stat(follow_symlinks=False).st_size
+    return total
 
 
 def _size(path: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -239,6 +240,18 @@ def test_disk_bytes_counts_every_file(directory: StateDirectory) -> None:
         (directory.path / f"file-{number}").write_bytes(bytes(1000))
 
     assert directory.disk_bytes() - before == 3000
+
+
+def test_disk_bytes_are_those_of_before_while_no_descriptor_is_free(directory: StateDirectory) -> None:
+    before = directory.disk_bytes()
+    (directory.path / "more").write_bytes(bytes(1000))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        assert directory.disk_bytes() == before > 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert directory.disk_bytes() == before + 1000
 
 
 @pytest.fixture
