@@ -29,7 +29,7 @@ LAYERS = [
     {"document", "messages", "log", "keyring", "outbox"},
     {"plugin"},
     {"aio", "tls", "retry", "credentials", "event", "columns", "units", "errors"}
-    | {"groups", "hardening", "inotify", "lines", "listeners", "memory", "recent", "signal", "tap"},
+    | {"descriptors", "groups", "hardening", "inotify", "lines", "listeners", "memory", "recent", "signal", "tap"},
 ]
 """From the top to the bottom."""
 

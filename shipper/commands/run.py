@@ -33,7 +33,7 @@ def command(state: str, http: str | None) -> int:
         click.echo(FOR_A_PERSON, err=True)
     import trio
 
-    from shipper import hardening, log, memory
+    from shipper import descriptors, hardening, log, memory
     from shipper.errors import OptionError
     from shipper.http import parse_address
     from shipper.sidecar import Options, run
@@ -43,6 +43,7 @@ def command(state: str, http: str | None) -> int:
     if http is not None:
         parse_address(http)
     hardening.harden()
+    descriptors.raise_limit()
     memory.tune()
     log.configure()
     try:
