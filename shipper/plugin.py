@@ -170,6 +170,10 @@ class Input(Settings, frozen=True):
         """What it reads from. Two revisions with equal places of one name and type keep the input running."""
         return msgspec.to_builtins(self, enc_hook=str)
 
+    def listens(self) -> tuple[str, int] | None:
+        """Host and port for `InputContext.listen`, which no other input of its policy may have; None: nowhere."""
+        return None
+
     def credential_ids(self) -> tuple[str, ...]:
         """The ids of the credentials it needs."""
         return ()

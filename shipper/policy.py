@@ -110,6 +110,8 @@ class _PolicyReader(Reader):
     def __init__(self, registry: Registry) -> None:
         super().__init__()
         self.registry = registry
+        self.listeners: dict[tuple[str, int], str] = {}
+        """The inputs that listen, by their addresses."""
 
     def policy(self, root: Node) -> Policy:
         """The policy, of use only if there was no problem."""
@@ -162,7 +164,20 @@ class _PolicyReader(Reader):
         entries = node.value if isinstance(node.value, dict) else {}
         processors = self.processors(entries.get("processors"), below(path, "processors"))
         outputs = self.routes(entries.get("outputs"), below(path, "outputs"))
-        return InputSpec(name, type, config, processors, outputs) if config is not None else None
+        if config is None:
+            return None
+        self.listener(name, config, node, path)
+        return InputSpec(name, type, config, processors, outputs)
+
+    def listener(self, name: str, config: Input, node: Node, path: str) -> None:
+        """Note an address that an earlier input has: peers would reach either of them, by chance."""
+        address = config.listens()
+        if address is None or address[1] == 0:
+            return
+        first = self.listeners.setdefault(address, name)
+        if first != name:
+            message = f"this input and inputs.{first} listen on the same address; give each its own"
+            self.problem(path, node.mark, message)
 
     def output(self, name: str, node: Node, path: str) -> OutputSpec | None:
         type, config = self.plugin("outputs", node, path)

@@ -32,6 +32,15 @@ def test_a_socket_stays_open_while_inputs_take_turns() -> None:
     assert not connects((HOST, port))
 
 
+def test_an_address_that_holds_another_one_within_is_taken() -> None:
+    listeners, user = Listeners(), object()
+    port = listeners.get(user, "a", HOST, 0).getsockname()[1]
+
+    with pytest.raises(StartFailed, match="cannot listen"):
+        listeners.get(user, "b", "0.0.0.0", port)
+    listeners.release(user)
+
+
 def test_port_0_is_another_port_for_each_name() -> None:
     listeners, user = Listeners(), object()
 

@@ -29,6 +29,10 @@ class Tail(Input, frozen=True, kw_only=True):
     paths: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     from_: Literal["beginning", "end"] = msgspec.field(default="beginning", name="from")
     credentials: tuple[str, ...] = ()
+    port: int | None = None
+
+    def listens(self):
+        return None if self.port is None else ("127.0.0.1", self.port)
 
 
 class Tag(Processor, frozen=True, kw_only=True):
@@ -295,6 +299,22 @@ def test_a_mistake_in_an_unusual_type_is_named_at_its_place_too(setting, column,
 
     assert (line, place) == (2, [column, f"outputs.o.{path}"])
     assert message in told
+
+
+def listening(first, second):
+    return f"version: 1\ninputs:\n  a: {{type: tail, paths: [x], {first}}}\n  b: {{type: tail, paths: [x], {second}}}\n"
+
+
+def test_two_inputs_that_listen_on_one_address_are_refused_at_the_second():
+    line, column, path, message = only(listening("port: 9200", "port: 9200"))
+
+    assert (line, column, path) == (4, 6, "inputs.b")
+    assert "inputs.a" in message
+
+
+@pytest.mark.parametrize("ports", [("port: 9200", "port: 9201"), ("port: 0", "port: 0"), ("port: 9200", "port: null")])
+def test_inputs_with_addresses_of_their_own_or_with_any_free_one_are_accepted(ports):
+    assert set(parse(listening(*ports), REGISTRY).inputs) == {"a", "b"}
 
 
 def test_all_mistakes_of_a_policy_are_told_at_once_in_the_order_of_the_text():

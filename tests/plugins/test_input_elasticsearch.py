@@ -176,6 +176,10 @@ def test_an_address_is_host_and_port(address):
         an_input(address)
 
 
+def test_an_input_says_where_it_listens():
+    assert an_input("[::1]:9200").listens() == ("::1", 9200)
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:9200", "127.9.9.9:1", "[::1]:9200", "localhost:9200"])
 def test_loopback_needs_neither(address):
     assert an_input(address).place() == an_input(address, max_body_bytes=Size(5)).place()

@@ -93,6 +93,9 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
     def place(self) -> Any:
         return self.address
 
+    def listens(self) -> tuple[str, int]:
+        return parse_address(self.address)
+
     def credential_ids(self) -> tuple[str, ...]:
         own = (self.tls.credential,) if self.tls is not None and self.tls.credential is not None else ()
         return (*(self.credentials or ()), *own)
