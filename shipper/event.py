@@ -36,6 +36,13 @@ Fields = dict[str, Any]
 _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # its stub says instance
 _NUMERALS = numerals(range(8192))
 
+STREAM_TYPE = r"^[a-z]+(?!\n)$"
+"""What the type of a data stream looks like (`$` alone would let a line feed behind it pass)."""
+STREAM_PART = r'^[^-A-Z\\/*?"<>| ,#:\x00-\x1f\x7f]+(?!\n)$'
+"""The same of its dataset and its namespace."""
+LONGEST_PART = 100
+"""Of these, in characters."""
+
 
 class _Header(msgspec.Struct, array_like=True):
     count: int

@@ -33,7 +33,7 @@ from shipper.aio import Asyncio
 from shipper.columns import Column, encoded, join
 from shipper.credentials import Credential, Shape
 from shipper.errors import Backpressure, Held, Later, StartFailed, TooLarge
-from shipper.event import Batch, Fields, merged, nested, tagged
+from shipper.event import LONGEST_PART, STREAM_PART, STREAM_TYPE, Batch, Fields, merged, nested, tagged
 from shipper.inotify import Inotify, Mask
 from shipper.retry import backoff
 from shipper.tls import ClientTls, Material, client_context, server_context
@@ -84,13 +84,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Base of everything that a policy configures."""
 
 
-_Part = Annotated[str, msgspec.Meta(pattern=r"^[^A-Z\\/*?\"<>| ,#:-][^A-Z\\/*?\"<>| ,#:-]*$", max_length=100)]
+_Type = Annotated[str, msgspec.Meta(pattern=STREAM_TYPE, description="small letters, such as logs")]
+_Part = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=STREAM_PART,
+        max_length=LONGEST_PART,
+        description='a text without capital letters, spaces, control characters and any of - \\ / * ? " < > | , # :',
+    ),
+]
 
 
 class DataStream(Settings, frozen=True):
     """The data stream of events: `type-dataset-namespace`."""
 
-    type: Annotated[str, msgspec.Meta(pattern=r"^[a-z]+$")] = "logs"
+    type: _Type = "logs"
     dataset: _Part = "generic"
     namespace: _Part = "default"
 

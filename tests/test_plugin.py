@@ -168,6 +168,13 @@ def test_a_part_of_a_data_stream_is_a_good_name(name: str) -> None:
         msgspec.convert({"dataset": name}, DataStream)
 
 
+@pytest.mark.parametrize("name", ["nginx\n", "\n", "ngi\x00nx", "a\tb", "a\x7f", "é\r"])
+def test_a_part_of_a_data_stream_has_no_control_characters(name: str) -> None:
+    for part in ("type", "dataset", "namespace"):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({part: name}, DataStream)
+
+
 def test_answers_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Answers(1).count = 2  # type: ignore[misc]

@@ -254,6 +254,12 @@ def test_a_file_is_read_when_the_policy_is_validated(authority):
             "inputs.i.form",
             'did you mean "from"',
         ),
+        (
+            "version: 1\ninputs: {i: {type: tail, paths: [a], data_stream: {dataset: A}}}",
+            (2, 61),
+            "inputs.i.data_stream.dataset",
+            "expected a text without capital letters, spaces",
+        ),
         ("version: 1\nprocessors: {type: tag}", (2, 13), "processors", "expected a list of processors"),
         ("version: 1\nprocessors: [{type: tag, fields: {}}]", (2, 14), "processors[0]", "name at least one field"),
         (

@@ -52,12 +52,27 @@ _encoders = trio.lowlevel.RunVar[trio.CapacityLimiter]("encoders")  # of all lan
 Host = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$",
+        pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?(?!\n)$",
         max_length=2048,
         description="a URL that begins with http:// or https://, such as https://es-1:9200",
     ),
 ]
-Index = Annotated[str, msgspec.Meta(pattern=r"^[^A-Z\\/*?\"<>| ,#:_+.-][^A-Z\\/*?\"<>| ,#:]*$")]
+Index = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r'^(?![-_+.])[^A-Z\\/*?"<>| ,#:\x00-\x1f\x7f]+(?!\n)$',
+        description="the name of an index: without capital letters, spaces, control characters and any of "
+        r'\ / * ? " < > | , # :, and without - _ + . at its beginning',
+    ),
+]
+Pipeline = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[\x21-\x7e]+(?!\n)$",
+        max_length=255,
+        description="the name of a pipeline: printable ASCII characters without spaces",
+    ),
+]
 
 
 class Backoff(Settings, frozen=True, kw_only=True):
@@ -81,7 +96,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
     """How to check the hosts."""
     index: Index | None = None
     """Index or data stream for all events (default: what their client named, else their own data stream)."""
-    pipeline: Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]+$", max_length=255)] | None = None
+    pipeline: Pipeline | None = None
     """Ingest pipeline to send them through."""
     compression: encoding.Compression = "gzip"
     """Of requests, and of the answers that are asked for."""
