@@ -20,6 +20,7 @@ never give the id of one event to another (the backend would answer "duplicate",
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -349,5 +350,17 @@ def tagged(event: Fields, message: str) -> Fields:
 
 
 def _stream_name(stream: object) -> str:
+    """A name in any case: a part that is missing or cannot be one is that of logs-generic-default."""
     parts = stream if isinstance(stream, Mapping) else {}
-    return f"{parts.get('type', 'logs')}-{parts.get('dataset', 'generic')}-{parts.get('namespace', 'default')}"
+    return "-".join([_stream_part(parts.get(key), otherwise, like) for key, otherwise, like in _STREAM_PARTS])
+
+
+def _stream_part(said: object, otherwise: str, like: re.Pattern[str]) -> str:
+    return said if isinstance(said, str) and len(said) <= LONGEST_PART and like.match(said) else otherwise
+
+
+_STREAM_PARTS = (
+    ("type", "logs", re.compile(STREAM_TYPE)),
+    ("dataset", "generic", re.compile(STREAM_PART)),
+    ("namespace", "default", re.compile(STREAM_PART)),
+)

@@ -126,7 +126,7 @@ def test_documents_are_sound_together_only_if_each_is_and_is_stored_as_it_stands
 
 @pytest.mark.parametrize("levels", [1, DEEPEST - 1, DEEPEST])
 def test_documents_are_sound_together_up_to_the_deepest_level(levels):
-    assert kinds([nested(levels)]) == ([False], [False])
+    assert kinds([nested(levels)]) == ([False], [None])
     assert kinds([b"{}", nested(DEEPEST + 1)]) is None
 
 

@@ -95,15 +95,51 @@ def test_without_any_index_the_stream_of_the_input_counts():
 
 @pytest.mark.parametrize(
     "document",
-    [b'{"data_stream":{"dataset":"own"}}', b'{"data_stream.dataset":"own"}', b'{"data\\u005fstream.dataset":"own"}'],
+    [
+        *(
+            b'{"data_stream":{"dataset":"own"}}',
+            b'{"data_stream.dataset":"own"}',
+            b'{"data\\u005fstream.dataset":"own"}',
+        ),
+        *(
+            b'{"data_stream":null}',
+            b'{"data_stream":{"dataset":"BAD X/../"}}',
+            b'{"data_stream":["x"],"data_stream.type":1}',
+        ),
+    ],
 )
-def test_an_own_data_stream_is_kept_and_goes_where_the_client_said(document):
+def test_an_own_data_stream_becomes_that_which_the_client_addressed(document):
     [named], _ = read(body_of({"create": {"_index": "logs-a-b"}}, document))
-    [unnamed], _ = read(body_of({"create": {}}, document))
+    [unnamed], answer = read(body_of({"create": {}}, document))
 
-    assert named.body == document + b"\n"
+    assert named.whole()[0]["data_stream"] == {"type": "logs", "dataset": "a", "namespace": "b"}
     assert (named.index, unnamed.index) == ("logs-a-b", None)
-    assert "data_stream" not in named.shared | unnamed.shared
+    assert unnamed.data_streams() == [answer["items"][0]["create"]["_index"]]
+    assert [key for batch in (named, unnamed) for key in batch.whole()[0] if key.startswith("data_stream.")] == []
+
+
+@pytest.mark.parametrize("document", [b'{"data_stream":{"dataset":"own"}}', b'{"data_stream.dataset":"own"}'])
+def test_an_own_data_stream_is_kept_under_an_index_that_is_none(document):
+    [batch], _ = read(body_of({"create": {"_index": "plain"}}, document))
+
+    assert (batch.index, batch.body) == ("plain", document + b"\n")
+
+
+def test_an_own_data_stream_that_is_the_addressed_one_stays_as_it_stands():
+    document = b'{"n":1.50,"data_stream": {"type":"logs","dataset":"a","namespace":"b"}}'
+    [batch], _ = read(body_of({"create": {"_index": "logs-a-b"}}, document))
+
+    assert (batch.index, batch.body) == ("logs-a-b", document + b"\n")
+
+
+def test_what_else_stands_in_a_document_with_another_data_stream_stays_as_it_was_written():
+    document = (
+        b'{"n": 1.50,"data_stream":{"dataset":"own","more":1},"data_stream.x":2,"big":123456789012345678901234567890}'
+    )
+    [batch], _ = read(body_of({"create": {"_index": "logs-a-b"}}, document))
+
+    assert batch.body.startswith(b'{"n":1.50,"big":123456789012345678901234567890,')
+    assert batch.whole()[0]["data_stream"] == {"type": "logs", "dataset": "a", "namespace": "b", "more": 1, "x": 2}
 
 
 def test_a_document_without_a_time_gets_the_time_of_receipt():

@@ -137,6 +137,10 @@ class Place:
         stream = dict(zip(("type", "dataset", "namespace"), match.groups(), strict=True)) if match else None
         return cls(name, stream, named=True, valid=_is_index_name(name))
 
+    def agrees(self, own: Fields) -> bool:
+        """Whether a document with this own `data_stream` may keep it: here no other one counts."""
+        return self.stream is None or own == {"data_stream": self.stream}
+
     def group(self, timed: bool, own_stream: bool, received: str) -> Group:
         """A new group, of documents with or without an own `@timestamp`, and an own `data_stream`."""
         shared: Fields = {} if timed else {"@timestamp": received}

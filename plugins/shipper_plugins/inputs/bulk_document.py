@@ -28,9 +28,9 @@ DEEPEST = 100
 """Levels of a document. orjson loads 1024, but writes 254, and others wrap an event into one of their own."""
 
 
-def kinds(lines: Sequence[bytes]) -> tuple[list[bool], list[bool]] | None:
-    """Whether each document has an own `@timestamp`, and whether an own `data_stream`; None unless all are sound and
-    stored as they stand."""
+def kinds(lines: Sequence[bytes]) -> tuple[list[bool], list[Fields | None]] | None:
+    """Whether each document has an own `@timestamp`, and its own `data_stream` (`own_stream`); None unless all are
+    sound and may be stored as they stand."""
     try:
         documents: list[Fields] = list(map(orjson.loads, lines))
         written = orjson.dumps(_nested(documents))
@@ -38,12 +38,34 @@ def kinds(lines: Sequence[bytes]) -> tuple[list[bool], list[bool]] | None:
         return None
     if set(map(type, documents)) != {dict} or not _are_same(lines, written[_LISTS - 1 : 1 - _LISTS]):
         return None
-    keys = set[str]().union(*documents)
-    streams = {key for key in keys if key == "data_stream" or key.startswith("data_stream.")}
+    keys = [key for key in set[str]().union(*documents) if _says_stream(key)]
     return (
         [("@timestamp" in document) for document in documents],
-        [not streams.isdisjoint(document) for document in documents] if streams else [False] * len(documents),
+        [_members(document, keys) for document in documents] if keys else [None] * len(documents),
     )
+
+
+def own_stream(document: Fields) -> Fields | None:
+    """The members of a document, nested and dotted, that name its data stream; None where it has none."""
+    return _members(document, [key for key in document if _says_stream(key)])
+
+
+def _members(document: Fields, keys: Sequence[str]) -> Fields | None:
+    return {key: document[key] for key in keys if key in document} or None
+
+
+def _says_stream(key: str) -> bool:
+    return key == "data_stream" or key.startswith("data_stream.")
+
+
+def addressed(line: bytes, own: Fields, stream: Fields) -> bytes:
+    """A sound document with this `data_stream` over its own one; every other member stays as it was written."""
+    members = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    rest = {key: value for key, value in members.items() if key not in own}
+    nested = own.get("data_stream")
+    said = dict(nested) if isinstance(nested, dict) else {}
+    dotted = {key.removeprefix("data_stream."): value for key, value in own.items() if key != "data_stream"}
+    return msgspec.json.encode({**rest, "data_stream": msgspec.Raw(orjson.dumps(said | dotted | stream))})
 
 
 def _are_same(lines: Sequence[bytes], written: bytes) -> bool:
@@ -75,8 +97,8 @@ def _written_levels() -> int:
 _LISTS = _written_levels() - DEEPEST
 
 
-def checked(line: bytes) -> tuple[bytes, bool, bool]:
-    """The document as it is stored; whether it has an own `@timestamp`, and an own `data_stream`.
+def checked(line: bytes) -> tuple[bytes, bool, Fields | None]:
+    """The document as it may be stored; whether it has an own `@timestamp`, and its own `data_stream`.
 
     Raises ValueError for what is not to be stored; its words never quote the document.
     """
@@ -88,12 +110,7 @@ def checked(line: bytes) -> tuple[bytes, bool, bool]:
         raise ValueError("the document is not a JSON object")
     if line.count(b"{") + line.count(b"[") > DEEPEST or orjson.dumps(document) != line:
         line = _checked_closely(line, document)
-    return line, "@timestamp" in document, "data_stream" in document or _has_dotted_stream(line, document)
-
-
-def _has_dotted_stream(line: bytes, document: Fields) -> bool:
-    may_have = b'"data_stream.' in line or b"\\u" in line
-    return may_have and any(key.startswith("data_stream.") for key in document)
+    return line, "@timestamp" in document, own_stream(document)
 
 
 def _checked_closely(line: bytes, document: Fields) -> bytes:

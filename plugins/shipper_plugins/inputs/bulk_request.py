@@ -11,11 +11,13 @@ missing line feed at the end; everything else is the answer of one item.
 
 Where a document goes: `_index` (of the action, else of the URL) of the form type-dataset-namespace becomes
 `data_stream.*` in `Batch.shared`, any other name is `Batch.index`, and without a name the input's own stream counts. A
-document that has a `data_stream` of its own (nested or dotted) keeps it as it is, untouched; if its client named an
-index as well, that index goes along in `Batch.index`, since it is where the client wants it.
+document that has a `data_stream` of its own (nested or dotted) keeps it if it says the same; else its type, dataset and
+namespace become those of the place, which is what its client is answered. If the client named the index, that goes
+along in `Batch.index`, since it is where the client wants it; under an index that is no data stream, a document keeps
+what it has.
 
-A document stays the bytes that came; which of them are sound, `bulk_document` says, and what an action line may say
-`bulk_action`.
+Otherwise a document stays the bytes that came; which of them are sound, `bulk_document` says, and what an action line
+may say `bulk_action`.
 
 Speed: clients send pairs of lines, all alike, so these are judged by columns, `_RUN` pairs at a time: 2.0 µs for a
 document of 255 bytes, of which loading takes 1.0, 2.6 with an `_id` each, 2.8 with white space. Line by line, as all
@@ -29,7 +31,7 @@ from collections.abc import Sequence
 from shipper.plugin import Batch, DataStream
 from shipper_plugins.inputs.bulk_action import NOT_TAKEN, Action, Group, Place, ids_at_once, parsed, refusal_of
 from shipper_plugins.inputs.bulk_answer import ItemAnswers, Refusal, RequestRefused
-from shipper_plugins.inputs.bulk_document import checked, kinds
+from shipper_plugins.inputs.bulk_document import addressed, checked, kinds
 
 MOST_ITEMS = 500_000
 MOST_PLACES = 1000
@@ -108,15 +110,30 @@ class BulkRequest:
         found = kinds(documents)
         if found is None:
             return False
+        timed, streams = found
+        if any(streams) and not all(
+            own is None or a.place.agrees(own) for a, own in zip(actions, streams, strict=True)
+        ):
+            return False
         self._line += 2 * len(heads)
         self._items += len(heads)
-        if len(set(zip(actions, *found, strict=True))) == 1:
-            self._put_all(self._group(actions[0], found[0][0], found[1][0]), documents, ids)
+        self._keep_all(actions, ids, documents, timed, [own is not None for own in streams])
+        return True
+
+    def _keep_all(
+        self,
+        actions: list[Action],
+        ids: Sequence[str | None],
+        documents: list[bytes],
+        timed: list[bool],
+        own_stream: list[bool],
+    ) -> None:
+        if len(set(zip(actions, timed, own_stream, strict=True))) == 1:
+            self._put_all(self._group(actions[0], timed[0], own_stream[0]), documents, ids)
             self.answers.all_created(actions[0].created, ids)
         else:
-            for action, id, document, timed, own_stream in zip(actions, ids, documents, *found, strict=True):
-                self._keep(action, id, document, timed, own_stream)
-        return True
+            for one in zip(actions, ids, documents, timed, own_stream, strict=True):
+                self._keep(*one)
 
     def _known(self, heads: list[bytes]) -> tuple[list[Action], Sequence[str | None]]:
         """The action and the `_id` of each line; raises ValueError or RequestRefused if a line has none."""
@@ -187,11 +204,14 @@ class BulkRequest:
         refusal = action.refusal
         if refusal is None:
             try:
-                document, timed, own_stream = checked(line)
+                document, timed, own = checked(line)
             except ValueError as error:
                 refusal = Refusal("document_parsing_exception", str(error))
             else:
-                self._keep(action, id, document, timed, own_stream)
+                stream = action.place.stream
+                if own is not None and stream is not None and not action.place.agrees(own):
+                    document = addressed(document, own, stream)
+                self._keep(action, id, document, timed, own is not None)
                 return
         self.answers.refused(action.op, action.place.name, refusal, id)
 
