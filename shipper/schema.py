@@ -1,7 +1,8 @@
 """The JSON Schema (2020-12) of a policy file, with every installed plugin.
 
 It is for editors: `# yaml-language-server: $schema=…` gives completion and texts from the docstrings. What a reader of
-the file resolves is part of it: `credential: {file: …}` instead of an id. The structs are walked like `settings` walks
+the file resolves is part of it: `credential: {file: …}` instead of an id, and `${NAME}` in place of any scalar, since
+what a variable holds is not known before. The structs are walked like `settings` walks
 them, and `msgspec` makes the schema of a scalar; its schema of a whole struct fails on our defaults (a `Size` is no
 type of JSON) and has no texts of fields.
 """
@@ -25,14 +26,21 @@ from shipper.units import Duration, Size
 
 Schema = dict[str, Any]
 
+_TEXT: Schema = {"type": "string"}
+_VARIABLE: Schema = {"type": "string", "pattern": r"\$\{"}
+
+
+def _or_variable(scalar: Schema) -> Schema:
+    """The schema of a scalar that a variable may stand for."""
+    return scalar if scalar in ({}, _TEXT) else {"anyOf": [scalar, _VARIABLE]}
+
+
 _SIZE: Schema = {
-    "type": "string",
-    "pattern": r"^([0-9]+(\.[0-9]+)? ?([KMGT]i?)?B|.*\$\{.*)$",
+    **_or_variable({"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?([KMGT]i?)?B$"}),
     "examples": ["512KiB", "1GiB"],
 }
 _DURATION: Schema = {
-    "type": "string",
-    "pattern": r"^([0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)|.*\$\{.*)$",
+    **_or_variable({"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)$"}),
     "examples": ["250ms", "30s", "15m", "4h"],
 }
 _MATERIAL: Schema = {"type": "string", "description": "The path of a PEM file.", "examples": ["/etc/shipper/ca.pem"]}
@@ -42,7 +50,7 @@ _CREDENTIAL: Schema = {
         *(
             {
                 "type": "object",
-                "properties": {key: {"type": "string"}},
+                "properties": {key: _TEXT, "as": {"enum": ["api_key", "bearer_token", "token"]}},
                 "required": [key],
                 "additionalProperties": False,
             }
@@ -74,14 +82,14 @@ class _Generator:
             "title": "shipper policy",
             "type": "object",
             "properties": {
-                "version": {"const": VERSION, "description": "The version of the format."},
+                "version": {**_or_variable({"const": VERSION}), "description": "The version of the format."},
                 "inputs": _named("input", "Where events come from, by name."),
                 "processors": _processors("Run on every event, in order, after those of its input."),
                 "outputs": _named("output", "Where events go, by name."),
                 "queue": self.struct(Queue),
                 "dead_letters": self.struct(DeadLetters),
                 "drain": self.struct(Drain),
-                "log_level": {**msgspec.json.schema(LogLevel), "default": "info"},
+                "log_level": {**_or_variable(msgspec.json.schema(LogLevel)), "default": "info"},
             },
             "required": ["version"],
             "additionalProperties": False,
@@ -101,7 +109,7 @@ class _Generator:
                 self.broken.append(str(error))
         self.definitions[single] = {
             "type": "object",
-            "properties": {"type": {"enum": loaded}},
+            "properties": {"type": _or_variable({"enum": loaded})},
             "required": ["type"],
             "allOf": [
                 {
@@ -116,7 +124,7 @@ class _Generator:
         schema = self.struct(self.registry.find(kind, type))
         own: Schema = {"type": {"const": type}}
         if kind == "inputs":
-            outputs = {"description": "Names of outputs (default: all).", "type": "array", "items": {"type": "string"}}
+            outputs = {"description": "Names of outputs (default: all).", "type": "array", "items": _TEXT}
             own |= {"processors": _processors("Run before the policy's own."), "outputs": outputs}
         return {**schema, "properties": own | schema["properties"]}
 
@@ -159,7 +167,7 @@ class _Generator:
             return _leaf(erased(kind, metas)) | {"items": self.annotation(item)}
         if (value := values_of(kind)) is not None:
             return _leaf(erased(kind, metas)) | {"additionalProperties": self.annotation(value)}
-        return _leaf(annotated(kind, metas))
+        return _or_variable(_leaf(annotated(kind, metas)))
 
     def reference(self, struct: type[msgspec.Struct]) -> Schema:
         """A nested struct is a definition, since it may hold itself (a condition of conditions)."""
