@@ -78,10 +78,19 @@ class Vault:
         except FileNotFoundError:
             self._drop_unused_key()
             return Ledger(), False
-        ledger = self._opened(raw, keys)
-        self.save(ledger)
-        self._drop_unused_key()
+        ledger, key = self._opened(raw, keys)
+        if key == self._seals or self._resealed(ledger):
+            self._drop_unused_key()
+        self._keep_reserve()
         return ledger, True
+
+    def _resealed(self, ledger: Ledger) -> bool:
+        """Whether the newest key seals it now; on a full disk that waits for the next save, and the old key stays."""
+        try:
+            self.save(ledger)
+        except OSError:
+            return False
+        return True
 
     def save(self, ledger: Ledger) -> None:
         """Return when the ledger is durable; raises OSError, and then the old one stands."""
@@ -115,7 +124,8 @@ class Vault:
             _replace(self._key_file, base64.b64encode(own) + b"\n")
         return [own]
 
-    def _opened(self, raw: bytes, keys: Sequence[bytes]) -> Ledger:
+    def _opened(self, raw: bytes, keys: Sequence[bytes]) -> tuple[Ledger, bytes]:
+        """The ledger, and the key that opens it."""
         try:
             self._refuse_newer(msgspec.json.decode(raw, type=_Versioned))
             envelope = msgspec.json.decode(raw, type=_Sealed)
@@ -125,7 +135,7 @@ class Vault:
             try:
                 text = AESGCM(key).decrypt(envelope.nonce, envelope.sealed, _AAD)
                 self._refuse_newer(msgspec.json.decode(text, type=_Versioned))
-                return msgspec.json.decode(text, type=Ledger)
+                return msgspec.json.decode(text, type=Ledger), key
             except (InvalidTag, ValueError):
                 continue
         raise StateLocked(f"{self._file} is sealed with key {envelope.key}, which was not given")
@@ -206,14 +216,18 @@ def _locked(path: Path) -> int:
 
 
 def _replace(path: Path, raw: bytes) -> None:
+    """Raises OSError that names the file, though what the system says of a write does not."""
     temporary = path.with_suffix(path.suffix + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _STRICT, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(raw)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    _sync_directory(path.parent)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _STRICT, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _sync_directory(path.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _sync_directory(path: Path) -> None:

@@ -117,6 +117,39 @@ def test_on_a_full_disk_there_is_room_for_one_more_save(tmp_path: Path) -> None:
         assert (disk / "state" / "supervise.reserve").exists()
 
 
+@pytest.mark.root
+def test_on_a_full_disk_the_state_is_loaded_as_often_as_one_starts(tmp_path: Path) -> None:
+    """Else the second start there is the last one, and a queue that could drain stands still."""
+    with small_disk(tmp_path, "1m") as disk:
+        saved(disk / "state")
+        (disk / "state" / "supervise.reserve").unlink()
+        fill(disk / "filler")
+
+        assert [loaded(disk / "state") for _ in range(3)] == [LEDGER] * 3
+
+
+@pytest.mark.root
+def test_on_a_full_disk_a_new_key_seals_with_the_first_save_that_can_be_done(tmp_path: Path) -> None:
+    with small_disk(tmp_path, "1m") as disk:
+        saved(disk / "state")
+        (disk / "state" / "supervise.reserve").unlink()
+        fill(disk / "filler")
+        assert [loaded(disk / "state", b"k" * 32) for _ in range(2)] == [LEDGER] * 2
+        (disk / "filler").unlink()
+
+        assert loaded(disk / "state", b"k" * 32) == LEDGER
+        assert not (disk / "state" / "supervise.key").exists()
+
+
+@pytest.mark.root
+def test_a_disk_that_is_full_at_the_first_start_is_named_by_the_file(tmp_path: Path) -> None:
+    with small_disk(tmp_path, "64k") as disk, Vault(disk) as vault:
+        fill(disk / "filler")
+
+        with pytest.raises(OSError, match=r"No space left on device: '.*supervise\.key'"):
+            vault.load()
+
+
 def test_a_newer_format_is_refused_and_not_touched(tmp_path: Path) -> None:
     saved(tmp_path)
     file = tmp_path / "supervise.json"
@@ -147,7 +180,7 @@ def test_no_link_is_followed(tmp_path: Path, name: str) -> None:
     (tmp_path / "state" / name).symlink_to(victim)
 
     with pytest.raises(OSError, match="symbolic link"):
-        loaded(tmp_path / "state")
+        saved(tmp_path / "state")
     assert victim.read_bytes() == b"content"
 
 
