@@ -47,8 +47,9 @@ def command(
     import trio
 
     from shipper import hardening
-    from shipper.supervise.agent import Options, supervise
+    from shipper.supervise.agent import supervise
     from shipper.supervise.config import Config, read_config
+    from shipper.supervise.options import Options
     from shipper.supervise.report import Report
 
     hardening.harden()

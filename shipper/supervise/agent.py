@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import trio
 
-from shipper.errors import OptionError, PolicyError
+from shipper.errors import PolicyError
 from shipper.messages import Error, Observed, Ready, Result
 from shipper.registry import Registry
 from shipper.retry import backoff
 from shipper.supervise import questions, standing
-from shipper.supervise.child import Child, Said, environment_of_child, told
-from shipper.supervise.config import Config
+from shipper.supervise.child import Child, Said, told
 from shipper.supervise.conversation import (
     HEARTBEAT,
     Again,
@@ -38,8 +35,11 @@ from shipper.supervise.conversation import (
 )
 from shipper.supervise.desired import Desired
 from shipper.supervise.files import Files
+from shipper.supervise.launcher import RETRY_SECONDS, Launcher
 from shipper.supervise.ledger import Kept, Wanted
 from shipper.supervise.notify import Notify
+from shipper.supervise.once import lasting
+from shipper.supervise.options import Options
 from shipper.supervise.orders import Orders, refused
 from shipper.supervise.questions import Order, Question
 from shipper.supervise.report import Report
@@ -48,7 +48,6 @@ from shipper.supervise.standing import Troubles
 from shipper.supervise.vault import Vault
 from shipper.supervise.watch import Watch
 
-_RESTART_SECONDS = (0.1, 10.0)
 _STABLE_SECONDS = 60.0
 _WRONGLY_CALLED = (2, 78)
 _SILENCE_SECONDS = 4 * HEARTBEAT
@@ -61,23 +60,12 @@ _OVERTIME_SECONDS = 5.0
 _ANSWER_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line says; durations in seconds."""
-
-    paths: Sequence[Path]
-    state: Path
-    config: Config
-    grace: float = 20.0
-    once: bool = False
-    once_timeout: float = math.inf
-
-
 async def supervise(options: Options, environment: Mapping[str, str], report: Report) -> int:
     """Run until a signal or the end of `--once`; returns the exit status.
 
-    Raises StateBusy, StateLocked and OptionError before anything runs. Policy files that are wrong at the start are
-    reported, and the status is 78; so it is if no sidecar ever started, for a lasting cause in its state directory.
+    Raises StateBusy, StateLocked and OptionError before anything runs. Policy files that are wrong at the first start,
+    with `once` at any, are reported, and the status is 78; so it is if no sidecar ever started, for a lasting cause in
+    its state directory.
     """
     with Vault(options.state, options.config.state_keys) as vault, Watch() as watch:
         return await _Agent(options, environment, report, vault, watch).run()
@@ -106,16 +94,16 @@ class _Agent:
         self._orders = Orders()
         self._phase = "starting"
         self._stopping = trio.Event()
+        command = options.config.launch(options.state)
+        self._launcher = Launcher(command, self._without_secrets, self._stopping, self._launch_failed)
         self._status = 0
         self._observed = trio.Event()
         self._revocations = 0
         self._revoked = trio.Event()
 
     async def run(self) -> int:
-        try:
-            first = await self._files.read()
-        except PolicyError as error:
-            self._say("invalid", errors=error.problems, consequence="; there is nothing to run")
+        first = await self._first()
+        if first is None and not self._has_policy:
             return 78
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -124,9 +112,11 @@ class _Agent:
             nursery.start_soon(questions.serve, self._options.state, self.answer)
             self._say("watching", paths=[str(path) for path in self._options.paths], method=self._watch.method)
             await self._perform(self._conversation.begin())
-            await self._perform(self._conversation.wants(first))
+            if first is not None:
+                await self._perform(self._conversation.wants(first))
             nursery.start_soon(self._follow_files)
-            nursery.start_soon(self._watch_time)
+            if self._options.once_timeout < math.inf:
+                nursery.start_soon(self._watch_time)
             await self._keep_sidecar()
             await self._last_revocations()
             nursery.cancel_scope.cancel("the sidecar has stopped as asked")
@@ -200,6 +190,29 @@ class _Agent:
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
+    @property
+    def _has_policy(self) -> bool:
+        """Whether there is a valid policy of an earlier process to run on; `--once` is about the files of now."""
+        return bool(self._conversation.ledger.policy) and not self._options.once
+
+    async def _first(self) -> Wanted | None:
+        """What the files want at the start; None if that is not valid, which is told."""
+        try:
+            return await self._files.read()
+        except PolicyError as error:
+            if self._has_policy:
+                self._invalid(error)
+            else:
+                self._say("invalid", errors=error.problems, consequence="; there is nothing to run")
+            return None
+
+    def _invalid(self, error: PolicyError, *, known: bool = False) -> None:
+        """The last valid policy runs on; `known` problems are not told again."""
+        self._troubles.begin(_INVALID, map(str, error.problems))
+        if not known:
+            consequence = "; the last valid policy runs on"
+            self._say("invalid", state="DEGRADED", errors=error.problems, consequence=consequence)
+
     async def _follow_files(self) -> None:
         """Every change becomes a revision; what is not valid is told once, and the last valid policy runs on."""
         while True:
@@ -209,10 +222,7 @@ class _Agent:
                 while not await self._adopt(await self._files.read()):
                     pass
             except PolicyError as error:
-                self._troubles.begin(_INVALID, map(str, error.problems))
-                if asked or before != error.problems:
-                    consequence = "; the last valid policy runs on"
-                    self._say("invalid", state="DEGRADED", errors=error.problems, consequence=consequence)
+                self._invalid(error, known=before == error.problems and not asked)
             else:
                 if self._troubles.over(_INVALID):
                     self._say("valid", revision=str(self._conversation.ledger.at))
@@ -234,14 +244,14 @@ class _Agent:
 
     async def _keep_sidecar(self) -> None:
         """Launch the sidecar, and again when it ends, until the supervisor stops."""
-        waits = backoff(*_RESTART_SECONDS)
+        waits = backoff(*RETRY_SECONDS)
         while not self._stopping.is_set():
             since = trio.current_time()
             reason = await self._one_sidecar()
             if self._stopping.is_set():
                 return
             if self._conversation.failure is None and trio.current_time() - since > _STABLE_SECONDS:
-                waits = backoff(*_RESTART_SECONDS)
+                waits = backoff(*RETRY_SECONDS)
             seconds = next(waits)
             self._phase = f"restarting ({reason})"
             self._say("ended", reason=reason, seconds=seconds)
@@ -250,12 +260,9 @@ class _Agent:
 
     async def _one_sidecar(self) -> str:
         """How one sidecar process ended."""
-        command = self._options.config.launch(self._options.state)
-        environment = environment_of_child(self._without_secrets())
-        try:
-            child = self._child = await Child.launch(command, environment)
-        except OSError as error:
-            raise OptionError(f"the sidecar {command[0]} cannot be started: {error.strerror}") from None
+        child = self._child = await self._launcher.launch()
+        if child is None:
+            return ""
         self._phase = "running"
         self._say("launched", pid=child.pid)
         await self._perform(self._conversation.started())
@@ -270,6 +277,10 @@ class _Agent:
         elif code in _WRONGLY_CALLED or self._conversation.hopeless:
             self._stop(78)
         return told(code)
+
+    def _launch_failed(self, reason: str, seconds: float) -> None:
+        self._troubles.begin(_UNABLE, [reason])
+        self._say("launch_failed", state="DEGRADED", message=reason, seconds=seconds)
 
     async def _hear(self, message: Said | None) -> None:
         if message is None:
@@ -363,23 +374,16 @@ class _Agent:
         child.kill()
 
     async def _watch_time(self) -> None:
-        """`--once-timeout`: how long a destination may refuse."""
-        limit = self._options.once_timeout
-        refused: float | None = None
-        while limit < math.inf:
-            observed = self._conversation.observed
-            now = trio.current_time()
-            refused = None if observed is None or not _refuses(observed) else refused if refused is not None else now
-            if refused is not None and now - refused >= limit:
-                self._say("waits", reason=self._conversation.waits_for)
-                self._stop(1, grace=0.0)
-                return
-            await trio.sleep(limit / 20)
+        """`--once-timeout`: how long a destination may refuse, or no sidecar start."""
+        await lasting(self._options.once_timeout, self._hindered)
+        self._say("waits", reason=self._conversation.waits_for)
+        self._stop(1, grace=0.0)
+
+    def _hindered(self) -> bool:
+        """A sidecar that has ended hinders until the next one tells of itself; the first may take long to start."""
+        observed = self._conversation.observed
+        return observed.state in ("DEGRADED", "FAILED") if observed else self._launcher.launches > 1
 
 
 def _fails(id: str) -> str:
     return f"on_release fails for {id}"
-
-
-def _refuses(observed: Observed) -> bool:
-    return observed.state in ("DEGRADED", "FAILED")

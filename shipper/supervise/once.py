@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+
+import trio
 
 from shipper.messages import READ_TO_THE_END, Observed
 
@@ -35,3 +37,12 @@ class Once:
         if (refused := observed.dead_letters.events - self._letters) > 0:
             self.failures.append(f"{refused} events were refused for good and are dead letters")
         return True
+
+
+async def lasting(seconds: float, condition: Callable[[], bool]) -> None:
+    """Return when a condition has held for so long without a break, looked at twenty times meanwhile."""
+    since = trio.current_time()
+    while trio.current_time() - since < seconds:
+        await trio.sleep(seconds / 20)
+        if not condition():
+            since = trio.current_time()

@@ -168,7 +168,7 @@ def _result(fields: Fields) -> list[str]:
 _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "watching": lambda f: [f"watching {', '.join(f['paths'])} ({f['method']})"],
     "launched": _line("sidecar started (pid {pid})"),
-    "launch_failed": _line("sidecar cannot be started: {message}; next attempt in {seconds:.1f} s"),
+    "launch_failed": _line("DEGRADED: the sidecar cannot be started: {message}; next attempt in {seconds:.1f} s"),
     "ready": _ready,
     "ended": _line("sidecar ended: {reason}; next start in {seconds:.1f} s"),
     "silent": _line("the sidecar said nothing for {seconds:.0f} s"),

@@ -52,6 +52,14 @@ class Site:
             config["sidecar"] = [sys.executable, str(FAKE)]
         (self.directory / "config.yaml").write_text(json.dumps(config))
 
+    def program(self) -> Path:
+        """The fake sidecar as an executable file of its own."""
+        program = self.directory / "the-sidecar"
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
+        program.chmod(0o755)
+        (self.directory / "config.yaml").write_text(json.dumps({"sidecar": [str(program)]}))
+        return program
+
     @property
     def revoked(self) -> list[str]:
         file = self.directory / "revoked"

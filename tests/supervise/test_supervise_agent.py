@@ -77,6 +77,34 @@ async def test_with_a_wrong_policy_at_the_start_it_exits_with_78_and_names_the_p
     assert line["errors"][0]["line"] == 6
 
 
+async def test_over_a_restart_without_the_secret_the_last_valid_policy_runs_on(site: Site) -> None:
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+    site.secret.rename(site.directory / "away")
+
+    async with site.supervisor():
+        assert (await site.until("invalid"))["consequence"] == "; the last valid policy runs on"
+        await site.until("ack", revision="1", stage="drained")
+        assert questions.ask(site.state, Status())["troubles"]
+        site.replace(site.secret, "k2:hunter2\n")
+        await site.until("valid", revision="2")
+        await site.until("revoked", name="k1")
+
+    _, again, newer = site.heard("policy")
+    assert list(again["credentials"].values()) == [{"api_key": "k1:hunter2"}]
+    assert list(newer["credentials"].values()) == [{"api_key": "k2:hunter2"}]
+
+
+async def test_once_is_about_the_files_as_they_are(site: Site) -> None:
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+    site.secret.unlink()
+    site.arguments = ["--once"]
+
+    async with site.supervisor() as process:
+        assert await site.ended(process) == 78
+
+
 async def test_a_second_supervisor_exits_with_75(site: Site) -> None:
     async with site.supervisor():
         await site.until("watching")

@@ -1,0 +1,54 @@
+"""Launches one sidecar process after the other.
+
+If the very first cannot be launched, the command is wrong, and a person must mend it. Later on it can be impossible for
+a moment, while the program is replaced by a newer one or the system has no room for a process: then it is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import trio
+
+from shipper.errors import OptionError
+from shipper.retry import backoff
+from shipper.supervise.child import Child, environment_of_child
+
+RETRY_SECONDS = (0.1, 10.0)
+
+
+class Launcher:
+    """`launches` says how many processes there were."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Callable[[], Mapping[str, str]],
+        stopping: trio.Event,
+        failed: Callable[[str, float], None],
+    ) -> None:
+        """`failed(reason, seconds)` is told of each attempt in vain and of the wait before the next."""
+        self.launches = 0
+        self._command, self._environment = command, environment
+        self._stopping, self._failed = stopping, failed
+
+    async def launch(self) -> Child | None:
+        """A new process, tried for until `stopping`; raises OptionError if the first cannot be launched."""
+        waits = backoff(*RETRY_SECONDS)
+        while not self._stopping.is_set():
+            try:
+                child = await Child.launch(self._command, environment_of_child(self._environment()))
+            except OSError as error:
+                reason = f"{self._command[0]}: {error.strerror}"
+                if not self.launches:
+                    raise OptionError(f"the sidecar cannot be started: {reason}") from None
+                await self._wait(reason, next(waits))
+            else:
+                self.launches += 1
+                return child
+        return None
+
+    async def _wait(self, reason: str, seconds: float) -> None:
+        self._failed(reason, seconds)
+        with trio.move_on_after(seconds):
+            await self._stopping.wait()

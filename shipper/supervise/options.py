@@ -1,0 +1,22 @@
+"""What the command line of `shipper supervise` says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shipper.supervise.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Durations in seconds."""
+
+    paths: Sequence[Path]
+    state: Path
+    config: Config
+    grace: float = 20.0
+    once: bool = False
+    once_timeout: float = math.inf
