@@ -191,7 +191,7 @@ class Salvage:
         except database.UNREADABLE as error:
             self._tolerate(error)
             return self._lose_next(low, high, backward)
-        if row is None or not self._is_found(row[:width], row[width:]):
+        if row is None or not (_inside(low, row[:width], high) and self._is_found(row[:width], row[width:])):
             return None
         self._move(row[:width], row[width:])
         return row[:width]
@@ -267,7 +267,12 @@ class Salvage:
         """Lose the one row that cannot be read at an end of a stretch, if it is known which that is."""
         try:
             key = self._first(self._old_key, low, high, backward)
-            if key is None or self._look_up(self._old_key, key).fetchone() != key or self._is_readable(key):
+            if (
+                key is None
+                or not _inside(low, key, high)
+                or self._look_up(self._old_key, key).fetchone() != key
+                or self._is_readable(key)
+            ):
                 return None
         except database.UNREADABLE as error:
             self._tolerate(error)

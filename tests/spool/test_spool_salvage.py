@@ -92,6 +92,29 @@ def test_a_row_out_of_its_order_at_the_end_of_a_table_is_a_gap_there(state: Path
     assert report.lost == {"settled": 1}
 
 
+@pytest.mark.timeout(20)
+def test_a_row_that_shows_a_key_below_what_was_asked_for_does_not_hold_the_copy_for_ever(tmp_path: Path) -> None:
+    """A page of which the beginning came to the disk and the rest is zeros: each lost row seems to have the key 0."""
+
+    @database.with_damage
+    def plain(db: sqlite3.Connection) -> None:
+        db.execute("CREATE TABLE IF NOT EXISTS batch (seq INTEGER PRIMARY KEY, body BLOB)")
+
+    with own(tmp_path / "state") as directory:
+        old = open_newest(directory, plain, connect, locked_out=False)
+        old.db.executemany("INSERT INTO batch VALUES (?, zeroblob(?))", [(n, 3000 * n) for n in range(5)])
+        (root,) = old.db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'batch'").fetchone()
+        old.close(failed=False)
+        overwrite(directory.database(1), root + 1, bytes(database.PAGE_BYTES - 64 - 5), at=64)
+        overwrite(directory.database(1), root + 2, bytes(database.PAGE_BYTES))
+        source = connect(directory.database(1), False)
+        new, report = renew(directory, 1, source, plain, connect, patient=False)
+        source.close()
+        new.close(failed=True)
+
+    assert report.lost["batch"]
+
+
 def test_a_key_of_another_type_costs_its_row_alone(state: Path, whole: Rows) -> None:
     replace(state, b"\x05\x09\x01\x83\x1d\x3c1/60 ", b"\x05\x00\x01\x83\x1d\x3c1/60 ")  # lane 1 becomes NULL
     with own(state) as directory:
