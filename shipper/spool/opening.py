@@ -67,7 +67,7 @@ def _first(
     try:
         db = database.create(part, prepare, connect)
         report.store(db)
-        db.close()
+        database.complete(db)
         path = directory.complete_generation(number)
         return Generation.open(number, path, prepare, connect)
     except sqlite3.Error as error:

@@ -47,8 +47,10 @@ def renew(
         if report.gaps:
             report.kept.append(directory.aside(number).name)
         report.store(target)
-    finally:
+    except BaseException:
         target.close()
+        raise
+    database.complete(target)
     path = directory.complete_generation(newer)
     return Generation.open(newer, path, prepare, connect), report
 

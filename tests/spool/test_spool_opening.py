@@ -135,3 +135,22 @@ async def test_a_start_that_can_store_no_key_lets_go_of_the_database(
             each.execute("SELECT 1")
     async with opened(state) as store:
         assert await store.read(bodies) == [b"a"]
+
+
+async def test_a_generation_has_its_wal_switched_on_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So no rollback journal, which a power cut could leave with other bytes, ever stands beside a complete one."""
+    headers: list[bytes] = []
+    complete = StateDirectory.complete_generation
+
+    def watched(directory: StateDirectory, generation: int) -> Path:
+        part = directory.path / f"spool-{generation}.db.tmp"
+        headers.append(part.read_bytes()[18:20])  # the versions that write and read it: 2 is WAL
+        return complete(directory, generation)
+
+    monkeypatch.setattr(StateDirectory, "complete_generation", watched)
+    async with opened(tmp_path / "state") as store:
+        await store.repair()
+
+    assert headers == [b"\2\2", b"\2\2"]
