@@ -13,7 +13,7 @@ synchronous. This path shares with the data path the writer of the spool, where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
 import trio
@@ -245,11 +245,11 @@ class Rollout:
         change = plan.change(known.meaning if known is not None else None, active)
         spent, self._spent = self._spent, []
         marks = self._keyring.fingerprints(candidate.offered)
-        await self._spool.receive(plan.stored(change), marks, [old.plan.at for old in spent])
+        skipped = [old.plan.stored("none") for old in spent]
+        superseded = await self._spool.receive(plan.stored(change), marks, skipped)
         await self._refresh()
-        for old in spent:
-            released = await self._forget(old)
-            self._nack(old.plan.at, old.plan.sha256, "superseded", (), released)
+        for old in superseded:
+            self._nack(old.at, old.sha256, "superseded", (), await self._forget(old.credentials))
         return Ack(epoch=plan.at.epoch, revision=plan.at.number, sha256=plan.sha256, stage="received", change=change)
 
     async def _fail(self, candidate: Candidate, cause: str) -> None:
@@ -260,15 +260,15 @@ class Rollout:
                 if not candidate.resumes:
                     await self._spool.forget(candidate.plan.at)
                 self._done(candidate)
-                released = await self._forget(candidate)
+                released = await self._forget(candidate.plan.credentials)
                 await self._refresh()
         error = NackError("", 1, 1, cause)
         again = self._pending_use() | self._arriving  # the same revision may have come again meanwhile
         released = [id for id in released if id not in again]
         self._nack(candidate.plan.at, candidate.plan.sha256, "failed", [error], released)
 
-    async def _forget(self, candidate: Candidate) -> list[str]:
-        forgotten = await self._spool.forget_credentials(list(candidate.offered), self._still_used())
+    async def _forget(self, ids: Collection[str]) -> list[str]:
+        forgotten = await self._spool.forget_credentials(ids, self._still_used())
         self._keyring.forget(forgotten.released)
         self._keyring.forget(forgotten.never_used, entirely=True)
         return forgotten.released

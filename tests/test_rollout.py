@@ -14,12 +14,12 @@ import trio
 
 from shipper.errors import CredentialError
 from shipper.messages import Ack, Counts, Nack, Policy, Released, Revision
-from shipper.plan import Plan, make
+from shipper.plan import Plan, digest, make
 from shipper.plugin import Held, InputContext, Later, StartFailed
 from shipper.registry import Registry
 from shipper.spool.credentials import Forgotten
 from shipper.spool.report import Report
-from shipper.spool.revisions import Cut
+from shipper.spool.revisions import Cut, Known
 from shipper.spool.spool import Standing
 from shipper.tls import Material
 from tests import fakes
@@ -169,9 +169,9 @@ async def test_received_is_said_when_it_is_stored(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         receive, hung = on.spool.receive, trio.Event()
 
-        async def hanging(*args: Any, **more: Any) -> None:
+        async def hanging(*args: Any, **more: Any) -> list[Known]:
             await hung.wait()
-            await receive(*args, **more)
+            return await receive(*args, **more)
 
         on.spool.receive = hanging  # type: ignore[method-assign]
         await on.offer(1, policy())
@@ -273,7 +273,8 @@ async def test_an_id_that_was_once_active_names_its_secret_though_a_later_revisi
 
         assert (nack.reason, nack.released) == (reason, ("k1",))
         other = {"k1": {"api_key": "other:secret"}}
-        assert (await refused(on, 5, policy(credential="k1"), secrets=other)).reason == "credential_conflict"
+        await on.offer(5, policy(credential="k1"), secrets=other)
+        assert (await on.nack(5)).reason == "credential_conflict"
 
 
 async def test_two_policies_on_their_way_cannot_give_one_id_two_secrets(tmp_path: Path) -> None:
@@ -491,6 +492,22 @@ async def test_a_superseded_number_is_spent_though_the_newer_revision_failed(tmp
         nack = await refused(on, 2, policy(inputs="inputs:\n  more: {type: scripted, of: more}\n"))
         assert nack.reason == "superseded"
         assert nack.errors[0].message == "revision 2 was superseded, so its number is spent"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_superseded_number_is_spent_though_it_was_never_stored(tmp_path: Path, restarted: bool) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        SPRINGS["more"].on_open = fails
+        async with on.rollout._in_order:
+            await on.offer(2, policy(flavour="two"))
+            await on.offer(3, policy(inputs="inputs:\n  more: {type: scripted, of: more}\n"))
+        assert (await on.nack(3)).reason == "failed"
+        if not restarted:
+            assert (await refused(on, 2, policy(flavour="two"))).reason == "superseded"
+    if restarted:
+        async with theatre(tmp_path) as on:
+            assert (await refused(on, 2, policy(flavour="two"))).reason == "superseded"
 
 
 async def test_a_start_that_fails_when_it_is_given_up_is_superseded_and_not_failed_too(tmp_path: Path) -> None:
@@ -741,6 +758,28 @@ async def test_a_received_revision_waits_to_be_sent_again(tmp_path: Path) -> Non
         await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
         await on.offer(2, policy(credential="k2", inputs=more), "k2")
         await on.ack(2, "drained")
+
+
+async def test_a_newer_revision_supersedes_one_that_an_earlier_process_received(tmp_path: Path) -> None:
+    more = "inputs:\n  more: {type: scripted, of: more}\n"
+    async with theatre(tmp_path) as on:
+        await started(on)
+        SPRINGS["more"].on_open = hangs
+        await on.offer(2, policy(credential="k2", inputs=more), "k2")
+        await on.ack(2, "received")
+    async with theatre(tmp_path) as on:
+        await on.offer(3, policy(credential="k3"), "k3")
+        ack = await on.ack(3, "drained")
+        nack = await on.nack(2)
+
+        assert (nack.reason, nack.sha256, nack.released) == (
+            "superseded",
+            digest(policy(credential="k2", inputs=more)),
+            ("k2",),
+        )
+        assert on.lines() == ["2 superseded", "3 received", "3 active", "3 drained"]
+        assert ack.credentials is not None
+        assert ack.credentials.released == ["k1"]
 
 
 async def test_a_plugin_that_is_gone_holds_its_events_and_the_process_goes_on(tmp_path: Path) -> None:

@@ -117,13 +117,23 @@ def receive(
     sealer: Sealer,
     text: Text,
     fingerprints: Mapping[str, bytes],
-    superseded: Collection[Revision] = (),
-) -> None:
-    """Store a valid policy, and the fingerprints of its credentials; `superseded` ones are spent by it."""
-    for old in superseded:
-        db.execute(
-            "UPDATE revision SET stage = 'superseded' WHERE epoch = ? AND number = ? AND stage = 'received'", old
-        )
+    skipped: Collection[Text] = (),
+) -> list[Known]:
+    """Store a valid policy, and the fingerprints of its credentials. Returns the older ones that it superseded.
+
+    Their numbers are spent: received ones, also of an earlier process, and those that it `skipped`, never stored.
+    """
+    for each in (*skipped, text):
+        _store(db, sealer, each)
+    superseded = [old for old in known(db) if old.stage == "received" and old.at < text.at]
+    db.execute(
+        "UPDATE revision SET stage = 'superseded' WHERE stage = 'received' AND (epoch, number) < (?, ?)", text.at
+    )
+    credentials.offer(db, fingerprints)
+    return superseded
+
+
+def _store(db: sqlite3.Connection, sealer: Sealer, text: Text) -> None:
     sealed = sealer.seal("policy", str(text.at), *text.at, text.policy.encode())
     db.execute(
         "INSERT INTO revision (epoch, number, sha256, meaning, change, stage, credentials, policy)"
@@ -131,7 +141,6 @@ def receive(
         " ON CONFLICT (epoch, number) DO UPDATE SET change = excluded.change WHERE stage = 'received'",
         (*text.at, text.sha256, text.meaning, text.change, json.dumps(sorted(text.credentials)), sealed),
     )
-    credentials.offer(db, fingerprints)
 
 
 def forget(db: sqlite3.Connection, at: Revision) -> None:

@@ -137,10 +137,10 @@ class Spool:
         )
 
     async def receive(
-        self, text: Text, fingerprints: Mapping[str, bytes], superseded: Collection[Revision] = ()
-    ) -> None:
-        """Store a valid policy."""
-        await self._config(lambda db: revisions.receive(db, self.store.sealer, text, fingerprints, superseded))
+        self, text: Text, fingerprints: Mapping[str, bytes], skipped: Collection[Text] = ()
+    ) -> list[Known]:
+        """Store a valid policy; returns the older ones that it superseded, those that were never stored included."""
+        return await self._config(lambda db: revisions.receive(db, self.store.sealer, text, fingerprints, skipped))
 
     async def forget(self, at: Revision) -> None:
         """Forget a received revision that failed to start."""

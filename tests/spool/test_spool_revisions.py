@@ -60,10 +60,11 @@ class Spool:
     def __init__(self) -> None:
         self.db, self.sealer = new_db(), new_sealer()
 
-    def receive(self, number: int, superseded: Iterable[int] = (), **outputs: str | None) -> None:
+    def receive(self, number: int, skipped: Iterable[int] = (), **outputs: str | None) -> list[int]:
+        """Returns the numbers that it superseded."""
         marks = {credential: b"mark" for credential in outputs.values() if credential is not None}
-        old = [Revision(0, n) for n in superseded]
-        revisions.receive(self.db, self.sealer, text(number, outputs), marks, old)
+        old = [text(n, {}) for n in skipped]
+        return [known.at.number for known in revisions.receive(self.db, self.sealer, text(number, outputs), marks, old)]
 
     def cut(self, number: int, **outputs: str | None) -> Cut:
         wanted = [(key(name, credential), {"of": name}) for name, credential in outputs.items()]
@@ -344,15 +345,22 @@ def test_an_acked_revision_keeps_its_exact_ack(spool: Spool) -> None:
 
 def test_a_superseded_revision_is_spent_and_a_failed_one_is_not(spool: Spool) -> None:
     spool.receive(1, main="k1")
-    spool.receive(2, superseded=[1], main="k2")
-    assert [(known.at.number, known.stage) for known in revisions.known(spool.db)] == [
-        (1, "superseded"),
-        (2, "received"),
-    ]
+    assert spool.receive(3, skipped=[2], main="k2") == [1, 2]
+    stages = [(known.at.number, known.stage) for known in revisions.known(spool.db)]
+    assert stages == [(1, "superseded"), (2, "superseded"), (3, "received")]
 
-    revisions.forget(spool.db, Revision(0, 2))
+    revisions.forget(spool.db, Revision(0, 3))
 
-    assert [known.at.number for known in revisions.known(spool.db)] == [1]
+    assert [known.at.number for known in revisions.known(spool.db)] == [1, 2]
+
+
+def test_a_received_revision_supersedes_older_ones_once_and_never_a_newer_or_active_one(spool: Spool) -> None:
+    spool.activate(1, main="k1")
+    spool.receive(2, main="k2")
+    spool.receive(5, main="k5")
+
+    assert spool.receive(4, skipped=[3], main="k4") == [3]
+    assert [known.stage for known in revisions.known(spool.db)] == ["active", *["superseded"] * 2, *["received"] * 2]
 
 
 def test_forgotten_credentials_are_those_that_nothing_refers_to(spool: Spool) -> None:
@@ -453,9 +461,8 @@ class Machine(RuleBasedStateMachine):
     @rule(outputs=policies, crash=CRASH)
     def receive(self, outputs: Outputs, crash: bool) -> None:
         self.number += 1
-        old = [Revision(0, self.pending[0])] if self.pending else []
         marks = {id: b"mark" for id in outputs.values() if id is not None}
-        self.do(crash, lambda db: revisions.receive(db, self.spool.sealer, text(self.number, outputs), marks, old))
+        self.do(crash, lambda db: revisions.receive(db, self.spool.sealer, text(self.number, outputs), marks))
         self.pending = (self.number, outputs)
         self.reported.difference_update(marks)
 
