@@ -28,7 +28,7 @@ class Outbox:
         self._news = Signal()
         self._written = trio.Event()
         self._closed = False
-        self._writing = False
+        self._writing: list[Outbound] = []
 
     def say(self, message: Outbound) -> None:
         """Take a message to be written."""
@@ -50,6 +50,10 @@ class Outbox:
         while self.is_full:
             await self._written.wait()
 
+    def is_written(self, message: Outbound) -> bool:
+        """Whether a message that was said is known to be written; nothing is, once the pipe is closed."""
+        return not self._closed and all(other is not message for other in (*self._writing, *self._waiting))
+
     async def flushed(self) -> None:
         """Wait until all was written, or the pipe is closed."""
         while self._waiting or self._observed is not None or self._writing:
@@ -60,26 +64,26 @@ class Outbox:
         while True:
             await self._news.wait()
             while self._waiting or self._observed is not None:
-                text = self._take()
-                self._writing = True
+                self._writing = self._take()
+                text = b"".join(message.line() for message in self._writing)
                 try:
                     await trio.to_thread.run_sync(_write, self._descriptor, text, abandon_on_cancel=True)
                 except OSError:
                     self._closed = True
                     self._waiting.clear()
                     self._observed = None
-                self._writing = False
+                self._writing = []
                 self._written.set()
                 self._written = trio.Event()
 
-    def _take(self) -> bytes:
-        lines: list[bytes] = []
-        while self._waiting and len(lines) < 64:
-            lines.append(self._waiting.popleft().line())
+    def _take(self) -> list[Outbound]:
+        messages: list[Outbound] = []
+        while self._waiting and len(messages) < 64:
+            messages.append(self._waiting.popleft())
         if not self._waiting and self._observed is not None:
-            lines.append(self._observed.line())
+            messages.append(self._observed)
             self._observed = None
-        return b"".join(lines)
+        return messages
 
 
 def _write(descriptor: int, text: bytes) -> None:

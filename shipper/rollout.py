@@ -31,6 +31,7 @@ from shipper.plugin import Output
 from shipper.policy import restore_output
 from shipper.registry import Registry
 from shipper.signal import Signal
+from shipper.spool.credentials import Before
 from shipper.spool.letters import Limits
 from shipper.spool.revisions import Cut, Known
 from shipper.spool.spool import Spool
@@ -39,7 +40,10 @@ _log = log.get(__name__)
 
 
 class Rollout:
-    """The revisions of this process. `say` takes what is to be written, `on_change` is told of every progress."""
+    """The revisions of this process.
+
+    `say` takes what is to be written, `is_written` knows whether it was, `on_change` is told of every progress.
+    """
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class Rollout:
         delivery: Delivery,
         settled: Signal,
         say: Callable[[Outbound], None],
+        is_written: Callable[[Outbound], bool],
         on_change: Callable[[], None],
     ) -> None:
         self.stages = Revisions()
@@ -61,7 +66,9 @@ class Rollout:
         self.settled = settled
         self._spool, self._keyring, self._registry = spool, keyring, registry
         self._intake, self._delivery = intake, delivery
-        self._say, self._on_change = say, on_change
+        self._say, self._is_written, self._on_change = say, is_written, on_change
+        self._drained: Ack | None = None
+        """The last `drained` that this process has come to."""
         self._known: dict[Revision, Known] = {}
         self._pending: list[Candidate] = []
         """On their way, the newest last: at most one that resumes, one that is decided, and one more."""
@@ -331,16 +338,23 @@ class Rollout:
     async def _say_what_is_settled(self) -> None:
         self._closing = [(at, running) for at, running in self._closing if not running.closed.is_set()]
         closing = min((at for at, _ in self._closing), default=None)
-        ack, free = await self._spool.advance(closing, self._still_used())
+        ack, free = await self._spool.advance(closing, self._still_used(), self._listed_before())
         await self._refresh()
         if ack is not None and ack.credentials is not None:
             self._keyring.forget(set(ack.credentials.released).difference(self.in_use))
+            self._drained = ack
             self._say(ack)
         if free:
             self._keyring.forget(free)
             self._say(Released(credentials=free))
         if ack is not None or free:
             self._on_change()
+
+    def _listed_before(self) -> Before:
+        """What became of the ids that acks have listed as released; of another process's acks nobody knows."""
+        if self._drained is None:
+            return "released"
+        return "reported" if self._is_written(self._drained) else "listed"
 
     async def release_now(self, id: str) -> list[str]:
         """After an order: the id, if nothing refers to it any more; released by the order's result."""

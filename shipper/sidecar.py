@@ -261,6 +261,7 @@ class _Parts:
             delivery=self.delivery,
             settled=settled,
             say=outbox.say,
+            is_written=outbox.is_written,
             on_change=changed,
         )
         self.orders = Orders(spool=spool, delivery=self.delivery, keyring=keyring, settled=settled.set)

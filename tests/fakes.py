@@ -373,6 +373,7 @@ class Theatre:
     ) -> None:
         self.spool = spool
         self.said: list[Outbound] = []
+        self.unwritten: list[Outbound] = []
         self.keyring = Keyring(spool.store.sealer.fingerprint, known)
         settled = Signal()
         self.intake = Intake(
@@ -403,6 +404,7 @@ class Theatre:
             delivery=self.delivery,
             settled=settled,
             say=self.said.append,
+            is_written=lambda message: message not in self.unwritten,
             on_change=lambda: None,
         )
         self.orders = Orders(spool=spool, delivery=self.delivery, keyring=self.keyring, settled=settled.set)

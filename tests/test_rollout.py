@@ -760,6 +760,30 @@ async def test_a_received_revision_waits_to_be_sent_again(tmp_path: Path) -> Non
         await on.ack(2, "drained")
 
 
+async def test_what_an_ack_released_that_was_never_written_is_listed_by_the_first_one_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        for number in (2, 3):
+            await on.offer(number, policy(credential=f"k{number}"), f"k{number}")
+            on.unwritten.append(await on.ack(number, "drained"))
+    async with theatre(tmp_path) as on:
+        released = []
+        for number in (4, 5):
+            await on.offer(number, policy(credential=f"k{number}"), f"k{number}")
+            ack = await on.ack(number, "drained")
+            assert ack.credentials is not None
+            released.append(ack.credentials.released)
+    async with theatre(tmp_path) as on:
+        await on.offer(6, policy(credential="k6"), "k6")
+        ack = await on.ack(6, "drained")
+        assert ack.credentials is not None
+        released.append(ack.credentials.released)
+
+    assert released == [["k1", "k2", "k3"], ["k4"], ["k4", "k5"]]
+
+
 async def test_a_newer_revision_supersedes_one_that_an_earlier_process_received(tmp_path: Path) -> None:
     more = "inputs:\n  more: {type: scripted, of: more}\n"
     async with theatre(tmp_path) as on:

@@ -101,7 +101,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
     "credential": {
         "id": _is_text,
         "fingerprint": _is_bytes,
-        "state": _among("offered", "used", "released", "reported"),
+        "state": _among("offered", "used", "released", "listed", "reported"),
     },
     "standing_order": {
         "id": _is_count,

@@ -1,8 +1,13 @@
 """Which credentials are in use, and what became of those that are not.
 
-    offered ──> used ──> released ──> reported
-       │                 nothing refers to it any more; `drained` lists it
+    offered ──> used ──> released ──> listed ──> reported
+       │                 │            │          that `drained` was written
+       │                 │            a `drained` lists it; the next process lists it again
+       │                 nothing refers to it any more
        └──> forgotten: its revision was never active
+
+Whether an ack was written is known to the process alone that said it, so the mark comes with the next `drained`. An id
+that is listed twice over a restart does no harm; one that is listed in no ack that was written would live for ever.
 
 A credential is in use while the active revision, a received one, or a lane refers to it. What stays of it is a keyed
 fingerprint: an id that was ever active names one secret for ever.
@@ -12,12 +17,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from shipper.messages import Revision
 from shipper.spool.schema import get_meta
+
+Before = Literal["released", "listed", "reported"]
+"""Of ids that acks have listed: to be listed again, not known yet whether they were written, or written."""
 
 
 class Forgotten(NamedTuple):
@@ -73,10 +81,11 @@ def release(db: sqlite3.Connection, still_used: Collection[str]) -> list[str]:
     return free
 
 
-def report(db: sqlite3.Connection) -> list[str]:
-    """What was released since this was asked last: an ack lists it."""
+def listed(db: sqlite3.Connection, before: Before) -> list[str]:
+    """What an ack lists as released; `before` is what became of the ids that acks have listed before."""
+    db.execute("UPDATE credential SET state = ? WHERE state = 'listed'", (before,))
     released = [row[0] for row in db.execute("SELECT id FROM credential WHERE state = 'released' ORDER BY id")]
-    db.execute("UPDATE credential SET state = 'reported' WHERE state = 'released'")
+    db.execute("UPDATE credential SET state = 'listed' WHERE state = 'released'")
     return released
 
 

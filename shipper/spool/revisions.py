@@ -301,11 +301,14 @@ def drop_empty_lane(db: sqlite3.Connection, lane: int) -> bool:
     return gone.rowcount > 0
 
 
-def drained(db: sqlite3.Connection, closing: Revision | None, still_used: Collection[str]) -> Ack | None:
+def drained(
+    db: sqlite3.Connection, closing: Revision | None, still_used: Collection[str], before: credentials.Before = "listed"
+) -> Ack | None:
     """Commit `drained` for the newest revision of which it is true, and return the ack to write; None: nothing new.
 
     `closing` is the oldest revision that replaced an input which is not closed yet, `still_used` are credentials of
-    such inputs. What the ack lists as released is every id released since the last one.
+    such inputs. What the ack lists as released is every id released since the last one that was written; `before` is
+    what is known of that.
     """
     doubt.act(db)
     open_barrier = db.execute("SELECT epoch, revision FROM barrier ORDER BY 1, 2 LIMIT 1").fetchone()
@@ -322,7 +325,7 @@ def drained(db: sqlite3.Connection, closing: Revision | None, still_used: Collec
         return None
     top = candidates[-1]
     credentials.release(db, still_used)
-    use = CredentialUse(credentials.in_use(db, still_used), credentials.report(db))
+    use = CredentialUse(credentials.in_use(db, still_used), credentials.listed(db, before))
     ack = _ack(top, "drained", use, _sum_settled(db, top.at))
     db.execute("UPDATE revision SET drained = ? WHERE epoch = ? AND number = ?", (msgspec.json.encode(ack), *top.at))
     db.execute("DELETE FROM revision WHERE (epoch, number) < (?, ?)", top.at)

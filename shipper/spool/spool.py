@@ -18,7 +18,7 @@ import trio
 from shipper.event import Batch
 from shipper.messages import Ack, DeadLetterFigures, Revision, Revisions
 from shipper.spool import audit, credentials, doubt, letters, orders, queue, revisions, schema
-from shipper.spool.credentials import Forgotten
+from shipper.spool.credentials import Before, Forgotten
 from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
 from shipper.spool.queue import Entered, Entry, Todo, Verdict
@@ -166,11 +166,13 @@ class Spool:
         """The same for a lane that nobody can open."""
         await self._config(lambda db: revisions.settle_reached(db, lane))
 
-    async def advance(self, closing: Revision | None, still_used: Collection[str]) -> tuple[Ack | None, list[str]]:
+    async def advance(
+        self, closing: Revision | None, still_used: Collection[str], before: Before
+    ) -> tuple[Ack | None, list[str]]:
         """Commit `drained` for the newest revision of which it is true now; if there is none, what became free."""
 
         def advance(db: sqlite3.Connection) -> tuple[Ack | None, list[str]]:
-            ack = revisions.drained(db, closing, still_used)
+            ack = revisions.drained(db, closing, still_used, before)
             return ack, [] if ack is not None else credentials.release(db, still_used)
 
         return await self._config(advance)

@@ -207,11 +207,11 @@ def forgotten_acks(patch: pytest.MonkeyPatch) -> None:
     """`drained` is said before it is durable."""
     advance = Spool.advance
 
-    async def early(self: Spool, closing: Any, still_used: Any) -> Any:
+    async def early(self: Spool, closing: Any, still_used: Any, before: Any) -> Any:
         def look(db: sqlite3.Connection) -> Any:
             db.execute("SAVEPOINT look")
             try:
-                ack = revisions.drained(db, closing, still_used)
+                ack = revisions.drained(db, closing, still_used, before)
                 return ack, [] if ack is not None else credentials.release(db, still_used)
             finally:
                 db.execute("ROLLBACK TO look")

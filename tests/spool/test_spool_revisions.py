@@ -329,6 +329,22 @@ def test_what_an_ack_released_is_not_released_again(spool: Spool) -> None:
     assert third.credentials.released == []
 
 
+def test_what_an_ack_listed_that_was_not_written_the_next_process_lists_again_and_no_more_once_it_was(
+    spool: Spool,
+) -> None:
+    listed = []
+    for number, before in enumerate(["released", "listed", "released", "reported", "released"], 1):
+        spool.activate(number, main=f"k{number}")
+        for row in revisions.lanes(spool.db, spool.sealer):
+            revisions.settle_reached(spool.db, row.id)
+        ack = revisions.drained(spool.db, None, (), before)  # type: ignore[arg-type]
+        assert ack is not None
+        assert ack.credentials is not None
+        listed.append(ack.credentials.released)
+
+    assert listed == [[], ["k1"], ["k1", "k2"], ["k3"], ["k3", "k4"]]
+
+
 def test_nothing_is_released_while_nothing_is_active(spool: Spool) -> None:
     spool.receive(1, main="k1")
     revisions.forget(spool.db, Revision(0, 1))
