@@ -106,7 +106,7 @@ class Rollout:
         if self._is_out_of_order(message, sha256):
             return None
         try:
-            plan = await trio.to_thread.run_sync(make, message.at, message.policy, self._registry)
+            plan = await self._plan(message, sha256)
             carried = await self._keyring.take(message.credentials)
             check_same(carried, (*self._pending, *self._spent))
             offered = {id: secret for id, secret in carried.items() if id in plan.credentials}
@@ -119,6 +119,13 @@ class Rollout:
         if self._is_out_of_order(message, sha256):  # a newer one may have become active while this one was planned
             return None
         return self._accept(plan, offered)
+
+    async def _plan(self, message: Policy, sha256: str) -> Plan:
+        """What is on its way, or runs, is not made anew: a file that it names may be gone. Raises PolicyError."""
+        for plan in (*(candidate.plan for candidate in self._pending), self.plan):
+            if plan is not None and (plan.at, plan.sha256) == (message.at, sha256):
+                return plan
+        return await trio.to_thread.run_sync(make, message.at, message.policy, self._registry)
 
     def _is_out_of_order(self, message: Policy, sha256: str) -> bool:
         """Whether a policy may not come under its number; it is nacked then."""

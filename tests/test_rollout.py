@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 
+from shipper.credentials import Credential
 from shipper.errors import CredentialError
 from shipper.messages import Ack, Counts, Nack, Policy, Released, Revision
 from shipper.plan import Plan, digest, make
@@ -352,16 +352,16 @@ async def test_a_revision_that_comes_again_while_it_fails_keeps_the_key_that_it_
         assert "k1" in on.keyring
 
 
-async def test_a_revision_that_is_planned_again_while_it_fails_keeps_its_key_too(
+async def test_a_revision_that_is_looked_at_again_while_it_fails_keeps_its_key_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with theatre(tmp_path) as on, trio.open_nursery() as nursery:
-        planning, planned = trio.Event(), threading.Event()
+        take, looked_at, go_on = on.keyring.take, trio.Event(), trio.Event()
 
-        def make_late(at: Revision, text: str, registry: Registry) -> Plan:
-            trio.from_thread.run_sync(planning.set)
-            planned.wait(PATIENCE)
-            return make(at, text, registry)
+        async def take_late(values: object) -> dict[str, Credential]:
+            looked_at.set()
+            await go_on.wait()
+            return await take(values)
 
         failing = trio.Event()
 
@@ -372,14 +372,14 @@ async def test_a_revision_that_is_planned_again_while_it_fails_keeps_its_key_too
         SPRINGS["in"].on_open = fails_late
         await on.offer(1, policy(credential="k1"), "k1")
         await on.ack(1, "received")
-        monkeypatch.setattr("shipper.rollout.make", make_late)
+        monkeypatch.setattr(on.keyring, "take", take_late)
         nursery.start_soon(on.offer, 1, policy(credential="k1"), "k1")
-        await planning.wait()
+        await looked_at.wait()
         failing.set()
         nack = await on.nack(1)
         on.said.remove(nack)
         SPRINGS["in"].on_open = hangs_not
-        planned.set()
+        go_on.set()
 
         assert nack.released == ()
         await on.ack(1, "drained")
@@ -558,6 +558,25 @@ async def test_the_same_revision_again_is_answered_by_its_highest_ack(tmp_path: 
         await started(on)
         first = on.said[-1]
         await on.offer(1, policy(credential="k1"), "k1")
+
+        assert on.said[-1] == first
+
+
+async def test_the_active_text_is_accepted_though_a_file_that_it_names_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Trusting(ScriptedOutput, frozen=True):
+        ca: Material | None = None
+
+    monkeypatch.setattr(fakes, "REGISTRY", Registry({"outputs": {"trusting": Trusting}}))
+    authority = tmp_path / "ca.pem"
+    authority.write_text("-----BEGIN 1")
+    async with theatre(tmp_path / "state") as on:
+        text = f"version: 1\noutputs:\n  main: {{type: trusting, ca: {authority}}}\n"
+        await on.offer(1, text)
+        first = await on.ack(1, "drained")
+        authority.unlink()
+        await on.offer(1, text)
 
         assert on.said[-1] == first
 
