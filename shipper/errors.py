@@ -52,12 +52,15 @@ class PolicyError(ShipperError):
 
 
 class CredentialError(ShipperError):
-    """A credential is missing or names two secrets; `reason` is the nack reason of the protocol."""
+    """A credential is missing or names two secrets; `reason` is the nack reason of the protocol.
 
-    def __init__(self, reason: str, message: str, path: str = "credentials") -> None:
+    Its place is one in the policy, or a path in the message that carried it.
+    """
+
+    def __init__(self, reason: str, message: str, path: str = "credentials", line: int = 1, column: int = 1) -> None:
         super().__init__(message)
         self.reason = reason
-        self.path = path
+        self.path, self.line, self.column = path, line, column
 
 
 class StartFailed(ShipperError):

@@ -10,7 +10,7 @@ import trio
 from msgspec.structs import replace
 
 from shipper.credentials import Credential
-from shipper.errors import CredentialError
+from shipper.errors import CredentialError, PolicyError
 from shipper.keyring import Keyring
 from shipper.messages import Ack, NackError, Reason, Revision
 from shipper.plan import Plan
@@ -68,16 +68,16 @@ def check_same(carried: Mapping[str, Credential], others: Iterable[Candidate]) -
 
 def check_credentials(plan: Plan, offered: Mapping[str, Credential], keyring: Keyring) -> None:
     """Raises CredentialError if a secret that the plan refers to is missing, or of a shape its output does not take."""
-    for id, path in plan.credentials.items():
+    for id, place in plan.credentials.items():
         if id not in offered and id not in keyring:
-            raise CredentialError("credential_missing", f"credential `{id}` did not come with the policy", path)
+            raise CredentialError("credential_missing", f"credential `{id}` did not come with the policy", *place)
     for name, output in plan.policy.outputs.items():
         named = output.config.credential
         credential = None if named is None else offered.get(named) or keyring.get(named)
-        if credential is not None and credential.shape not in output.config.takes:
+        if named is not None and credential is not None and credential.shape not in output.config.takes:
             takes = ", ".join(sorted(output.config.takes)) or "none"
-            text = f"credential `{named}` has the shape {credential.shape}; this output takes {takes}"
-            raise CredentialError("invalid", text, f"outputs.{name}.credential")
+            text = f"credential `{named}` has the shape {credential.shape}; the output {name} takes {takes}"
+            raise CredentialError("invalid", text, *plan.credentials[named])
 
 
 def without_secrets(errors: Iterable[NackError], carried: object) -> list[NackError]:
@@ -99,10 +99,12 @@ def _secrets(carried: object) -> Iterator[str]:
         yield from (text for key, text in fields if isinstance(text, str) and key != "username")
 
 
-def nack_reason(error: CredentialError) -> Reason:
-    """The protocol's word for it."""
+def refusal(error: PolicyError | CredentialError) -> tuple[Reason, list[NackError]]:
+    """What a nack says of it."""
+    if isinstance(error, PolicyError):
+        return "invalid", [NackError(p.path, p.line, p.column, p.message) for p in error.problems]
     reasons: dict[str, Reason] = {
         "credential_missing": "credential_missing",
         "credential_conflict": "credential_conflict",
     }
-    return reasons.get(error.reason, "invalid")
+    return reasons.get(error.reason, "invalid"), [NackError(error.path, error.line, error.column, str(error))]

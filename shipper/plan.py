@@ -8,15 +8,24 @@ meaning is the same, else `live`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from shipper.document import Node, below, read
 from shipper.messages import Change, Revision
 from shipper.plugin import Processor
-from shipper.policy import InputSpec, OutputSpec, Policy, destination, meaning, output_settings, parse
+from shipper.policy import InputSpec, OutputSpec, Policy, build, destination, meaning, output_settings
 from shipper.registry import Registry
 from shipper.spool.revisions import LaneKey, Text
+
+
+class Place(NamedTuple):
+    """Where something stands in a policy's text."""
+
+    path: str
+    line: int
+    column: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +62,8 @@ class Plan:
     policy: Policy
     inputs: Mapping[str, InputPlan]
     outputs: Mapping[str, OutputPlan]
-    credentials: Mapping[str, str]
-    """Every credential id the policy refers to, with the place that does."""
+    credentials: Mapping[str, Place]
+    """Every credential id the policy refers to, with the first place that does."""
 
     def change(self, active: str | None, lanes: Collection[LaneKey]) -> Change:
         """Against the active revision: the digest of its meaning (None: nothing is active), and its lanes."""
@@ -75,10 +84,11 @@ def digest(text: str) -> str:
 
 def make(at: Revision, text: str, registry: Registry) -> Plan:
     """Read a policy and plan it. Raises PolicyError; opens nothing, but reads the files it names."""
-    policy = parse(text, registry)
+    root = read(text)
+    policy = build(root, registry)
     outputs = {name: _output(spec) for name, spec in policy.outputs.items()}
     inputs = {name: _input(spec, policy) for name, spec in policy.inputs.items()}
-    return Plan(at, text, digest(text), meaning(policy), policy, inputs, outputs, _credentials(policy))
+    return Plan(at, text, digest(text), meaning(policy), policy, inputs, outputs, _credentials(policy, root))
 
 
 def _input(spec: InputSpec, policy: Policy) -> InputPlan:
@@ -91,12 +101,38 @@ def _output(spec: OutputSpec) -> OutputPlan:
     return OutputPlan(spec, key, output_settings(spec))
 
 
-def _credentials(policy: Policy) -> dict[str, str]:
-    ids: dict[str, str] = {}
+def _credentials(policy: Policy, root: Node) -> dict[str, Place]:
+    parts: dict[str, tuple[str, str]] = {}
     for name, output in policy.outputs.items():
         if output.config.credential is not None:
-            ids.setdefault(output.config.credential, f"outputs.{name}.credential")
+            parts.setdefault(output.config.credential, ("outputs", name))
     for name, input in policy.inputs.items():
         for id in input.config.credential_ids():
-            ids.setdefault(id, f"inputs.{name}.credentials")
-    return ids
+            parts.setdefault(id, ("inputs", name))
+    found = dict(reversed(list(_places(root))))
+    return {id: found.get((*part, id), Place(".".join(part), 1, 1)) for id, part in parts.items()}
+
+
+def _places(root: Node) -> Iterator[tuple[tuple[str, str, str], Place]]:
+    """By section, part and id: where a credential is named."""
+    for section, parts in _entries(root).items():
+        for name, part in _entries(parts).items():
+            for path, node in _named(part, below(section, name)):
+                yield (section, name, str(node.value)), Place(path, node.mark.line, node.mark.column)
+
+
+def _entries(node: Node) -> Mapping[str, Node]:
+    return node.value if isinstance(node.value, dict) else {}
+
+
+def _named(node: Node, path: str, is_id: bool = False) -> Iterator[tuple[str, Node]]:
+    """The ids in a part, which stand under `credential` and `credentials`, with their paths."""
+    match node.value:
+        case str() if is_id:
+            yield path, node
+        case dict() as entries:
+            for key, child in entries.items():
+                yield from _named(child, below(path, key), key in ("credential", "credentials"))
+        case list() as items:
+            for at, child in enumerate(items):
+                yield from _named(child, below(path, at), is_id)

@@ -25,7 +25,7 @@ from shipper.errors import CredentialError, PolicyError, ShipperError, StartFail
 from shipper.intake import Intake, Running
 from shipper.keyring import Keyring
 from shipper.messages import Ack, Nack, NackError, Outbound, Policy, Reason, Released, Revision, Revisions
-from shipper.offer import Candidate, check_credentials, check_same, nack_reason, out_of_order, without_secrets
+from shipper.offer import Candidate, check_credentials, check_same, out_of_order, refusal, without_secrets
 from shipper.plan import Plan, digest, make
 from shipper.plugin import Output
 from shipper.policy import restore_output
@@ -111,11 +111,8 @@ class Rollout:
             check_same(carried, (*self._pending, *self._spent))
             offered = {id: secret for id, secret in carried.items() if id in plan.credentials}
             check_credentials(plan, offered, self._keyring)
-        except PolicyError as error:
-            errors = [NackError(p.path, p.line, p.column, p.message) for p in error.problems]
-            return self._refuse(message, sha256, "invalid", errors)
-        except CredentialError as error:
-            return self._refuse(message, sha256, nack_reason(error), [NackError(error.path, 1, 1, str(error))])
+        except (PolicyError, CredentialError) as error:
+            return self._refuse(message, sha256, *refusal(error))
         if self._is_out_of_order(message, sha256):  # a newer one may have become active while this one was planned
             return None
         return self._accept(plan, offered)
@@ -130,11 +127,11 @@ class Rollout:
     def _is_out_of_order(self, message: Policy, sha256: str) -> bool:
         """Whether a policy may not come under its number; it is nacked then."""
         newest = self._pending[-1] if self._pending else None
-        refusal = out_of_order(message.at, sha256, self._known, self.stages.active, newest)
-        if refusal is not None:
-            reason, text = refusal
+        found = out_of_order(message.at, sha256, self._known, self.stages.active, newest)
+        if found is not None:
+            reason, text = found
             self._refuse(message, sha256, reason, [NackError("revision", 1, 1, text)])
-        return refusal is not None
+        return found is not None
 
     async def supply(self, credentials: Mapping[str, object]) -> None:
         """Secrets that were asked for, or that are in use. Raises CredentialError, and then keeps none."""

@@ -7,7 +7,7 @@ import pytest
 from shipper.errors import PolicyError
 from shipper.messages import Revision
 from shipper.plan import Plan, digest, make
-from tests.fakes import REGISTRY
+from tests.fakes import REGISTRY, ScriptedInput
 
 BASE = """version: 1
 inputs:
@@ -62,7 +62,19 @@ def test_an_input_has_its_own_processors_first_and_all_outputs_by_default() -> N
 def test_every_credential_is_known_with_the_place_that_names_it() -> None:
     text = BASE.replace("{type: scripted, processors", "{type: scripted, credentials: [k1, w1], processors")
 
-    assert dict(plan(text).credentials) == {"k1": "outputs.main.credential", "w1": "inputs.in.credentials"}
+    assert dict(plan(text).credentials) == {
+        "k1": ("outputs.main.credential", 6, 38),
+        "w1": ("inputs.in.credentials[1]", 3, 42),
+    }
+
+
+def test_a_credential_that_a_plugin_takes_under_another_key_has_the_place_of_its_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ScriptedInput, "credential_ids", lambda self: (self.flavour,))
+    text = BASE.replace("{type: scripted, processors", "{type: scripted, flavour: w1, processors")
+
+    assert plan(text).credentials["w1"] == ("inputs.in", 1, 1)
 
 
 def test_what_is_stored_is_the_text_and_its_digest() -> None:

@@ -206,6 +206,9 @@ async def test_a_missing_secret_and_a_misshapen_one_are_nacked(tmp_path: Path) -
         assert (await refused(on, 1, policy(credential="k1"))).reason == "credential_missing"
         assert (await refused(on, 1, policy(credential="k1"), secrets={"k1": {"api": "no"}})).reason == "invalid"
         assert (await refused(on, 1, policy(credential="k1"), secrets={"k1": {"token": "t"}})).reason == "invalid"
+        for secrets in ({}, {"k1": {"token": "t"}}):
+            (error,) = (await refused(on, 1, policy(credential="k1"), secrets=secrets)).errors
+            assert (error.path, error.line, error.column) == ("outputs.main.credential", 5, 38)
         nack = await refused(on, 1, policy(credential="k1"), secrets={"k1": "top secret"})
 
         assert "top secret" not in str(nack)
@@ -483,7 +486,7 @@ async def test_a_superseded_number_is_spent_though_the_newer_revision_failed(tmp
         await started(on)
         SPRINGS["more"].on_open = hangs
         await on.offer(2, policy(inputs="inputs:\n  more: {type: scripted, of: more}\n"))
-        await on.ack(2, "received")
+        await SPRINGS["more"].until(lambda: bool(SPRINGS["more"].log))
         SPRINGS["more"].on_open = fails
         await on.offer(3, policy(inputs="inputs:\n  more: {type: scripted, of: more, flavour: other}\n"))
         assert (await on.nack(3)).reason == "failed"
