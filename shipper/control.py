@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import assert_type
 
@@ -34,7 +34,6 @@ from shipper.messages import (
     Stop,
     parse,
 )
-from shipper.observer import Observer
 from shipper.outbox import Outbox
 from shipper.rollout import Rollout
 from shipper.signal import Signal
@@ -44,8 +43,10 @@ _log = log.get(__name__)
 CHUNK = 65536
 ACTIONS_AT_ONCE = 16
 ACTIONS_WAITING = 64
+LOCKED = "the state directory is locked"
 STOPPED = "told to stop before it was done; an order that is durable is carried on by the next process"
 QUIET_SECONDS = 0.02
+LEAST_HEARTBEAT = 0.1
 GONE_SECONDS = 0.2
 """How soon the end of standard input is seen while answers have no room, and so nothing is read."""
 LOOK_SECONDS = 5.0
@@ -78,18 +79,21 @@ class Conversation:
                 self.error(line, "`hello` comes first")
         return None
 
-    async def locked(self, refuse: Callable[[Policy], None]) -> Stop:
-        """The state directory cannot be opened: nack every policy, until told to stop."""
+    async def locked(self, refuse: Callable[[Policy], None], observing: Observing) -> None:
+        """The state directory cannot be opened: nack every policy, fail every action, until told to stop."""
         async with aclosing(self._messages()) as messages:
             async for line, message in messages:
                 match message:
                     case Policy():
                         refuse(message)
                     case Stop():
-                        return message
+                        return
+                    case Observe():
+                        observing.ask()
+                    case Action():
+                        self.outbox.say(Result(id=message.id, status="FAILED", message=LOCKED))
                     case _:
-                        self.error(line, "the state directory is locked")
-        return Stop()
+                        self.error(line, LOCKED)
 
     async def run(self, rollout: Rollout, performing: Performing, observing: Observing) -> Stop:
         """Answer lines until told to stop, by a message or by the end of standard input."""
@@ -203,10 +207,10 @@ class Performing:
 
 
 class Observing:
-    """Says `observed` when something changed, when asked, and at least every `heartbeat` seconds."""
+    """Says `observed` when something changed, when asked, and every `heartbeat` seconds, LEAST_HEARTBEAT at least."""
 
-    def __init__(self, outbox: Outbox) -> None:
-        self.heartbeat = 25.0
+    def __init__(self, outbox: Outbox, heartbeat: float) -> None:
+        self.heartbeat = max(heartbeat, LEAST_HEARTBEAT)
         self.stopping: State | None = None
         self._outbox = outbox
         self._signal = Signal()
@@ -223,13 +227,13 @@ class Observing:
         self._asked = True
         self._signal.set()
 
-    async def run(self, observer: Observer) -> None:
-        """Look and say, for ever."""
+    async def run(self, look: Callable[[State | None], Awaitable[Observed]]) -> None:
+        """Look and say, for ever; a look is told that the shipper stops."""
         due = trio.current_time()
         while True:
             with trio.move_on_at(min(due, trio.current_time() + LOOK_SECONDS)):
                 await self._signal.wait()
-            observed = self.latest = await observer.look(self.stopping)
+            observed = self.latest = await look(self.stopping)
             essence = _essence(observed)
             if trio.current_time() >= due or self._asked or essence != self._last:
                 self._asked, self._last = False, essence

@@ -46,6 +46,7 @@ from shipper.messages import (
     QueueFigures,
     Ready,
     Revisions,
+    State,
     Stopped,
 )
 from shipper.observer import Observer
@@ -131,7 +132,7 @@ async def _converse(options: Options, conversation: Conversation, outbox: Outbox
                 await _ship(options, hello, conversation, outbox, spool)
             return _stopped(outbox, spool)
     except StateLocked as error:
-        await _refuse_all(conversation, outbox, str(error))
+        await _refuse_all(hello, conversation, outbox, str(error))
         outbox.say(Stopped(clean=True, undelivered=0))
         return 0
     except (StateBusy, StartFailed) as error:
@@ -149,8 +150,8 @@ def _state_keys(hello: Hello) -> list[StateKey] | None:
         raise ValueError("a key is 32 bytes in base64") from None
 
 
-async def _refuse_all(conversation: Conversation, outbox: Outbox, cause: str) -> None:
-    """The directory is locked: say so at once, and nack every policy."""
+async def _refuse_all(hello: Hello, conversation: Conversation, outbox: Outbox, cause: str) -> None:
+    """The directory is locked: say so at once and again and again, and nack every policy."""
 
     def refuse(policy: Policy) -> None:
         outbox.say(
@@ -163,21 +164,29 @@ async def _refuse_all(conversation: Conversation, outbox: Outbox, cause: str) ->
             )
         )
 
+    async def look(stopping: State | None) -> Observed:
+        return _locked(cause)
+
     _log.error(cause)
-    outbox.say(
-        Observed(
-            state="FAILED",
-            message=cause,
-            revisions=Revisions(),
-            draining=(),
-            units=(),
-            queue=QueueFigures(events=0, bytes=0, limit_bytes=0, oldest_seconds=0.0, disk_bytes=0),
-            dead_letters=DeadLetterFigures(),
-            credentials_in_use=(),
-            credentials_wanted=(),
-        )
+    observing = Observing(outbox, hello.heartbeat_seconds)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(observing.run, look)
+        await conversation.locked(refuse, observing)
+        nursery.cancel_scope.cancel("told to stop")
+
+
+def _locked(cause: str) -> Observed:
+    return Observed(
+        state="FAILED",
+        message=cause,
+        revisions=Revisions(),
+        draining=(),
+        units=(),
+        queue=QueueFigures(events=0, bytes=0, limit_bytes=0, oldest_seconds=0.0, disk_bytes=0),
+        dead_letters=DeadLetterFigures(),
+        credentials_in_use=(),
+        credentials_wanted=(),
     )
-    await conversation.locked(refuse)
 
 
 async def _ship(options: Options, hello: Hello, conversation: Conversation, outbox: Outbox, spool: Spool) -> None:
@@ -185,9 +194,9 @@ async def _ship(options: Options, hello: Hello, conversation: Conversation, outb
     async with open_asyncio() as aio, trio.open_nursery() as delivering:
         async with trio.open_nursery() as taking_in:
             keyring = Keyring(spool.store.sealer.fingerprint, await spool.fingerprints())
-            parts = _Parts(aio, spool, keyring, outbox, delivering, taking_in)
+            observing = Observing(outbox, hello.heartbeat_seconds)
+            parts = _Parts(aio, spool, keyring, outbox, observing, delivering, taking_in)
             await parts.restore()
-            parts.observing.heartbeat = hello.heartbeat_seconds
             async with serve_status(aio, options.http, parts.status) if options.http else _nothing() as http:
                 outbox.say(parts.ready(http))
                 parts.start(delivering)
@@ -225,14 +234,15 @@ class _Parts:
         spool: Spool,
         keyring: Keyring,
         outbox: Outbox,
+        observing: Observing,
         delivering: trio.Nursery,
         taking_in: trio.Nursery,
     ) -> None:
         registry = Registry.installed()
         settled = Signal()
         self.spool, self.keyring = spool, keyring
-        self.observing = Observing(outbox)
-        changed = self.observing.changed
+        self.observing = observing
+        changed = observing.changed
         self.intake = Intake(
             taking_in,
             spool=spool,
@@ -302,7 +312,7 @@ class _Parts:
         delivering.start_soon(self.rollout.watch)
         delivering.start_soon(self.deadlines.run)
         delivering.start_soon(self.orders.resume)
-        delivering.start_soon(self.observing.run, self.observer)
+        delivering.start_soon(self.observing.run, self.observer.look)
         self.rollout.settled.set()
 
     def ready(self, http: str | None) -> Ready:

@@ -13,7 +13,15 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from shipper.control import ACTIONS_AT_ONCE, LOOK_SECONDS, QUIET_SECONDS, Conversation, Observing, Performing
+from shipper.control import (
+    ACTIONS_AT_ONCE,
+    LEAST_HEARTBEAT,
+    LOOK_SECONDS,
+    QUIET_SECONDS,
+    Conversation,
+    Observing,
+    Performing,
+)
 from shipper.errors import CredentialError
 from shipper.messages import Action, Error, Hello, Observed, Outbound, Policy, Result, Stop
 from shipper.outbox import FULL, Outbox
@@ -253,21 +261,29 @@ async def test_the_end_of_standard_input_before_a_hello_is_no_hello(ends: Ends) 
         assert errors(outbox) == [1]
 
 
-async def test_a_locked_directory_nacks_policies_and_nothing_else_is_understood(ends: Ends) -> None:
-    async with talking(ends) as (conversation, outbox, _):
+async def test_a_locked_directory_nacks_policies_fails_actions_and_is_observed(ends: Ends) -> None:
+    async with talking(ends) as (conversation, outbox, parts):
         refused: list[Policy] = []
-        ends.send({"type": "policy", "revision": 1, "policy": ""}, {"type": "observe"}, {"type": "stop"})
+        ends.send(
+            {"type": "policy", "revision": 1, "policy": ""},
+            {"type": "observe"},
+            {"type": "action", "id": "a1", "name": "diagnostics"},
+            {"type": "credentials", "credentials": {}},
+            {"type": "stop"},
+        )
+        await conversation.locked(refused.append, parts)  # type: ignore[arg-type]
 
-        assert await conversation.locked(refused.append) == Stop()
         assert [policy.revision for policy in refused] == [1]
-        assert errors(outbox) == [2]
+        assert parts.asked == 1
+        assert results(outbox) == [("a1", "FAILED")]
+        assert [message.line_number for message in outbox.said if isinstance(message, Error)] == [4]
 
 
 async def test_a_locked_directory_waits_no_longer_than_its_supervisor(ends: Ends) -> None:
-    async with talking(ends) as (conversation, _, _):
+    async with talking(ends) as (conversation, _, parts):
         os.close(ends.write)
 
-        assert await conversation.locked(lambda policy: None) == Stop()
+        await conversation.locked(lambda policy: None, parts)  # type: ignore[arg-type]
 
 
 async def test_credentials_that_cannot_be_used_are_an_error_and_the_conversation_goes_on(ends: Ends) -> None:
@@ -374,11 +390,11 @@ class Looking:
 
 
 @asynccontextmanager
-async def observing(ends: Ends) -> AsyncIterator[tuple[Observing, Looking, SpyingOutbox]]:
+async def observing(ends: Ends, heartbeat: float = 25) -> AsyncIterator[tuple[Observing, Looking, SpyingOutbox]]:
     outbox, looking = SpyingOutbox(ends.stdout), Looking()
-    watching = Observing(outbox)
+    watching = Observing(outbox, heartbeat)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(watching.run, looking)
+        nursery.start_soon(watching.run, looking.look)
         await trio.testing.wait_all_tasks_blocked()
         yield watching, looking, outbox
         nursery.cancel_scope.cancel("the test is over")
@@ -401,6 +417,13 @@ async def test_what_changed_is_said_at_once_and_figures_wait_for_the_heartbeat(
         watching.changed()
         await trio.testing.wait_all_tasks_blocked()
         assert outbox.said == [first, figures, news]
+
+
+async def test_a_heartbeat_has_a_least_length(ends: Ends, autojump_clock: trio.testing.MockClock) -> None:
+    async with observing(ends, heartbeat=1e-9) as (_, looking, _):
+        await trio.sleep(1)
+
+        assert 2 <= looking.looks <= 1 + 1 / LEAST_HEARTBEAT
 
 
 async def test_what_nobody_told_of_is_seen_by_looking(ends: Ends, autojump_clock: trio.testing.MockClock) -> None:

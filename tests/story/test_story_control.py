@@ -209,8 +209,11 @@ async def test_given_keys_seal_and_rotate_and_wrong_ones_are_locked_out(tmp_path
             await sidecar.kill()
         for wrong in ({"state_keys": keys("k2")}, {}):
             async with launched(world.state) as sidecar:
-                await sidecar.send({"type": "hello", "protocol": 1, **wrong})
+                await sidecar.send({"type": "hello", "protocol": 1, "heartbeat_seconds": 0.1, **wrong})
                 failed = await sidecar.wait(lambda m: m["type"] == "observed")
+                assert failed == await sidecar.wait(lambda m: m["type"] == "observed", since=3)
+                assert failed == await sidecar.observe()
+                assert (await sidecar.action("diagnostics"))["status"] == "FAILED"
                 await world.offer(sidecar, 1, "a")
                 nack = await sidecar.nack(1)
                 await sidecar.stop()
