@@ -27,6 +27,7 @@ def command(state: str, http: str | None) -> int:
     Example:
       echo '{"type":"hello","protocol":1}' | shipper run --state /tmp/shipper
     """
+    _open_closed()
     stdout = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is no line of the protocol
     if sys.stdin is not None and sys.stdin.isatty():
@@ -50,3 +51,12 @@ def command(state: str, http: str | None) -> int:
         return trio.run(run, Options(Path(state), http), 0, stdout)
     finally:
         log.flush()
+
+
+def _open_closed() -> None:
+    """Open what is closed of the standard channels on nothing: or what is opened next would stand in their place."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
