@@ -96,6 +96,7 @@ async def _heed_signals(
 ) -> None:
     """The first signal is a `stop`; the second ends all that serves, soon: what is accepted is durable."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))  # held back since the start
         task_status.started()
         await anext(signals)
         conversation.interrupt()

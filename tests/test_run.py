@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,19 @@ import pytest
 
 HELLO = '{"type":"hello","protocol":1}\n'
 PATIENCE = 30.0
+
+EARLY_SIGNAL = """
+import os, signal, sys
+from shipper.__main__ import main
+
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "trio":
+            os.kill(os.getpid(), signal.%s)
+
+sys.meta_path.insert(0, Interrupted())
+main(["run", "--state", sys.argv[1]])
+"""
 
 
 def run(state: Path, redirected: str) -> subprocess.CompletedProcess[str]:
@@ -29,3 +43,35 @@ def test_a_channel_that_is_closed_at_the_start_is_one_of_nothing(tmp_path: Path,
 
     assert done.returncode == 0, done.stderr
     assert [type for type in types if type != "observed"] == said
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_that_comes_before_anybody_heeds_it_is_a_stop(tmp_path: Path, name: str) -> None:
+    script = EARLY_SIGNAL % name
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "state")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        restore_signals=True,
+    )
+    with process:
+        assert process.stdout is not None
+        said = process.stdout.read()  # standard input stays open: nothing else ends it
+        status = process.wait(PATIENCE)
+
+    assert (status, json.loads(said)["type"]) == (0, "stopped")
+
+
+def test_a_sidecar_that_is_ready_blocks_no_signal_that_stops_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "shipper", "run", "--state", str(tmp_path / "state")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(HELLO)
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["type"] == "ready"
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        process.stdin.close()
+
+    blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
+    assert not blocked & (1 << (signal.SIGTERM - 1) | 1 << (signal.SIGINT - 1))

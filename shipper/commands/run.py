@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ shipper run waits for `hello` on standard input: it speaks a protocol with a sup
 For people there is `shipper supervise POLICY.yaml --state DIR`, which launches it. To stop: Ctrl-C.
 To try the protocol by hand:  {"type":"hello","protocol":1}
 """
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 @click.command("run")
@@ -27,6 +29,7 @@ def command(state: str, http: str | None) -> int:
     Example:
       echo '{"type":"hello","protocol":1}' | shipper run --state /tmp/shipper
     """
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # until the sidecar heeds them
     _open_closed()
     stdout = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is no line of the protocol
