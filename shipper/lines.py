@@ -30,8 +30,7 @@ class LineSplitter:
             self._number += 1
             text = None if self._size > self._limit else b"".join(self._parts)
             self._parts, self._size = [], 0
-            if text is None or text.strip():
-                yield Line(self._number, text)
+            yield Line(self._number, text)
         self._keep(rest)
 
     def _keep(self, part: bytes) -> None:

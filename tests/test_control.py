@@ -102,7 +102,7 @@ async def test_hello_comes_first_and_each_line_before_it_is_one_error(ends: Ends
         ends.send({"type": "stop"}, b"garbage", b"", {"type": "hello", "protocol": 1, "supervisor": "s"})
 
         assert await conversation.hello() == (4, Hello(protocol=1, supervisor="s"))
-        assert errors(outbox) == [1, 2]
+        assert errors(outbox) == [1, 2, 3]
 
 
 async def test_the_end_of_standard_input_is_a_stop(ends: Ends) -> None:

@@ -20,15 +20,15 @@ def test_the_same_lines_come_however_the_stream_is_cut(pieces: list[bytes], limi
     stream = b"".join(pieces)
     whole = [Line(n, t if len(t) <= limit else None) for n, t in enumerate(stream.split(b"\n")[:-1], 1)]
 
-    assert split(pieces, limit) == [line for line in whole if line.text is None or line.text.strip()]
+    assert split(pieces, limit) == whole
 
 
 def test_a_line_of_exactly_the_limit_is_taken() -> None:
     assert split([b"1234\n12345\n"], 4) == [Line(1, b"1234"), Line(2, None)]
 
 
-def test_empty_lines_count_and_are_not_shown() -> None:
-    assert split([b"\n  \r\na\n"], 9) == [Line(3, b"a")]
+def test_blank_lines_are_lines_and_what_has_no_end_is_none() -> None:
+    assert split([b"\n  \r\n\n \t"], 9) == [Line(1, b""), Line(2, b"  \r"), Line(3, b"")]
 
 
 def test_what_follows_a_line_that_is_too_long_is_read() -> None:

@@ -31,8 +31,8 @@ class Frame:
 
     @property
     def is_answered(self) -> bool:
-        """Whether a blank line, which is none, or a `stop`, which ends the talk, stands here."""
-        return bool(self.line.strip()) and not isinstance(self.message, Stop)
+        """Whether no `stop`, which ends the talk, stands here."""
+        return not isinstance(self.message, Stop)
 
 
 def frame(draw: Random, number: int) -> Frame:
