@@ -22,6 +22,7 @@ from shipper.intake import Intake
 from shipper.messages import Action, Count, Observed, Result, Revision
 from shipper.orders import Orders
 from shipper.rollout import Rollout
+from shipper.spool.directory import StateDirectory
 from shipper.spool.spool import Spool
 
 _log = log.get(__name__)
@@ -134,7 +135,7 @@ class Actions:
 
     async def _export(self, name: str) -> dict[str, Any]:
         """Write all letters, with their events in the clear, to a new file of mode 0600 in the state directory."""
-        path = _new_file(self._spool.store.directory.path, name)
+        path = _new_file(self._spool.store.directory, name)
         count = after = 0
         async with await trio.open_file(path, "xb", opener=_private) as file:
             while page := await self._spool.letters(after, PAGE):
@@ -160,13 +161,25 @@ def _bounded(events: Sequence[Any]) -> list[Any]:
     return [event for event, size in zip(events, sizes, strict=True) if size <= SAMPLE_BYTES]
 
 
-def _new_file(directory: Path, name: str) -> Path:
-    """Raises _Wrong for a name that is none, or leads elsewhere."""
+def _new_file(directory: StateDirectory, name: str) -> Path:
+    """Where an export goes; raises _Wrong for what leads elsewhere, goes through a link, exists, or is the spool's."""
     with suppress(OSError, ValueError):  # too long, a NUL
-        path = (directory / name).resolve()
-        if path.parent == directory.resolve() and path.suffix == ".ndjson" and not path.exists():
+        path = _below(directory.path, Path(os.path.normpath(directory.path / name)))
+        is_free = path.parent.is_dir() and not path.exists() and not directory.is_own(path)
+        if is_free and path == path.resolve():
             return path
-    raise _Wrong("export takes the name of a new file NAME.ndjson in the state directory")
+    raise _Wrong(
+        "export takes the path of a new file in the state directory or in a directory that is there, "
+        "not through links, and with no name that the spool uses"
+    )
+
+
+def _below(directory: Path, path: Path) -> Path:
+    """The same path by way of the directory's own name, be it given by way of a link to it. Raises ValueError."""
+    for parent in reversed(path.parents):
+        if parent.resolve() == directory:
+            return directory / path.relative_to(parent)
+    raise ValueError("it leads elsewhere")
 
 
 def _private(path: str, flags: int) -> int:

@@ -66,6 +66,13 @@ async def started(on: Theatre) -> None:
         ("drop", {"revision": 2**64}),
         ("drop", {"revision": 1, "epoch": 10**40}),
         ("dead_letters", {"export": "spool-999.db"}),
+        ("dead_letters", {"export": "state.key.tmp"}),
+        ("dead_letters", {"export": "keyring.copy"}),
+        ("dead_letters", {"export": "quarantine-1.ndjson"}),
+        ("dead_letters", {"export": "nowhere/x.ndjson"}),
+        ("dead_letters", {"export": "lock/x.ndjson"}),
+        ("dead_letters", {"export": ""}),
+        ("dead_letters", {"export": "sub/.."}),
     ],
 )
 async def test_what_cannot_be_done_is_failed_with_a_message(tmp_path: Path, name: str, params: dict[str, Any]) -> None:
@@ -115,6 +122,33 @@ async def test_dead_letters_are_listed_exported_and_deleted(tmp_path: Path) -> N
         assert [orjson.loads(line)["event"]["n"] for line in lines] == [1, 2]
         assert again.status == "FAILED"
         assert deleted == {"deleted": 2}
+
+
+@pytest.mark.parametrize("name", ["letters.json", "export", "sub/x.ndjson", "sub/../y", "{state}/z", "{link}/sub/lock"])
+async def test_an_export_goes_anywhere_in_the_state_directory(tmp_path: Path, name: str) -> None:
+    state, link = tmp_path / "state", tmp_path / "link"
+    async with theatre(state) as on:
+        (state / "sub").mkdir()
+        link.symlink_to(state)
+        result = await perform(on, "dead_letters", export=name.format(state=state, link=link))
+
+        assert (result.status, result.message) == ("SUCCESS", "")
+        assert written(result.result["path"]) == (0o600, [])
+        assert Path(result.result["path"]).is_relative_to(state.resolve())
+
+
+@pytest.mark.parametrize("name", ["link", "inside/x", "outside/x", "nowhere"])
+async def test_an_export_goes_through_no_link(tmp_path: Path, name: str) -> None:
+    state, outside = tmp_path / "state", tmp_path / "outside"
+    async with theatre(state) as on:
+        outside.mkdir()
+        for link, target in (("link", outside / "x"), ("inside", state), ("outside", outside), ("nowhere", "gone")):
+            (state / link).symlink_to(target)
+        result = await perform(on, "dead_letters", export=name)
+
+        assert result.status == "FAILED"
+        assert "the path of a new file" in result.message
+        assert list(outside.iterdir()) == []
 
 
 async def test_a_tap_shows_what_passes_and_fits_into_a_line(tmp_path: Path) -> None:

@@ -93,7 +93,9 @@ def drop(revision: str, output: str | None, state: Path, json: bool) -> int:
 
 @command.command("dead-letters", short_help="List, export or delete rejected events.")
 @click.option("--after", default=0, metavar="ID", help="List those above this id; default: from the oldest.")
-@click.option("--export", metavar="NAME.ndjson", help="Write all, with their events, into the sidecar's directory.")
+@click.option(
+    "--export", metavar="PATH", help="Write all, with their events, to a new file in the sidecar's directory."
+)
 @click.option("--delete", type=int, metavar="ID", help="Delete those up to this id, as an export told it.")
 @_to_supervisor
 def dead_letters(after: int, export: str | None, delete: int | None, state: Path, json: bool) -> int:

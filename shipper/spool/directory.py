@@ -38,6 +38,7 @@ from shipper.errors import StartFailed, StateBusy
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DATABASE = re.compile(r"spool-([0-9]{1,15})\.db")
 _TRACE = re.compile(r"(?:spool|quarantine)-([0-9]{1,15})\.db.*")
+_OWN = re.compile(r"lock|ballast|state\.key|keyring(\.copy)?|(spool|quarantine)-.*|.*\.tmp.*", re.DOTALL)
 _COMPANIONS = ("-wal", "-shm", "-journal")
 _MIB = 2**20
 
@@ -96,6 +97,10 @@ class StateDirectory:
         self.path = path
         self.ballast = Ballast(path / "ballast")
         self._disk_bytes = 0
+
+    def is_own(self, path: Path) -> bool:
+        """Whether a path is for the spool alone, be there a file or not."""
+        return path.parent == self.path and _OWN.fullmatch(path.name) is not None
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
