@@ -82,7 +82,7 @@ class Deadlines:
         action = plan.policy.drain.on_deadline
         problem = f"a drain is past its deadline of {deadline:g} s" if late else None
         if late and action != "hold":
-            full = action == "dead_letter" and self._full == (held, self._spool.limits)
+            full = action == "dead_letter" and self._full == (held, self._spool.terms.letters)
             full = full or not await self._end(action, late)
             problem = f"{problem}, and the dead-letter store is full" if full else None
         self._set_problem(problem)
@@ -94,7 +94,7 @@ class Deadlines:
                 _log.warning("a drain reached its deadline", lane=lane, on_deadline=action)
                 await self._orders.end_lane(action, lane, seq)
         except StoreFull:
-            self._full = await self._spool.query(letters.held_bytes), self._spool.limits
+            self._full = await self._spool.query(letters.held_bytes), self._spool.terms.letters
             return False
         return True
 

@@ -99,7 +99,7 @@ class Observer:
     def _with_dropped_letters(self, unit: Unit) -> Unit:
         """A full dead-letter store that drops its oldest is no healthy one, until somebody makes room."""
         dropped = self._delivery.counters().get(unit.id.partition(".")[2], {}).get("letters_dropped", 0)
-        if not dropped or self._letters.bytes < self._spool.limits.max_bytes // 2:
+        if not dropped or self._letters.bytes < self._spool.terms.letters.max_bytes // 2:
             return unit
         message = f"the dead-letter store is full: {dropped} old letters were dropped"
         return Unit(unit.id, unit.kind, unit.type, "DEGRADED", f"{message}; {unit.message}".rstrip("; "))

@@ -17,7 +17,9 @@ from shipper.messages import Change, Revision
 from shipper.plugin import Processor
 from shipper.policy import InputSpec, OutputSpec, Policy, build, destination, meaning, output_settings
 from shipper.registry import Registry
+from shipper.spool.letters import Limits
 from shipper.spool.revisions import LaneKey, Text
+from shipper.spool.terms import Terms
 
 
 class Place(NamedTuple):
@@ -75,6 +77,12 @@ class Plan:
     def stored(self, change: Change) -> Text:
         """What the spool keeps of it."""
         return Text(self.at, self.sha256, self.meaning, change, sorted(self.credentials), self.text)
+
+    @property
+    def terms(self) -> Terms:
+        """What it wants of the spool."""
+        letters, drain = self.policy.dead_letters, self.policy.drain
+        return Terms(Limits(int(letters.max_bytes), letters.when_full), drain.deadline, drain.on_deadline)
 
 
 def digest(text: str) -> str:

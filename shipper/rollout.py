@@ -32,7 +32,6 @@ from shipper.policy import restore_output
 from shipper.registry import Registry
 from shipper.signal import Signal
 from shipper.spool.credentials import Before
-from shipper.spool.letters import Limits
 from shipper.spool.revisions import Cut, Known
 from shipper.spool.spool import Spool
 
@@ -285,7 +284,8 @@ class Rollout:
         return forgotten.released
 
     async def _cut(self, plan: Plan) -> Cut:
-        return await self._spool.cut(plan.at, [(output.key, output.settings) for output in plan.outputs.values()])
+        wanted = [(output.key, output.settings) for output in plan.outputs.values()]
+        return await self._spool.cut(plan.at, wanted, plan.terms)
 
     async def _resume(self, plan: Plan) -> Cut:
         """After a restart: the lanes as they were stored, whatever files that the policy names have become since.
@@ -295,16 +295,16 @@ class Rollout:
         rows = [row for row in await self._spool.lanes() if row.active]
         if plan.outputs.keys() - {row.key.output for row in rows}:
             return await self._cut(plan)
+        await self._spool.take_over(plan.terms)
         return Cut(0, rows, frozenset())
 
     def _switch(self, plan: Plan, cut: Cut, prepared: Mapping[str, Running]) -> None:
         outputs = {row.key.output: self._output(plan, row.key.output, row.settings) for row in cut.lanes}
         self._delivery.take_over(cut.lanes, outputs, cut.retired)
-        queue, letters = plan.policy.queue, plan.policy.dead_letters
+        queue = plan.policy.queue
         retired = queue.retired_max_bytes
         self._intake.max_bytes = int(queue.max_bytes)
         self._intake.retired_max_bytes = int(queue.max_bytes if retired is None else retired)
-        self._spool.limits = Limits(int(letters.max_bytes), letters.when_full)
         log.set_level(plan.policy.log_level)
         lanes = {row.key.output: self._delivery.lanes[row.id] for row in cut.lanes}
         for running in self._intake.switch(plan, prepared, lanes):

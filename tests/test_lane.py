@@ -23,6 +23,7 @@ from shipper.spool.letters import Limits
 from shipper.spool.queue import Entry, Packed, Todo
 from shipper.spool.report import Report
 from shipper.spool.revisions import Text
+from shipper.spool.terms import Terms
 from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, ScriptedOutput, bench, poke, secret
 
 
@@ -369,14 +370,14 @@ async def test_an_answer_for_an_event_that_was_not_sent_settles_nothing(tmp_path
 
 async def test_a_full_store_of_dead_letters_holds_the_rejected_events(tmp_path: Path) -> None:
     async with one_output(tmp_path) as (on, script):
-        on.spool.limits = Limits(10, "hold")
+        on.spool.terms = Terms(Limits(10, "hold"))
         script.send = script.refusing(1, outcome=Outcome.REJECTED)
         await on.enter(3)
         await script.until(lambda: script.asked.count(1) > 1)
 
         assert on.spool.figures.total().events == 1
         assert on.active["main"].problem == "the dead-letter store is full, rejected events are held"
-        on.spool.limits = Limits()
+        on.spool.terms = Terms()
         await on.empty()
         assert main_counts(on) == {"delivered": 2, "dead_letter": 1}
 

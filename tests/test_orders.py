@@ -14,6 +14,7 @@ from shipper.plugin import Held
 from shipper.spool.letters import Limits
 from shipper.spool.orders import Order, Step
 from shipper.spool.schema import BARRIER
+from shipper.spool.terms import Terms
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, bench, events, poke, policy, theatre
 
 COUNT = 100
@@ -89,7 +90,7 @@ async def test_an_order_that_a_crash_interrupted_may_find_the_store_full(tmp_pat
         lasts = await on.orders._barriers()
         await on.spool.place_order(Order("dead_letter", *lasts.popitem()))
     async with bench(tmp_path) as on:
-        on.spool.limits = limits
+        on.spool.terms = Terms(limits)
         orders = Orders(spool=on.spool, delivery=on.delivery, keyring=on.keyring, settled=lambda: None)
         await orders.resume()
 

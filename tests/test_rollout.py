@@ -18,9 +18,11 @@ from shipper.plan import Plan, digest, make
 from shipper.plugin import Held, InputContext, Later, StartFailed
 from shipper.registry import Registry
 from shipper.spool.credentials import Forgotten
+from shipper.spool.letters import Limits
 from shipper.spool.report import Report
 from shipper.spool.revisions import Cut, Known
 from shipper.spool.spool import Standing
+from shipper.spool.terms import Terms
 from shipper.tls import Material
 from tests import fakes
 from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, ScriptedOutput, Theatre, events, poke, policy, theatre
@@ -1044,3 +1046,19 @@ async def test_a_secret_in_the_place_of_a_name_is_not_told_if_it_came_beside_the
         assert nack.errors
         assert b"hunter2" not in nack.line()
         assert "…" in str(nack.errors)
+
+
+async def test_the_terms_of_the_active_policy_hold_after_a_restart_before_it_has_come_again(tmp_path: Path) -> None:
+    terms = Terms(Limits(1 << 16, "hold"), 8.0, "drop")
+    more = "dead_letters: {max_bytes: 64KiB, when_full: hold}\ndrain: {deadline: 8s, on_deadline: drop}\n"
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(more=more))
+        await on.ack(1, "drained")
+        assert on.spool.terms == terms
+        await on.spool.store.do(lambda db: db.execute("DELETE FROM meta WHERE key = 'letters_max_bytes'"))
+    async with theatre(tmp_path) as on:
+        assert on.spool.terms == Terms()
+        await on.offer(1, policy(more=more))
+        await SPRINGS["in"].until(lambda: on.rollout.plan is not None)
+    async with theatre(tmp_path) as on:
+        assert on.spool.terms == terms

@@ -18,6 +18,7 @@ import trio
 from shipper.event import Batch
 from shipper.messages import Ack, DeadLetterFigures, Revision, Revisions
 from shipper.spool import audit, credentials, doubt, letters, orders, queue, revisions, schema
+from shipper.spool import terms as kept
 from shipper.spool.credentials import Before, Forgotten
 from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
@@ -25,6 +26,7 @@ from shipper.spool.queue import Entered, Entry, Todo, Verdict
 from shipper.spool.revisions import Cut, Known, LaneKey, LaneRow, Text
 from shipper.spool.seal import Damaged
 from shipper.spool.store import Store, open_store
+from shipper.spool.terms import Terms
 
 Result = TypeVar("Result")
 
@@ -44,7 +46,8 @@ class Spool:
         self.store = store
         self.figures = self._counting = figures
         self.origin = os.urandom(16)
-        self.limits = letters.Limits()
+        self.terms = kept.DEFAULTS
+        """Of the active revision."""
         self._is_repaired = False
         self._on_damage: list[Callable[[], None]] = []
         self.room = trio.Event()
@@ -111,7 +114,7 @@ class Spool:
         `patient` if no barrier waits for it: then it may go with the next commit. Raises letters.Full, and then notes
         none.
         """
-        now, limits, sealer = time.time(), self.limits, self.store.sealer
+        now, limits, sealer = time.time(), self.terms.letters, self.store.sealer
 
         def settle_all(db: sqlite3.Connection) -> list[queue.Settled]:
             changes = [queue.settle(db, sealer, lane, seq, verdict, limits, now) for seq, verdict in verdicts.items()]
@@ -146,9 +149,23 @@ class Spool:
         """Forget a received revision that failed to start."""
         await self._config(lambda db: revisions.forget(db, at))
 
-    async def cut(self, at: Revision, wanted: Sequence[tuple[LaneKey, Mapping[str, Any]]]) -> Cut:
-        """Make a revision active and put the barriers, in one transaction."""
-        return await self._config(lambda db: revisions.cut(db, self.store.sealer, at, wanted))
+    async def cut(
+        self, at: Revision, wanted: Sequence[tuple[LaneKey, Mapping[str, Any]]], terms: Terms = kept.DEFAULTS
+    ) -> Cut:
+        """Make a revision active, put the barriers, and take over its terms, in one transaction."""
+
+        def cut(db: sqlite3.Connection) -> Cut:
+            kept.store(db, terms)
+            return revisions.cut(db, self.store.sealer, at, wanted)
+
+        done = await self._config(cut)
+        self.terms = terms
+        return done
+
+    async def take_over(self, terms: Terms) -> None:
+        """The terms of the active revision; a spool of before has not kept them."""
+        await self._config(lambda db: kept.store(db, terms))
+        self.terms = terms
 
     async def lanes(self) -> list[LaneRow]:
         return await self._config(lambda db: revisions.lanes(db, self.store.sealer))
@@ -207,7 +224,7 @@ class Spool:
 
     async def step_order(self, order: orders.Order) -> orders.Step:
         """Carry out one bounded step; it says whether the order is done."""
-        now, limits = time.time(), self.limits
+        now, limits = time.time(), self.terms.letters
         sealer = self.store.sealer
         try:
             step, figures = await self._config(self._counted(lambda db: orders.step(db, sealer, order, limits, now)))
@@ -286,6 +303,7 @@ async def open_spool(directory: Path, keys: Sequence[StateKey] | None) -> AsyncI
     async with open_store(directory, keys, prepare=schema.prepare) as store, trio.open_nursery() as nursery:
         spool = Spool(store, Figures.none())
         await spool.heed_damage()
+        spool.terms = await spool.query(kept.load)
         store.on_report(lambda report: nursery.start_soon(spool.heed_damage))
         yield spool
         nursery.cancel_scope.cancel("the spool is closed")

@@ -14,6 +14,7 @@ from shipper.spool.figures import Figures
 from shipper.spool.letters import Limits
 from shipper.spool.orders import STEP, Order, letters_of
 from shipper.spool.seal import OVERHEAD_BYTES
+from shipper.spool.terms import Terms
 from tests.fakes import Bench, bench
 
 
@@ -126,7 +127,7 @@ async def test_an_order_ends_where_the_dead_letter_store_is_full_and_the_rest_st
         await on.enter(4, batches=3)
         await on.activate(2, main="missing-2")
         size = await letter_bytes(on)
-        on.spool.limits = Limits(6 * size + size // 2, "hold")
+        on.spool.terms = Terms(Limits(6 * size + size // 2, "hold"))
         upto = (await on.spool.window(lane.id, 0))[-1].seq
         async with lane.suspended():
             ends = []
@@ -161,7 +162,7 @@ async def test_letters_that_give_way_to_an_order_are_counted(tmp_path: Path) -> 
         lane = on.active["main"]
         await on.enter(3, batches=3)
         await on.activate(2, main="missing-2")
-        on.spool.limits = Limits(2 * await letter_bytes(on))
+        on.spool.terms = Terms(Limits(2 * await letter_bytes(on)))
         upto = (await on.spool.window(lane.id, 0))[-1].seq
         async with lane.suspended():
             order = await on.spool.place_order(Order("dead_letter", lane.id, upto))

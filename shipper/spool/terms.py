@@ -1,0 +1,64 @@
+"""What the active revision wants of the spool, durable with its cut.
+
+After a restart what waits is delivered, refused and ended before any policy has come again, and under no other terms
+than before. They are numbers in `meta`; a spool that has none, of before, is under the defaults until a policy comes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Literal, NamedTuple
+
+from shipper.spool.letters import Limits
+from shipper.spool.schema import get_meta, set_meta
+
+WhenFull = Literal["drop_oldest", "hold"]
+OnDeadline = Literal["hold", "dead_letter", "drop"]
+
+_WHEN_FULL: tuple[WhenFull, ...] = ("drop_oldest", "hold")
+_ON_DEADLINE: tuple[OnDeadline, ...] = ("hold", "dead_letter", "drop")
+_MICROSECONDS = 1_000_000
+_LARGEST = 2**62 - 1
+"""What the audit takes for sound, and more than any disk or life."""
+
+
+class Terms(NamedTuple):
+    """`deadline`: how long a barrier may wait, in seconds, before `on_deadline`; None: for ever."""
+
+    letters: Limits = Limits()
+    deadline: float | None = None
+    on_deadline: OnDeadline = "hold"
+
+
+DEFAULTS = Terms()
+
+
+def load(db: sqlite3.Connection) -> Terms:
+    """The terms of the active revision."""
+    size = _number(db, "letters_max_bytes")
+    if size is None:
+        return DEFAULTS
+    when_full = dict(enumerate(_WHEN_FULL)).get(_number(db, "letters_when_full") or 0, "drop_oldest")
+    on_deadline = dict(enumerate(_ON_DEADLINE)).get(_number(db, "on_deadline") or 0, "hold")
+    return Terms(Limits(size, when_full), _deadline(db), on_deadline)
+
+
+def store(db: sqlite3.Connection, terms: Terms) -> None:
+    """Take over the terms of a revision that becomes active, in the transaction of its cut."""
+    set_meta(db, "letters_max_bytes", min(terms.letters.max_bytes, _LARGEST))
+    set_meta(db, "letters_when_full", _WHEN_FULL.index(terms.letters.when_full))
+    set_meta(db, "on_deadline", _ON_DEADLINE.index(terms.on_deadline))
+    if terms.deadline is None:
+        db.execute("DELETE FROM meta WHERE key = 'deadline'")
+    else:
+        set_meta(db, "deadline", min(round(terms.deadline * _MICROSECONDS), _LARGEST))
+
+
+def _deadline(db: sqlite3.Connection) -> float | None:
+    stored = _number(db, "deadline")
+    return None if stored is None else stored / _MICROSECONDS
+
+
+def _number(db: sqlite3.Connection, key: str) -> int | None:
+    value = get_meta(db, key)
+    return value if isinstance(value, int) else None
