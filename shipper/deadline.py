@@ -4,12 +4,15 @@ A barrier's clock counts the monotonic time in which the process ran and held th
 spool, so that a restart neither restarts nor skips it. The settings are those of the newest active revision; one that
 shortens the deadline takes effect no earlier than its own deadline after its own `active`. Where the dead-letter store
 is full and may drop nothing, what did not fit waits until somebody makes room there; only then it is tried again.
+
+Clocks are looked at now and then, and time passes for those that the last look has seen, since then: so a deadline is
+never early, and a tick late at most.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Literal
 
 import trio
@@ -19,13 +22,13 @@ from shipper.delivery import Delivery
 from shipper.keyring import Keyring
 from shipper.orders import Orders, StoreFull
 from shipper.rollout import Rollout
-from shipper.spool import letters
+from shipper.spool import clock, letters
+from shipper.spool.clock import Clock, Reading
 from shipper.spool.spool import Spool
 
 _log = log.get(__name__)
 
 TICK = 1.0
-Waited = tuple[int, int, float]
 Action = Literal["dead_letter", "drop"]
 
 
@@ -41,81 +44,83 @@ class Deadlines:
         keyring: Keyring,
         orders: Orders,
         on_change: Callable[[], None],
+        now: Callable[[], float] = trio.current_time,
     ) -> None:
         self.problem: str | None = None
         self._full: tuple[int, letters.Limits] | None = None
         """What the dead-letter store held, and might hold, when it took no more."""
-        self._known: float | None = None
-        self._from = 0.0
+        self._seen: dict[Clock, float] = {}
+        """The clocks that run, and the moment up to which they have been counted."""
         self._spool, self._rollout, self._delivery = spool, rollout, delivery
-        self._keyring, self._orders, self._on_change = keyring, orders, on_change
+        self._keyring, self._orders, self._on_change, self._now = keyring, orders, on_change, now
 
     async def run(self) -> None:
-        """Count while there is a deadline; without one, or without retired lanes, this costs nothing."""
+        """Look at the clocks while there is a deadline; without one this costs nothing."""
         while True:
-            started = trio.current_time()
-            await trio.sleep(self._tick())
-            if self._deadline() is not None and any(not lane.active for lane in self._delivery.lanes.values()):
-                await self._count(trio.current_time() - started)
-            elif self.problem is not None:
-                self._set_problem(None)
+            deadline = self._spool.terms.deadline
+            await trio.sleep(TICK if deadline is None else min(TICK, max(0.05, deadline / 4)))
+            await self.look()
 
-    def _deadline(self) -> float | None:
-        plan = self._rollout.plan
-        return None if plan is None else plan.policy.drain.deadline
+    async def look(self) -> None:
+        """Let time pass, and end the drains that are late."""
+        deadline = self._spool.terms.deadline
+        reading = Reading(None, {}) if deadline is None else await self._read()
+        barriers = reading.barriers()
+        if deadline is None or not barriers:
+            self._seen = {}
+            self._set_problem(None)
+        elif reading.effective(deadline):
+            await self._end([barrier for barrier, waited in barriers.items() if waited >= deadline], deadline)
 
-    def _tick(self) -> float:
-        deadline = self._deadline()
-        return TICK if deadline is None else min(TICK, max(0.05, deadline / 4))
+    async def _read(self) -> Reading:
+        """What the clocks say now; those that run are counted."""
+        held, now = self._running_lanes(), self._now()
+        passed = {one: now - since for one, since in self._seen.items() if one.lane in held}
+        if passed:
+            reading = await self._spool.store.do(partial(clock.advance, seconds=passed))
+        else:
+            reading = await self._spool.query(clock.read)
+        said = reading.active == self._rollout.stages.active  # else what a cut has begun is not `active` yet
+        after = self._now()
+        self._seen = {
+            one: now if one in passed else after
+            for one in reading.clocks
+            if one.lane in held and (said or one in passed)
+        }
+        return reading
 
-    async def _count(self, seconds: float) -> None:
-        lanes = [
-            lane.id
-            for lane in self._delivery.lanes.values()
-            if lane.key.credential is None or lane.key.credential in self._keyring
-        ]
-        deadline, plan = self._deadline(), self._rollout.plan
-        waited, held = await self._spool.store.do(_add(lanes, seconds))
-        late = [barrier for barrier in waited if barrier[2] >= (deadline or 0)]
-        if plan is None or deadline is None or trio.current_time() < self._effective(deadline):
-            return
-        action = plan.policy.drain.on_deadline
+    def _running_lanes(self) -> set[int]:
+        """The lanes whose time counts; 0 is that of a deadline."""
+        lanes = self._delivery.lanes.values()
+        needs = {lane.id: lane.key.credential for lane in lanes}
+        return {0} | {id for id, credential in needs.items() if credential is None or credential in self._keyring}
+
+    async def _end(self, late: Iterable[Clock], deadline: float) -> None:
+        """Do with late drains what the policy says."""
+        action = self._spool.terms.on_deadline
         problem = f"a drain is past its deadline of {deadline:g} s" if late else None
         if late and action != "hold":
-            full = action == "dead_letter" and self._full == (held, self._spool.terms.letters)
-            full = full or not await self._end(action, late)
-            problem = f"{problem}, and the dead-letter store is full" if full else None
+            done = await self._order(action, late)
+            problem = None if done else f"{problem}, and the dead-letter store is full"
         self._set_problem(problem)
 
-    async def _end(self, action: Action, late: Sequence[Waited]) -> bool:
+    async def _order(self, action: Action, late: Iterable[Clock]) -> bool:
         """False if the dead-letter store has no room for all of it."""
+        if action == "dead_letter" and self._full is not None and self._full == await self._letters():
+            return False
         try:
-            for lane, seq, _ in late:
+            for lane, place in late:
                 _log.warning("a drain reached its deadline", lane=lane, on_deadline=action)
-                await self._orders.end_lane(action, lane, seq)
+                await self._orders.end_lane(action, lane, place)
         except StoreFull:
-            self._full = await self._spool.query(letters.held_bytes), self._spool.terms.letters
+            self._full = await self._letters()
             return False
         return True
 
-    def _effective(self, deadline: float) -> float:
-        """When the deadline begins to count: at once, unless the newest revision shortened it."""
-        if deadline != self._known:
-            shortened = self._known is not None and deadline < self._known
-            self._known, self._from = deadline, self._rollout.since + deadline if shortened else 0.0
-        return self._from
+    async def _letters(self) -> tuple[int, letters.Limits]:
+        return await self._spool.query(letters.held_bytes), self._spool.terms.letters
 
     def _set_problem(self, problem: str | None) -> None:
         if problem != self.problem:
             self.problem = problem
             self._on_change()
-
-
-def _add(lanes: list[int], seconds: float) -> Callable[[sqlite3.Connection], tuple[list[Waited], int]]:
-    """Returns what each barrier has waited, and the bytes of the dead letters."""
-
-    def add(db: sqlite3.Connection) -> tuple[list[Waited], int]:
-        db.executemany("UPDATE barrier SET waited = waited + ? WHERE lane = ?", [(seconds, lane) for lane in lanes])
-        return db.execute("SELECT lane, seq, waited FROM barrier").fetchall(), letters.held_bytes(db)
-
-    return add

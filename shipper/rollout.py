@@ -60,8 +60,6 @@ class Rollout:
         self.stages = Revisions()
         self.in_use: list[str] = []
         self.plan: Plan | None = None
-        self.since: float = 0.0
-        """When the running plan became active, on trio's clock."""
         self.settled = settled
         self._spool, self._keyring, self._registry = spool, keyring, registry
         self._intake, self._delivery = intake, delivery
@@ -309,7 +307,7 @@ class Rollout:
         lanes = {row.key.output: self._delivery.lanes[row.id] for row in cut.lanes}
         for running in self._intake.switch(plan, prepared, lanes):
             self._closing.append((plan.at, running))
-        self.plan, self.since = plan, trio.current_time()
+        self.plan = plan
 
     def _output(self, plan: Plan, name: str, settings: Mapping[str, object] | None) -> Output:
         """The planned output, or the stored one where it differs (a file that the policy names has changed since)."""

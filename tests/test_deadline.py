@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
 
 from shipper.deadline import Deadlines
-from shipper.messages import Counts
+from shipper.messages import Counts, Revisions
 from shipper.plugin import Held
 from shipper.spool.orders import Name
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
 
 
-def deadlines(on: Theatre) -> Deadlines:
+class Hand:
+    """A clock that stands until it is moved on."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+def deadlines(on: Theatre, now: Callable[[], float] = trio.current_time) -> Deadlines:
     return Deadlines(
         spool=on.spool,
         rollout=on.rollout,
@@ -22,7 +33,21 @@ def deadlines(on: Theatre) -> Deadlines:
         keyring=on.keyring,
         orders=on.orders,
         on_change=lambda: None,
+        now=now,
     )
+
+
+class Watch:
+    """Deadlines that look when they are told to."""
+
+    def __init__(self, on: Theatre) -> None:
+        self.hand = Hand()
+        self.of = deadlines(on, self.hand)
+
+    async def look(self, *, after: float = 0.0) -> None:
+        self.hand.at += after
+        with trio.fail_after(PATIENCE):
+            await self.of.look()
 
 
 async def stuck(on: Theatre, drain: str) -> None:
@@ -73,53 +98,137 @@ async def test_letters_of_a_late_drain_that_do_not_fit_wait_and_are_tried_again_
             await end_lane(name, lane, upto)
 
         monkeypatch.setattr(on.orders, "end_lane", counted)
-        watch = deadlines(on)
+        watch = Watch(on)
         for _ in range(4):
-            await watch._count(3600.0)
+            await watch.look(after=3600.0)
         assert orders == ["dead_letter"]
-        assert watch.problem == "a drain is past its deadline of 3600 s, and the dead-letter store is full"
+        assert watch.of.problem == "a drain is past its deadline of 3600 s, and the dead-letter store is full"
         await on.offer(3, policy(credential="k2", more=drain), "k2")
         await on.ack(3, "active")
-        await watch._count(1.0)
+        await watch.look(after=1.0)
 
         assert (await on.ack(3, "drained")).ledger == Counts(accepted=3, dead_letter=3)
-        assert watch.problem is None
+        assert watch.of.problem is None
+
+
+DROP = "drain: {deadline: %s, on_deadline: drop}\n"
+
+
+async def waited(on: Theatre) -> float:
+    (seconds,) = await on.spool.query(lambda db: db.execute("SELECT waited FROM barrier").fetchone())
+    return float(seconds)
 
 
 async def test_time_without_the_credential_does_not_count(tmp_path: Path) -> None:
+    """Nor does the time in which it came, or went."""
     async with theatre(tmp_path) as on:
-        await stuck(on, "drain: {deadline: 200ms, on_deadline: drop}\n")
+        await stuck(on, DROP % "1h")
+        watch = Watch(on)
+        await watch.look()
         on.keyring.forget(["k1"])
-        await deadlines(on)._count(100.0)
-        (waited,) = await on.spool.query(lambda db: db.execute("SELECT waited FROM barrier").fetchone())
+        await watch.look(after=10000.0)
+        assert await waited(on) == 0.0
+        await on.rollout.supply({"k1": {"api_key": "k1:secret-of-k1"}})
+        await watch.look(after=10000.0)
+        assert await waited(on) == 0.0
+        await watch.look(after=10.0)
 
-        assert waited == 0.0
+        assert await waited(on) == 10.0
         assert on.spool.figures.total().events == 3
 
 
+async def again(on: Theatre) -> None:
+    """What a supervisor supplies after a restart, before any policy; the destination is as it was."""
+    DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
+    await on.rollout.supply({id: {"api_key": f"{id}:secret-of-{id}"} for id in ("k1", "k2")})
+
+
 async def test_the_time_that_was_waited_is_kept_over_a_restart(tmp_path: Path) -> None:
-    drain = "drain: {deadline: 1h, on_deadline: drop}\n"
+    """And goes on before the policy has come again."""
     async with theatre(tmp_path) as on:
-        await stuck(on, drain)
-        await deadlines(on)._count(3599.0)
+        await stuck(on, DROP % "1h")
+        watch = Watch(on)
+        await watch.look()
+        await watch.look(after=3599.0)
     async with theatre(tmp_path) as on:
-        DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
-        await on.rollout.supply({"k1": {"api_key": "k1:secret-of-k1"}})
-        await on.offer(2, policy(credential="k2", more=drain), "k2")
-        await SPRINGS["in"].until(lambda: on.rollout.plan is not None)
-        with trio.fail_after(PATIENCE):
-            await deadlines(on)._count(2.0)
+        await again(on)
+        watch = Watch(on)
+        await watch.look()
+        assert on.spool.figures.total().events == 3
+        await watch.look(after=2.0)
 
         assert (await on.ack(2, "drained")).ledger == Counts(accepted=3, dropped=3)
 
 
 async def test_a_shorter_deadline_gives_the_old_drains_its_own_time(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
-        await stuck(on, "drain: {deadline: 4h, on_deadline: drop}\n")
-        watch = deadlines(on)
-        await watch._count(3600.0)
-        await on.offer(3, policy(credential="k2", more="drain: {deadline: 30m, on_deadline: drop}\n"), "k2")
+        await stuck(on, DROP % "4h")
+        watch = Watch(on)
+        await watch.look()
+        await watch.look(after=3600.0)
+        await on.offer(3, policy(credential="k2", more=DROP % "30m"), "k2")
         await on.ack(3, "active")
-        await watch._count(1.0)
+        for seconds in (1.0, 1.0, 1798.0):
+            await watch.look(after=seconds)
+            assert on.spool.figures.total().events == 3
+        await watch.look(after=1.0)
 
+        assert (await on.ack(3, "drained")).ledger == Counts(accepted=3, dropped=3)
+
+
+async def test_a_shorter_deadline_has_its_own_time_whenever_the_process_was_restarted(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck(on, DROP % "60s")
+        watch = Watch(on)
+        await watch.look()
+        await watch.look(after=9.0)
+    async with theatre(tmp_path) as on:
+        await again(on)
+        await on.offer(3, policy(credential="k2", more=DROP % "8s"), "k2")
+        await on.ack(3, "active")
+        watch = Watch(on)
+        await watch.look()
+        await watch.look(after=1.0)
+    async with theatre(tmp_path) as on:
+        await again(on)
+        watch = Watch(on)
+        await watch.look()
+        await watch.look(after=6.5)
         assert on.spool.figures.total().events == 3
+        await watch.look(after=1.0)
+
+        assert (await on.ack(3, "drained")).ledger == Counts(accepted=3, dropped=3)
+
+
+async def test_a_drain_that_began_between_two_looks_is_not_counted_from_the_first(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(credential="k1", more=DROP % "2s"), "k1")
+        await on.ack(1, "drained")
+        watch = Watch(on)
+        await watch.look()
+        DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
+        await SPRINGS["in"].context.emit(events(1, 2, 3))
+        await on.offer(2, policy(credential="k2", more=DROP % "2s"), "k2")
+        await on.ack(2, "active")
+        for seconds in (0.9, 0.9, 0.9):
+            await watch.look(after=seconds)
+            assert on.spool.figures.total().events == 3
+        await watch.look(after=0.9)
+
+        assert (await on.ack(2, "drained")).ledger == Counts(accepted=3, dropped=3)
+
+
+async def test_a_drain_is_not_counted_before_its_revision_is_known_as_active(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck(on, DROP % "2s")
+        watch = Watch(on)
+        stages, on.rollout.stages = on.rollout.stages, Revisions()
+        await watch.look()
+        await watch.look(after=9.0)
+        assert await waited(on) == 0.0
+        on.rollout.stages = stages
+        await watch.look(after=9.0)
+        on.rollout.stages = Revisions()
+        await watch.look(after=1.0)
+
+        assert await waited(on) == 1.0

@@ -13,7 +13,7 @@ syncs, torn pages and directory entries; a log of our own would have to prove al
     revisions  texts, the cut, barriers, drained
     credentials  which are in use, which are free
     letters    dead letters            orders   ends drains that cannot end
-    terms      limits and deadline of the active revision
+    terms      limits of a revision     clock    how long barriers have waited
     figures    how much waits          spool    all of it, as the rest of the program sees it
 
 - The cut of an input is one transaction: its batches, their place in every lane's todos, and its positions. A restart

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Literal, NamedTuple
 
+from shipper.spool import clock
 from shipper.spool.letters import Limits
 from shipper.spool.schema import get_meta, set_meta
 
@@ -17,9 +18,8 @@ OnDeadline = Literal["hold", "dead_letter", "drop"]
 
 _WHEN_FULL: tuple[WhenFull, ...] = ("drop_oldest", "hold")
 _ON_DEADLINE: tuple[OnDeadline, ...] = ("hold", "dead_letter", "drop")
-_MICROSECONDS = 1_000_000
 _LARGEST = 2**62 - 1
-"""What the audit takes for sound, and more than any disk or life."""
+"""What the audit takes for sound, and more than any disk."""
 
 
 class Terms(NamedTuple):
@@ -48,15 +48,12 @@ def store(db: sqlite3.Connection, terms: Terms) -> None:
     set_meta(db, "letters_max_bytes", min(terms.letters.max_bytes, _LARGEST))
     set_meta(db, "letters_when_full", _WHEN_FULL.index(terms.letters.when_full))
     set_meta(db, "on_deadline", _ON_DEADLINE.index(terms.on_deadline))
-    if terms.deadline is None:
-        db.execute("DELETE FROM meta WHERE key = 'deadline'")
-    else:
-        set_meta(db, "deadline", min(round(terms.deadline * _MICROSECONDS), _LARGEST))
+    clock.set_deadline(db, terms.deadline)
 
 
 def _deadline(db: sqlite3.Connection) -> float | None:
     stored = _number(db, "deadline")
-    return None if stored is None else stored / _MICROSECONDS
+    return None if stored is None else stored / clock.MICROSECONDS
 
 
 def _number(db: sqlite3.Connection, key: str) -> int | None:
