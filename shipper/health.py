@@ -66,9 +66,9 @@ def draining(
     first: Mapping[Revision, float],
     now: float,
 ) -> list[Draining]:
-    """By the revision under which events entered: what retired lanes still hold of it.
+    """By the revision under which events entered: what lanes still hold of it below a barrier.
 
-    `amounts` are (revision, lane, amount) of retired lanes, `totals` count each event once, `first` says when the first
+    `amounts` are (revision, lane, amount) of it, `totals` count each event once, `first` says when the first
     event of a revision that still waits entered.
     """
     outputs: dict[Revision, dict[str, Waiting]] = {}

@@ -21,8 +21,9 @@ from shipper.spool.spool import Spool
 READ_SECONDS = 1.0
 STALLED_SECONDS = 5.0
 
-
 Ages = dict[tuple[int, Revision], float]
+Barriers = dict[int, Revision]
+"""By lane, the revision that put its last open barrier: what entered under older ones stands below."""
 
 
 class Observer:
@@ -42,6 +43,7 @@ class Observer:
         self._deadline_problem, self._wanted = deadline_problem, wanted
         self._letters = DeadLetterFigures()
         self._ages: Ages = {}
+        self._barriers: Barriers = {}
 
     async def look(self, stopping: State | None = None) -> Observed:
         """The state of the whole. While the disk does not answer, figures that stand there are those of before."""
@@ -49,7 +51,7 @@ class Observer:
         failure = self._failure()
         if failure is None:
             with trio.move_on_after(READ_SECONDS):
-                self._ages = await self._read_ages(list(lanes))
+                self._ages, self._barriers = await self._read(list(lanes))
                 self._letters = await self._spool.dead_letters()
         views = {id: _view(lane) for id, lane in lanes.items()}
         units = self.units(views)
@@ -90,7 +92,7 @@ class Observer:
         if problem is not None:
             outputs = [
                 Unit(unit.id, unit.kind, unit.type, "DEGRADED", f"{problem}; {unit.message}".rstrip("; "))
-                if any(view.output == unit.id.partition(".")[2] and not view.active for view in views.values())
+                if any(view.output == unit.id.partition(".")[2] and self._has_barrier(view) for view in views.values())
                 else unit
                 for unit in outputs
             ]
@@ -104,21 +106,33 @@ class Observer:
         message = f"the dead-letter store is full: {dropped} old letters were dropped"
         return Unit(unit.id, unit.kind, unit.type, "DEGRADED", f"{message}; {unit.message}".rstrip("; "))
 
-    async def _read_ages(self, lanes: list[int]) -> Ages:
-        """When the first event of each revision entered that a lane still holds."""
+    async def _read(self, lanes: list[int]) -> tuple[Ages, Barriers]:
+        """When the first event of each revision entered that a lane still holds; and the barriers."""
         revisions = [(lane, revision) for revision, lane, _ in self._spool.figures.by_revision(lanes)]
 
-        def ages(db: sqlite3.Connection) -> Ages:
+        def read(db: sqlite3.Connection) -> tuple[Ages, Barriers]:
             found = {pair: _first_at(db, *pair) for pair in revisions}
-            return {pair: at for pair, at in found.items() if at is not None}
+            last = db.execute("SELECT lane, epoch, revision FROM barrier ORDER BY lane, seq").fetchall()
+            ages = {pair: at for pair, at in found.items() if at is not None}
+            return ages, {lane: Revision(epoch, number) for lane, epoch, number in last}
 
-        return await self._spool.query(ages)
+        return await self._spool.query(read)
+
+    def _has_barrier(self, lane: LaneView) -> bool:
+        """Retired, or active again over an older barrier."""
+        return not lane.active or lane.id in self._barriers
+
+    def _drains(self, lane: LaneView, revision: Revision) -> bool:
+        """Whether what entered under a revision stands below a barrier of this lane."""
+        return not lane.active or (lane.id in self._barriers and revision < self._barriers[lane.id])
 
     def _draining(self, views: dict[int, LaneView]) -> list[Draining]:
         figures = self._spool.figures
-        retired = [id for id, view in views.items() if not view.active]
-        amounts = list(figures.by_revision(retired))
-        totals = figures.revisions(retired)
+        waiting = figures.by_revision(list(views))
+        amounts = [
+            (revision, lane, amount) for revision, lane, amount in waiting if self._drains(views[lane], revision)
+        ]
+        totals = figures.revisions({(revision, lane) for revision, lane, _ in amounts})
         first: dict[Revision, float] = {}
         for revision, lane, _ in amounts:
             at = self._ages.get((lane, revision), time.time())

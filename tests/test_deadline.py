@@ -232,3 +232,17 @@ async def test_a_drain_is_not_counted_before_its_revision_is_known_as_active(tmp
         await watch.look(after=1.0)
 
         assert await waited(on) == 1.0
+
+
+async def test_a_drain_of_an_output_that_is_active_again_has_its_deadline(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck(on, DROP % "3s")
+        await on.offer(3, policy(credential="k1", more=DROP % "3s"), "k1")
+        await on.ack(3, "active")
+        await SPRINGS["in"].context.emit(events(4, 5))
+        watch = Watch(on)
+        await watch.look()
+        await watch.look(after=3.0)
+
+        assert (await on.ack(3, "drained")).ledger == Counts(accepted=3, dropped=3)
+        assert on.spool.figures.total().events == 2

@@ -55,6 +55,27 @@ async def test_what_drains_is_named_with_its_reason(tmp_path: Path) -> None:
         assert (observed.queue.events, list(observed.credentials_in_use)) == (3, ["k1", "k2"])
 
 
+async def test_what_drains_on_an_output_that_is_active_again_is_named_until_it_is_ended(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        script.send = script.raising(Held("401"))
+        for number, credential in enumerate(("k1", "k2", "k1"), 1):
+            await on.offer(number, policy(credential=credential), credential)
+            await on.ack(number, "active")
+            await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
+            if number != 2:
+                await SPRINGS["in"].context.emit(events(*range(number)))
+        observed = await look(on, "late")
+        (draining,) = observed.draining
+
+        assert (draining.revision, draining.events, observed.queue.events) == (1, 1, 4)
+        assert states(observed)["outputs.main"].startswith("DEGRADED late")
+        await on.orders.end("drop", Revision(0, draining.revision), None)
+        await on.ack(3, "drained")
+        ended = await look(on, None)
+        assert (list(ended.draining), ended.queue.events) == ([], 3)
+
+
 async def test_an_output_whose_order_made_old_letters_give_way_is_degraded(tmp_path: Path) -> None:
     store = "dead_letters: {max_bytes: 400B}\n"
     async with theatre(tmp_path) as on:

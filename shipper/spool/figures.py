@@ -106,12 +106,11 @@ class Figures:
         for revision, lane in sorted(held):
             yield revision, lane, self._sum(held[revision, lane])
 
-    def revisions(self, lanes: Collection[int]) -> dict[Revision, Amount]:
-        """What waits for any of these lanes, by the revision under which it entered; an event counts once."""
-        wanted = frozenset(lanes)
+    def revisions(self, pairs: Collection[tuple[Revision, int]]) -> dict[Revision, Amount]:
+        """What waits for any of these (revision, lane), by the revision; an event counts once."""
         held: defaultdict[Revision, list[Group]] = defaultdict(list)
         for group in self.events:
-            if group[1] & wanted:
+            if any((group[0], lane) in pairs for lane in group[1]):
                 held[group[0]].append(group)
         return {revision: self._sum(groups) for revision, groups in held.items()}
 

@@ -70,13 +70,15 @@ def test_each_group_is_read_a_few_times_only_however_many_lanes_are_held() -> No
     events.reads = 0
 
     assert len(list(held.by_revision(range(200)))) == 200
-    assert len(held.revisions(range(200))) == 200
+    assert len(held.revisions({(Revision(0, number), number) for number in range(200)})) == 200
     assert events.reads <= 10 * 200
 
 
 def test_the_sum_of_a_revision_counts_an_event_once_however_many_of_the_lanes_hold_it() -> None:
-    assert figures().revisions([2, 1]) == {ONE: Amount(13, 130), TWO: Amount(5, 50)}
-    assert figures().revisions([1]) == {ONE: Amount(13, 130)}
+    every = {(revision, lane) for revision in (ONE, TWO) for lane in (1, 2)}
+
+    assert figures().revisions(every) == {ONE: Amount(13, 130), TWO: Amount(5, 50)}
+    assert figures().revisions({(ONE, 2), (TWO, 1)}) == {ONE: Amount(10, 100)}
 
 
 def test_a_batch_of_three_lanes_of_which_the_middle_one_holds_a_rest_is_counted_once() -> None:
