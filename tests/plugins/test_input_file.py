@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
 import os
 import re
+import resource
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -966,3 +968,76 @@ async def test_a_position_holds_no_text(tmp_path: Path) -> None:
 
     assert b"canary" not in b"".join(store.stored.values())
     assert len(b"".join(store.stored.values())) < 400
+
+
+# -- without descriptors ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def descriptors_at_most(limit: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("pattern", ["a.log", "*.log"])
+async def test_without_a_descriptor_a_file_waits_until_there_is_one(tmp_path: Path, pattern: str) -> None:
+    append(tmp_path / "a.log", lines(0, 10))
+    store = Store()
+    with contextlib.ExitStack() as short:
+        short.enter_context(descriptors_at_most(0))
+        async with following(settings(tmp_path / pattern), store):
+            await store.until(lambda: bool(store.problems))
+            assert "Too many open files" in str(store.problems[0])
+            assert not store.messages
+            short.close()
+            await store.comes(10)
+            await store.until(lambda: store.problems[-1] is None)
+
+    assert store.messages == names(0, 10)
+
+
+async def test_one_shot_use_does_not_end_before_there_was_a_descriptor_for_each_file(tmp_path: Path) -> None:
+    append(tmp_path / "a.log", lines(0, 10))
+    store = Store()
+    with contextlib.ExitStack() as short:
+        short.enter_context(descriptors_at_most(0))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read_all, settings(tmp_path / "a.log"), store)
+            await store.until(lambda: bool(store.problems))
+            short.close()
+
+    assert store.messages == names(0, 10)
+
+
+async def test_a_directory_that_cannot_be_listed_makes_no_file_a_missing_one(tmp_path: Path) -> None:
+    append(tmp_path / "a.log", lines(0, 200))
+    store = Store()
+    async with following(settings(tmp_path / "*.log"), store) as source:
+        await store.comes(200)
+        source._reader.shelf.clear()
+        with descriptors_at_most(0):
+            (tmp_path / "b.log").mkdir()
+            await store.until(lambda: bool(store.problems))
+        append(tmp_path / "a.log", lines(200, 210))
+        (tmp_path / "b.log").rmdir()
+        await store.until(lambda: store.problems[-1] is None)
+        await store.comes(210)
+
+    assert store.messages == names(0, 210)
+
+
+async def test_inputs_share_the_descriptors_that_there_are(tmp_path: Path) -> None:
+    stores = [Store() for _ in range(5)]
+    with descriptors_at_most(300):
+        async with contextlib.AsyncExitStack() as stack:
+            for number, store in enumerate(stores):
+                for file in range(150):
+                    append(tmp_path / f"{number}-{file}.log", lines(0, 10))
+                await stack.enter_async_context(following(settings(tmp_path / f"{number}-*.log"), store))
+                await store.comes(1500)
+
+    assert [store.problems for store in stores] == [[]] * 5

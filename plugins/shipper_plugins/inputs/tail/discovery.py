@@ -56,6 +56,10 @@ class Scan:
     problems: dict[str, str] = field(default_factory=dict)
     """Path → why it cannot be looked at."""
 
+    def hides(self, path: str) -> bool:
+        """Whether a file that was not found may be there all the same."""
+        return any(path == hidden or path.startswith(os.path.join(hidden, "")) for hidden in self.problems)
+
 
 @lru_cache(4096)
 def _matcher(pattern: str) -> re.Pattern[str]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 CHUNK = 1 << 20
 DETACHED = 300.0
 """Seconds without a new line after which a file that was moved out of the globs is closed."""
+_VERSION = version("shipper")
 _T = TypeVar("_T")
 
 
@@ -91,7 +92,7 @@ class Reader:
         self.rotated: dict[str, Stream] = {}
         """Path → the stream that was there before; its last line is complete once its successor has content."""
         self.stale: set[Stream] = set()
-        """Copies that wait for the next scan, which is due soon then."""
+        """Streams that wait for the next scan, which is due soon then."""
         self.replaced: list[Stream] = []
         """Streams whose file has other content now; a copy outside of the globs may have been made of it."""
         self.tidy: dict[str, bytes | None] = {}
@@ -100,7 +101,7 @@ class Reader:
         """Called when `pending` or `stale` has grown."""
         self._context = context
         self._host = socket.gethostname()
-        self._agent = {"name": self._host, "type": "shipper", "version": version("shipper")}
+        self._agent = {"name": self._host, "type": "shipper", "version": _VERSION}
 
     def lose(self, stream: Stream, *, missing: bool) -> None:
         """The file of a stream is gone, or has other content; its copies take over."""
@@ -239,7 +240,7 @@ class Reader:
             fresh.seen, fresh.rewritten = stream.seen, True
             if stream.offset:
                 self.replaced.append(stream)
-                self._look_again(fresh)
+                self.retry_soon(fresh)
             self.turns.wake(fresh)
 
     async def _settle(self, stream: Stream, content: Content) -> bool:
@@ -275,7 +276,7 @@ class Reader:
         size = content.size()
         if long and content.compressed and original.file is not None and stream.measured != size:
             stream.measured = size  # perhaps it is being written: a comparison decompresses all of it, so not yet
-            self._look_again(stream)
+            self.retry_soon(stream)
             return True
         assert stream.file is not None
         stream.compared = original.offset
@@ -287,7 +288,7 @@ class Reader:
             self.turns.wake(stream)
             return True
         if found.verdict is Verdict.STALE:
-            self._look_again(stream)
+            self.retry_soon(stream)
             self.turns.wake(original)
         if found.verdict is Verdict.COVERED:
             await self._cover(stream, original, found, size)
@@ -311,7 +312,8 @@ class Reader:
         stream.offset, stream.tail, stream.crc = found.offset, found.tail, found.crc
         stream.skipping, stream.done = skipping, done
 
-    def _look_again(self, stream: Stream) -> None:
+    def retry_soon(self, stream: Stream) -> None:
+        """Give a stream a turn after the next scan, which is due soon then."""
         self.stale.add(stream)
         self.timer_set()
 

@@ -17,6 +17,7 @@ from shipper_plugins.inputs.tail.content import WINDOW, open_content
 from shipper_plugins.inputs.tail.discovery import Found, Scan
 from shipper_plugins.inputs.tail.known import Known
 from shipper_plugins.inputs.tail.lines import Charset
+from shipper_plugins.inputs.tail.shelf import is_short
 from shipper_plugins.inputs.tail.stream import Position, fingerprint
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ def _ends(strangers: list[Found], encoding: str) -> dict[Found, tuple[Position, 
     for found in {found.file: found for found in strangers}.values():
         try:
             ends[found] = _end(found, encoding)
-        except OSError:
-            continue
+        except OSError as error:
+            if is_short(error):
+                raise
     return ends
 
 

@@ -23,6 +23,7 @@ from shipper_plugins.inputs.tail.content import Moved
 from shipper_plugins.inputs.tail.discovery import Found, Globs, Scan
 from shipper_plugins.inputs.tail.known import KEPT, Known
 from shipper_plugins.inputs.tail.reader import CHUNK, Reader, Taken
+from shipper_plugins.inputs.tail.shelf import is_short
 from shipper_plugins.inputs.tail.start import MARK, begin_at_end
 from shipper_plugins.inputs.tail.strays import Recovered, Search, search
 from shipper_plugins.inputs.tail.stream import Stream, shown
@@ -110,7 +111,9 @@ class Tailer:
             self._look_again()
         except OSError as error:
             self._reader.shelf.close(stream)
-            if stream.detached is None:
+            if is_short(error):
+                self._reader.retry_soon(stream)
+            if stream.detached is None or is_short(error):
                 self._problems[stream.path] = error.strerror or str(error)
             else:
                 self._give_up(stream, unread=True)
@@ -138,11 +141,12 @@ class Tailer:
                 await self._reader.turns.quiet()
                 if not new and not self._reader.stale and not self._scan_wanted:
                     return
+                await self._breathe()
                 continue
             self._rest = POLL[0] if changed else min(self._rest * 1.5, POLL[1])
             cost = now - started
             period = max(SAFETY if self._watch.complete else self._rest, 20 * cost)
-            await self._wait(now + 4 * cost, now + (min(period, 10.0) if self._problems else period))
+            await self._wait(now + 4 * cost, now + (min(period, 10.0) if self._problems or self._unseen else period))
 
     async def _wait(self, earliest: float, due: float) -> None:
         """Wake what was written, until it is time for a scan."""
@@ -207,7 +211,7 @@ class Tailer:
             found = here.pop(file, None)
             if found is not None:
                 changed |= self._present(stream, found)
-            elif stream not in recovered:
+            elif stream not in recovered and not scan.hides(stream.path):
                 changed |= self._missing(stream, traces)
         for file, found in here.items():
             stream = known.reunite(found) or known.new(found.path, file, reader.scans)
