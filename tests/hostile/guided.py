@@ -25,7 +25,13 @@ import click
 CONCERNED = {
     "control-line": ("shipper.messages", "shipper.credentials"),
     "document": ("shipper.document",),
-    "policy": ("shipper.policy", "shipper.settings", "shipper.units", "shipper_plugins.processors.drop"),
+    "policy": (
+        "shipper.policy",
+        "shipper.settings",
+        "shipper.units",
+        "shipper_plugins.processors.drop",
+        "shipper_plugins.patterns",
+    ),
     "bulk-request": tuple(
         f"shipper_plugins.inputs.bulk_{part}" for part in ("request", "action", "document", "answer")
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -120,3 +121,23 @@ def test_a_block_of_valid_lines_is_passed_on_as_it_is() -> None:
 def test_what_is_no_encoding_of_text_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="no such encoding"):
         Charset.of(name)
+
+
+@pytest.mark.parametrize("pattern", ["(", "^(a+)+$", "(?x) a", r"(\s|\t)*x"])
+def test_a_pattern_that_is_none_or_could_stop_the_process_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"^pattern: "):
+        Multiline(pattern=pattern)
+
+
+@pytest.mark.parametrize("pattern", [r"^\s", r"\\$", r"^a.*\\$"])
+def test_both_ends_of_a_long_line_are_looked_at(pattern: str) -> None:
+    line = ("  " if pattern == r"^\s" else "a") + 100_000 * "x" + "\\"
+
+    assert Multiline(pattern=pattern).group(["a", line], [0, 2, 100_010], 1 << 20) == [(0, 2)]
+
+
+def test_the_middle_of_a_line_cannot_take_quadratic_time() -> None:
+    started = time.perf_counter()
+    Multiline(pattern=r"a*b").group(["x", "a" * 60_000], [0, 2, 60_002], 1 << 20)
+
+    assert time.perf_counter() - started < 1

@@ -10,17 +10,12 @@ r"""`drop`: leave out the events that meet a condition.
 A condition has exactly one key, as in Beats; where it names several fields, all must fit. A list of values fits if one
 of them does. What is missing, or of another type, fits nothing.
 
-Python's `re` backtracks, and holds the interpreter while it does: a bad expression over a hostile line would stop the
-whole process. So an expression in which a group with a repeat or an alternative is repeated without end, or many times,
-such as `(a+)+` or `(a|ab)*`, is refused (those take exponential time), and only the first 4096 characters of a text are
-looked at. The limit of this guard: what is left is polynomial, with a degree as high as the number of repeats in a row
-that can match the same text, so `.*a.*b.*c` over a line made for it still takes seconds. Time-outs inside a match do
-not exist in `re`; a linear engine (RE2) would be one more compiled dependency for one option.
+An expression that could take exponential time is refused (see `shipper_plugins.patterns`), and only the first 4096
+characters of a text are looked at.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,23 +23,13 @@ from typing import Any
 import msgspec
 
 from shipper.plugin import Batch, Fields, Processor, Settings
+from shipper_plugins import patterns
 
 Scalar = str | int | float | bool
 Test = Callable[[Callable[[str], Any]], bool]
 """Takes a look-up of dotted names."""
 
 _LONGEST_TEXT = 4096
-_TOKEN = re.compile(
-    r"""\\.                                                # an escaped character
-    | \[\^?\]?(?:\\.|[^\]\\])*\]                          # a class
-    | \(\?(?:[a-zA-Z]+|P=\w+|\#[^)]*)\)                   # flags, a back-reference, a comment
-    | \((?:\?(?:P<\w+>|[:=!>]|<[=!]|[a-zA-Z-]+:|\(\w+\)))? # a group opens
-    | [*+?] | \{\d*,?\d*\}                               # a repeat
-    | .""",
-    re.DOTALL | re.VERBOSE,
-)
-_BOUNDED = re.compile(r"\{(?:\d*,)?(\d+)\}")
-_HEAVIEST = 4.0
 
 
 class Range(Settings, frozen=True):
@@ -99,7 +84,7 @@ class Condition(Settings, frozen=True):
         if not parts[given[0]]:
             raise ValueError(f"{given[0]}: must not be empty")
         for name, pattern in (self.regexp or {}).items():
-            _check_pattern(name, pattern)
+            patterns.check(f"regexp: {name}", pattern)
 
     def test(self) -> Test:
         """The condition as a function of one event, made once for a batch."""
@@ -172,48 +157,3 @@ def _equal(value: Any, wanted: Scalar) -> bool:
 def _search(pattern: str) -> Callable[[Any], bool]:
     search = re.compile(pattern).search
     return lambda value: isinstance(value, str) and search(value[:_LONGEST_TEXT]) is not None
-
-
-# -- patterns ----------------------------------------------------------------------------------------------------------
-
-
-def _check_pattern(name: str, pattern: str) -> None:
-    """Raises ValueError unless the pattern compiles and takes no exponential time."""
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"regexp: {name}: {error}") from None
-    if re.search(r"\(\?[a-z]*x", pattern):
-        raise ValueError(f"regexp: {name}: the flag x is not supported")
-    weights, closed = [0.0], 0.0
-    for token in _TOKEN.findall(pattern):
-        closed = _weigh(name, token, weights, closed)
-
-
-def _weigh(name: str, token: str, weights: list[float], closed: float) -> float:
-    """Take one token of a pattern; the weight of the group that it closes is returned (0: it closes none).
-
-    A group weighs what its repeats weigh, an endless one 1, another or an alternative a quarter: about the degree of
-    the time that it takes. Repeating the group multiplies that. `weights` are those of the groups that are open.
-    """
-    if token[0] == "(" and (token[-1] != ")" or token.startswith("(?(")):
-        weights.append(0.0)
-    elif token == ")":
-        inner = weights.pop()
-        weights[-1] += inner
-        return inner
-    elif token == "|" or token[0] in "*+?{":
-        times = _most(token)
-        weights[-1] += closed * (times - 1) if closed else 1.0 if times == math.inf else 0.25
-        if closed and closed * times > _HEAVIEST and times > 1:
-            raise ValueError(
-                f"regexp: {name}: a repeated group holds a repeat or an alternative (this may be too slow)"
-            )
-    return 0.0
-
-
-def _most(token: str) -> float:
-    """How often a repeat allows what is before it."""
-    if bounded := _BOUNDED.fullmatch(token):
-        return float(bounded[1])
-    return math.inf if token[0] in "*+{" else 1.0

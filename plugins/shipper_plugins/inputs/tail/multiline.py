@@ -17,13 +17,17 @@ from typing import Annotated, Literal
 import msgspec
 
 from shipper.plugin import Duration, Settings
+from shipper_plugins import patterns
+
+_END = 512
+"""Characters at each end of a line that are looked at; what is between them would cost too much time."""
 
 
 class Multiline(Settings, frozen=True, kw_only=True):
     """How lines become events of several lines."""
 
     pattern: str
-    """A regular expression, searched for in each line."""
+    """A regular expression, searched for in each line: in the first and last 512 characters of a long one."""
     negate: bool = False
     """Whether the lines meant are those that do not match."""
     match: Literal["after", "before"] = "after"
@@ -34,18 +38,14 @@ class Multiline(Settings, frozen=True, kw_only=True):
     """After so long without a new line the event is finished."""
 
     def __post_init__(self) -> None:
-        try:
-            re.compile(self.pattern)
-        except re.error as error:
-            raise ValueError(f"pattern is no regular expression: {error}") from error
+        patterns.check("pattern", self.pattern)
 
     def group(self, texts: Sequence[str], ends: Sequence[int], max_bytes: int) -> list[tuple[int, int]]:
         """The events in these lines, as (first, after the last); the last one is unfinished if `unfinished` says so.
 
         `ends` are the offsets after each line, and begin with the offset of the first one.
         """
-        search = re.compile(self.pattern).search
-        joins = [(search(text) is not None) != self.negate for text in texts]
+        joins = [self._is_meant(text) for text in texts]
         events, first = [], 0
         for i in range(1, len(texts)):
             joined = joins[i] if self.match == "after" else joins[i - 1]
@@ -58,4 +58,8 @@ class Multiline(Settings, frozen=True, kw_only=True):
         """Whether another line could join the last event, whose last line this is."""
         if event[1] - event[0] >= self.max_lines:
             return False
-        return self.match == "after" or (re.search(self.pattern, last) is not None) != self.negate
+        return self.match == "after" or self._is_meant(last)
+
+    def _is_meant(self, text: str) -> bool:
+        ends = text if len(text) <= 2 * _END else text[:_END] + text[-_END:]
+        return (re.search(self.pattern, ends) is not None) != self.negate
