@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import trio
 from msgspec.structs import replace
 
-from shipper.credentials import Credential
+from shipper.credentials import Credential, Shape
 from shipper.errors import CredentialError, PolicyError
 from shipper.keyring import Keyring
 from shipper.messages import Ack, NackError, Reason, Revision
@@ -67,17 +67,26 @@ def check_same(carried: Mapping[str, Credential], others: Iterable[Candidate]) -
 
 
 def check_credentials(plan: Plan, offered: Mapping[str, Credential], keyring: Keyring) -> None:
-    """Raises CredentialError if a secret that the plan refers to is missing, or of a shape its output does not take."""
+    """Raises CredentialError if a secret that the plan refers to is missing, or of a shape that is not taken there."""
     for id, place in plan.credentials.items():
         if id not in offered and id not in keyring:
             raise CredentialError("credential_missing", f"credential `{id}` did not come with the policy", *place)
-    for name, output in plan.policy.outputs.items():
-        named = output.config.credential
-        credential = None if named is None else offered.get(named) or keyring.get(named)
-        if named is not None and credential is not None and credential.shape not in output.config.takes:
-            takes = ", ".join(sorted(output.config.takes)) or "none"
-            text = f"credential `{named}` has the shape {credential.shape}; the output {name} takes {takes}"
-            raise CredentialError("invalid", text, *plan.credentials[named])
+    for id, part, shapes in _uses(plan):
+        credential = offered.get(id) or keyring.get(id)
+        if credential is not None and credential.shape not in shapes:
+            takes = ", ".join(sorted(shapes)) or "none"
+            text = f"credential `{id}` has the shape {credential.shape}; this {part} takes {takes}"
+            raise CredentialError("invalid", text, *plan.credentials[id])
+
+
+def _uses(plan: Plan) -> Iterator[tuple[str, str, Collection[Shape]]]:
+    """Each use of a credential: its id, by what, and the shapes that are taken there."""
+    for output in plan.policy.outputs.values():
+        if output.config.credential is not None:
+            yield output.config.credential, "output", output.config.takes
+    for input in plan.policy.inputs.values():
+        for id, shapes in input.config.takes().items():
+            yield id, "input", shapes
 
 
 def without_secrets(errors: Iterable[NackError], carried: object) -> list[NackError]:

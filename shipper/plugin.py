@@ -21,7 +21,7 @@ with a required field says `kw_only=True`. A field's docstring is the string lit
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -185,6 +185,10 @@ class Input(Settings, frozen=True):
     def credential_ids(self) -> tuple[str, ...]:
         """The ids of the credentials it needs."""
         return ()
+
+    def takes(self) -> Mapping[str, Collection[Shape]]:
+        """The shapes that it takes of some of them: a revision that brings another one is refused."""
+        return {}
 
     def open(self, context: InputContext) -> AbstractAsyncContextManager[Source]:
         """Prepare everything that can fail (raise StartFailed), but read nothing before `Source.run`."""

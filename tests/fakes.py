@@ -211,6 +211,9 @@ class ScriptedInput(Input, frozen=True):
     def credential_ids(self) -> tuple[str, ...]:
         return self.credentials
 
+    def takes(self) -> dict[str, tuple[Shape, ...]]:
+        return dict.fromkeys(self.credentials, ("api_key", "basic"))
+
     @asynccontextmanager
     async def open(self, context: InputContext) -> AsyncIterator[Source]:
         spring = SPRINGS[self.of]

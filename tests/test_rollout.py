@@ -971,6 +971,18 @@ async def test_keys_that_became_free_beside_the_one_of_an_order_are_released_apa
         assert (await on.ack(2, "drained")).credentials is not None
 
 
+async def test_a_secret_that_an_input_cannot_use_is_refused_before_its_old_one_is_released(tmp_path: Path) -> None:
+    inputs = "inputs:\n  in: {{type: scripted, credentials: [{}]}}\n"
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(inputs=inputs.format("w1")), "w1")
+        await on.ack(1, "drained")
+        nack = await refused(on, 2, policy(inputs=inputs.format("w2")), secrets={"w2": {"bearer_token": "b"}})
+
+        assert (nack.reason, nack.errors[0].path) == ("invalid", "inputs.in.credentials[0]")
+        assert "credential `w2` has the shape bearer_token; this input takes api_key, basic" in nack.errors[0].message
+        assert on.rollout.in_use == ["w1"]
+
+
 async def test_an_input_changed_in_place_gives_up_its_old_key_at_the_cut(tmp_path: Path) -> None:
     inputs = "inputs:\n  in: {{type: scripted, credentials: [{}]}}\n"
     async with theatre(tmp_path) as on:

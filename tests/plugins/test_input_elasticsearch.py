@@ -176,6 +176,14 @@ def test_an_address_is_host_and_port(address):
         an_input(address)
 
 
+def test_an_input_says_what_its_credentials_are_good_for():
+    tls = ServerTls(credential="cert")
+
+    assert an_input(credentials=("a", "b")).takes() == {"a": {"api_key", "basic"}, "b": {"api_key", "basic"}}
+    assert an_input(tls=tls).takes() == {"cert": {"certificate"}}
+    assert an_input(tls=tls, credentials=("cert",)).takes() == {"cert": frozenset()}
+
+
 def test_an_input_says_where_it_listens():
     assert an_input("[::1]:9200").listens() == ("::1", 9200)
 

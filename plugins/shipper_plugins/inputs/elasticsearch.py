@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -33,6 +33,7 @@ from shipper.plugin import (
     InputContext,
     Material,
     Settings,
+    Shape,
     Size,
     Source,
     StartFailed,
@@ -41,6 +42,8 @@ from shipper.plugin import (
 from shipper_plugins.inputs.bulk_limits import Door, fingerprint
 
 _DEFAULT_BYTES = Size(100 << 20)
+_OF_KEYS: frozenset[Shape] = frozenset({"api_key", "basic"})
+_OF_TLS: frozenset[Shape] = frozenset({"certificate"})
 
 
 class ServerTls(Settings, frozen=True, kw_only=True):
@@ -99,6 +102,12 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
     def credential_ids(self) -> tuple[str, ...]:
         own = (self.tls.credential,) if self.tls is not None and self.tls.credential is not None else ()
         return (*(self.credentials or ()), *own)
+
+    def takes(self) -> Mapping[str, Collection[Shape]]:
+        takes = dict.fromkeys(self.credentials or (), _OF_KEYS)
+        if self.tls is not None and self.tls.credential is not None:
+            takes[self.tls.credential] = takes.get(self.tls.credential, _OF_TLS) & _OF_TLS
+        return takes
 
     @asynccontextmanager
     async def open(self, context: InputContext) -> AsyncIterator[Source]:
@@ -173,6 +182,6 @@ def _is_loopback(host: str) -> bool:
 
 def _keys(ids: Sequence[str], credentials: Mapping[str, Credential]) -> tuple[bytes, ...]:
     chosen = [credentials.get(id) for id in ids]
-    if any(credential is None or credential.shape not in ("api_key", "basic") for credential in chosen):
+    if any(credential is None or credential.shape not in _OF_KEYS for credential in chosen):
         raise ValueError("who may write is said by credentials of the shapes {api_key} or {username, password}")
     return tuple(fingerprint(credential.authorization()) for credential in chosen if credential is not None)
