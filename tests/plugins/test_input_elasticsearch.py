@@ -508,13 +508,14 @@ async def test_without_room_the_whole_request_is_answered_429_and_nothing_is_sto
 
 
 async def test_a_body_over_the_limit_is_answered_413_declared_or_not():
-    async with a_receiver(max_body_bytes=Size(1000)) as receiver, await receiver.connect() as client:
-        await client.send("POST", "/_bulk", length=1001)
+    async with a_receiver(max_body_bytes=Size(1024)) as receiver, await receiver.connect() as client:
+        await client.send("POST", "/_bulk", length=1025)
         declared = await client.answer()
         chunk = b"%x\r\n%b\r\n0\r\n\r\n" % (len(bulk(100)), bulk(100))
         chunked = await receiver.request("POST", "/_bulk", chunk, headers={**NDJSON, "Transfer-Encoding": "chunked"})
 
     assert (declared.status, chunked.status) == (413, 413)
+    assert declared.json["error"]["reason"] == "the body is larger than 1KiB"
     assert receiver.context.count == 0
 
 

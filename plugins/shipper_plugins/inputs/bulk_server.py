@@ -37,7 +37,7 @@ from datetime import UTC, datetime
 import orjson
 from aiohttp import web
 
-from shipper.plugin import Backpressure, Batch
+from shipper.plugin import Backpressure, Batch, Size
 from shipper_plugins.inputs.bulk_answer import RequestRefused, introduction
 from shipper_plugins.inputs.bulk_limits import Door, Inflation, Memory, Share, busy
 from shipper_plugins.inputs.bulk_request import BulkRequest
@@ -303,7 +303,7 @@ def _encoding(request: web.BaseRequest) -> str | None:
 
 
 def _too_large(limit: int) -> RequestRefused:
-    return RequestRefused(413, "content_too_long_exception", f"the body is larger than {limit} bytes")
+    return RequestRefused(413, "content_too_long_exception", f"the body is larger than {Size(limit)}")
 
 
 async def _continue(request: web.BaseRequest) -> None:
