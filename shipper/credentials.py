@@ -23,6 +23,8 @@ _SHAPES: dict[frozenset[str], Shape] = {
     frozenset({"certificate", "key"}): "certificate",
     frozenset({"token"}): "token",
 }
+SHAPE_FIELDS: frozenset[str] = frozenset().union(*_SHAPES)
+"""The fields of all shapes."""
 
 
 class Credential(msgspec.Struct, frozen=True, repr_omit_defaults=True):

@@ -48,6 +48,7 @@ __all__ = [
     "ClientTls",
     "Column",
     "Credential",
+    "CredentialId",
     "DataStream",
     "Duration",
     "Fields",
@@ -78,6 +79,10 @@ __all__ = [
     "server_context",
     "tagged",
 ]
+
+
+CredentialId = Annotated[str, msgspec.Meta(min_length=1, description="the id of a credential")]
+"""What a policy refers to a secret by."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -259,7 +264,7 @@ class Output(Settings, frozen=True):
     takes: ClassVar[frozenset[Shape]] = frozenset()
     """Shapes of credential that it takes."""
 
-    credential: str | None = None
+    credential: CredentialId | None = None
     """The id of the secret to authenticate with."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
     """Requests under way at once."""

@@ -71,7 +71,7 @@ def messages(destination: BulkDestination) -> list[str]:
 @pytest.mark.parametrize("path", sorted(POLICIES.glob("*.yaml")), ids=lambda path: path.name)
 def test_an_example_is_valid_and_can_be_planned(path: Path, tmp_path: Path, authority: trustme.CA) -> None:
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    tree = references(read_tree([path], {"OPENSEARCH_CA": str(tmp_path / "ca.pem")}))
+    tree = references(read_tree([path], {"OPENSEARCH_CA": str(tmp_path / "ca.pem")}), [])
     registry = Registry.installed()
     text = document.write(tree)
     made = plan.make(Revision(0, 1), text, registry)

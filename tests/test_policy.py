@@ -210,6 +210,7 @@ def test_a_file_is_read_when_the_policy_is_validated(authority):
         (SINK + "    batch: never", (6, 12), "outputs.main.batch", "expected a size with a unit"),
         (SINK + "    sets: {a: b}", (6, 11), "outputs.main.sets", "expected list, got mapping"),
         (SINK + "    credential: 5", (6, 17), "outputs.main.credential", "expected string, got integer; quote it"),
+        (SINK + "    credential: ''", (6, 17), "outputs.main.credential", "expected string of length >= 1"),
         (
             SINK + "    tls: {verfication: none}",
             (6, 11),

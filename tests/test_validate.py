@@ -3,7 +3,10 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from shipper.commands.validate import command
+from shipper.commands.validate import REFUSED, command
+from shipper.errors import PolicyError
+from shipper.supervise import secrets
+from shipper.supervise.sources import read_tree
 
 GOOD = "version: 1\nprocessors: [{type: add_fields, fields: {a: '${NAME}'}}]\n"
 BAD = "version: 1\noutputs: {main: {type: nosuch}}\nquue: {}\n"
@@ -62,6 +65,20 @@ def test_a_secret_is_neither_read_nor_needed(tmp_path, reference):
     result = validate(path)
 
     assert (result.exit_code, result.stdout) == (0, f"{path}: ok, 0 inputs, 1 output\n")
+
+
+@pytest.mark.parametrize("reference", ["{vault: A}", "{env: 5}", "{env: A, file: b}", "{file: }", "{api_key: a:b}"])
+def test_a_reference_that_is_none_is_named_as_the_supervisor_names_it(tmp_path, reference):
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        f"version: 1\noutputs: {{main: {{type: elasticsearch, hosts: ['https://a:9200'], credential: {reference}}}}}\n"
+    )
+    result = CliRunner().invoke(command, [str(path)])
+    with pytest.raises(PolicyError) as caught:
+        secrets.references(read_tree([path], {}))
+
+    assert result.exit_code == REFUSED
+    assert result.stdout.strip() == str(caught.value)
 
 
 @pytest.mark.parametrize("secret", ["{api_key: hunter2}", "{file: a, env: hunter2}", "[hunter2]", "{hunter2: x}"])

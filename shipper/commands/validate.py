@@ -65,27 +65,31 @@ def check(path: Path, registry: Registry) -> Checked:
     from shipper.policy import build
     from shipper.supervise.sources import read_tree
 
+    problems: list[Problem] = []
     try:
-        return Checked(path, build(references(read_tree([path], os.environ)), registry))
+        policy = build(references(read_tree([path], os.environ), problems), registry)
     except PolicyError as error:
-        return Checked(path, None, error.problems)
+        problems += error.problems
+    return Checked(path, None if problems else policy, problems)
 
 
-def references(tree: Node) -> Node:
-    """The tree of a policy with an id in place of every well-formed reference to a secret."""
-    from shipper.supervise.secrets import everywhere
+def references(tree: Node, problems: list[Problem]) -> Node:
+    """The tree of a policy with an id in place of every reference to a secret; those that are none are noted.
 
-    return everywhere(tree, _placeholder)
+    What is no mapping is left for the schema to refuse, unless it is an id.
+    """
+    from shipper.supervise.secrets import Reference, everywhere, problem
 
+    def placeholder(path: str, node: Node) -> Node:
+        if not isinstance(node.value, dict):
+            return node
+        try:
+            return Node(Reference.parse(node).label, node.mark)
+        except ValueError as error:
+            problems.append(problem(path, node, str(error)))
+            return Node("refused", node.mark)
 
-def _placeholder(_path: str, node: Node) -> Node:
-    """Anything else than a reference is left for the schema to refuse."""
-    from shipper.supervise.secrets import Reference
-
-    try:
-        return Node(Reference.parse(node).label, node.mark)
-    except ValueError:
-        return node
+    return everywhere(tree, placeholder)
 
 
 def _lines(result: Checked) -> list[str]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shipper import document
-from shipper.credentials import Credential
+from shipper.credentials import SHAPE_FIELDS, Credential
 from shipper.document import Node, below
 from shipper.errors import PolicyError, Problem
 
@@ -28,7 +28,8 @@ LARGEST = 1 << 20
 _KINDS = ("file", "env", "systemd")
 _BARE = ("api_key", "bearer_token", "token")
 _ID_AND_SECRET = re.compile(r"[^\s:{}\[\]'\"]+:\S+")
-_HINT = "a secret does not stand in a policy; write where it lies: {file: PATH}, {env: NAME} or {systemd: NAME}"
+_WHERE = "{file: PATH}, {env: NAME} or {systemd: NAME}"
+_HINT = f"a secret does not stand in a policy; write where it lies: {_WHERE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,10 @@ class Reference:
         shape = fields.pop("as", None)
         if shape is not None and shape not in _BARE:
             raise ValueError(f"`as` is one of {', '.join(_BARE)}; other shapes are written as a mapping in the secret")
-        if len(fields) != 1 or (kind := next(iter(fields))) not in _KINDS:
+        if not SHAPE_FIELDS.isdisjoint(fields):
             raise ValueError(_HINT)
+        if len(fields) != 1 or (kind := next(iter(fields))) not in _KINDS:
+            raise ValueError(f"where a secret lies is said in exactly one way: {_WHERE}")
         name = fields[kind]
         if not isinstance(name, str) or not name or "\0" in name:
             raise ValueError(f"`{kind}` is followed by a text")
@@ -170,7 +173,7 @@ def _content(path: Path) -> str:
         raw = file.read(LARGEST + 1)
     if len(raw) > LARGEST:
         raise OSError(0, "it is larger than 1MiB")
-    return raw.decode()
+    return raw.decode("utf-8-sig")
 
 
 def interpreted(text: str, shape: str | None = None) -> Credential:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,22 @@ def test_a_literal_secret_is_refused_with_a_hint_and_is_not_quoted(written: str)
 
 
 @pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("{api_key: id:secret}", "a secret does not stand in a policy"),
+        ("id:secret", "a secret does not stand in a policy"),
+        ("{vault: A}", "in exactly one way: {file: PATH}"),
+        ("{env: A, file: b}", "in exactly one way: {file: PATH}"),
+        ("{env: 5}", "`env` is followed by a text"),
+        ("{file: }", "`file` is followed by a text"),
+    ],
+)
+def test_what_is_wrong_with_a_reference_is_said(written: str, message: str) -> None:
+    with pytest.raises(PolicyError, match=re.escape(message)):
+        references(document.read(f"outputs:\n  main:\n    credential: {written}\n"))
+
+
+@pytest.mark.parametrize(
     ("content", "shape"),
     [
         ("id:secret\n", "api_key"),
@@ -115,6 +132,12 @@ def test_secrets_are_read_from_files_variables_and_systemd(tmp_path: Path) -> No
     assert read(Reference("file", str(tmp_path / "es")), {}).fields == {"api_key": "id:file"}
     assert read(Reference("env", "KEY"), environment).fields == {"api_key": "id:env"}
     assert read(Reference("systemd", "es"), environment).fields == {"api_key": "id:file"}
+
+
+def test_the_mark_that_an_editor_puts_before_a_file_is_no_part_of_the_secret(tmp_path: Path) -> None:
+    (tmp_path / "es").write_text("id:file\n", encoding="utf-8-sig")
+
+    assert read(Reference("file", str(tmp_path / "es")), {}).fields == {"api_key": "id:file"}
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ import msgspec
 from shipper.plugin import (
     Batch,
     Credential,
+    CredentialId,
     Input,
     InputContext,
     Material,
@@ -53,7 +54,7 @@ class ServerTls(Settings, frozen=True, kw_only=True):
     """PEM file of the certificate, with its chain."""
     key: Material | None = None
     """PEM file of its key."""
-    credential: str | None = None
+    credential: CredentialId | None = None
     """The id of a credential {certificate, key}, instead of the files."""
 
     def __post_init__(self) -> None:
@@ -77,7 +78,7 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
 
     address: str
     """`host:port` to listen on; other than loopback only with `tls` and `credentials`."""
-    credentials: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] | None = None
+    credentials: Annotated[tuple[CredentialId, ...], msgspec.Meta(min_length=1)] | None = None
     """The ids of the keys that may write, each an api_key or a username with its password (default: anybody)."""
     tls: ServerTls | None = None
     """Serve HTTPS."""
