@@ -3,6 +3,7 @@
 | error | who must act |
 |---|---|
 | `PolicyError`      | the author of a policy: each `Problem` names the place and the remedy |
+| `BadOption`        | the same, as a plugin says it of its own options; it becomes a `Problem` |
 | `CredentialError`  | whoever supplies the secrets: missing, or an id that names two secrets |
 | `StartFailed`      | the operator of this host: a valid policy, but a part of it could not start (a port is taken) |
 | `OptionError`      | the person at the command line |
@@ -41,6 +42,14 @@ class Problem:
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}:{self.column}" if self.file else f"line {self.line}, column {self.column}"
         return f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
+
+
+class BadOption(ValueError):
+    """An option of a plugin cannot be what the policy says; `at` are the keys and positions that lead to its value."""
+
+    def __init__(self, message: str, *at: str | int) -> None:
+        super().__init__(message)
+        self.at = at
 
 
 class PolicyError(ShipperError):

@@ -14,8 +14,9 @@ is opened as an async context manager, so acquire and release stand together; le
             yield Console(self)
 
 Values of the types `Size`, `Duration` and `Material` are written as `1MiB`, `30s` and the path of a PEM file. A class
-with a required field says `kw_only=True`. A field's docstring is the string literal below it. Raise ValueError in
-`__post_init__` for options that do not fit together: it becomes an error that names the place in the policy.
+with a required field says `kw_only=True`. A field's docstring is the string literal below it. In `__post_init__`, raise
+`BadOption("hosts[1] is named twice", "hosts", 1)` for an option that cannot be so, ValueError for options that do not
+fit together: it becomes an error that names the place in the policy, of the option or of the plugin.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import msgspec
 from shipper.aio import Asyncio
 from shipper.columns import Column, encoded, join
 from shipper.credentials import Credential, Shape
-from shipper.errors import Backpressure, Held, Later, StartFailed, TooLarge
+from shipper.errors import Backpressure, BadOption, Held, Later, StartFailed, TooLarge
 from shipper.event import LONGEST_PART, STREAM_PART, STREAM_TYPE, Batch, Fields, merged, nested, tagged
 from shipper.inotify import Inotify, Mask
 from shipper.retry import backoff
@@ -44,6 +45,7 @@ __all__ = [
     "Answers",
     "Asyncio",
     "Backpressure",
+    "BadOption",
     "Batch",
     "ClientTls",
     "Column",

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from shipper.document import MOST_PROBLEMS, Mark, Node, below, plain, shown, suggest
-from shipper.errors import Problem
+from shipper.errors import BadOption, Problem
 from shipper.tls import ClientTls, Material, client_context
 from shipper.units import Duration, Size
 
@@ -150,6 +150,7 @@ class Reader:
                 client_context(made)
             return made
         except ValueError as error:
+            node, path = _followed(node, path, error.at if isinstance(error, BadOption) else ())
             self.problem(path, node.mark, str(error))
         except Exception as error:
             self.problem(path, node.mark, f"{struct.__name__} failed on these settings: {type(error).__name__}")
@@ -228,7 +229,7 @@ class Reader:
             return msgspec.convert(value, type, dec_hook=_written)
         except msgspec.ValidationError as error:
             message, _, place = str(error).partition(" - at `$")
-            node, path = _followed(node, path, place)
+            node, path = _followed(node, path, [key or int(at) for key, at in _PLACE.findall(place)])
             self.problem(path, node.mark, _described(type, message) or _reworded(message))
         except Exception as error:
             self.problem(path, node.mark, f"the plugin's option cannot take this: {error.__class__.__name__}")
@@ -282,10 +283,9 @@ def _written(type: Any, value: Any) -> Any:
     raise NotImplementedError(type)
 
 
-def _followed(node: Node, path: str, place: str) -> tuple[Node, str]:
-    """Where msgspec's own path leads from a node, as far as that is known."""
-    for match in _PLACE.finditer(place):
-        key: str | int = match[1] or int(match[2])
+def _followed(node: Node, path: str, keys: Iterable[str | int]) -> tuple[Node, str]:
+    """Where keys and positions lead from a node, as far as these are in the text."""
+    for key in keys:
         child = dict(_children(node)).get(key)
         if child is None:
             break

@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 import re
 
+from shipper.plugin import BadOption
+
 _TOKEN = re.compile(
     r"""\\.                                                # an escaped character
     | \[\^?\]?(?:\\.|[^\]\\])*\]                          # a class
@@ -26,20 +28,20 @@ _BOUNDED = re.compile(r"\{(?:\d*,)?(\d+)\}")
 _HEAVIEST = 4.0
 
 
-def check(place: str, pattern: str) -> None:
-    """Raises ValueError, which begins with `place`, unless the pattern compiles and takes no exponential time."""
+def check(pattern: str, *at: str) -> None:
+    """Raises BadOption (`at` are the keys that lead to it) unless it compiles and takes no exponential time."""
     try:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{place}: {error}") from None
+        raise BadOption(f"no regular expression: {error}", *at) from None
     if re.search(r"\(\?[a-z]*x", pattern):
-        raise ValueError(f"{place}: the flag x is not supported")
+        raise BadOption("the flag x is not supported", *at)
     weights, closed = [0.0], 0.0
     for token in _TOKEN.findall(pattern):
-        closed = _weigh(place, token, weights, closed)
+        closed = _weigh(at, token, weights, closed)
 
 
-def _weigh(place: str, token: str, weights: list[float], closed: float) -> float:
+def _weigh(at: tuple[str, ...], token: str, weights: list[float], closed: float) -> float:
     """Take one token of a pattern; the weight of the group that it closes is returned (0: it closes none).
 
     A group weighs what its repeats weigh, an endless one 1, another or an alternative a quarter: about the degree of
@@ -55,7 +57,7 @@ def _weigh(place: str, token: str, weights: list[float], closed: float) -> float
         times = _most(token)
         weights[-1] += closed * (times - 1) if closed else 1.0 if times == math.inf else 0.25
         if closed and closed * times > _HEAVIEST and times > 1:
-            raise ValueError(f"{place}: a repeated group holds a repeat or an alternative (this may be too slow)")
+            raise BadOption("a repeated group holds a repeat or an alternative (this may be too slow)", *at)
     return 0.0
 
 

@@ -27,6 +27,7 @@ from typing import Annotated, Any
 import msgspec
 
 from shipper.plugin import (
+    BadOption,
     Batch,
     Credential,
     CredentialId,
@@ -90,9 +91,10 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         host, _ = parse_address(self.address)
         if not _is_loopback(host) and (self.tls is None or self.credentials is None):
-            raise ValueError("an address other than loopback needs both tls and credentials")
-        if min(self.max_body_bytes, self.max_decompressed_bytes) < 1:
-            raise ValueError("max_body_bytes and max_decompressed_bytes are above 0")
+            raise BadOption("an address other than loopback needs both tls and credentials", "address")
+        for option in ("max_body_bytes", "max_decompressed_bytes"):
+            if getattr(self, option) < 1:
+                raise BadOption(f"{option} is above 0", option)
 
     def place(self) -> Any:
         return self.address
@@ -163,14 +165,14 @@ class _Receiver:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:9200`, `[::1]:9200` or `localhost:9200`; raises ValueError."""
+    """Host and port of `127.0.0.1:9200`, `[::1]:9200` or `localhost:9200`; raises BadOption."""
     host, _, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError("an IPv6 address is written in brackets, such as [::1]:9200")
+        raise BadOption("an IPv6 address is written in brackets, such as [::1]:9200", "address")
     if not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
-        raise ValueError("an address is host:port, such as 127.0.0.1:9200")
+        raise BadOption("an address is host:port, such as 127.0.0.1:9200", "address")
     return host, int(port)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from shipper.plugin import Input, InputContext, Size, Source
+from shipper.plugin import BadOption, Input, InputContext, Size, Source
 from shipper_plugins.inputs.tail.lines import Charset
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.tailer import Tailer
@@ -43,13 +43,16 @@ class FileInput(Input, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for number, path in enumerate(self.paths):
             if not os.path.isabs(path):
-                raise ValueError(f"paths[{number}] is not an absolute path, such as /var/log/app/*.log")
+                raise BadOption("not an absolute path, such as /var/log/app/*.log", "paths", number)
         for number, pattern in enumerate(self.exclude):
             if os.sep in pattern and not os.path.isabs(pattern):
-                raise ValueError(f"exclude[{number}] is neither an absolute path nor a name, such as *.gz")
+                raise BadOption("neither an absolute path nor a name, such as *.gz", "exclude", number)
         if not 16 <= self.max_line_bytes <= 1 << 30:
-            raise ValueError("max_line_bytes is between 16B and 1GiB")
-        Charset.of(self.encoding)
+            raise BadOption("max_line_bytes is between 16B and 1GiB", "max_line_bytes")
+        try:
+            Charset.of(self.encoding)
+        except ValueError as error:
+            raise BadOption(str(error), "encoding") from None
 
     def place(self) -> Any:
         """The file set; everything else can be changed while it runs."""

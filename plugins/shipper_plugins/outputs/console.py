@@ -16,7 +16,7 @@ from typing import ClassVar
 import orjson
 import trio
 
-from shipper.plugin import Answers, Batch, Later, Output, OutputContext, Sender
+from shipper.plugin import Answers, BadOption, Batch, Later, Output, OutputContext, Sender
 
 _STANDARD_ERROR = 2
 _one_batch_at_a_time = threading.Lock()
@@ -32,7 +32,7 @@ class ConsoleOutput(Output, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.credential is not None:
-            raise ValueError("credential: the console takes none")
+            raise BadOption("the console takes no credential", "credential")
 
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:

@@ -25,6 +25,7 @@ from shipper.plugin import (
     Answer,
     Answers,
     Asyncio,
+    BadOption,
     Batch,
     ClientTls,
     Credential,
@@ -108,18 +109,21 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
     """How long to wait before the next attempt."""
 
     def __post_init__(self) -> None:
-        for host in self.hosts:
-            _check_host(host)
-        if len(set(self.hosts)) < len(self.hosts):
-            raise ValueError("a host is named twice")
+        for number, host in enumerate(self.hosts):
+            try:
+                _check_host(host)
+            except ValueError as error:
+                raise BadOption(str(error), "hosts", number) from None
+            if host in self.hosts[:number]:
+                raise BadOption("a host is named twice", "hosts", number)
         if self.index is not None and len(self.index.encode()) > 255:
-            raise ValueError("the name of an index has at most 255 bytes")
+            raise BadOption("the name of an index has at most 255 bytes", "index")
         if not 0 < self.timeout <= 3600:
-            raise ValueError("timeout is above 0 and at most 1h")
+            raise BadOption("timeout is above 0 and at most 1h", "timeout")
         if not 0 < self.backoff.first <= self.backoff.longest:
-            raise ValueError("backoff.first is above 0 and at most backoff.longest")
+            raise BadOption("backoff.first is above 0 and at most backoff.longest", "backoff", "first")
         if self.bulk_max_bytes < 1024:
-            raise ValueError("bulk_max_bytes is at least 1KiB")
+            raise BadOption("bulk_max_bytes is at least 1KiB", "bulk_max_bytes")
 
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:

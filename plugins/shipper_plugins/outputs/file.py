@@ -28,7 +28,7 @@ import msgspec
 import orjson
 import trio
 
-from shipper.plugin import Answers, Batch, Later, Output, OutputContext, Sender, Size, join
+from shipper.plugin import Answers, BadOption, Batch, Later, Output, OutputContext, Sender, Size, join
 
 _LOOK_BACK = 1 << 16
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
@@ -53,7 +53,7 @@ class FileOutput(Output, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.credential is not None:
-            raise ValueError("credential: a file takes none")
+            raise BadOption("a file takes no credential", "credential")
 
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:

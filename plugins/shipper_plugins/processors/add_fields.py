@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from shipper.plugin import Batch, Fields, Processor, nested
+from shipper.plugin import BadOption, Batch, Fields, Processor, nested
 
 
 class AddFields(Processor, frozen=True):
@@ -23,28 +23,28 @@ class AddFields(Processor, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.fields:
-            raise ValueError("fields: name at least one field")
+            raise BadOption("name at least one field", "fields")
         _check_names(self.fields)
         try:
             orjson.dumps(self.fields)
         except TypeError as error:
-            raise ValueError(f"fields: no JSON value: {error}") from None
+            raise BadOption(f"no JSON value: {error}", "fields") from None
 
     def process(self, batch: Batch) -> Batch:
         """The batch with the fields set."""
         return batch.share(_nested(self.fields))
 
 
-def _check_names(fields: Mapping[str, Any]) -> None:
+def _check_names(fields: Mapping[str, Any], *above: str) -> None:
     for name, value in fields.items():
         if not isinstance(name, str) or not all(name.split(".")):
-            raise ValueError(f"fields: {name!r} is no name of a field")
+            raise BadOption(f"{name!r} is no name of a field", "fields", *above)
         parts = name.split(".")
-        above = next((up for up in (".".join(parts[:n]) for n in range(1, len(parts))) if up in fields), None)
-        if above is not None:
-            raise ValueError(f"fields: {above} is set, and fields below it too: nest them")
+        prefix = next((up for up in (".".join(parts[:n]) for n in range(1, len(parts))) if up in fields), None)
+        if prefix is not None:
+            raise BadOption(f"{prefix} is set, and fields below it too: nest them", "fields", *above, name)
         if isinstance(value, Mapping):
-            _check_names(value)
+            _check_names(value, *above, name)
 
 
 def _nested(fields: Mapping[str, Any]) -> Fields:

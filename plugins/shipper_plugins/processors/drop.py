@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from shipper.plugin import Batch, Fields, Processor, Settings
+from shipper.plugin import BadOption, Batch, Fields, Processor, Settings
 from shipper_plugins import patterns
 
 Scalar = str | int | float | bool
@@ -82,9 +82,9 @@ class Condition(Settings, frozen=True):
         if len(given) != 1:
             raise ValueError(f"a condition has exactly one of {', '.join(parts)}" + (f", not {given}" if given else ""))
         if not parts[given[0]]:
-            raise ValueError(f"{given[0]}: must not be empty")
+            raise BadOption("must not be empty", given[0])
         for name, pattern in (self.regexp or {}).items():
-            patterns.check(f"regexp: {name}", pattern)
+            patterns.check(pattern, "regexp", name)
 
     def test(self) -> Test:
         """The condition as a function of one event, made once for a batch."""

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 import orjson
 
-from shipper.plugin import Batch, Fields, Processor, encoded, join, merged, nested, tagged
+from shipper.plugin import BadOption, Batch, Fields, Processor, encoded, join, merged, nested, tagged
 from shipper_plugins.processors import nginx
 
 _RUN = 256
@@ -46,10 +46,10 @@ class Parse(Processor, frozen=True):
 
     def __post_init__(self) -> None:
         if self.target is not None and self.format != "json":
-            raise ValueError("target: only format json has one")
-        for name in (self.field, self.target):
+            raise BadOption("only format json has a target", "target")
+        for option, name in (("field", self.field), ("target", self.target)):
             if name is not None and not all(name.split(".")):
-                raise ValueError(f"{name!r} is no name of a field")
+                raise BadOption(f"{name!r} is no name of a field", option)
 
     def process(self, batch: Batch) -> Batch:
         """The batch with the fields of each event that parses."""

@@ -38,7 +38,7 @@ class Multiline(Settings, frozen=True, kw_only=True):
     """After so long without a new line the event is finished."""
 
     def __post_init__(self) -> None:
-        patterns.check("pattern", self.pattern)
+        patterns.check(self.pattern, "pattern")
 
     def group(self, texts: Sequence[str], ends: Sequence[int], max_bytes: int) -> list[tuple[int, int]]:
         """The events in these lines, as (first, after the last); the last one is unfinished if `unfinished` says so.

@@ -1,0 +1,67 @@
+"""What is wrong with an option of a plugin that comes along is named at that option's place."""
+
+from __future__ import annotations
+
+import pytest
+
+from shipper.errors import PolicyError
+from shipper.policy import parse
+from shipper.registry import Registry
+
+REGISTRY = Registry.installed()
+INPUTS = "version: 1\ninputs:\n  a: "
+OUTPUTS = "version: 1\noutputs:\n  a: "
+PROCESSORS = "version: 1\nprocessors:\n  - "
+
+FILE = INPUTS + "{type: file, "
+TAIL = FILE + "paths: [/x], "
+BULK = INPUTS + "{type: elasticsearch, "
+SEARCH = OUTPUTS + "{type: elasticsearch, "
+HOSTS = SEARCH + "hosts: [http://a], "
+
+
+@pytest.mark.parametrize(
+    ("before", "option", "wrong", "path"),
+    [
+        (FILE, "paths: [/x, ", "logs/*.log]", "inputs.a.paths[1]"),
+        (TAIL, "exclude: [", "a/b]", "inputs.a.exclude[0]"),
+        (TAIL, "max_line_bytes: ", "1B", "inputs.a.max_line_bytes"),
+        (TAIL, "encoding: ", "nope", "inputs.a.encoding"),
+        (TAIL, "multiline: {pattern: ", "'('}", "inputs.a.multiline.pattern"),
+        (BULK, "address: ", "'9200'", "inputs.a.address"),
+        (BULK, "address: ", "'0.0.0.0:9200'", "inputs.a.address"),
+        (BULK, "address: '127.0.0.1:1', max_body_bytes: ", "0B", "inputs.a.max_body_bytes"),
+        (BULK, "address: '127.0.0.1:1', max_decompressed_bytes: ", "0B", "inputs.a.max_decompressed_bytes"),
+        (SEARCH, "hosts: [http://a, ", "'http://a:99999']", "outputs.a.hosts[1]"),
+        (SEARCH, "hosts: [http://a, ", "http://a]", "outputs.a.hosts[1]"),
+        (HOSTS, "index: ", "é" * 128, "outputs.a.index"),
+        (HOSTS, "timeout: ", "2h", "outputs.a.timeout"),
+        (HOSTS, "backoff: {first: ", "2m}", "outputs.a.backoff.first"),
+        (HOSTS, "bulk_max_bytes: ", "5B", "outputs.a.bulk_max_bytes"),
+        (OUTPUTS, "{type: console, credential: ", "x", "outputs.a.credential"),
+        (OUTPUTS, "{type: file, path: /x, credential: ", "x", "outputs.a.credential"),
+        (PROCESSORS, "{type: add_fields, fields: ", "{}", "processors[0].fields"),
+        (PROCESSORS, "{type: add_fields, fields: {a: 1, b: ", "{a..b: 1}}", "processors[0].fields.b"),
+        (PROCESSORS, "{type: add_fields, fields: {a: 1, a.b: ", "2}", "processors[0].fields.a.b"),
+        (PROCESSORS, "{type: drop, when: {equals: ", "{}}", "processors[0].when.equals"),
+        (PROCESSORS, "{type: drop, when: {regexp: {message: ", "'('}}", "processors[0].when.regexp.message"),
+        (PROCESSORS, "{type: drop, when: {regexp: {message: ", "'(a+)+'}}", "processors[0].when.regexp.message"),
+        (PROCESSORS, "{type: parse, format: nginx, target: ", "a", "processors[0].target"),
+        (PROCESSORS, "{type: parse, format: json, field: ", "a..b", "processors[0].field"),
+    ],
+)
+def test_an_option_that_cannot_be_so_is_named_at_its_place(before: str, option: str, wrong: str, path: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse(f"{before}{option}{wrong}}}\n", REGISTRY)
+
+    (problem,) = caught.value.problems
+    column = len(f"{before}{option}".rpartition("\n")[2]) + 1
+
+    assert (problem.path, problem.line, problem.column) == (path, 3, column)
+
+
+def test_options_that_do_not_fit_together_are_named_where_they_stand() -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse(f"{PROCESSORS}{{type: drop, when: {{equals: {{a: 1}}, has_fields: [a]}}}}\n", REGISTRY)
+
+    assert [problem.path for problem in caught.value.problems] == ["processors[0].when"]
