@@ -45,6 +45,8 @@ HEADS = [
     b'{"create":{"_id":"x"}}',
     b'{"create": {"_id": "y", "_index": "plain"}}',
     b'{"create":{"_id":5}}',
+    b'{"create":{"_id":1.5}}',
+    b'{"create":{"_id":true}}',
 ]
 STRANGE_HEADS = [
     *(b'{"delete":{"_id":"1"}}', b'{"update":{"_id":"1"}}', b"", b" ", b"x", b"{}", b'{"create":{"_index":"UPPER"}}'),

@@ -149,6 +149,13 @@ def test_a_document_without_a_time_gets_the_time_of_receipt():
     assert {e["n"]: e["@timestamp"] for b in batches for e in b.whole()} == {1: RECEIVED, 2: "own", 3: RECEIVED}
 
 
+def test_an_id_that_is_a_number_or_a_boolean_is_its_text():
+    lines = [line for id in (b"1.5", b"true", b"-7") for line in (b'{"create":{"_id":%b}}' % id, {})]
+    [batch], _ = read(body_of(*lines))
+
+    assert batch.ids == ("1.5", "true", "-7")
+
+
 def test_an_id_of_the_client_is_kept():
     lines = [{"create": {"_id": 'a"b'}}, {}, {"create": {"_id": 5}}, {}, {"create": {}}, {}]
     [batch], answer = read(body_of(*lines))

@@ -187,7 +187,7 @@ class BulkRequest:
             return known, None
         op, meta = parsed(line)
         place = self._place(self._index if meta.index is None else meta.index)
-        id = None if meta.id is None else str(meta.id)
+        id = meta.id_text()
         action = Action(op, place, refusal_of(op, meta, place, id), self.answers.reply(op, place.name))
         if id is None and len(self._actions) < _CACHED_ACTIONS:
             self._actions[line] = action
