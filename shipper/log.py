@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -49,9 +49,10 @@ Event = dict[str, Any]
 class Writer:
     """Writes lines to a file descriptor from a thread of its own; `write` never waits."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, loss: Callable[[int], bytes]) -> None:
+        """`loss` is the line that tells how many were dropped."""
         self.dropped = 0
-        self._descriptor = descriptor
+        self._descriptor, self._loss = descriptor, loss
         # Not queue.Queue: its lock is not reentrant, and a destructor may log in the middle of a put.
         self._lines: queue.SimpleQueue[bytes | threading.Event] = queue.SimpleQueue()
         self._started = False
@@ -84,11 +85,11 @@ class Writer:
         told = 0
         while True:
             line = self._lines.get()
-            with contextlib.suppress(OSError):  # standard error is closed: there is nobody left to tell
+            with contextlib.suppress(OSError):  # a full disk, or a reader that has gone: there is nobody left to tell
                 if isinstance(line, bytes):
                     _write_all(self._descriptor, line)
                 if self.dropped > told and self._lines.empty():
-                    _write_all(self._descriptor, _loss(self.dropped - told))
+                    _write_all(self._descriptor, self._loss(self.dropped - told) + b"\n")
                     told = self.dropped
             if isinstance(line, threading.Event):
                 line.set()
@@ -182,7 +183,7 @@ def _as_json(event: Event) -> bytes:
 
 def _loss(lines: int) -> bytes:
     message = "standard error was not read, log lines were dropped"
-    return _log.render({"level": "warning", "event": message, "logger": __name__, "dropped": lines}) + b"\n"
+    return _log.render({"level": "warning", "event": message, "logger": __name__, "dropped": lines})
 
 
 def _timestamp() -> str:
@@ -211,7 +212,7 @@ class _Log:
         self.level = LEVELS["info"]
         self.secrets: dict[str, None] = {}
         self.render = _as_json
-        self.writer = Writer(2)
+        self.writer = Writer(2, _loss)
 
 
 _log = _Log()

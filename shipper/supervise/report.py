@@ -4,12 +4,13 @@
     12:00:01.480  revision 3 drained after 490 ms: 812 events delivered
     12:00:01.481  released es-3f9c0a7be2d1 (VuaCfGcBCdbkQm-e5aOx, file:/run/keys/es): it can be revoked now
 
-Colours only on a terminal. A reader that has gone does not stop the shipping.
+Colours only on a terminal. Nobody who reads this can hold the shipping up: the lines wait in a bounded queue. While a
+reader pauses (`less`, Ctrl-S) those that do not fit are counted, and their number is told; a reader that has gone, or a
+full disk, loses them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from typing import Any, TextIO
 import msgspec
 
 from shipper.errors import Problem
+from shipper.log import Writer
 
 _RED, _YELLOW, _GREEN, _DIM = "\033[31m", "\033[33m", "\033[32m", "\033[2m"
 _PLAIN = "\033[0m"
@@ -43,16 +45,22 @@ class Report:
     """Writes what happens to a stream."""
 
     def __init__(self, stream: TextIO, *, json: bool) -> None:
-        self._stream = stream
         self._json = json
         self._colours = not json and stream.isatty()
+        self._writer = Writer(stream.fileno(), lambda lines: b"\n".join(self._lines("lost", {"lines": lines})))
 
     def say(self, what: str, fields: Fields | None = None) -> None:
-        """One thing that happened: a word for it, and what belongs to it."""
-        fields = fields or {}
-        for line in [_as_json(what, fields)] if self._json else self._for_people(what, fields):
-            with contextlib.suppress(BrokenPipeError, BlockingIOError):
-                print(line, file=self._stream, flush=True)
+        """One thing that happened: a word for it, and what belongs to it. Never waits."""
+        for line in self._lines(what, fields or {}):
+            self._writer.write(line)
+
+    def flush(self) -> bool:
+        """Wait for a moment until all is written; returns whether it is. It is done at exit anyway."""
+        return self._writer.flush()
+
+    def _lines(self, what: str, fields: Fields) -> list[bytes]:
+        lines = [_as_json(what, fields)] if self._json else self._for_people(what, fields)
+        return [line.encode(errors="replace") for line in lines]
 
     def _for_people(self, what: str, fields: Fields) -> list[str]:
         now = time.time()
@@ -203,6 +211,7 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "stopping": _line("stopping, within {seconds:g} s"),
     "killed": _line("stopping at once"),
     "stopped": _line("sidecar stopped; {undelivered} events stay in the queue"),
+    "lost": _line("{lines} lines of this were lost while nobody read them"),
     "waits": _line("not everything was delivered: it waits for {reason}"),
     "done": _done,
 }
