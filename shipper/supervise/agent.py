@@ -57,6 +57,7 @@ _UNSERVED = "there is no status server"
 _UNSAVED = "the state cannot be saved"
 _INVALID = "the files are not a valid policy"
 _OVERTIME_SECONDS = 5.0
+_KILLED_SECONDS = 1.0
 _ANSWER_SECONDS = 1.0
 
 
@@ -118,6 +119,7 @@ class _Agent:
             if self._options.once_timeout < math.inf:
                 nursery.start_soon(self._watch_time)
             await self._keep_sidecar()
+            self._phase = "ended"
             await self._last_revocations()
             nursery.cancel_scope.cancel("the sidecar has stopped as asked")
         return self._status
@@ -352,8 +354,7 @@ class _Agent:
                 elif not self._stopping.is_set():
                     self._stop(0)
                 else:
-                    self._say("killed")
-                    self._nursery.cancel_scope.cancel("a second signal")
+                    self._kill("a second signal")
 
     def _stop(self, status: int, grace: float | None = None) -> None:
         """`grace` in seconds, if it is not the one of the options."""
@@ -363,15 +364,25 @@ class _Agent:
         self._phase = "stopping"
         self._stopping.set()
         self._notify.send("STOPPING=1")
+        seconds = 0.0 if self._child is None else self._options.grace if grace is None else grace
         if self._child is not None:
-            seconds = self._options.grace if grace is None else grace
             self._say("stopping", seconds=seconds)
             self._child.send({"type": "stop", "within_seconds": seconds})
-            self._nursery.start_soon(self._kill_later, self._child, seconds)
+        self._nursery.start_soon(self._end_later, seconds)
 
-    async def _kill_later(self, child: Child, seconds: float) -> None:
+    async def _end_later(self, seconds: float) -> None:
+        """End what does not end by itself: a sidecar, and then what waits for a state that cannot be saved."""
         await trio.sleep(seconds + _OVERTIME_SECONDS)
-        child.kill()
+        if self._child is not None:
+            self._child.kill()
+            await trio.sleep(_KILLED_SECONDS)
+        if self._phase != "ended":
+            self._status = 1
+            self._kill("the state cannot be saved")
+
+    def _kill(self, reason: str) -> None:
+        self._say("killed")
+        self._nursery.cancel_scope.cancel(reason)
 
     async def _watch_time(self) -> None:
         """`--once-timeout`: how long a destination may refuse, or no sidecar start."""

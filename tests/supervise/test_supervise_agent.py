@@ -226,6 +226,21 @@ async def test_a_policy_that_could_not_start_is_sent_again_and_its_credential_is
     assert site.revoked == []
 
 
+@pytest.mark.parametrize("runs", [True, False])
+async def test_a_state_that_cannot_be_saved_does_not_hold_up_the_end(site: Site, runs: bool) -> None:
+    site.arguments = ["--grace", "0s"]
+    if not runs:
+        (site.state / "supervise.json.new").mkdir()
+    async with site.supervisor() as process:
+        if runs:
+            await site.until("ack", revision="1", stage="drained")
+            (site.state / "supervise.json.new").mkdir()
+            site.replace(site.policy, POLICY + "log_level: debug\n")
+        await site.until("save_failed")
+        process.send_signal(signal.SIGTERM)
+        assert await site.ended(process) == 1
+
+
 async def test_a_second_signal_stops_at_once(site: Site) -> None:
     async with site.supervisor() as process:
         pid = (await site.until("launched"))["pid"]
