@@ -51,10 +51,9 @@ def entries(path: Path) -> set[tuple[Path, str]]:
             at = at.parent
             continue
         step = at / name
-        if os.path.islink(step) and links < _MOST_LINKS:
+        if links < _MOST_LINKS and (target := _target(step)) is not None:
             links += 1
             found.add((at, name))
-            target = Path(os.readlink(step))
             todo += reversed(target.parts[1:] if target.is_absolute() else target.parts)
             at = Path(target.anchor) if target.is_absolute() else at
         elif not todo or not os.path.isdir(step):
@@ -145,13 +144,29 @@ class Watch:
     def _look(self) -> dict[Path, tuple[int, ...]]:
         looked: dict[Path, tuple[int, ...]] = {}
         for path in self._paths:
-            for one in [path, *(sorted(path.iterdir()) if path.is_dir() else [])]:
+            for one in [path, *_inside(path)]:
                 try:
                     seen = one.stat()
                     looked[one] = (seen.st_mtime_ns, seen.st_size, seen.st_ino, seen.st_dev, seen.st_mode)
                 except OSError:
                     looked[one] = ()
         return looked
+
+
+def _inside(path: Path) -> list[Path]:
+    """The entries of a directory; none for what is no directory, or may not be read."""
+    try:
+        return sorted(path.iterdir())
+    except OSError:
+        return []
+
+
+def _target(path: Path) -> Path | None:
+    """Where a symlink leads; None for what is none, or is none any more."""
+    try:
+        return Path(os.readlink(path))
+    except OSError:
+        return None
 
 
 def _just_opened(path: Path) -> bool:

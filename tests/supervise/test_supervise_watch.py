@@ -123,3 +123,24 @@ def test_a_loop_of_symlinks_ends(tmp_path: Path) -> None:
     (tmp_path / "b").symlink_to("a")
 
     assert (tmp_path, "a") in entries(tmp_path / "a")
+
+
+def test_a_directory_that_is_closed_ends_nothing(closed: Path) -> None:
+    for poll in (False, True):
+        with Watch(poll=poll) as watch:
+            assert watch.follow([closed, closed / "policy.d"])
+
+
+def test_a_symlink_that_vanishes_while_it_is_followed_is_a_name_like_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to("elsewhere")
+    read = os.readlink
+
+    def vanishing(path: Path) -> str:
+        path.unlink(missing_ok=True)
+        return read(path)
+
+    monkeypatch.setattr(os, "readlink", vanishing)
+
+    assert (tmp_path, "link") in entries(tmp_path / "link")
