@@ -24,7 +24,8 @@ from shipper.document import Node, below
 from shipper.errors import OptionError, PolicyError
 from shipper.http import parse_address
 from shipper.settings import Reader, TooMany
-from shipper.supervise.secrets import Reference
+from shipper.supervise.reading import content
+from shipper.supervise.secrets import LARGEST, Reference
 from shipper.supervise.vault import decoded_key
 from shipper.units import Duration
 
@@ -55,7 +56,7 @@ class Config(msgspec.Struct, frozen=True):
 def read_config(path: Path, environment: Mapping[str, str], *, runnable: bool = False) -> Config:
     """Raises OptionError that names file, line and remedy. `runnable`: the program of `on_release` must be there."""
     try:
-        root = document.read(path.read_bytes(), file=str(path))
+        root = document.read(content(path, document.LARGEST), file=str(path))
         return _Reading(environment, runnable).config(root)
     except OSError as error:
         raise OptionError(f"{path}: {error.strerror}") from None
@@ -104,7 +105,7 @@ class _Reading(Reader):
             reference = Reference.parse(node)
             place = reference.path(self.environment)
             assert place is not None
-            return decoded_key(place.read_bytes(), str(reference))
+            return decoded_key(content(place, LARGEST), str(reference))
         except OSError as error:
             self.problem(path, node.mark, f"{error.filename}: {error.strerror}")
         except (ValueError, OptionError) as error:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from shipper import document
 from shipper.credentials import SHAPE_FIELDS, Credential
 from shipper.document import Node, below
 from shipper.errors import PolicyError, Problem
+from shipper.supervise.reading import content
 
 LARGEST = 1 << 20
 _KINDS = ("file", "env", "systemd")
@@ -167,10 +167,7 @@ def read(reference: Reference, environment: Mapping[str, str]) -> Credential:
 
 
 def _content(path: Path) -> str:
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(0, "it is not a regular file")
-    with path.open("rb") as file:
-        raw = file.read(LARGEST + 1)
+    raw = content(path, LARGEST)
     if len(raw) > LARGEST:
         raise OSError(0, "it is larger than 1MiB")
     return raw.decode("utf-8-sig")

@@ -7,14 +7,16 @@ is the file's own.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from shipper import document
 from shipper.document import Node, below
 from shipper.errors import PolicyError, Problem
+from shipper.supervise.reading import content
 from shipper.supervise.variables import replaced
 
 SUFFIXES = (".yaml", ".yml")
@@ -37,31 +39,31 @@ def read_tree(paths: Sequence[Path], environment: Mapping[str, str]) -> Node:
 
 
 def policy_files(paths: Sequence[Path], problems: list[Problem]) -> list[Path]:
-    """The files that the paths name, a directory's in the order of their names; what is missing is a problem."""
+    """The files that the paths name, a directory's in the order of their names; that one has none is a problem."""
     files: dict[Path, None] = {}
     for path in paths:
-        found = sorted(_inside(path)) if path.is_dir() else [path]
-        if not found:
-            problems.append(Problem("", 1, 1, "there is no *.yaml or *.yml file in this directory", str(path)))
-        files.update(dict.fromkeys(found))
+        files.update(dict.fromkeys(_inside(path, problems) if os.path.isdir(path) else [path]))
     return list(files)
 
 
-def _inside(directory: Path) -> Iterable[Path]:
+def _inside(directory: Path, problems: list[Problem]) -> list[Path]:
     try:
-        return [
+        found = sorted(
             entry
             for entry in directory.iterdir()
-            if entry.suffix in SUFFIXES and not entry.name.startswith(".") and not entry.is_dir()
-        ]
-    except OSError:
+            if entry.suffix in SUFFIXES and not entry.name.startswith(".") and not os.path.isdir(entry)
+        )
+    except OSError as error:
+        problems.append(Problem("", 1, 1, f"cannot be read: {error.strerror}", str(directory)))
         return []
+    if not found:
+        problems.append(Problem("", 1, 1, "there is no *.yaml or *.yml file in this directory", str(directory)))
+    return found
 
 
 def _root(file: Path, environment: Mapping[str, str]) -> Node:
     try:
-        with file.open("rb") as stream:
-            raw = stream.read(document.LARGEST + 1)
+        raw = content(file, document.LARGEST)
     except OSError as error:
         raise PolicyError([Problem("", 1, 1, f"cannot be read: {error.strerror}", str(file))]) from None
     root = document.read(raw, file=str(file))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,12 @@ def test_an_empty_file_changes_nothing(file: Path) -> None:
     file.write_text("# nothing\n")
 
     assert read_config(file, {}) == Config()
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(file: Path) -> None:
+    pipe = file.with_name("pipe")
+    os.mkfifo(pipe)
+
+    with pytest.raises(OptionError, match="pipe: it is not a regular file"):
+        read_config(pipe, {})
+    assert complaint(file, f"state_key: {{file: {pipe}}}").endswith("pipe: it is not a regular file")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,19 @@ def test_a_missing_file_and_an_empty_directory_are_problems_that_name_them(tmp_p
         read_tree([tmp_path / "absent.yaml"], {})
     with pytest.raises(PolicyError, match=r"there is no \*\.yaml"):
         read_tree([tmp_path / "empty"], {})
+
+
+def test_a_directory_that_is_closed_is_a_problem_that_says_so(closed: Path) -> None:
+    for path in (closed, closed / "policy.d", closed / "policy.yaml"):
+        with pytest.raises(PolicyError) as caught:
+            read_tree([path], {})
+        assert [str(problem) for problem in caught.value.problems] == [f"{path}:1:1: cannot be read: Permission denied"]
+
+
+def test_a_pipe_in_the_place_of_a_policy_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.yaml")
+
+    assert problems(tmp_path) == ["a.yaml:1:1: cannot be read: it is not a regular file"]
 
 
 def test_variables_are_replaced_in_values_and_not_in_keys(tmp_path: Path) -> None:
