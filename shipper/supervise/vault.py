@@ -57,28 +57,24 @@ class Vault:
 
     def __init__(self, directory: Path, keys: Sequence[bytes] = ()) -> None:
         """`keys` are configured ones: the first seals, the others only open. Raises StateBusy and OptionError."""
-        try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise OptionError(f"--state {directory}: not a directory") from None
-        _refuse_foreign(directory, directory.stat())
+        self._lock = _owned(directory)
         self._directory = directory
         self._file = directory / "supervise.json"
         self._reserve = directory / "supervise.reserve"
         self._key_file = directory / "supervise.key"
         self._configured = [_derived(key) for key in keys]
-        self._lock = _locked(directory / "supervise.lock")
 
     def load(self) -> tuple[Ledger, bool]:
         """The ledger, and whether there was one; raises StateLocked if no key opens it, or it is damaged."""
         keys = self._keys()
-        self._seals = keys[0]
         try:
             raw = _content(self._file)
         except FileNotFoundError:
+            self._seals = keys[0] if keys else self._new_key()
             self._drop_unused_key()
             return Ledger(), False
         ledger, key = self._opened(raw, keys)
+        self._seals = keys[0]
         if key == self._seals or self._resealed(ledger):
             self._drop_unused_key()
         self._keep_reserve()
@@ -114,15 +110,13 @@ class Vault:
                 _replace(self._reserve, secrets.token_bytes(RESERVE_BYTES))
 
     def _keys(self) -> list[bytes]:
-        own = _read_key(self._key_file) if self._key_file.exists() else None
-        if self._configured:
-            return [*self._configured, *([own] if own else [])]
-        if own is None:
-            if self._file.exists():
-                raise StateLocked(f"{self._key_file} is missing, and {self._file} was sealed with it; bring it back")
-            own = secrets.token_bytes(KEY_BYTES)
-            _replace(self._key_file, base64.b64encode(own) + b"\n")
-        return [own]
+        """Those that may have sealed the state, the one that seals from now on first."""
+        return [*self._configured, *([_read_key(self._key_file)] if self._key_file.exists() else [])]
+
+    def _new_key(self) -> bytes:
+        key = secrets.token_bytes(KEY_BYTES)
+        _replace(self._key_file, base64.b64encode(key) + b"\n")
+        return key
 
     def _opened(self, raw: bytes, keys: Sequence[bytes]) -> tuple[Ledger, bytes]:
         """The ledger, and the key that opens it."""
@@ -138,7 +132,13 @@ class Vault:
                 return msgspec.json.decode(text, type=Ledger), key
             except (InvalidTag, ValueError):
                 continue
-        raise StateLocked(f"{self._file} is sealed with key {envelope.key}, which was not given")
+        raise StateLocked(f"{self._file} is sealed with key {envelope.key}, {self._remedy(keys)}")
+
+    def _remedy(self, keys: Sequence[bytes]) -> str:
+        if self._configured:
+            return "which was not given"
+        other = "" if keys else f", or bring back {self._key_file}, which is missing"
+        return f"which was not given: give state_key (--config){other}"
 
     def _refuse_newer(self, written: _Versioned) -> None:
         if written.format > FORMAT:
@@ -203,6 +203,20 @@ def _content(path: Path) -> bytes:
 def _refuse_foreign(path: Path, found: os.stat_result) -> None:
     if found.st_uid not in (os.geteuid(), 0):
         raise OptionError(f"{path} belongs to another user (uid {found.st_uid})")
+
+
+def _owned(directory: Path) -> int:
+    """Make the directory if it is absent; returns the descriptor of its lock."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_foreign(directory, directory.stat())
+        return _locked(directory / "supervise.lock")
+    except (FileExistsError, NotADirectoryError):
+        raise OptionError(f"--state {directory}: not a directory") from None
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise OptionError(f"--state {directory}: cannot be used: {error.strerror}") from None
 
 
 def _locked(path: Path) -> int:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -74,7 +76,8 @@ def test_a_configured_key_takes_over_from_the_file_which_is_removed(tmp_path: Pa
     assert loaded(tmp_path, b"k" * 32) == LEDGER
 
     assert not (tmp_path / "supervise.key").exists()
-    with pytest.raises(StateLocked, match=r"supervise\.key is missing"):
+    named = json.loads((tmp_path / "supervise.json").read_bytes())["key"]
+    with pytest.raises(StateLocked, match=rf"sealed with key {named}, .* give state_key \(--config\), or bring back"):
         loaded(tmp_path)
 
 
@@ -148,6 +151,21 @@ def test_a_disk_that_is_full_at_the_first_start_is_named_by_the_file(tmp_path: P
 
         with pytest.raises(OSError, match=r"No space left on device: '.*supervise\.key'"):
             vault.load()
+
+
+@pytest.mark.root
+def test_a_directory_on_a_read_only_disk_is_refused_by_its_name(tmp_path: Path) -> None:
+    with small_disk(tmp_path, "1m") as disk:
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+
+        with pytest.raises(OptionError, match=f"--state {disk}/state: cannot be used: Read-only file system"):
+            Vault(disk / "state")
+
+
+def test_a_directory_that_is_closed_is_refused_by_its_name(closed: Path) -> None:
+    for path in (closed, closed / "state"):
+        with pytest.raises(OptionError, match=f"--state {path}: "):
+            Vault(path)
 
 
 def test_a_newer_format_is_refused_and_not_touched(tmp_path: Path) -> None:
