@@ -15,6 +15,7 @@ import msgspec
 
 VERSION = 1
 MAX_LINE_BYTES = 4 << 20
+LONGEST_STOP_SECONDS = 86400 * 365
 READ_TO_THE_END = "read to the end"
 """What a unit says of an input that has no more to read."""
 
@@ -107,7 +108,7 @@ class Action(Inbound, frozen=True):
 
 
 class Stop(Inbound, frozen=True):
-    within_seconds: Annotated[float, msgspec.Meta(ge=0, le=86400 * 365)] = 20.0
+    within_seconds: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_STOP_SECONDS)] = 20.0
 
 
 Message: TypeAlias = Hello | Policy | Credentials | Observe | Action | Stop

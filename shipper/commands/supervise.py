@@ -10,7 +10,7 @@ import click
 
 @click.command(short_help="Watch policy files, and keep a shipper running by them.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH…", type=click.Path(path_type=Path))
-@click.option("--state", required=True, type=click.Path(path_type=Path), help="Directory of the queue and the state.")
+@click.option("--state", required=True, type=click.Path(), help="Directory of the queue and the state.")
 @click.option("--config", type=click.Path(path_type=Path), help="The supervisor's own settings.")
 @click.option("--json", is_flag=True, help="Tell what happens as one JSON object a line.")
 @click.option("--once", is_flag=True, help="Ship what is there, wait until all of it is delivered, and exit.")
@@ -18,7 +18,7 @@ import click
 @click.option("--grace", default="20s", show_default=True, metavar="DURATION", help="How long a stop may deliver on.")
 def command(
     paths: tuple[Path, ...],
-    state: Path,
+    state: str,
     config: Path | None,
     json: bool,
     once: bool,
@@ -52,10 +52,12 @@ def command(
     from shipper.supervise.options import Options
     from shipper.supervise.report import Report
 
+    if not state:
+        raise click.BadParameter("it is empty (an unset variable?)", param_hint="--state")
     hardening.harden()
     options = Options(
         paths,
-        state,
+        Path(state),
         read_config(config, os.environ, runnable=True) if config else Config(),
         grace=_seconds("--grace", grace),
         once=once,
@@ -66,9 +68,13 @@ def command(
 
 def _seconds(option: str, text: str) -> float:
     from shipper.errors import OptionError
+    from shipper.messages import LONGEST_STOP_SECONDS
     from shipper.units import Duration
 
     try:
-        return float(Duration.parse(text))
+        seconds = float(Duration.parse(text))
     except ValueError as error:
         raise OptionError(f"{option}: {error}") from None
+    if seconds > LONGEST_STOP_SECONDS:
+        raise OptionError(f"{option}: at most {LONGEST_STOP_SECONDS // 3600}h")
+    return seconds
