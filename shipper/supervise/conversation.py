@@ -260,7 +260,7 @@ class Conversation:
             yield Serving()
         if message.stage == "drained":
             self._stages = {other: seen for other, seen in self._stages.items() if other >= at}
-            self._sent_at = {other: since for other, since in self._sent_at.items() if other >= at}
+            self._sent_at = {other: since for other, since in self._sent_at.items() if other > at}
 
     def _told(self, at: Revision, message: Ack) -> dict[str, Any]:
         fields: dict[str, Any] = {"revision": str(at), "stage": message.stage, "change": message.change}

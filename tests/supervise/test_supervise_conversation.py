@@ -234,6 +234,22 @@ def test_released_and_revoked_say_by_which_name_the_backend_knows_the_credential
     assert told == {"released": "id", "revoked": "id"}
 
 
+def test_how_long_a_revision_took_is_counted_from_when_it_was_sent_to_this_sidecar() -> None:
+    now = 0.0
+    conversation = connected(clock=lambda: now)
+    took: list[Any] = []
+    for now in (0.096, 101.0):
+        effects = list(conversation.heard(ack(1, "drained")))
+        took += [
+            effect.fields["milliseconds"] for effect in effects if isinstance(effect, Say) and effect.what == "ack"
+        ]
+        conversation.ended()
+        now = 100.0
+        list(conversation.heard(ready()))
+
+    assert took == [96, 1000]
+
+
 def test_a_policy_is_sent_again_once_for_each_nack() -> None:
     """A second copy on its way could bring back what the nack of the first set free."""
     conversation = connected()
