@@ -272,6 +272,8 @@ class _Agent:
             code = await child.converse(self._hear, self._silence)
         finally:
             self._child = None
+        if child.silent:
+            self._say("silent", seconds=_SILENCE_SECONDS)
         self._conversation.ended()
         self._orders.lost()
         if self._stopping.is_set():
@@ -326,9 +328,7 @@ class _Agent:
 
     def _without_secrets(self) -> dict[str, str]:
         """The environment of other programs: no variable that a policy ever named as a secret."""
-        kept = self._conversation.ledger.kept.values()
-        secret = {source.removeprefix("env:") for one in kept for source in one.sources if source.startswith("env:")}
-        secret |= self._desired.secret_variables
+        secret = self._conversation.ledger.secret_variables | self._desired.secret_variables
         return {name: value for name, value in self._environment.items() if name not in secret}
 
     def _revoke_failed(self, id: str, reason: str, seconds: float) -> None:

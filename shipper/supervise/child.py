@@ -68,6 +68,8 @@ class Child:
         self._process = process
         self._outbox: deque[Mapping[str, Any]] = deque()
         self._changed = trio.Event()
+        self.silent = False
+        """Whether it was killed since it said nothing for too long."""
 
     @property
     def pid(self) -> int:
@@ -135,6 +137,7 @@ class Child:
             with trio.move_on_after(silence()) as scope:
                 chunk = await stdout.receive_some(_CHUNK)
             if scope.cancelled_caught:
+                self.silent = True
                 self.kill()
                 return
             if not chunk:

@@ -111,6 +111,12 @@ class Ledger(msgspec.Struct):
         return self.kept.pop(id, None)
 
     @property
+    def secret_variables(self) -> set[str]:
+        """The variables of the environment that kept credentials were read from."""
+        sources = [source for kept in self.kept.values() for source in kept.sources]
+        return {source.removeprefix("env:") for source in sources if source.startswith("env:")}
+
+    @property
     def pending(self) -> list[Kept]:
         """The released credentials that are not yet revoked."""
         return [kept for kept in self.kept.values() if kept.released]

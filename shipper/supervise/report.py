@@ -179,7 +179,7 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "launch_failed": _line("DEGRADED: the sidecar cannot be started: {message}; next attempt in {seconds:.1f} s"),
     "ready": _ready,
     "ended": _line("sidecar ended: {reason}; next start in {seconds:.1f} s"),
-    "silent": _line("the sidecar said nothing for {seconds:.0f} s"),
+    "silent": _line("the sidecar said nothing for {seconds:.0f} s and is killed"),
     "garbled": _line("the sidecar wrote a line that is no message of the protocol"),
     "sent": _line("revision {revision} sent"),
     "ack": _ack,

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from shipper.supervise import questions
-from shipper.supervise.child import Child
+from shipper.supervise.child import Child, Said
 from shipper.supervise.questions import Status
 from tests.supervise.driver import POLICY, Site
 
@@ -195,6 +195,14 @@ def test_of_policies_that_wait_for_the_pipe_the_newest_is_left_and_of_orders_all
     orders = [{"type": "action", "id": id} for id in "ab"]
 
     assert [child.send(message) for message in (older, *orders, newer)] == [[], [], [], [older]]
+
+
+async def test_a_sidecar_that_says_nothing_for_too_long_is_killed_and_that_is_known() -> None:
+    async def hear(_: Said | None) -> None: ...
+
+    child = await Child.launch(["sleep", "60"], os.environ)
+
+    assert (await child.converse(hear, lambda: 0.05), child.silent) == (-signal.SIGKILL, True)
 
 
 async def test_nonsense_on_the_sidecars_standard_output_changes_nothing(site: Site) -> None:
