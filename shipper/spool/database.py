@@ -48,7 +48,7 @@ _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FORMAT, sqlite3.SQL
 def connect(path: Path, readonly: bool, kind: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
     """The one place where a database is opened; it must exist."""
     return sqlite3.connect(
-        f"file:{quote(os.fspath(path))}?mode={'ro' if readonly else 'rw'}",
+        f"file:{quote(os.fsencode(path))}?mode={'ro' if readonly else 'rw'}",
         uri=True,
         timeout=0.5,
         isolation_level=None,
