@@ -11,12 +11,11 @@ full disk, loses them.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
-
-import msgspec
 
 from shipper.errors import Problem
 from shipper.log import Writer
@@ -74,7 +73,8 @@ class Report:
 
 def _as_json(what: str, fields: Fields) -> str:
     moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return msgspec.json.encode({"time": moment, "event": what, **fields}, enc_hook=_plain).decode()
+    event = {"time": moment, "event": what, **fields}
+    return json.dumps(event, default=_plain, ensure_ascii=False, separators=(",", ":"))
 
 
 def _plain(value: object) -> object:

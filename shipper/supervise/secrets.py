@@ -41,7 +41,8 @@ class Reference:
     shape: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.name}"
+        """As people and programs are told of it: of a path that is not UTF-8, with its other bytes written out."""
+        return f"{self.kind}:{self.name}".encode(errors="backslashreplace").decode()
 
     @property
     def label(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -28,7 +29,7 @@ class Troubles:
 
     def begin(self, cause: str, messages: Iterable[str]) -> None:
         """These are the messages of a cause now."""
-        self._messages[cause] = list(messages)[:_MOST]
+        self._messages[cause] = [text.encode(errors="replace").decode() for text in islice(messages, _MOST)]
 
     def over(self, cause: str) -> bool:
         """The cause is gone; says whether there was one."""

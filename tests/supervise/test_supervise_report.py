@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 from shipper.supervise.report import Report
 
@@ -31,3 +32,13 @@ def test_a_disk_that_is_full_and_a_reader_that_has_gone_stop_nothing() -> None:
             report = Report(stream, json=False)
             report.say("unchanged", {"revision": "1"})
             assert report.flush()
+
+
+def test_a_path_that_is_not_utf8_is_told_with_a_mark(tmp_path: Path) -> None:
+    for as_json in (True, False):
+        with (tmp_path / "out").open("w+") as stream:
+            report = Report(stream, json=as_json)
+            report.say("watching", {"paths": ["/d\udcff/p.yaml"], "method": "inotify"})
+            assert report.flush()
+
+        assert ("/d?/p.yaml" if as_json else "/d\ufffd/p.yaml") in (tmp_path / "out").read_text()

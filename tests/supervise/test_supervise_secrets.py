@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import re
 from pathlib import Path
 
@@ -27,6 +28,15 @@ inputs:
 outputs:
   main: {type: elasticsearch, credential: {file: /run/keys/es, as: bearer_token}}
 """
+
+
+def test_a_reference_can_be_saved_and_told_though_its_path_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"d\xff")
+    path.write_text("id:hunter2")
+    reference = Reference("file", str(path))
+
+    assert str(reference) == rf"file:{tmp_path}/d\udcff"
+    assert read(reference, {}).fields == {"api_key": "id:hunter2"}
 
 
 def test_references_are_found_where_plugins_have_them_and_nowhere_else() -> None:

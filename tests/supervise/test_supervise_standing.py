@@ -184,3 +184,10 @@ async def test_a_credential_that_was_just_supplied_is_not_told_as_missing(site: 
         await site.until("unit", state="DEGRADED")
 
     assert [line["message"] for line in site.happened("unit")] == ["", "401, events held"]
+
+
+def test_a_trouble_with_a_path_that_is_not_utf8_can_be_told() -> None:
+    troubles = Troubles()
+    troubles.begin("the files are not a valid policy", ["/d\udcff/p.yaml:1:1: x"])
+
+    assert [row["message"] for row in troubles.rows()] == ["/d?/p.yaml:1:1: x"]
