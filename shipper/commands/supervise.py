@@ -42,8 +42,10 @@ def command(
     or a state directory that cannot be used.
     """
     import os
+    import signal
     import sys
 
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heeded: a reload must not kill what just starts
     import trio
 
     from shipper import hardening

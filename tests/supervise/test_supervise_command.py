@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import trio
+
+from shipper import hardening
+from shipper.commands.supervise import command
 
 
 @pytest.mark.parametrize(
@@ -20,8 +25,21 @@ import pytest
 def test_an_option_that_cannot_be_obeyed_is_named(
     tmp_path: Path, arguments: list[str], status: int, expected: str
 ) -> None:
-    command = [sys.executable, "-m", "shipper", "supervise", "policy.yaml", *arguments]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=30)
+    line = [sys.executable, "-m", "shipper", "supervise", "policy.yaml", *arguments]
+    ended = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=30)
 
     assert (ended.returncode, expected in ended.stderr) == (status, True), ended.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reload_does_not_kill_a_supervisor_that_just_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_the_start: list[object] = []
+    monkeypatch.setattr(hardening, "harden", lambda: None)
+    monkeypatch.setattr(trio, "run", lambda *_: at_the_start.append(signal.getsignal(signal.SIGHUP)))
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        command.main(["policy.yaml", "--state", "s"], standalone_mode=False)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    assert at_the_start == [signal.SIG_IGN]
