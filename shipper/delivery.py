@@ -122,6 +122,14 @@ class Delivery:
         self._spool.made_room()
         self._on_change()
 
+    def needed(self) -> set[str]:
+        """The credentials that queued events need."""
+        return {
+            lane.key.credential
+            for lane in self.lanes.values()
+            if lane.key.credential is not None and self._spool.figures.of_lanes([lane.id]).events
+        }
+
     def supplied(self, credentials: Container[str]) -> None:
         """Secrets have arrived: the lanes that use them try at once."""
         for lane in self.lanes.values():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -85,6 +85,11 @@ class Policy(Inbound, frozen=True):
     @property
     def at(self) -> Revision:
         return Revision(self.epoch, self.revision)
+
+    @property
+    def carried(self) -> Collection[str]:
+        """The ids of its credentials, if these are a mapping at all."""
+        return self.credentials if isinstance(self.credentials, Mapping) else ()
 
     def __repr__(self) -> str:
         return f"<policy {self.at}>"

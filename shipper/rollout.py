@@ -85,11 +85,21 @@ class Rollout:
     def is_configuring(self) -> bool:
         return bool(self._pending)
 
+    @property
+    def _active(self) -> Known | None:
+        return None if self.stages.active is None else self._known.get(self.stages.active)
+
+    def wanted(self) -> list[str]:
+        """Ids that queued events, or inputs of the active revision alone, need and that are not held."""
+        of_outputs = {lane.key.credential for lane in self._delivery.lanes.values() if lane.active}
+        of_inputs = () if self._active is None else set(self._active.credentials).difference(of_outputs)
+        return sorted(id for id in self._delivery.needed().union(of_inputs) if id not in self._keyring)
+
     # -- offered -------------------------------------------------------------------------------------------------------
 
     async def offer(self, message: Policy) -> None:
         """Check a policy and put it on its way, or nack it."""
-        self._arriving = frozenset(_carried(message))
+        self._arriving = frozenset(message.carried)
         try:
             await self._look_at(message)
         finally:
@@ -104,9 +114,9 @@ class Rollout:
             return None
         try:
             plan = await self._plan(message, sha256)
-            carried = await self._keyring.take(message.credentials)
-            check_same(carried, (*self._pending, *self._spent))
-            offered = {id: secret for id, secret in carried.items() if id in plan.credentials}
+            taken = await self._keyring.take(message.credentials)
+            check_same(taken, (*self._pending, *self._spent))
+            offered = {id: secret for id, secret in taken.items() if id in plan.credentials}
             check_credentials(plan, offered, self._keyring)
         except (PolicyError, CredentialError) as error:
             return self._refuse(message, sha256, *refusal(error))
@@ -167,7 +177,7 @@ class Rollout:
     def _refuse(self, message: Policy, sha256: str, reason: Reason, errors: Iterable[NackError] = ()) -> None:
         kept = {*self.in_use, *self._pending_use()}
         told = without_secrets(errors, message.credentials)
-        self._nack(message.at, sha256, reason, told, sorted(set(_carried(message)).difference(kept)))
+        self._nack(message.at, sha256, reason, told, sorted(set(message.carried).difference(kept)))
 
     def _nack(
         self, at: Revision, sha256: str, reason: Reason, errors: Iterable[NackError], released: Iterable[str]
@@ -249,8 +259,7 @@ class Rollout:
 
     async def _store(self, plan: Plan, candidate: Candidate) -> Ack:
         active = [lane.key for lane in self._delivery.lanes.values() if lane.active]
-        known = self._known.get(self.stages.active) if self.stages.active is not None else None
-        change = plan.change(known.meaning if known is not None else None, active)
+        change = plan.change(None if self._active is None else self._active.meaning, active)
         spent, self._spent = self._spent, []
         marks = self._keyring.fingerprints(candidate.offered)
         skipped = [old.plan.stored("none") for old in spent]
@@ -384,8 +393,3 @@ class Rollout:
     async def _refresh(self) -> None:
         known, self.stages, self.in_use = await self._spool.standing(self._still_used())
         self._known = {revision.at: revision for revision in known}
-
-
-def _carried(message: Policy) -> Mapping[str, object]:
-    """The credentials of a message, if they are a mapping of ids at all."""
-    return message.credentials if isinstance(message.credentials, Mapping) else {}

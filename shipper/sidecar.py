@@ -290,7 +290,7 @@ class _Parts:
             delivery=self.delivery,
             rollout=self.rollout,
             deadline_problem=lambda: self.deadlines.problem,
-            wanted=self.wanted,
+            wanted=self.rollout.wanted,
         )
         actions = Actions(
             spool=spool,
@@ -324,17 +324,8 @@ class _Parts:
             http=http,
             revisions=self.rollout.stages,
             credentials_in_use=self.rollout.in_use,
-            credentials_wanted=self.wanted(),
+            credentials_wanted=self.rollout.wanted(),
         )
-
-    def wanted(self) -> list[str]:
-        """Ids that queued events need and that are not held."""
-        needed = {
-            lane.key.credential
-            for lane in self.delivery.lanes.values()
-            if lane.key.credential is not None and self.spool.figures.of_lanes([lane.id]).events
-        }
-        return sorted(id for id in needed if id not in self.keyring)
 
     async def delivered(self) -> None:
         """Wait until nothing waits, and every barrier is settled; what is held is not waited for."""

@@ -784,6 +784,27 @@ async def test_a_received_revision_waits_to_be_sent_again(tmp_path: Path) -> Non
         await on.ack(2, "drained")
 
 
+async def test_after_a_restart_what_inputs_and_queued_events_need_is_wanted_until_it_is_supplied(
+    tmp_path: Path,
+) -> None:
+    inputs = "inputs:\n  in: {type: scripted, credentials: [w1]}\n"
+    async with theatre(tmp_path) as on:
+        assert on.rollout.wanted() == []
+        await on.offer(1, policy(credential="k1", inputs=inputs), "k1", "w1")
+        await on.ack(1, "drained")
+        assert on.rollout.wanted() == []
+    async with theatre(tmp_path) as on:
+        assert on.rollout.wanted() == ["w1"]
+        await on.offer(1, policy(credential="k1", inputs=inputs), "k1", "w1")
+        await on.ack(1, "drained")
+        DESTINATIONS["main"].send = DESTINATIONS["main"].hang
+        await emit(1)
+    async with theatre(tmp_path) as on:
+        assert on.rollout.wanted() == ["k1", "w1"]
+        await on.rollout.supply({"w1": {"api_key": fakes.secret("w1").fields["api_key"]}})
+        assert on.rollout.wanted() == ["k1"]
+
+
 async def test_what_an_ack_released_that_was_never_written_is_listed_by_the_first_one_after_a_restart(
     tmp_path: Path,
 ) -> None:
