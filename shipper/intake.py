@@ -63,6 +63,9 @@ class Port:
         self.aio = intake.aio
         self.problem: str | None = None
         self.waiting = 0
+        """How many of its batches wait for room in the queue,"""
+        self.storing = 0
+        """and how many to become durable."""
         self._intake = intake
         self._route: Route | None = None
         self._switched = trio.Event()
@@ -270,6 +273,9 @@ class Intake:
                     lane.arrived(stored.seq, placed)
 
         entered: list[Entered] = []
+        port.storing += 1
+        if self.spool.store.problem is not None:
+            self.on_change()
         try:
             entered = await self.spool.enter(
                 Entry(
@@ -284,6 +290,7 @@ class Intake:
         except NotActive:
             return False
         finally:
+            port.storing -= 1
             self._reserved -= size
             if not entered:
                 self.spool.made_room()

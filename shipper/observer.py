@@ -54,7 +54,7 @@ class Observer:
                 self._ages, self._barriers = await self._read(list(lanes))
                 self._letters = await self._spool.dead_letters()
         views = {id: _view(lane) for id, lane in lanes.items()}
-        units = self.units(views)
+        units = self._units(views, failure or "")
         state, message = health.overall(
             units,
             failure=failure,
@@ -79,9 +79,9 @@ class Observer:
             return f"the disk has not answered for {stalled:.0f} s"
         return self._spool.store.problem
 
-    def units(self, views: dict[int, LaneView]) -> list[Unit]:
+    def _units(self, views: dict[int, LaneView], failure: str) -> list[Unit]:
         full = self._full_message(views) if self._intake.is_full else ""
-        inputs = [_input_unit(name, running, full) for name, running in sorted(self._intake.running.items())]
+        inputs = [_input_unit(name, running, full, failure) for name, running in sorted(self._intake.running.items())]
         inputs += [
             Unit(f"inputs.{name}", "input", plan.spec.type, "DEGRADED", "it has no output, so it reads nothing")
             for name, plan in sorted(self._intake.held.items())
@@ -168,12 +168,14 @@ def _view(lane: Lane) -> LaneView:
     return LaneView(lane.id, lane.key.output, lane.key.type, lane.active, lane.problem)
 
 
-def _input_unit(name: str, running: Running, full: str) -> Unit:
+def _input_unit(name: str, running: Running, full: str, failure: str) -> Unit:
+    """`full` and `failure`: why the queue, or the disk, takes nothing now."""
     type = running.plan.spec.type
     if running.failure is not None:
         return Unit(f"inputs.{name}", "input", type, "FAILED", running.failure)
     if running.ended:
         rest = f", but {running.port.problem}" if running.port.problem else ""
         return Unit(f"inputs.{name}", "input", type, "STOPPED", READ_TO_THE_END + rest)
-    problem = running.port.problem or (full if running.port.waiting else "")
+    waits = full if running.port.waiting else failure if running.port.storing else ""
+    problem = running.port.problem or waits
     return Unit(f"inputs.{name}", "input", type, "DEGRADED" if problem else "HEALTHY", problem)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import trio
 
+from shipper.event import Batch
 from shipper.messages import Observed, Revision
 from shipper.observer import Observer
 from shipper.plugin import Held, InputContext
+from tests.disks import small_disk
 from tests.fakes import DESTINATIONS, SPRINGS, Theatre, events, policy, theatre
 
 
@@ -136,3 +139,30 @@ async def test_an_input_that_failed_is_failed_and_one_that_ended_is_stopped(
         assert states(observed)["inputs.more"] == "STOPPED read to the end"
         assert states(observed)["inputs.idle"] == "DEGRADED it has no output, so it reads nothing"
         assert b"a secret" not in observed.line()
+
+
+@pytest.mark.root
+async def test_an_input_that_waits_for_a_full_disk_is_degraded_and_one_that_has_nothing_to_store_is_not(
+    tmp_path: Path,
+) -> None:
+    more = "inputs:\n  in: {type: scripted}\n  more: {type: scripted, of: more}\n"
+    with small_disk(tmp_path, "16m"):
+        async with theatre(tmp_path / "state") as on, trio.open_nursery() as nursery:
+            DESTINATIONS["main"].send = DESTINATIONS["main"].hang
+            await on.offer(1, policy(inputs=more))
+            await on.ack(1, "drained")
+            nursery.start_soon(fill)
+            await SPRINGS["in"].until(lambda: on.spool.store.problem is not None)
+            observed = await look(on)
+            nursery.cancel_scope.cancel()
+
+    assert observed.state == "FAILED"
+    assert states(observed)["inputs.in"] == f"DEGRADED {observed.message}"
+    assert states(observed)["inputs.more"] == "HEALTHY"
+    assert "disk full" in observed.message
+
+
+async def fill() -> None:
+    """Emit, for ever, what no compression makes small."""
+    while True:
+        await SPRINGS["in"].context.emit(Batch.documents([b'{"n":"%s"}' % os.urandom(1 << 19).hex().encode()]))
