@@ -25,6 +25,7 @@ from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.file import FileInput
 from shipper_plugins.inputs.tail import reader, tailer, watch
 from shipper_plugins.inputs.tail.multiline import Multiline
+from shipper_plugins.inputs.tail.stream import Stream
 
 
 @pytest.fixture(autouse=True)
@@ -202,6 +203,29 @@ async def test_other_encodings_are_read_with_offsets_of_the_source(tmp_path: Pat
 
     assert store.messages == texts
     assert [event["log"]["offset"] for event in store.events] == offsets
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "utf-32", "utf-16-le"])
+async def test_a_byte_order_mark_that_is_written_in_pieces_is_one(tmp_path: Path, encoding: str) -> None:
+    """A writer without a buffer, or a copy that is seen while it is made."""
+    marks = {"utf-8": "utf-8", "utf-16": "utf-16-be", "utf-32": "utf-32-be"}
+    written = "\ufeffhé\nzwĊi\n".encode(marks.get(encoding, encoding))
+    path, store = tmp_path / "a.log", Store()
+    path.touch()
+    async with following(settings(path, encoding=encoding), store) as source:
+        (stream,) = await one_stream(source)
+        for at in range(len(written)):
+            append(path, written[at : at + 1])
+            source._reader.turns.wake(stream)
+            await source._reader.turns.quiet()
+        await store.comes(2)
+
+    assert store.messages == ["hé", "zwĊi"]
+
+
+async def one_stream(source: tailer.Tailer) -> list[Stream]:
+    await becomes(lambda: len(source._reader.known.streams) == 1)
+    return list(source._reader.known.streams.values())
 
 
 async def test_a_line_over_the_limit_is_cut_and_marked_and_its_rest_skipped(tmp_path: Path) -> None:

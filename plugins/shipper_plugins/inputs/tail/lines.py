@@ -24,6 +24,8 @@ from shipper_plugins.inputs.tail.multiline import Multiline
 _BOMS = {"utf-8": codecs.BOM_UTF8, "utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
 _BOMS |= {"utf-32-le": codecs.BOM_UTF32_LE, "utf-32-be": codecs.BOM_UTF32_BE}
 
+LONGEST_MARK = max(map(len, _BOMS.values()))
+
 
 @dataclass(frozen=True, slots=True)
 class Charset:

@@ -22,7 +22,7 @@ from shipper.plugin import Fields, InputContext
 from shipper_plugins.inputs.tail.content import HEAD, WINDOW, Content, Look, Uncached, checksum
 from shipper_plugins.inputs.tail.copies import Compared, Verdict, compare
 from shipper_plugins.inputs.tail.known import Known
-from shipper_plugins.inputs.tail.lines import Charset, Cut, Cutter
+from shipper_plugins.inputs.tail.lines import LONGEST_MARK, Charset, Cut, Cutter
 from shipper_plugins.inputs.tail.shelf import Shelf
 from shipper_plugins.inputs.tail.stream import Stream, fingerprint, shown
 from shipper_plugins.inputs.tail.turns import Turns
@@ -140,15 +140,14 @@ class Reader:
             return False
         if not stream.settled and not await self._settle(stream, content):
             return False
-        if stream.charset is None:
-            stream.charset = await self._charset(stream, content)
+        charset = await self._charset(stream, content)
         look = await self._call(content.look, stream.offset, CHUNK)
         if content.compressed and not look.at_end and not look.found:
             return True
         if not await self._is_same(stream, content, look):
             self._restart(stream)
             return False
-        return await self._cut_chunk(stream, content, stream.charset, look)
+        return await self._cut_chunk(stream, content, charset, look)
 
     async def _cut_chunk(self, stream: Stream, content: Content, charset: Charset, look: Look) -> Taken:
         cutter = self._cutter(stream, charset)
@@ -335,10 +334,16 @@ class Reader:
             return await trio.to_thread.run_sync(partial(read, *arguments, wait=True))
 
     async def _charset(self, stream: Stream, content: Content) -> Charset:
-        plain = Charset.of(self.settings.encoding)
-        if stream.offset and plain.width == 1:
-            return plain
-        return Charset.of(self.settings.encoding, await self._call(content.head))
+        """The encoding of a file; settled once the bytes are there that may be a byte order mark."""
+        if stream.charset is not None:
+            return stream.charset
+        charset, known = Charset.of(self.settings.encoding), LONGEST_MARK
+        if not stream.offset or charset.width > 1:
+            head = await self._call(content.head)
+            charset, known = Charset.of(self.settings.encoding, head), len(head)
+        if known >= LONGEST_MARK:
+            stream.charset = charset
+        return charset
 
     async def _cut(self, cutter: Cutter, stream: Stream, look: Look, *, final: bool, flush: bool) -> Cut:
         def cut() -> Cut:
