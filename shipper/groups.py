@@ -14,14 +14,23 @@ import trio
 
 @contextmanager
 def failures_apart(note: Callable[[Exception], None]) -> Iterator[None]:
-    """Give what fails within the block to `note`, which may raise; a cancel beside it goes on alone."""
+    """Give what fails within the block to `note`, which may raise; a cancel beside it goes on alone.
+
+    The only failure in a group is given as itself, so that it can be told by its name and place.
+    """
     try:
         yield
     except Exception as error:
-        note(error)
+        note(_only(error))
     except BaseExceptionGroup as group:
         cancelled, rest = group.split(trio.Cancelled)
         if cancelled is None or not isinstance(rest, Exception):
             raise
-        note(rest)
+        note(_only(rest))
         raise cancelled from None
+
+
+def _only(error: Exception) -> Exception:
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

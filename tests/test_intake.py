@@ -331,6 +331,23 @@ async def test_an_input_that_fails_later_is_opened_again(tmp_path: Path, monkeyp
         assert on.intake.running["in"].failure is None
 
 
+async def test_a_failure_in_a_nursery_of_an_input_is_told_as_what_it_is(tmp_path: Path) -> None:
+    async def failing(context: InputContext) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broken)
+
+    async def broken() -> None:
+        raise OSError("the device is gone")
+
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_run = failing
+        spring = await running(on)
+        await spring.until(lambda: "close" in spring.log)
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert on.intake.running["in"].failure == "the device is gone"
+
+
 async def test_an_input_that_is_being_opened_again_at_the_cut_gets_the_new_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
