@@ -24,6 +24,9 @@ from shipper_plugins.inputs.tail.multiline import Multiline
 _BOMS = {"utf-8": codecs.BOM_UTF8, "utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
 _BOMS |= {"utf-32-le": codecs.BOM_UTF32_LE, "utf-32-be": codecs.BOM_UTF32_BE}
 
+_NOTATIONS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined"})
+"""Codecs from text to bytes that are not for files: host names, literals of Python."""
+_NO_ENCODING = "there is no such encoding for text files; latin-1 and utf-16 are some"
 LONGEST_MARK = max(map(len, _BOMS.values()))
 
 
@@ -49,8 +52,10 @@ class Charset:
                 name += "-be" if head.startswith(_BOMS[f"{name}-be"]) else "-le"
             newline = "\n".encode(name)
             b"".decode(name)
-        except (LookupError, UnicodeError) as error:
-            raise ValueError("there is no such encoding for text; latin-1 and utf-16 are some") from error
+        except (LookupError, ValueError) as error:
+            raise ValueError(_NO_ENCODING) from error
+        if name in _NOTATIONS:
+            raise ValueError(_NO_ENCODING)
         bom = _BOMS.get(name, b"")
         present = bom if bom and head.startswith(bom) else b""
         return cls(name, newline, len(newline), "\r".encode(name), present)
