@@ -270,6 +270,11 @@ async def test_a_batch_without_events_makes_no_file(context: OutputContext, path
     assert not path.exists()
 
 
+def test_a_path_with_a_nul_is_refused() -> None:
+    with pytest.raises(ValueError, match="a NUL is in it"):
+        FileOutput(path="/var/log/\0")
+
+
 def test_a_credential_is_refused() -> None:
     with pytest.raises(ValueError, match="credential"):
         FileOutput(path="/x", credential="es-1")
