@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from shipper.plugin import BadOption
+from shipper_plugins.inputs.file import FileInput
 from shipper_plugins.inputs.tail.discovery import Globs
 
 
@@ -38,6 +40,10 @@ def tree(tmp_path: Path) -> Path:
         ("x/**/y/*.log", ["x/y/a.log", "x/y/b.log"]),
         ("**/**/b.log", ["x/y/b.log"]),
         ("z[[]1].log", ["z[1].log"]),
+        ("[^a].*", ["b.txt"]),
+        ("[!a].*", ["b.txt"]),
+        ("[a^]*.log", ["a.log"]),
+        ("[^]].txt", ["b.txt"]),
         ("missing/*.log", []),
         ("a.log/*.log", []),
     ],
@@ -49,6 +55,28 @@ def test_a_glob_matches_as_in_a_shell(tree: Path, pattern: str, expected: list[s
 def test_what_is_excluded_is_not_found(tree: Path) -> None:
     assert found(tree, "**/*.log", exclude=("b*", f"{tree}/*.log", f"{tree}/x/y/**")) == ["x/a.log"]
     assert found(tree, "**/*.log", exclude=(f"{tree}/**/a.log",)) == ["x/y/b.log", "z[1].log"]
+
+
+def test_a_class_may_be_negated_in_what_is_excluded(tree: Path) -> None:
+    assert found(tree, "**", exclude=("[^b]*",)) == ["b.txt", "x/y/b.log"]
+    assert found(tree, "**", exclude=(f"{tree}/**/*.lo[^a-f]",)) == ["b.txt"]
+
+
+@pytest.mark.parametrize("option", ["paths", "exclude"])
+@pytest.mark.parametrize("pattern", ["/var/log/\0.log", "/var/log/*.{log,txt}", "/a/{b,{c,d}}/*"])
+def test_a_pattern_that_can_match_nothing_is_refused(option: str, pattern: str) -> None:
+    with pytest.raises(BadOption) as refused:
+        FileInput(**{"paths": ("/var/log/*.log",), option: (pattern,)})  # type: ignore[arg-type]
+
+    assert refused.value.at == (option, 0)
+
+
+def test_braces_are_taken_where_they_are_part_of_names(tree: Path) -> None:
+    (tree / "{b,c}.log").write_text("line\n")
+    pattern = f"{tree}/[{{]b,c}}.log"
+
+    assert FileInput(paths=(pattern, f"{tree}/{{b}}.log")).paths
+    assert found(tree, "[{]b,c}.log") == ["{b,c}.log"]
 
 
 def test_links_that_go_in_circles_end(tree: Path) -> None:

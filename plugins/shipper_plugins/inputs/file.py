@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from shipper.plugin import BadOption, Input, InputContext, Size, Source
+from shipper_plugins.inputs.tail.discovery import check_pattern
 from shipper_plugins.inputs.tail.lines import Charset
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.tailer import Tailer
@@ -24,8 +25,8 @@ class FileInput(Input, frozen=True, kw_only=True):
     """Follows the lines of log files, through rotation by rename, copy and truncate, and gzip."""
 
     paths: Annotated[tuple[_Glob, ...], msgspec.Meta(min_length=1)]
-    """Absolute paths or globs; `**` matches any number of directories. They are looked at again when a directory
-    changes."""
+    """Absolute paths or globs: `*`, `?`, `[0-9]`, `[^0-9]`, and `**` for any number of directories. They are looked at
+    again when a directory changes."""
     exclude: tuple[_Glob, ...] = ()
     """Globs of files to leave out: absolute, or a name alone (`*.gz`)."""
     from_: Literal["beginning", "end"] = msgspec.field(default="beginning", name="from")
@@ -44,9 +45,11 @@ class FileInput(Input, frozen=True, kw_only=True):
         for number, path in enumerate(self.paths):
             if not os.path.isabs(path):
                 raise BadOption("not an absolute path, such as /var/log/app/*.log", "paths", number)
+            check_pattern(path, "paths", number)
         for number, pattern in enumerate(self.exclude):
             if os.sep in pattern and not os.path.isabs(pattern):
                 raise BadOption("neither an absolute path nor a name, such as *.gz", "exclude", number)
+            check_pattern(pattern, "exclude", number)
         if not 16 <= self.max_line_bytes <= 1 << 30:
             raise BadOption("max_line_bytes is between 16B and 1GiB", "max_line_bytes")
         try:

@@ -1,6 +1,7 @@
 """Globs become the regular files of now, and the directories in which a change may make that different.
 
 `*` and `?` and `[…]` match within a name, `**` any number of directories; as in a shell, none matches a leading dot.
+`[^…]` and `[!…]` are any other character. `{a,b}` is refused, and not taken as it stands: elsewhere it is either.
 Symbolic links are followed; below `**` every directory is entered once, so loops end. Each directory that was looked
 into, from the root down, is of interest: a link that is pointed elsewhere, or a directory that appears, is noticed
 there. So is the directory that a linked file is really in, since that is where its changes show.
@@ -18,9 +19,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from shipper.plugin import BadOption
 from shipper_plugins.inputs.tail.content import File
 
 _MAGIC = re.compile(r"[*?\[]")
+_CLASS = re.compile(r"\[(\^?)(\][^\]]*|[^\]]+)\]")
+_BRACES = re.compile(r"\{[^{}/]*,[^{}/]*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +71,21 @@ def _matcher(pattern: str) -> re.Pattern[str]:
     return re.compile(dots + fnmatch.translate(pattern))
 
 
+def check_pattern(pattern: str, *at: str | int) -> None:
+    """Raises BadOption (`at` leads to the pattern) unless it can match."""
+    if "\0" in pattern:
+        raise BadOption("a NUL is in it, which no name of a file can have: remove it", *at)
+    if _BRACES.search(_CLASS.sub("", pattern)):
+        raise BadOption("alternatives in braces are not known: give a pattern for each, or write [{] for a brace", *at)
+
+
 class Globs:
     """The files that `paths` name and `exclude` does not. Patterns are absolute, but for an `exclude` without a
     separator: that one is compared with the name alone."""
 
     def __init__(self, paths: Sequence[str], exclude: Sequence[str]) -> None:
         self._paths = [_parts(path) for path in paths]
-        self._excluded = [_parts(p)[1] if os.path.isabs(p) else ("**", p) for p in exclude]
+        self._excluded = [_parts(p)[1] if os.path.isabs(p) else ("**", *_parts(p)[1]) for p in exclude]
 
     def scan(self) -> Scan:
         """Look now; blocking. What vanishes meanwhile is left out."""
@@ -85,7 +97,7 @@ class Globs:
 
     def excludes(self, path: str) -> bool:
         """Whether `exclude` names this path."""
-        return bool(self._excluded) and any(_covers(pattern, _parts(path)[1]) for pattern in self._excluded)
+        return bool(self._excluded) and any(_covers(pattern, _split(path)[1]) for pattern in self._excluded)
 
 
 class _Walk:
@@ -170,7 +182,17 @@ def _covers(pattern: tuple[str, ...], parts: tuple[str, ...]) -> bool:
     return fnmatch.fnmatchcase(parts[0], pattern[0]) and _covers(pattern[1:], parts[1:])
 
 
-def _parts(path: str) -> tuple[str, tuple[str, ...]]:
+def _parts(pattern: str) -> tuple[str, tuple[str, ...]]:
+    """Root and names, with classes as `fnmatch` writes them."""
+    root, parts = _split(pattern)
+    return root, tuple(_CLASS.sub(_negated, part) for part in parts)
+
+
+def _negated(found: re.Match[str]) -> str:
+    return f"[!{found[2]}]" if found[1] else found[0]
+
+
+def _split(path: str) -> tuple[str, tuple[str, ...]]:
     drive, tail = os.path.splitdrive(path)
     parts = [part for part in re.split(r"[\\/]" if os.sep == "\\" else "/", tail) if part not in ("", ".")]
     return drive + os.sep, tuple(parts)
