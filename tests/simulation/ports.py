@@ -66,7 +66,7 @@ def simulated(stage: Stage, disk: Disk, node: Node) -> Iterator[None]:
         (log, "_log", _Log(stage)),
         (msgspec.structs, "fields", _fields),
         (Sealer, "seal", _watched(stage, Sealer.seal)),
-        (plan, "parse", _remembering(plan.parse)),
+        (plan, "read", _remembering(plan.read)),
         (memory, "give_back", lambda: None),
     ]
     state = random.getstate()
@@ -134,9 +134,9 @@ def _fields(struct: Any) -> Any:
 
 
 @cache
-def _remembering(parse: Callable[..., Any]) -> Callable[..., Any]:
+def _remembering(read: Callable[..., Any]) -> Callable[..., Any]:
     """A process that is started again reads its policies again, and the first ones are the same in many worlds."""
-    return lru_cache(maxsize=4096)(parse)
+    return lru_cache(maxsize=4096)(read)
 
 
 class _Log:
