@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shipper.plugin import BadOption
 from shipper_plugins.inputs.tail.lines import Charset, Cutter
 from shipper_plugins.inputs.tail.multiline import Multiline
 
@@ -127,8 +128,10 @@ def test_what_is_no_encoding_of_text_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["(", "^(a+)+$", "(?x) a", r"(\s|\t)*x"])
 def test_a_pattern_that_is_none_or_could_stop_the_process_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match=r"^pattern: "):
+    with pytest.raises(BadOption) as caught:
         Multiline(pattern=pattern)
+
+    assert caught.value.at == ("pattern",)
 
 
 @pytest.mark.parametrize("pattern", [r"^\s", r"\\$", r"^a.*\\$"])
