@@ -10,7 +10,7 @@ import click
 
 @click.command(short_help="Watch policy files, and keep a shipper running by them.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH…", type=click.Path(path_type=Path))
-@click.option("--state", required=True, type=click.Path(), help="Directory of the queue and the state.")
+@click.option("--state", required=True, type=click.Path(path_type=Path), help="Directory of the queue and the state.")
 @click.option("--config", type=click.Path(path_type=Path), help="The supervisor's own settings.")
 @click.option("--json", is_flag=True, help="Tell what happens as one JSON object a line.")
 @click.option("--once", is_flag=True, help="Ship what is there, wait until all of it is delivered, and exit.")
@@ -18,7 +18,7 @@ import click
 @click.option("--grace", default="20s", show_default=True, metavar="DURATION", help="How long a stop may deliver on.")
 def command(
     paths: tuple[Path, ...],
-    state: str,
+    state: Path,
     config: Path | None,
     json: bool,
     once: bool,
@@ -54,12 +54,10 @@ def command(
     from shipper.supervise.options import Options
     from shipper.supervise.report import Report
 
-    if not state:
-        raise click.BadParameter("it is empty (an unset variable?)", param_hint="--state")
     hardening.harden()
     options = Options(
         paths,
-        Path(state),
+        state,
         read_config(config, os.environ, runnable=True) if config else Config(),
         grace=_seconds("--grace", grace),
         once=once,

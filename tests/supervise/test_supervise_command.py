@@ -17,7 +17,7 @@ from shipper.commands.supervise import command
 @pytest.mark.parametrize(
     ("arguments", "status", "expected"),
     [
-        (["--state", ""], 2, "--state: it is empty (an unset variable?)"),
+        (["--state", ""], 2, "--state is empty (an unset variable?)"),
         (["--state", "s", "--grace", "9000h"], 78, "--grace: at most 8760h"),
         (["--state", "s", "--grace", "soon"], 78, "--grace: expected a duration"),
     ],
