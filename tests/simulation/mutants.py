@@ -16,6 +16,7 @@ from msgspec import structs
 
 from shipper import plan
 from shipper.attempt import Attempt, Trouble
+from shipper.document import Node
 from shipper.intake import Intake, Port
 from shipper.keyring import Keyring
 from shipper.lane import Lane
@@ -267,14 +268,14 @@ def retry_after_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def held_drains_are_dropped(patch: pytest.MonkeyPatch) -> None:
     """A drain past its deadline is dropped, though the policy says `hold`."""
-    original = plan.parse
+    original = plan.build
 
-    def parse(text: str, registry: Registry) -> Policy:
-        policy = original(text, registry)
+    def build(root: Node, registry: Registry) -> Policy:
+        policy = original(root, registry)
         action = "drop" if policy.drain.on_deadline == "hold" else policy.drain.on_deadline
         return structs.replace(policy, drain=structs.replace(policy.drain, on_deadline=action))
 
-    patch.setattr(plan, "parse", parse)
+    patch.setattr(plan, "build", build)
 
 
 def inputs_are_all_replaced(patch: pytest.MonkeyPatch) -> None:
