@@ -3,21 +3,24 @@
 A batch is counted in the group (revision, lanes that hold it whole); the unsettled rest of one in the group of its lane
 alone. There are as many groups as there are different routes, so every figure is a sum over a few numbers, however many
 batches wait; and when lanes retire, what they hold moves from one side of the byte limit to the other without a scan.
-An event counts once, however many lanes hold its batch whole, and once more for a lane that holds it in a rest.
+An event counts once, however many lanes hold its batch whole, and once more for a lane that holds it in a rest; how
+many are counted again by that is a number of its own, taken from the total.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
 from shipper.messages import Revision
+from shipper.spool import queue
 from shipper.spool.queue import Settled, Todo
 from shipper.spool.schema import BARRIER, BATCH
+from shipper.spool.seal import Sealer
 
 Group = tuple[Revision, frozenset[int]]
 
@@ -33,6 +36,7 @@ class Figures:
 
     events: Counter[Group]
     bytes: Counter[Group]
+    again: int = 0
 
     @classmethod
     def none(cls) -> Figures:
@@ -40,19 +44,31 @@ class Figures:
         return cls(Counter(), Counter())
 
     @classmethod
-    def of(cls, db: sqlite3.Connection) -> Figures:
+    def of(cls, db: sqlite3.Connection, sealer: Sealer) -> Figures:
         """Counted once, when the spool is opened: one pass over the todos, in the order of their places."""
         figures = cls.none()
         rows = db.execute(
-            "SELECT seq, kind, epoch, revision, lane, count, bytes FROM todo WHERE kind != ? ORDER BY seq, kind",
+            "SELECT lane, seq, kind, epoch, revision, count, bytes, at FROM todo WHERE kind != ? ORDER BY seq, kind",
             (BARRIER,),
         )
-        for (_, kind, epoch, number), same in groupby(rows, key=lambda row: row[:4]):
-            holders = list(same)
-            whole = [frozenset(row[4] for row in holders)] if kind == BATCH else [frozenset({r[4]}) for r in holders]
-            for lanes, row in zip(whole, holders, strict=False):
-                figures.add(Revision(epoch, number), lanes, row[5], row[6])
+        for _, same in groupby(rows, key=lambda row: row[1]):
+            figures._add_parts(db, sealer, [(row[0], queue.todo_of(row[1:])) for row in same])
         return figures
+
+    def _add_parts(self, db: sqlite3.Connection, sealer: Sealer, parts: Sequence[tuple[int, Todo]]) -> None:
+        """All that waits of one batch."""
+        whole = [(lane, todo) for lane, todo in parts if todo.kind == BATCH]
+        rests = parts[len(whole) :]
+        if whole:
+            todo = whole[0][1]
+            self.add(todo.revision, frozenset(lane for lane, _ in whole), todo.events, todo.size)
+        for lane, todo in rests:
+            self.add(todo.revision, frozenset({lane}), todo.events, todo.size)
+        if len(parts) > len(whole) > 0:
+            self.again += sum(todo.events for _, todo in rests)
+        elif len(rests) > 1:
+            different = frozenset[int]().union(*(queue.items(db, sealer, lane, todo) for lane, todo in rests))
+            self.again += sum(todo.events for _, todo in rests) - len(different)
 
     def add(self, revision: Revision, lanes: frozenset[int], events: int, size: int) -> None:
         """More (or, negative, less) waits for these lanes."""
@@ -65,6 +81,7 @@ class Figures:
     def settled(self, lane: int, change: Settled) -> None:
         """Take away what a lane settled, and keep what it left."""
         todo, others = change.todo, change.others
+        self.again += change.again
         mine = frozenset({lane})
         if todo.kind == BATCH:
             self._move(todo, others | mine, others)
@@ -84,7 +101,7 @@ class Figures:
 
     def total(self) -> Amount:
         """Everything that waits; an event counts once, however many lanes wait for it."""
-        return Amount(self.events.total(), self.bytes.total())
+        return Amount(self.events.total() - self.again, self.bytes.total())
 
     def of_lanes(self, lanes: Collection[int]) -> Amount:
         """What waits for any of these lanes."""

@@ -72,6 +72,8 @@ class Settled(NamedTuple):
     others: frozenset[int]
     left: Todo | None
     letters_dropped: int
+    again: int
+    """How many more events are counted again by the parts of the batch, whole or rests, that wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,9 @@ def settle(
         raise AssertionError(f"lane {lane}: {todo.events} != {verdict.counts.answered} + {left_count}")
     dropped = letters.add(db, sealer, lane, todo.revision, seq, verdict.letters, limits, now)
     count_answers(db, lane, seq, verdict.counts)
-    others = holders(db, lane, seq)
+    sharers = _sharers(db, lane, seq)
+    others = frozenset(id for id, kind in sharers.items() if kind == BATCH)
+    again = _more_again(db, sealer, lane, todo, verdict.rest, sharers) if sharers else 0
     left = None
     if verdict.rest is None:
         db.execute("DELETE FROM todo WHERE lane = ? AND seq = ?", (lane, seq))
@@ -183,7 +187,31 @@ def settle(
         left = _write_rest(db, sealer, lane, todo, verdict.rest)
     if todo.kind == BATCH and not others:
         db.execute("DELETE FROM batch WHERE seq = ?", (seq,))
-    return Settled(todo, others, left, dropped)
+    return Settled(todo, others, left, dropped, again)
+
+
+def _more_again(
+    db: sqlite3.Connection, sealer: Sealer, lane: int, todo: Todo, rest: Batch | None, sharers: Mapping[int, int]
+) -> int:
+    """See `Settled.again`. Only where several lanes have left a rest and none holds all, the rests are looked at."""
+    left = 0 if rest is None else rest.count
+    if BATCH in sharers.values():
+        return left - (0 if todo.kind == BATCH else todo.events)
+    mine = items(db, sealer, lane, todo) if todo.kind == REST else frozenset(range(todo.events))
+    elsewhere = frozenset[int]().union(*(items(db, sealer, id, todo._replace(kind=REST)) for id in sharers))
+    return left - todo.events + len(mine - _numbers(rest) - elsewhere)
+
+
+def items(db: sqlite3.Connection, sealer: Sealer, lane: int, todo: Todo) -> frozenset[int]:
+    """The numbers, in its batch, of the events of a todo; none if it is damaged."""
+    try:
+        return _numbers(load(db, sealer, lane, todo))
+    except Damaged:
+        return frozenset()
+
+
+def _numbers(batch: Batch | None) -> frozenset[int]:
+    return frozenset() if batch is None else frozenset(range(batch.count) if batch.items is None else batch.items)
 
 
 def _write_rest(db: sqlite3.Connection, sealer: Sealer, lane: int, todo: Todo, rest: Batch) -> Todo:
@@ -218,17 +246,21 @@ def count_answers(db: sqlite3.Connection, lane: int, seq: int, counts: Counts) -
 
 
 def holders(db: sqlite3.Connection, lane: int, seq: int) -> frozenset[int]:
-    """The other lanes that have this batch to do, whole.
+    """The other lanes that have this batch to do, whole."""
+    return frozenset(id for id, kind in _sharers(db, lane, seq).items() if kind == BATCH)
+
+
+def _sharers(db: sqlite3.Connection, lane: int, seq: int) -> dict[int, int]:
+    """The other lanes that have this batch to do, and whether whole or a rest of it.
 
     A CROSS JOIN is SQLite's word for "in this order": there are a few lanes and perhaps millions of todos, and without
     statistics the planner took the todos first, 20 ms for each batch that was settled.
     """
     rows = db.execute(
-        "SELECT todo.lane FROM lane CROSS JOIN todo ON todo.lane = lane.id AND todo.seq = ?"
-        " WHERE lane.id != ? AND kind = ?",
-        (seq, lane, BATCH),
+        "SELECT todo.lane, kind FROM lane CROSS JOIN todo ON todo.lane = lane.id AND todo.seq = ? WHERE lane.id != ?",
+        (seq, lane),
     )
-    return frozenset(row[0] for row in rows.fetchall())
+    return dict(rows.fetchall())
 
 
 def todo_of(row: tuple[int, int, int, int, int, int, float]) -> Todo:

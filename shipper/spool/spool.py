@@ -260,7 +260,7 @@ class Spool:
         def act(db: sqlite3.Connection) -> Figures:
             audit.audit(db, self.store.sealer)
             doubt.act(db)
-            self._counting = Figures.of(db)
+            self._counting = Figures.of(db, self.store.sealer)
             return self._counting
 
         self.figures = await self._config(act)

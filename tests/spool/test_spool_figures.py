@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from collections.abc import Sequence
 
-from shipper.messages import Revision
-from shipper.spool import schema
+from shipper.messages import Counts, Revision
+from shipper.spool import queue, schema
 from shipper.spool.figures import Amount, Figures
+from shipper.spool.queue import Verdict
+from tests.spool.test_spool_revisions import LIMITS, Spool, new_sealer
 
 ONE, TWO = Revision(0, 1), Revision(0, 2)
 
@@ -87,7 +90,10 @@ def test_a_batch_of_three_lanes_of_which_the_middle_one_holds_a_rest_is_counted_
     rows = [(1, 7, schema.BATCH, 4, 40), (2, 7, schema.REST, 1, 9), (3, 7, schema.BATCH, 4, 40)]
     db.executemany("INSERT INTO todo VALUES (?, ?, ?, 0, 1, ?, ?, 0)", rows)
 
-    assert Figures.of(db).events == {(ONE, frozenset({1, 3})): 4, (ONE, frozenset({2})): 1}
+    counted = Figures.of(db, new_sealer())
+
+    assert counted.events == {(ONE, frozenset({1, 3})): 4, (ONE, frozenset({2})): 1}
+    assert counted.total().events == 4
 
 
 def test_what_goes_to_zero_leaves_no_group() -> None:
@@ -96,3 +102,43 @@ def test_what_goes_to_zero_leaves_no_group() -> None:
 
     assert (TWO, frozenset({2})) not in made.events
     assert (TWO, frozenset({2})) not in made.bytes
+
+
+def test_an_event_counts_once_though_each_lane_has_left_a_rest_of_its_batch() -> None:
+    spool = Spool()
+    a, b, c = spool.activate(1, a=None, b=None, c=None).values()
+    seq = spool.enter(1, [a, b, c], count=9)
+    made = Figures.of(spool.db, spool.sealer)
+    waiting = []
+    for lane, left in ((a, (0, 3, 6)), (b, (3, 4)), (a, (0, 6)), (c, (0, 8)), (b, (3,)), (a, ()), (b, ()), (c, ())):
+        settle(spool, made, lane, seq, left)
+        assert made == Figures.of(spool.db, spool.sealer)
+        waiting.append(made.total().events)
+
+    assert waiting == [9, 9, 9, 5, 4, 3, 2, 0]
+    assert made == Figures.none()
+
+
+def settle(spool: Spool, figures: Figures, lane: int, seq: int, left: Sequence[int]) -> None:
+    """All but some of what a lane has left of a batch is delivered."""
+    (todo,) = [todo for todo in spool.todos(lane) if todo.seq == seq]
+    batch = queue.load(spool.db, spool.sealer, lane, todo)
+    numbers = batch.items or range(batch.count)
+    rest = batch.pick([at for at, number in enumerate(numbers) if number in left]) if left else None
+    verdict = Verdict(Counts(delivered=todo.events - len(left)), rest=rest)
+    change = queue.settle(spool.db, spool.sealer, lane, seq, verdict, LIMITS, 1.0)
+    assert change is not None
+    figures.settled(lane, change)
+
+
+def test_a_rest_that_is_damaged_shares_no_events() -> None:
+    spool = Spool()
+    a, b = spool.activate(1, a=None, b=None).values()
+    seq = spool.enter(1, [a, b], count=4)
+    made = Figures.of(spool.db, spool.sealer)
+    settle(spool, made, a, seq, (0, 1))
+    settle(spool, made, b, seq, (1, 2))
+    spool.db.execute("UPDATE rest SET body = zeroblob(80) WHERE lane = ?", (a,))
+
+    assert queue.items(spool.db, spool.sealer, a, spool.todos(a)[0]) == frozenset()
+    assert Figures.of(spool.db, spool.sealer).total().events == 2

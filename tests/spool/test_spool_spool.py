@@ -14,7 +14,12 @@ from shipper.messages import Counts
 from shipper.spool import store
 from shipper.spool.figures import Figures
 from shipper.spool.queue import Entry, Packed, Verdict
+from shipper.spool.spool import Spool
 from tests.fakes import PATIENCE, bench, events
+
+
+async def counted(spool: Spool) -> Figures:
+    return await spool.query(lambda db: Figures.of(db, spool.store.sealer))
 
 
 async def test_figures_after_a_restart_are_those_of_before(tmp_path: Path) -> None:
@@ -26,7 +31,7 @@ async def test_figures_after_a_restart_are_those_of_before(tmp_path: Path) -> No
         batch = await on.spool.load(lane.id, todo)
         await on.spool.settle(lane.id, {todo.seq: Verdict(Counts(delivered=4), rest=batch.pick([2]))})
         before = on.spool.figures
-        assert await on.spool.query(Figures.of) == before
+        assert await counted(on.spool) == before
     async with bench(tmp_path) as on:
         assert on.spool.figures == before
 
@@ -64,7 +69,7 @@ async def test_what_is_stored_after_its_caller_lost_patience_is_counted_and_told
         await on.spool.store.do(lambda db: None)
 
         assert on.spool.figures.total().events == 5
-        assert on.spool.figures == await on.spool.query(Figures.of)
+        assert on.spool.figures == await counted(on.spool)
         assert told == [5]
 
 
