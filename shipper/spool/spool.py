@@ -184,7 +184,7 @@ class Spool:
         await self._config(lambda db: revisions.settle_reached(db, lane))
 
     async def advance(
-        self, closing: Revision | None, still_used: Collection[str], before: Before
+        self, closing: Revision | None, still_used: Collection[str], before: Before = "listed"
     ) -> tuple[Ack | None, list[str]]:
         """Commit `drained` for the newest revision of which it is true now; if there is none, what became free."""
 
