@@ -6,6 +6,7 @@ import contextlib
 import errno
 import gzip
 import os
+import random
 import re
 import resource
 import shutil
@@ -682,6 +683,43 @@ async def test_a_damaged_compressed_file_is_reported(tmp_path: Path) -> None:
         await store.until(lambda: "fine" in store.messages and bool(store.problems))
 
     assert store.problems == [f"{tmp_path}/a.gz: not a valid gzip file"]
+
+
+@pytest.mark.parametrize("count", [20, 3000])
+async def test_of_a_compressed_file_that_is_cut_short_the_whole_lines_are_read_and_it_is_told(
+    tmp_path: Path, count: int
+) -> None:
+    written = "".join(f"{number} {random.Random(number).random()}\n" for number in range(count))
+    packed = gzip.compress(written.encode())
+    (tmp_path / "a.gz").write_bytes(packed[: len(packed) * 2 // 3])
+    store = Store()
+    messages = await read_all(settings(tmp_path / "*.gz"), store)
+
+    assert 0 < len(messages) < count
+    assert messages == written.splitlines()[: len(messages)]
+    assert store.problems == [f"{tmp_path}/a.gz: the gzip file is cut short"]
+    (tmp_path / "a.gz").write_bytes(packed)
+    await read_all(settings(tmp_path / "*.gz"), store)
+    assert store.messages == written.splitlines()
+
+
+@pytest.mark.parametrize("count", [20, 3000])
+async def test_a_compressed_file_that_is_being_written_is_told_of_only_if_that_takes_long(
+    tmp_path: Path, count: int
+) -> None:
+    path, packed, store = tmp_path / "a.gz", gzip.compress(lines(0, count).encode()), Store()
+    path.write_bytes(packed[:-4])
+    async with following(settings(tmp_path / "*.gz"), store) as source:
+        await becomes(lambda: bool(source._reader.cut_short))
+        assert not store.problems
+        os.utime(path, (0, 0))
+        source._look_again()
+        await store.until(lambda: store.problems == [f"{path}: the gzip file is cut short"])
+        append(path, packed[-4:])
+        await store.comes(count)
+        await store.until(lambda: store.problems[-1] is None)
+
+    assert store.messages == names(0, count)
 
 
 async def test_files_that_are_alike_are_all_read(tmp_path: Path) -> None:

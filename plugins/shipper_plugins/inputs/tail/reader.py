@@ -95,6 +95,8 @@ class Reader:
         """Streams that wait for the next scan, which is due soon then."""
         self.replaced: list[Stream] = []
         """Streams whose file has other content now; a copy outside of the globs may have been made of it."""
+        self.cut_short: dict[Stream, int] = {}
+        """Compressed files whose end is not there, and when they were last written, in nanoseconds."""
         self.tidy: dict[str, bytes | None] = {}
         """Changes of positions that are stored together with the next events."""
         self.timer_set: Callable[[], None] = lambda: None
@@ -107,6 +109,7 @@ class Reader:
         """The file of a stream is gone, or has other content; its copies take over."""
         self.shelf.close(stream)
         self.pending.pop(stream, None)
+        self.cut_short.pop(stream, None)
         self.known.lose(stream, trio.current_time(), missing=missing)
         stream.ended = missing
         if stream.offset or stream.done is not None:
@@ -147,11 +150,13 @@ class Reader:
         if not await self._is_same(stream, content, look):
             self._restart(stream)
             return False
+        self._note_end(stream, content, is_there=look.complete or not look.at_end)
         return await self._cut_chunk(stream, content, charset, look)
 
     async def _cut_chunk(self, stream: Stream, content: Content, charset: Charset, look: Look) -> Taken:
         cutter = self._cutter(stream, charset)
-        final = look.at_end and (look.complete or stream.final or self.settings.stop_at_end)
+        # Of a compressed file that is not complete, the last line is perhaps a half one.
+        final = look.at_end and (look.complete or (not content.compressed and self._is_final(stream)))
         cut = await self._cut(cutter, stream, look, final=final, flush=stream.flush and look.at_end)
         if not cut.consumed and not look.at_end:
             look = await self._call(content.look, stream.offset, CHUNK + self.settings.max_line_bytes)
@@ -159,6 +164,15 @@ class Reader:
             final = False
         done = look.complete and cut.consumed == len(look.found)
         return Taken(stream, look, cut, final, content.size() if done and content.compressed else None)
+
+    def _is_final(self, stream: Stream) -> bool:
+        return stream.final or self.settings.stop_at_end
+
+    def _note_end(self, stream: Stream, content: Content, *, is_there: bool) -> None:
+        if content.compressed and not is_there:
+            self.cut_short[stream] = content.written()
+        else:
+            self.cut_short.pop(stream, None)
 
     async def store(self, taken: Sequence[Taken]) -> list[bool]:
         """Store the chunks of some streams and their positions, all in one, then move on; which have more to read?"""
@@ -246,6 +260,7 @@ class Reader:
         """Decide whether a new file is a copy; returns whether it can be read now."""
         head = await self._call(content.head)
         if not head or (len(head) < HEAD and not await self._is_whole(content)):
+            self._note_end(stream, content, is_there=False)
             return False
         if len(head) > stream.head_length:
             self.known.grow(stream, head)
@@ -286,6 +301,8 @@ class Reader:
             self._unlink(stream)
             self.turns.wake(stream)
             return True
+        if found.verdict is Verdict.WAITS and original.file is None:
+            self._note_end(stream, content, is_there=False)
         if found.verdict is Verdict.STALE:
             self.retry_soon(stream)
             self.turns.wake(original)

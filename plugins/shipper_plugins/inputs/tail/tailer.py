@@ -13,6 +13,7 @@ reading took, 5,000 lines a second took 41 % of a processor, and a line 2 ms).
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 SETTLED, TOLD = 5.0, 900.0
 """Seconds after which a file that is gone was not taken over by a copy, and for which its loss is reported."""
+CUT_SHORT = 60.0
+"""Seconds after its last write at which a compressed file without its end is told of."""
 WORKERS = 3
 """Turns under way at once: while one is stored the next is read, and a file that hangs does not stop all others."""
 TAKEN = 32
@@ -304,9 +307,14 @@ class Tailer:
         self._lost = there
         return sorted({shown(s.path) for s, at in there.items() if not s.copies and now - at >= SETTLED})
 
+    def _cut_short(self) -> dict[str, str]:
+        """The compressed files that nobody seems to go on writing."""
+        latest = time.time_ns() - (0 if self._settings.stop_at_end else int(CUT_SHORT * 1e9))
+        return {s.path: "the gzip file is cut short" for s, at in self._reader.cut_short.items() if at <= latest}
+
     def _report(self) -> None:
         """Tell the shipper what cannot be read, if that has changed."""
-        problems = sorted((self._unseen | self._problems).items())
+        problems = sorted((self._unseen | self._problems | self._cut_short()).items())
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         text = "; ".join(f"{shown(path)}: {why}" for path, why in problems[:3]) + more
         if losses := self._losses():
