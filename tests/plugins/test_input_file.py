@@ -855,6 +855,21 @@ async def test_excluded_files_and_those_that_are_not_regular_are_left_alone(tmp_
     assert await read_all(settings(tmp_path / "*", exclude=("*.tmp", str(tmp_path / "b*"))), store) == ["a.log"]
 
 
+async def test_a_path_that_is_a_directory_is_reported_until_it_is_a_file(tmp_path: Path) -> None:
+    path, store = tmp_path / "app.log", Store()
+    path.mkdir()
+    append(path / "inner.log", "inner\n")
+    async with following(settings(path, path / "*.log"), store):
+        await store.comes(1)
+        await store.until(lambda: store.problems == [f"{path}: a directory, and not a file"])
+        path.rename(tmp_path / "logs")
+        append(path, "line\n")
+        await store.comes(2)
+        await store.until(lambda: store.problems[-1] is None)
+
+    assert store.messages == ["inner", "line"]
+
+
 async def test_links_are_followed_once_and_their_targets_watched(tmp_path: Path) -> None:
     real, links = tmp_path / "pods" / "web", tmp_path / "containers"
     real.mkdir(parents=True)

@@ -59,6 +59,8 @@ class Scan:
     """For a linked file: its real path → the path by which it was found."""
     problems: dict[str, str] = field(default_factory=dict)
     """Path → why it cannot be looked at."""
+    directories: set[str] = field(default_factory=set)
+    """Paths without a glob that lead to a directory: the files in it were meant, perhaps."""
 
     def hides(self, path: str) -> bool:
         """Whether a file that was not found may be there all the same."""
@@ -119,9 +121,9 @@ class _Walk:
                     self._found(os.path.join(directory, name), rest)
         else:
             self.scan.interests[directory].names.add(part)
-            self._found(os.path.join(directory, part), rest)
+            self._found(os.path.join(directory, part), rest, is_named=True)
 
-    def _found(self, path: str, rest: tuple[str, ...]) -> None:
+    def _found(self, path: str, rest: tuple[str, ...], *, is_named: bool = False) -> None:
         if not rest and self._excluded(path):
             return
         status = self._stat(path)
@@ -129,6 +131,8 @@ class _Walk:
             return
         if not rest and stat.S_ISREG(status.st_mode):
             self._file(path, status)
+        elif not rest and is_named and stat.S_ISDIR(status.st_mode):
+            self.scan.directories.add(path)
         elif rest and stat.S_ISDIR(status.st_mode):
             self.expand(path, rest)
 

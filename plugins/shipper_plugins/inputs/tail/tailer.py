@@ -227,7 +227,7 @@ class Tailer:
         reader.stale.clear()
         for key in known.expire(trio.current_time(), KEPT):
             reader.tidy[key] = None
-        self._unseen = scan.problems
+        self._unseen = scan.problems | dict.fromkeys(scan.directories, "a directory, and not a file")
         self._report()
         return changed, new
 
