@@ -195,6 +195,7 @@ class World:
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(st.lists(st.sampled_from(DEEDS), min_size=3, max_size=14))
 @example(["restart", "settle", "away", "rename"])
+@example(["rename", "write", "oneshot", "gzip", "copy"])  # the copy has the inode of what was compressed
 def test_every_line_comes_once_whatever_is_done_to_the_files(deeds: list[str]) -> None:
     async def play() -> None:
         with tempfile.TemporaryDirectory() as directory:

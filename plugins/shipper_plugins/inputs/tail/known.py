@@ -163,7 +163,8 @@ class Known:
 
     def _may_be_original(self, other: Stream, stream: Stream) -> bool:
         both_packed = stream.compressed and other.compressed and other.file is not None
-        return other is not stream and other.original is None and not both_packed
+        itself = other is stream or (other.key == stream.former and not stream.compressed)
+        return not itself and other.original is None and not both_packed
 
     def _by_name(self, stream: Stream, head: bytes) -> Iterator[Stream]:
         directory, name = os.path.split(stream.path)

@@ -250,7 +250,7 @@ class Reader:
         self.lose(stream, missing=False)
         if file is not None and detached is None:
             fresh = self.known.new(path, file, self.scans)
-            fresh.seen, fresh.rewritten = stream.seen, True
+            fresh.seen, fresh.former = stream.seen, stream.key
             if stream.offset:
                 self.replaced.append(stream)
                 self.retry_soon(fresh)
@@ -272,9 +272,7 @@ class Reader:
         return True
 
     def _originals(self, stream: Stream, head: bytes) -> list[Stream]:
-        """Streams that this one may be a copy of; a file that is written anew is none of what it was."""
-        if stream.rewritten and not stream.compressed:
-            return []
+        """Streams that this one may be a copy of."""
         first = [stream.original] if stream.original is not None else []
         return list(dict.fromkeys([*first, *self.known.originals(stream, head)]))
 

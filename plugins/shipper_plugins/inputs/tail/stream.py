@@ -86,8 +86,8 @@ class Stream:
     crc: int = 0
     left: int = 0
 
-    rewritten: bool = False
-    """Whether its file had other content before: then it is the original, and no copy of what it was."""
+    former: str = ""
+    """The key of the stream that its file was before: a plain file is no copy of what it was itself."""
     paths: list[str] = field(default_factory=list)
     """All the paths it was found at."""
     born: int = 0
