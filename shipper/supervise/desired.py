@@ -54,7 +54,11 @@ class Desired:
         self.secret_variables |= {reference.name for reference in places if reference.kind == "env"}
         kept = identified(known, self._found(places, seen))
         tree = secrets.substituted(tree, dict(zip(places, (one.id for one in kept), strict=True)))
-        valid = policy.build(tree, self._registry)
+        try:
+            valid = policy.build(tree, self._registry)
+        except PolicyError as error:
+            seen.update(_named(tree, error.problems))
+            raise
         seen.update(_materials(valid))
         credentials = {one.id: one for one in kept}
         reused = frozenset(credentials.keys() & set(known.values()))
@@ -107,3 +111,21 @@ def _materials(valid: Policy) -> Iterator[Path]:
             todo += value.values()
         elif isinstance(value, list | tuple | set | frozenset):
             todo += value
+
+
+def _named(tree: Node, problems: Sequence[Problem]) -> Iterator[Path]:
+    """What stands where the problems are, taken for a path: if it is one of a PEM file, that may come yet."""
+    places = {(problem.file, problem.line, problem.column) for problem in problems}
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node.value, dict):
+            todo += node.value.values()
+        elif isinstance(node.value, list):
+            todo += node.value
+        elif isinstance(node.value, str) and node.value.isprintable() and _place(node) in places:
+            yield Path(node.value).absolute()
+
+
+def _place(node: Node) -> tuple[str | None, int, int]:
+    return node.mark.file, node.mark.line, node.mark.column
