@@ -114,6 +114,7 @@ class Conversation:
         self._clock = clock
         self._releases = Releases()
         self._tree: Node | None = None
+        """What the files say; None until they said something valid, and the policy of an earlier process runs on."""
         self._once = Once() if once else None
         self.failure: str | None = None
         """Why the sidecar process, or the last one, could not start; None once one has."""
@@ -162,6 +163,8 @@ class Conversation:
             self._nacked, self._renumberings, self._waits = False, 0, backoff(*_RETRY_SECONDS)
             yield from self._policy()
             yield from self._free()
+        else:
+            yield from self.again()
 
     def again(self, *, asked: bool = False) -> Effects:
         """Send a policy again that was nacked: the cause may be gone; `asked` by a person, say if there is nothing."""
@@ -281,7 +284,11 @@ class Conversation:
         self._nacked = True
         if message.reason in ("stale", "conflict", "superseded"):
             yield from self._renumbered()
-        elif not self._serving and (message.reason not in ("failed", "superseded") or self._once):
+        elif (
+            not self._serving
+            and self._tree is not None
+            and (message.reason not in ("failed", "superseded") or self._once)
+        ):
             yield Finish(1 if message.reason == "failed" else 78)
         elif message.reason == "failed":
             yield Again(next(self._waits))

@@ -259,6 +259,17 @@ def test_a_policy_is_sent_again_once_for_each_nack() -> None:
     assert sent(list(conversation.again(asked=True))) == []
 
 
+def test_a_policy_of_an_earlier_process_that_is_refused_waits_for_the_files() -> None:
+    """As when a certificate is not there yet: without it the files are no valid policy, and this one neither."""
+    conversation = talk(connected().ledger, fresh=False)
+    list(conversation.started())
+    list(conversation.heard(ready()))
+    effects = list(conversation.heard(nack(1, "invalid")))
+    assert not any(isinstance(effect, Finish) for effect in effects)
+
+    assert [message["revision"] for message in sent(list(conversation.wants(wanted())))] == [1]
+
+
 def test_without_on_release_a_released_credential_is_forgotten_at_once() -> None:
     conversation = connected(revokes=False)
     list(conversation.wants(wanted("es-2")))
