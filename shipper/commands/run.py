@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from shipper import descriptors
+
 FOR_A_PERSON = """\
 shipper run waits for `hello` on standard input: it speaks a protocol with a supervising agent, one JSON object a line.
 For people there is `shipper supervise POLICY.yaml --state DIR`, which launches it. To stop: Ctrl-C.
@@ -30,14 +32,14 @@ def command(state: str, http: str | None) -> int:
       echo '{"type":"hello","protocol":1}' | shipper run --state /tmp/shipper
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # until the sidecar heeds them
-    _open_closed()
+    descriptors.open_closed()
     stdout = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is no line of the protocol
     if sys.stdin is not None and sys.stdin.isatty():
         click.echo(FOR_A_PERSON, err=True)
     import trio
 
-    from shipper import descriptors, hardening, log, memory
+    from shipper import hardening, log, memory
     from shipper.errors import OptionError
     from shipper.http import parse_address
     from shipper.sidecar import Options, run
@@ -54,12 +56,3 @@ def command(state: str, http: str | None) -> int:
         return trio.run(run, Options(Path(state), http), 0, stdout)
     finally:
         log.flush()
-
-
-def _open_closed() -> None:
-    """Open what is closed of the standard channels on nothing: or what is opened next would stand in their place."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one

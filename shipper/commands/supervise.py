@@ -43,17 +43,17 @@ def command(
     """
     import os
     import signal
-    import sys
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heeded: a reload must not kill what just starts
     import trio
 
-    from shipper import hardening
+    from shipper import descriptors, hardening
     from shipper.supervise.agent import supervise
     from shipper.supervise.config import Config, read_config
     from shipper.supervise.options import Options
     from shipper.supervise.report import Report
 
+    descriptors.open_closed()
     hardening.harden()
     options = Options(
         paths,
@@ -63,7 +63,7 @@ def command(
         once=once,
         once_timeout=_seconds("--once-timeout", once_timeout) if once_timeout else math.inf,
     )
-    return trio.run(supervise, options, dict(os.environ), Report(sys.stdout, json=json))
+    return trio.run(supervise, options, dict(os.environ), Report(1, json=json))
 
 
 def _seconds(option: str, text: str) -> float:

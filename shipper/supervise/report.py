@@ -12,10 +12,11 @@ full disk, loses them.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any
 
 from shipper.errors import Problem
 from shipper.log import Writer
@@ -41,12 +42,12 @@ Fields = Mapping[str, Any]
 
 
 class Report:
-    """Writes what happens to a stream."""
+    """Writes what happens to a file descriptor."""
 
-    def __init__(self, stream: TextIO, *, json: bool) -> None:
+    def __init__(self, descriptor: int, *, json: bool) -> None:
         self._json = json
-        self._colours = not json and stream.isatty()
-        self._writer = Writer(stream.fileno(), lambda lines: b"\n".join(self._lines("lost", {"lines": lines})))
+        self._colours = not json and os.isatty(descriptor)
+        self._writer = Writer(descriptor, lambda lines: b"\n".join(self._lines("lost", {"lines": lines})))
 
     def say(self, what: str, fields: Fields | None = None) -> None:
         """One thing that happened: a word for it, and what belongs to it. Never waits."""

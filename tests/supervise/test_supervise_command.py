@@ -43,3 +43,11 @@ def test_a_reload_does_not_kill_a_supervisor_that_just_starts(monkeypatch: pytes
         signal.signal(signal.SIGHUP, before)
 
     assert at_the_start == [signal.SIG_IGN]
+
+
+def test_with_its_standard_channels_closed_it_does_what_it_does(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "shipper", "supervise", "absent.yaml", "--state", "s"]
+    line = ["sh", "-c", '"$@" <&- >&-', "sh", *program]
+    ended = subprocess.run(line, cwd=tmp_path, stderr=subprocess.PIPE, check=False, timeout=30)
+
+    assert (ended.returncode, ended.stderr) == (78, b"")
