@@ -1,22 +1,50 @@
-"""Reads files that a person names: a policy, the configuration, a secret, a key."""
+"""Reads files that a person names: a policy, the configuration, a secret, a key.
+
+A pipe is read too, as in `shipper validate <(envsubst < policy.yaml)`, but never waited for without end.
+"""
 
 from __future__ import annotations
 
 import os
+import select
 import stat
+import time
 from pathlib import Path
+
+PATIENCE = 5.0
+"""Seconds in which what writes to a pipe has to come to its end."""
 
 
 def content(path: Path, longest: int) -> bytes:
     """What a file holds, of more than `longest` bytes one more than that.
 
-    Raises OSError, also for what is no regular file: a pipe that nobody writes to would be waited for without end.
+    Raises OSError, also for what is neither a regular file nor a pipe that somebody writes to.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        kind = os.fstat(descriptor).st_mode
+        if stat.S_ISFIFO(kind):
+            return _piped(descriptor, path, longest)
+        if not stat.S_ISREG(kind):
             raise OSError(0, "it is not a regular file", str(path))
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(longest + 1)
     finally:
         os.close(descriptor)
+
+
+def _piped(descriptor: int, path: Path, longest: int) -> bytes:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    ends = time.monotonic() + PATIENCE
+    found = bytearray()
+    while len(found) <= longest:
+        if not poll.poll(max(0.0, ends - time.monotonic()) * 1000):
+            raise OSError(0, f"it is a pipe that nobody has closed within {PATIENCE:g} s", str(path))
+        piece = os.read(descriptor, 65536)
+        if not piece:
+            break
+        found += piece
+    if not found:
+        raise OSError(0, "it is a pipe from which nothing came", str(path))
+    return bytes(found[: longest + 1])

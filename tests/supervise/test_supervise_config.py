@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shipper.errors import OptionError
+from shipper.supervise import reading
 from shipper.supervise.config import Config, OnRelease, read_config
 
 
@@ -80,10 +81,13 @@ def test_an_empty_file_changes_nothing(file: Path) -> None:
     assert read_config(file, {}) == Config()
 
 
-def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(file: Path) -> None:
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for_without_end(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "PATIENCE", 0.05)
     pipe = file.with_name("pipe")
     os.mkfifo(pipe)
 
-    with pytest.raises(OptionError, match="pipe: it is not a regular file"):
+    with pytest.raises(OptionError, match="pipe: it is a pipe that nobody has closed"):
         read_config(pipe, {})
-    assert complaint(file, f"state_key: {{file: {pipe}}}").endswith("pipe: it is not a regular file")
+    assert complaint(file, f"state_key: {{file: {pipe}}}").endswith("a pipe that nobody has closed within 0.05 s")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from shipper import document
 from shipper.errors import PolicyError
+from shipper.supervise import reading
 from shipper.supervise.sources import read_tree
 from shipper.supervise.variables import replaced
 
@@ -91,10 +92,13 @@ def test_a_directory_that_is_closed_is_a_problem_that_says_so(closed: Path) -> N
         assert [str(problem) for problem in caught.value.problems] == [f"{path}:1:1: cannot be read: Permission denied"]
 
 
-def test_a_pipe_in_the_place_of_a_policy_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "PATIENCE", 0.05)
     os.mkfifo(tmp_path / "a.yaml")
 
-    assert problems(tmp_path) == ["a.yaml:1:1: cannot be read: it is not a regular file"]
+    assert problems(tmp_path) == ["a.yaml:1:1: cannot be read: it is a pipe that nobody has closed within 0.05 s"]
 
 
 def test_variables_are_replaced_in_values_and_not_in_keys(tmp_path: Path) -> None:
