@@ -609,6 +609,21 @@ async def test_a_file_overwritten_while_nothing_runs_is_read_from_its_beginning(
     assert await read_all(settings(path), store) == names(5000, 5000 + 2 * count)
 
 
+@pytest.mark.parametrize(("banner", "footer"), [(0, 0), (200, 0), (0, 50)])
+async def test_a_file_overwritten_while_nothing_runs_is_read_though_an_end_of_it_is_alike(
+    tmp_path: Path, banner: int, footer: int
+) -> None:
+    def job(day: int) -> str:
+        return lines(0, banner, "banner") + lines(0, 9, f"day {day}") + lines(0, footer, "footer")
+
+    path, store = tmp_path / "job.log", Store()
+    append(path, job(1))
+    await read_all(settings(path), store)
+    path.write_text(job(2))
+
+    assert await read_all(settings(path), store) == job(2).splitlines()
+
+
 async def test_a_reused_inode_is_a_new_file(tmp_path: Path) -> None:
     path, store = tmp_path / "app.log", Store()
     append(path, lines(0, 10))

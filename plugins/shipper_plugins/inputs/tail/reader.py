@@ -131,6 +131,7 @@ class Reader:
         """
         if stream.file is None:
             return False
+        was_open = stream in self.shelf
         content = self.shelf.open(stream)
         if stream.compressed != content.compressed and stream.head_length:
             self._restart(stream)
@@ -147,7 +148,9 @@ class Reader:
         look = await self._call(content.look, stream.offset, CHUNK)
         if content.compressed and not look.at_end and not look.found:
             return True
-        if not await self._is_same(stream, content, look):
+        if not (was_open or await self._begins_alike(stream, content)) or not await self._is_same(
+            stream, content, look
+        ):
             self._restart(stream)
             return False
         self._note_end(stream, content, is_there=look.complete or not look.at_end)
@@ -231,6 +234,11 @@ class Reader:
             self.lose(stream, missing=True)
 
     # -- identity --------------------------------------------------------------------------------------------------
+
+    async def _begins_alike(self, stream: Stream, content: Content) -> bool:
+        """Whether a file that was closed meanwhile still has its first bytes; another one may have its inode now."""
+        head = await self._call(content.head)
+        return len(head) >= stream.head_length and fingerprint(head[: stream.head_length]) == stream.head
 
     async def _is_same(self, stream: Stream, content: Content, look: Look) -> bool:
         """Whether the file still has the content that was read; learns more of its first bytes."""
