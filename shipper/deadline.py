@@ -58,8 +58,16 @@ class Deadlines:
         """Look at the clocks while there is a deadline; without one this costs nothing."""
         while True:
             deadline = self._spool.terms.deadline
-            await trio.sleep(TICK if deadline is None else min(TICK, max(0.05, deadline / 4)))
+            tick = TICK if deadline is None else min(TICK, max(0.05, deadline / 4))
+            began = self._now()
+            await trio.sleep(tick)
+            self.slept(tick, taken=self._now() - began)
             await self.look()
+
+    def slept(self, seconds: float, *, taken: float) -> None:
+        """A sleep that took longer by far: the process was stopped, as by SIGSTOP, and that time does not count."""
+        if taken - seconds > TICK:
+            self._seen = {one: since + taken - seconds for one, since in self._seen.items()}
 
     async def look(self) -> None:
         """Let time pass, and end the drains that are late."""

@@ -218,6 +218,19 @@ async def test_a_drain_that_began_between_two_looks_is_not_counted_from_the_firs
         assert (await on.ack(2, "drained")).ledger == Counts(accepted=3, dropped=3)
 
 
+async def test_time_in_which_the_process_was_stopped_does_not_count(tmp_path: Path) -> None:
+    """To the process, SIGSTOP is a sleep that took longer."""
+    async with theatre(tmp_path) as on:
+        await stuck(on, DROP % "8s")
+        watch = Watch(on)
+        await watch.look()
+        watch.of.slept(1.0, taken=61.0)
+        await watch.look(after=61.0)
+
+        assert await waited(on) == 1.0
+        assert on.spool.figures.total().events == 3
+
+
 async def test_a_drain_is_not_counted_before_its_revision_is_known_as_active(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await stuck(on, DROP % "2s")
