@@ -6,12 +6,12 @@ shortens the deadline takes effect no earlier than its own deadline after its ow
 is full and may drop nothing, what did not fit waits until somebody makes room there; only then it is tried again.
 
 Clocks are looked at now and then, and time passes for those that the last look has seen, since then: so a deadline is
-never early, and a tick late at most.
+never early, and late by a tick, or by the time in which the process was stopped or did not get to look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -25,11 +25,12 @@ from shipper.rollout import Rollout
 from shipper.spool import clock, letters
 from shipper.spool.clock import Clock, Reading
 from shipper.spool.spool import Spool
+from shipper.spool.terms import OnDeadline
 
 _log = log.get(__name__)
 
 TICK = 1.0
-Action = Literal["dead_letter", "drop"]
+Ending = Literal["dead_letter", "drop"]
 
 
 class Deadlines:
@@ -47,8 +48,8 @@ class Deadlines:
         now: Callable[[], float] = trio.current_time,
     ) -> None:
         self.problem: str | None = None
-        self._full: tuple[int, letters.Limits] | None = None
-        """What the dead-letter store held, and might hold, when it took no more."""
+        self._full: dict[Clock, tuple[int, letters.Limits]] = {}
+        """What the dead-letter store held, and might hold, when it took no more of these drains."""
         self._seen: dict[Clock, float] = {}
         """The clocks that run, and the moment up to which they have been counted."""
         self._spool, self._rollout, self._delivery = spool, rollout, delivery
@@ -71,14 +72,15 @@ class Deadlines:
 
     async def look(self) -> None:
         """Let time pass, and end the drains that are late."""
-        deadline = self._spool.terms.deadline
-        reading = Reading(None, {}) if deadline is None else await self._read()
+        terms = self._spool.terms
+        reading = Reading(None, {}) if terms.deadline is None else await self._read()
         barriers = reading.barriers()
-        if deadline is None or not barriers:
-            self._seen = {}
+        if terms.deadline is None or not barriers:
+            self._seen, self._full = {}, {}
             self._set_problem(None)
-        elif reading.effective(deadline):
-            await self._end([barrier for barrier, waited in barriers.items() if waited >= deadline], deadline)
+        elif reading.effective(terms.deadline) and terms is self._spool.terms:  # else a cut came meanwhile
+            late = [barrier for barrier, waited in barriers.items() if waited >= terms.deadline]
+            await self._end(late, terms.deadline, terms.on_deadline)
 
     async def _read(self) -> Reading:
         """What the clocks say now; those that run are counted."""
@@ -103,27 +105,26 @@ class Deadlines:
         needs = {lane.id: lane.key.credential for lane in lanes}
         return {0} | {id for id, credential in needs.items() if credential is None or credential in self._keyring}
 
-    async def _end(self, late: Iterable[Clock], deadline: float) -> None:
+    async def _end(self, late: Sequence[Clock], deadline: float, ending: OnDeadline) -> None:
         """Do with late drains what the policy says."""
-        action = self._spool.terms.on_deadline
         problem = f"a drain is past its deadline of {deadline:g} s" if late else None
-        if late and action != "hold":
-            done = await self._order(action, late)
+        if late and ending != "hold":
+            done = await self._order(ending, late)
             problem = None if done else f"{problem}, and the dead-letter store is full"
         self._set_problem(problem)
 
-    async def _order(self, action: Action, late: Iterable[Clock]) -> bool:
-        """False if the dead-letter store has no room for all of it."""
-        if action == "dead_letter" and self._full is not None and self._full == await self._letters():
-            return False
-        try:
-            for lane, place in late:
-                _log.warning("a drain reached its deadline", lane=lane, on_deadline=action)
-                await self._orders.end_lane(action, lane, place)
-        except StoreFull:
-            self._full = await self._letters()
-            return False
-        return True
+    async def _order(self, ending: Ending, late: Iterable[Clock]) -> bool:
+        """False if the dead-letter store has no room for all of it; what did not fit is tried again when it has."""
+        held = await self._letters() if ending == "dead_letter" else None
+        waiting = [drain for drain in late if held is None or self._full.get(drain) != held]
+        for drain in waiting:
+            _log.warning("a drain reached its deadline", lane=drain.lane, on_deadline=ending)
+            try:
+                await self._orders.end_lane(ending, drain.lane, drain.place)
+                self._full.pop(drain, None)
+            except StoreFull:
+                self._full[drain] = await self._letters()
+        return self._full.keys().isdisjoint(late)
 
     async def _letters(self) -> tuple[int, letters.Limits]:
         return await self._spool.query(letters.held_bytes), self._spool.terms.letters

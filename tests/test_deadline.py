@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -11,6 +12,7 @@ import trio
 from shipper.deadline import Deadlines
 from shipper.messages import Counts, Revisions
 from shipper.plugin import Held
+from shipper.spool import clock
 from shipper.spool.orders import Name
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
 
@@ -234,6 +236,7 @@ async def test_time_in_which_the_process_was_stopped_does_not_count(tmp_path: Pa
 async def test_a_drain_is_not_counted_before_its_revision_is_known_as_active(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await stuck(on, DROP % "2s")
+        await on.rollout.advance()  # which `active` has woken, and which looks at the stages too
         watch = Watch(on)
         stages, on.rollout.stages = on.rollout.stages, Revisions()
         await watch.look()
@@ -259,3 +262,48 @@ async def test_a_drain_of_an_output_that_is_active_again_has_its_deadline(tmp_pa
 
         assert (await on.ack(3, "drained")).ledger == Counts(accepted=3, dropped=3)
         assert on.spool.figures.total().events == 2
+
+
+async def test_what_was_late_under_the_terms_before_is_not_ended_by_those_of_a_cut_that_came_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither policy drops it: one holds, and the other waits for four hours."""
+    async with theatre(tmp_path) as on:
+        await stuck(on, "drain: {deadline: 30s, on_deadline: hold}\n")
+        watch = Watch(on)
+        await watch.look()
+        await watch.look(after=600.0)
+        store, cut_meanwhile = on.spool.store.do, ["once"]
+
+        async def slow(change: Callable[..., Any], **how: Any) -> Any:
+            if cut_meanwhile and getattr(change, "func", None) is clock.advance:
+                cut_meanwhile.clear()
+                await on.offer(3, policy(credential="k2", more=DROP % "4h"), "k2")
+                await on.ack(3, "active")
+            return await store(change, **how)
+
+        monkeypatch.setattr(on.spool.store, "do", slow)
+        await watch.look(after=1.0)
+
+        assert on.spool.figures.total().events == 3
+
+
+async def test_a_sleep_that_took_longer_by_far_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with theatre(tmp_path) as on, trio.open_nursery() as nursery:
+        await stuck(on, DROP % "0.4s")
+        watch, looks = Watch(on), [trio.Event(), trio.Event()]
+        left, look = iter(looks), watch.of.look
+
+        async def stopped_after_it() -> None:
+            await look()
+            watch.hand.at += 60.1
+            next(left).set()
+
+        monkeypatch.setattr(watch.of, "look", stopped_after_it)
+        nursery.start_soon(watch.of.run)
+        with trio.fail_after(PATIENCE):
+            await looks[1].wait()
+        nursery.cancel_scope.cancel()
+
+        assert await waited(on) == pytest.approx(0.1)
+        assert on.spool.figures.total().events == 3
