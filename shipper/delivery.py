@@ -142,8 +142,9 @@ class Delivery:
 
     def count(self, lane: int, name: str, count: int) -> None:
         """Count for a lane what an order did to it, whether it could be opened or not."""
-        output = self.lanes[lane].key.output if lane in self.lanes else self._unreadable.get(lane, ("", ""))[0]
-        self._past[output, name] += count
+        if count:
+            output = self.lanes[lane].key.output if lane in self.lanes else self._unreadable.get(lane, ("", ""))[0]
+            self._past[output, name] += count
 
     def counters(self) -> dict[str, dict[str, int]]:
         """By output: events delivered, duplicate, dead_letter, damaged since the process started, and retries."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
+from typing import NamedTuple
 
 import trio
 
@@ -38,6 +39,13 @@ class StoreFull(ShipperError):
     """An order ended early, since the dead-letter store may drop nothing (`hold`) and has no room."""
 
 
+class _Barrier(NamedTuple):
+    """What entered under an older revision stands below it."""
+
+    place: int
+    revision: Revision
+
+
 class Orders:
     """Carries out orders, one at a time. `settled` is called when barriers may have become settled."""
 
@@ -60,20 +68,23 @@ class Orders:
         """
         lasts = await self._barriers()
         figures = self._spool.figures.by_revision(lasts)
-        waiting = [(at, lane, self._output(lane)) for at, lane, _ in figures]
+        waiting = [(at, lane, self._output(lane)) for at, lane, _ in figures if at < lasts[lane].revision]
         waiting += [(revision, lane, self._output(lane)) for lane in await self._spool.doubts() if lane in lasts]
         lanes = sorted({lane for at, lane, holder in waiting if at == revision and output in (None, holder)})
         if not lanes:
             raise NothingToOrder(f"nothing drains there; what drains: {_listed(waiting)}")
         for lane in lanes:
-            await self._place(Order(name, lane, lasts[lane], revision=revision))
+            await self._place(Order(name, lane, lasts[lane].place, revision=revision))
 
     async def end_lane(self, name: Name, lane: int, upto: int) -> None:
         """The same for all that stands below a barrier of one lane. Raises StoreFull."""
         await self._place(Order(name, lane, upto))
 
     async def rebind(self, source: str, target: str) -> None:
-        """Bind what waits for one credential to another, same destination. Raises NothingToOrder."""
+        """Bind what waits for one credential to another, same destination. Raises NothingToOrder.
+
+        What damage made doubtful is not moved: its barriers would wait in the other lane.
+        """
         lasts = await self._barriers()
         lanes = [lane for lane in self._delivery.lanes.values() if lane.key.credential == source and lane.id in lasts]
         if not lanes or source == target:
@@ -84,11 +95,14 @@ class Orders:
         credential = self._keyring.get(target)
         if credential is None:
             raise NothingToOrder(f"credential `{target}` is not held; send it first")
+        doubtful = await self._spool.doubts()
         for lane in lanes:
+            if lane.id in doubtful:
+                raise NothingToOrder(f"output {lane.key.output} is damaged: only `drop` or `dead_letter` end its drain")
             if credential.shape not in lane.output.takes:
                 raise NothingToOrder(f"output {lane.key.output} takes no credential of shape {credential.shape}")
             key = LaneKey(lane.key.output, lane.key.type, lane.key.destination, target)
-            order, row = await self._spool.place_rebind(lane.id, lasts[lane.id], key)
+            order, row = await self._spool.place_rebind(lane.id, lasts[lane.id].place, key)
             self._delivery.ensure(row, lane.output)
             await self._carry_out(order)
             await lane.ended_or_active()
@@ -126,11 +140,12 @@ class Orders:
                     _log.warning("old dead letters gave way to an order", letters=dropped)
                 return step.full
 
-    async def _barriers(self) -> dict[int, int]:
-        """By lane, the place of its last unsettled barrier."""
+    async def _barriers(self) -> dict[int, _Barrier]:
+        """By lane, its last unsettled barrier."""
 
-        def last(db: sqlite3.Connection) -> dict[int, int]:
-            return dict(db.execute("SELECT lane, max(seq) FROM barrier GROUP BY lane").fetchall())
+        def last(db: sqlite3.Connection) -> dict[int, _Barrier]:
+            rows = db.execute("SELECT lane, max(seq), epoch, revision FROM barrier GROUP BY lane").fetchall()
+            return {lane: _Barrier(place, Revision(epoch, number)) for lane, place, epoch, number in rows}
 
         return await self._spool.query(last)
 

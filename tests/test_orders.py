@@ -11,6 +11,7 @@ from shipper.credentials import Credential
 from shipper.messages import Counts, Revision
 from shipper.orders import NothingToOrder, Orders, StoreFull
 from shipper.plugin import Held
+from shipper.spool import doubt
 from shipper.spool.letters import Limits
 from shipper.spool.orders import Order, Step
 from shipper.spool.schema import BARRIER
@@ -87,7 +88,7 @@ async def test_an_order_that_a_crash_interrupted_may_find_the_store_full(tmp_pat
     limits = Limits(1024, "hold")
     async with theatre(tmp_path) as on:
         await stuck_under(on, "k1", "k2")
-        lasts = await on.orders._barriers()
+        lasts = {lane: last.place for lane, last in (await on.orders._barriers()).items()}
         await on.spool.place_order(Order("dead_letter", *lasts.popitem()))
     async with bench(tmp_path) as on:
         on.spool.terms = Terms(limits)
@@ -293,3 +294,30 @@ async def test_a_lane_that_a_revision_opens_while_an_order_runs_looks_at_what_th
             await on.spool.query(lambda db: db.execute("SELECT * FROM barrier WHERE lane = ?", (main,)).fetchall())
             == []
         )
+
+
+async def test_an_order_about_what_entered_above_the_barrier_names_nothing(tmp_path: Path) -> None:
+    """k1, k2 and k1 again: what entered under the third is on the same lane as what entered under the first."""
+    async with theatre(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        script.send = script.raising(Held("401"))
+        for number, credential in enumerate(("k1", "k2", "k1"), 1):
+            await on.offer(number, policy(credential=credential), credential)
+            await on.ack(number, "active")
+            await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
+            if number != 2:
+                await SPRINGS["in"].context.emit(events(*range(number)))
+
+        with pytest.raises(NothingToOrder, match=r"what drains: revision \S*1 of output main$"):
+            await on.orders.end("drop", Revision(0, 3), None)
+
+
+async def test_what_is_in_doubt_is_not_bound_to_another_credential(tmp_path: Path) -> None:
+    """Its barrier would wait there, and the order with it."""
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        ((lane, last),) = (await on.orders._barriers()).items()
+        await on.spool.store.do(lambda db: doubt.hold(db, lane, last.place))
+
+        with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="output main is damaged"):
+            await on.orders.rebind("k1", "k2")
