@@ -81,12 +81,15 @@ def release(db: sqlite3.Connection, still_used: Collection[str]) -> list[str]:
     return free
 
 
-def listed(db: sqlite3.Connection, before: Before) -> list[str]:
-    """What an ack lists as released; `before` is what became of the ids that acks have listed before."""
+def listed(db: sqlite3.Connection, before: Before, used: Collection[str]) -> list[str]:
+    """What an ack lists as released; `before` is what became of the ids that acks have listed before.
+
+    An id that a revision on its way has brought again is among `used`, and waits for a later ack.
+    """
     db.execute("UPDATE credential SET state = ? WHERE state = 'listed'", (before,))
-    released = [row[0] for row in db.execute("SELECT id FROM credential WHERE state = 'released' ORDER BY id")]
-    db.execute("UPDATE credential SET state = 'listed' WHERE state = 'released'")
-    return released
+    free = {row[0] for row in db.execute("SELECT id FROM credential WHERE state = 'released'")}.difference(used)
+    db.executemany("UPDATE credential SET state = 'listed' WHERE id = ?", [(id,) for id in free])
+    return sorted(free)
 
 
 def forget(db: sqlite3.Connection, ids: Collection[str], still_used: Collection[str]) -> Forgotten:

@@ -89,6 +89,8 @@ class Figures:
             self.add(todo.revision, mine, -todo.events, -todo.size)
         if change.left is not None:
             self.add(todo.revision, mine, change.left.events, change.left.size)
+        if not self.events:
+            self.again = 0  # of a rest that was damaged since, nobody knows what it shared
 
     def rebound(self, todo: Todo, others: frozenset[int], source: int, target: int) -> None:
         """A todo went from one lane to another."""
@@ -101,7 +103,7 @@ class Figures:
 
     def total(self) -> Amount:
         """Everything that waits; an event counts once, however many lanes wait for it."""
-        return Amount(self.events.total() - self.again, self.bytes.total())
+        return Amount(max(0, self.events.total() - self.again), self.bytes.total())
 
     def of_lanes(self, lanes: Collection[int]) -> Amount:
         """What waits for any of these lanes."""

@@ -129,14 +129,18 @@ def window(db: sqlite3.Connection, lane: int, after: int, limit: int) -> list[To
     return [todo_of(row) for row in rows]
 
 
+_BYTES = "CAST(origin AS BLOB), CAST(body AS BLOB)"
+"""A flipped bit makes a text of them, which Python would refuse to decode before anybody can say that it is damaged."""
+
+
 def load(db: sqlite3.Connection, sealer: Sealer, lane: int, todo: Todo) -> Batch:
     """The events of a todo; raises Damaged if the stored bytes cannot be read any more."""
     epoch, number = todo.revision
     if todo.kind == REST:
-        row = db.execute("SELECT id, origin, body FROM rest WHERE lane = ? AND seq = ?", (lane, todo.seq)).fetchone()
+        row = db.execute(f"SELECT id, {_BYTES} FROM rest WHERE lane = ? AND seq = ?", (lane, todo.seq)).fetchone()
         kind = "rest"
     else:
-        row = db.execute("SELECT seq, origin, body FROM batch WHERE seq = ?", (todo.seq,)).fetchone()
+        row = db.execute(f"SELECT seq, {_BYTES} FROM batch WHERE seq = ?", (todo.seq,)).fetchone()
         kind = "batch"
     if row is None:
         raise Damaged(f"{kind} {todo.seq} is missing")

@@ -325,7 +325,8 @@ def drained(
         return None
     top = candidates[-1]
     credentials.release(db, still_used)
-    use = CredentialUse(credentials.in_use(db, still_used), credentials.listed(db, before))
+    used = credentials.in_use(db, still_used)
+    use = CredentialUse(used, credentials.listed(db, before, used))
     ack = _ack(top, "drained", use, _sum_settled(db, top.at))
     db.execute("UPDATE revision SET drained = ? WHERE epoch = ? AND number = ?", (msgspec.json.encode(ack), *top.at))
     db.execute("DELETE FROM revision WHERE (epoch, number) < (?, ?)", top.at)

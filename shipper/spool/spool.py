@@ -163,7 +163,7 @@ class Spool:
         return done
 
     async def take_over(self, terms: Terms) -> None:
-        """The terms of the active revision; a spool of before has not kept them."""
+        """The terms of the active revision; a spool of an earlier version has none."""
         await self._config(lambda db: kept.store(db, terms))
         self.terms = terms
 

@@ -1,7 +1,8 @@
 """What the active revision wants of the spool, durable with its cut.
 
 After a restart what waits is delivered, refused and ended before any policy has come again, and under no other terms
-than before. They are numbers in `meta`; a spool that has none, of before, is under the defaults until a policy comes.
+than before. They are numbers in `meta`; a spool of an earlier version has none, and is under the defaults until a
+policy comes.
 """
 
 from __future__ import annotations

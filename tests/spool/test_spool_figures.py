@@ -142,3 +142,33 @@ def test_a_rest_that_is_damaged_shares_no_events() -> None:
 
     assert queue.items(spool.db, spool.sealer, a, spool.todos(a)[0]) == frozenset()
     assert Figures.of(spool.db, spool.sealer).total().events == 2
+
+
+def test_a_rest_whose_bytes_became_a_text_is_damaged_and_nothing_else_fails() -> None:
+    """A flipped bit in the header of a row; Python refuses to decode it."""
+    spool = Spool()
+    a, b = spool.activate(1, a=None, b=None).values()
+    seq = spool.enter(1, [a, b], count=4)
+    made = Figures.of(spool.db, spool.sealer)
+    settle(spool, made, a, seq, (0, 1))
+    settle(spool, made, b, seq, (1, 2))
+    spool.db.execute("UPDATE rest SET body = CAST(x'ff00fe' AS TEXT) WHERE lane = ?", (a,))
+
+    assert Figures.of(spool.db, spool.sealer).total().events == 2
+
+
+def test_damage_to_a_rest_that_was_counted_is_forgotten_with_the_last_event() -> None:
+    spool = Spool()
+    a, b = spool.activate(1, a=None, b=None).values()
+    seq = spool.enter(1, [a, b], count=4)
+    made = Figures.of(spool.db, spool.sealer)
+    settle(spool, made, a, seq, (1, 2))
+    settle(spool, made, b, seq, (1, 3))
+    spool.db.execute("UPDATE rest SET body = zeroblob(80) WHERE lane = ?", (b,))
+    settle(spool, made, a, seq, ())
+    (todo,) = spool.todos(b)
+    change = queue.settle(spool.db, spool.sealer, b, seq, Verdict(Counts(damaged=todo.events)), LIMITS, 1.0)
+    assert change is not None
+    made.settled(b, change)
+
+    assert (made.total(), made.again) == (Amount(0, 0), 0)

@@ -345,6 +345,22 @@ def test_what_an_ack_listed_that_was_not_written_the_next_process_lists_again_an
     assert listed == [[], ["k1"], ["k1", "k2"], ["k3"], ["k3", "k4"]]
 
 
+def test_an_ack_does_not_list_again_what_a_revision_on_its_way_has_brought_again(spool: Spool) -> None:
+    acks = []
+    for number, still_used in ((1, ()), (2, ()), (3, ("k1",)), (4, ())):
+        spool.activate(number, main=f"k{number}")
+        for row in revisions.lanes(spool.db, spool.sealer):
+            revisions.settle_reached(spool.db, row.id)
+        acks.append(revisions.drained(spool.db, None, still_used, "released"))
+
+    assert [ack.credentials.released for ack in acks if ack is not None and ack.credentials is not None] == [
+        [],
+        ["k1"],
+        ["k2"],
+        ["k1", "k2", "k3"],
+    ]
+
+
 def test_nothing_is_released_while_nothing_is_active(spool: Spool) -> None:
     spool.receive(1, main="k1")
     revisions.forget(spool.db, Revision(0, 1))
