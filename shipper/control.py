@@ -207,7 +207,7 @@ class Performing:
 
 
 class Observing:
-    """Says `observed` when something changed, when asked, and every `heartbeat` seconds, LEAST_HEARTBEAT at least."""
+    """Says `observed` when something changed, when asked, and every `heartbeat` seconds (or LEAST_HEARTBEAT)."""
 
     def __init__(self, outbox: Outbox, heartbeat: float) -> None:
         self.heartbeat = max(heartbeat, LEAST_HEARTBEAT)

@@ -63,9 +63,9 @@ class Port:
         self.aio = intake.aio
         self.problem: str | None = None
         self.waiting = 0
-        """How many of its batches wait for room in the queue,"""
+        """Batches that wait for room in the queue."""
         self.storing = 0
-        """and how many to become durable."""
+        """Batches that are to become durable."""
         self._intake = intake
         self._route: Route | None = None
         self._switched = trio.Event()

@@ -12,7 +12,7 @@ import trio
 from shipper import log
 from shipper.credentials import Credential
 from shipper.errors import CredentialError
-from shipper.tls import check_identity
+from shipper.tls import NotNow, check_identity
 
 
 class Keyring:
@@ -40,7 +40,8 @@ class Keyring:
     async def take(self, values: object) -> dict[str, Credential]:
         """`parse`, `check`, and whether each can be used for what its shape says. Raises CredentialError."""
         parsed = self.parse(values)
-        await trio.to_thread.run_sync(_check_usable, parsed)
+        for error in (await unusable(parsed)).values():
+            raise error
         self.check(parsed)
         return parsed
 
@@ -79,14 +80,21 @@ class Keyring:
         return id in self._held
 
 
-def _check_usable(offered: Mapping[str, Credential]) -> None:
-    """In a thread: OpenSSL looks at certificates. What no connection could use would hold its events for ever."""
-    for id, credential in offered.items():
-        try:
-            match credential.shape:
-                case "certificate":
-                    check_identity(credential.fields["certificate"], credential.fields["key"])
-                case "api_key" | "basic" | "bearer_token":
-                    credential.authorization()
-        except ValueError as error:
-            raise CredentialError("invalid", f"credential `{id}`: {error}", f"credentials.{id}") from None
+async def unusable(offered: Mapping[str, Credential]) -> dict[str, CredentialError]:
+    """Those that no connection could use, which would hold their events for ever; OpenSSL looks in a thread."""
+    refused = await trio.to_thread.run_sync(lambda: [_refused(id, credential) for id, credential in offered.items()])
+    return {id: error for id, error in zip(offered, refused, strict=True) if error is not None}
+
+
+def _refused(id: str, credential: Credential) -> CredentialError | None:
+    try:
+        match credential.shape:
+            case "certificate":
+                check_identity(credential.fields["certificate"], credential.fields["key"])
+            case "api_key" | "basic" | "bearer_token":
+                credential.authorization()
+    except NotNow:
+        return None  # the lane will tell
+    except ValueError as error:
+        return CredentialError("invalid", f"credential `{id}`: {error}", f"credentials.{id}")
+    return None

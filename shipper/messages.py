@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -242,6 +242,24 @@ class Nack(Outbound, frozen=True, kw_only=True):
     reason: Reason
     errors: Sequence[NackError] = ()
     released: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls,
+        at: Revision,
+        sha256: str,
+        reason: Reason,
+        errors: Iterable[NackError] = (),
+        released: Iterable[str] = (),
+    ) -> Nack:
+        return cls(
+            epoch=at.epoch,
+            revision=at.number,
+            sha256=sha256,
+            reason=reason,
+            errors=tuple(errors),
+            released=tuple(released),
+        )
 
 
 class Unit(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from shipper.credentials import Credential
 from shipper.delivery import Delivery
 from shipper.errors import CredentialError, PolicyError, ShipperError, StartFailed
 from shipper.intake import Intake, Running
-from shipper.keyring import Keyring
+from shipper.keyring import Keyring, unusable
 from shipper.messages import Ack, Nack, NackError, Outbound, Policy, Reason, Released, Revision, Revisions
 from shipper.offer import Candidate, check_credentials, check_same, out_of_order, refusal, without_secrets
 from shipper.plan import Plan, digest, make
@@ -65,7 +65,7 @@ class Rollout:
         self._intake, self._delivery = intake, delivery
         self._say, self._is_written, self._on_change = say, is_written, on_change
         self._drained: Ack | None = None
-        """The last `drained` that this process has come to."""
+        """The last `drained` that this process has said."""
         self._known: dict[Revision, Known] = {}
         self._pending: list[Candidate] = []
         """On their way, the newest last: at most one that resumes, one that is decided, and one more."""
@@ -141,11 +141,16 @@ class Rollout:
         return found is not None
 
     async def supply(self, credentials: Mapping[str, object]) -> None:
-        """Secrets that were asked for, or that are in use. Raises CredentialError, and then keeps none."""
-        supplied = await self._keyring.take(credentials)
-        used = {id: secret for id, secret in supplied.items() if id in self.in_use}
+        """Secrets that were asked for. Raises CredentialError: in a conflict none is kept, else what can be used is."""
+        supplied = self._keyring.parse(credentials)
+        refused = await unusable(supplied)
+        usable = {id: secret for id, secret in supplied.items() if id not in refused}
+        self._keyring.check(usable)
+        used = {id: secret for id, secret in usable.items() if id in self.in_use}
         self._delivery.supplied(self._keyring.keep(used))
         self._on_change()
+        for error in refused.values():
+            raise error
 
     def _accept(self, plan: Plan, offered: Mapping[str, Credential]) -> None:
         same = next((candidate for candidate in self._pending if candidate.plan.at == plan.at), None)
@@ -183,15 +188,7 @@ class Rollout:
         self, at: Revision, sha256: str, reason: Reason, errors: Iterable[NackError], released: Iterable[str]
     ) -> None:
         _log.warning("a policy was refused", revision=str(at), reason=reason, errors=[e.message for e in errors])
-        nack = Nack(
-            epoch=at.epoch,
-            revision=at.number,
-            sha256=sha256,
-            reason=reason,
-            errors=tuple(errors),
-            released=tuple(released),
-        )
-        self._say(nack)
+        self._say(Nack.of(at, sha256, reason, errors, released))
 
     # -- received, and the cut -----------------------------------------------------------------------------------------
 
@@ -277,18 +274,23 @@ class Rollout:
                 if not candidate.resumes:
                     await self._spool.forget(candidate.plan.at)
                 self._done(candidate)
-                released = await self._forget(candidate.plan.credentials)
                 await self._refresh()
+                released = await self._forget(candidate.plan.credentials)
         error = NackError("", 1, 1, cause)
-        again = self._pending_use() | self._arriving  # the same revision may have come again meanwhile
-        released = [id for id in released if id not in again]
         self._nack(candidate.plan.at, candidate.plan.sha256, "failed", [error], released)
 
     async def _forget(self, ids: Collection[str]) -> list[str]:
+        """After a nack; call `_refresh` before, and say what is returned at once."""
         forgotten = await self._spool.forget_credentials(ids, self._still_used())
-        self._keyring.forget(forgotten.released)
-        self._keyring.forget(forgotten.never_used, entirely=True)
-        return forgotten.released
+        released = self._unneeded(forgotten.released)
+        self._keyring.forget(released)
+        self._keyring.forget(self._unneeded(forgotten.never_used), entirely=True)
+        return released
+
+    def _unneeded(self, ids: Iterable[str]) -> list[str]:
+        """Those that no revision refers to that has come meanwhile, perhaps the one that was nacked."""
+        needed = {*self.in_use, *self._pending_use(), *self._arriving}
+        return [id for id in ids if id not in needed]
 
     async def _cut(self, plan: Plan) -> Cut:
         wanted = [(output.key, output.settings) for output in plan.outputs.values()]
@@ -351,8 +353,9 @@ class Rollout:
         closing = min((at for at, _ in self._closing), default=None)
         ack, free = await self._spool.advance(closing, self._still_used(), self._listed_before())
         await self._refresh()
+        free = self._unneeded(free)
         if ack is not None and ack.credentials is not None:
-            self._keyring.forget(set(ack.credentials.released).difference(self.in_use))
+            self._keyring.forget(self._unneeded(ack.credentials.released))
             self._drained = ack
             self._say(ack)
         if free:
@@ -372,6 +375,7 @@ class Rollout:
         async with self._in_order:
             free = await self._spool.release(self._still_used())
             await self._refresh()
+        free = self._unneeded(free)
         self._keyring.forget(free)
         if others := [other for other in free if other != id]:
             self._say(Released(credentials=others))

@@ -155,20 +155,15 @@ async def _refuse_all(hello: Hello, conversation: Conversation, outbox: Outbox, 
     """The directory is locked: say so at once and again and again, and nack every policy."""
 
     def refuse(policy: Policy) -> None:
-        outbox.say(
-            Nack(
-                epoch=policy.epoch,
-                revision=policy.revision,
-                sha256=digest(policy.policy),
-                reason="locked",
-                errors=[NackError("", 1, 1, cause)],
-            )
-        )
+        outbox.say(Nack.of(policy.at, digest(policy.policy), "locked", [NackError("", 1, 1, cause)]))
 
     async def look(stopping: State | None) -> Observed:
         return _locked(cause)
 
     _log.error(cause)
+    outbox.say(_locked(cause))
+    with trio.move_on_after(FLUSH_SECONDS):  # before the answers to lines that came along with `hello`
+        await outbox.flushed()
     observing = Observing(outbox, hello.heartbeat_seconds)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(observing.run, look)

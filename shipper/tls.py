@@ -76,6 +76,10 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
     return context
 
 
+class NotNow(ValueError):
+    """Nothing is known to be wrong with the material: there is no descriptor for it, or no memory."""
+
+
 def check_identity(certificate: str, key: str) -> None:
     """Raises ValueError unless these PEM texts are a certificate and its key; takes OpenSSL about a millisecond."""
     load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, key)
@@ -100,9 +104,10 @@ def load_identity(context: ssl.SSLContext, certificate: str, key: str) -> None:
                 file.write(text)
                 file.flush()
                 context.load_cert_chain(file.name, password=_no_password)
-    except (ssl.SSLError, OSError) as error:
-        reason = getattr(error, "reason", None) or "not a PEM certificate with its key"
-        raise ValueError(f"bad TLS material: {reason}") from None
+    except ssl.SSLError as error:
+        raise ValueError(f"bad TLS material: {error.reason or 'not a PEM certificate with its key'}") from None
+    except OSError as error:
+        raise NotNow(f"TLS material cannot be looked at now: {error.strerror}") from None
 
 
 def _no_password() -> str:

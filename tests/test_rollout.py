@@ -1095,3 +1095,66 @@ async def test_the_terms_of_the_active_policy_hold_after_a_restart_before_it_has
         await SPRINGS["in"].until(lambda: on.rollout.plan is not None)
     async with theatre(tmp_path) as on:
         assert on.spool.terms == terms
+
+
+async def test_of_what_is_supplied_at_once_a_secret_that_nobody_can_use_costs_no_other(tmp_path: Path) -> None:
+    inputs = "inputs:\n  in: {type: scripted, credentials: [kx]}\n"
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(credential="k1", inputs=inputs), "k1", "kx")
+        await on.ack(1, "drained")
+    async with theatre(tmp_path) as on:
+        with pytest.raises(CredentialError):
+            await on.rollout.supply({"kx": {"api_key": "not base64"}, "k1": {"api_key": "k1:secret-of-k1"}})
+
+        assert "k1" in on.keyring
+
+
+async def test_a_superseded_revision_releases_nothing_that_one_needs_which_came_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        SPRINGS["more"].on_open = hangs
+        await on.offer(2, policy(credential="x", inputs="inputs:\n  more: {type: scripted, of: more}\n"), "x")
+        await on.ack(2, "received")
+        forget, later = on.spool.forget_credentials, [4]
+
+        async def slow(*arguments: Any) -> Any:
+            forgotten = await forget(*arguments)
+            if later:
+                await on.offer(later.pop(), policy(credential="x"), "x")
+            return forgotten
+
+        monkeypatch.setattr(on.spool, "forget_credentials", slow)
+        await on.offer(3, policy(credential="k3"), "k3")
+
+        assert "x" not in (await on.nack(2)).released
+        await on.ack(4, "drained")
+
+
+async def test_a_key_that_came_free_is_kept_for_a_revision_that_names_it_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was held when that came, and so it did not bring it."""
+    two = "version: 1\ninputs:\n  in: {{type: scripted}}\noutputs:\n  main: {{type: scripted, credential: {}}}\n"
+    two += "  other: {{type: scripted, to: other, credential: {}}}\n"
+    async with theatre(tmp_path) as on:
+        await on.offer(1, two.format("a1", "b1"), "a1", "b1")
+        await on.ack(1, "drained")
+        DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
+        await SPRINGS["in"].context.emit(events(1, 2, 3))
+        advance, later = on.spool.advance, [3]
+
+        async def slow(*arguments: Any) -> Any:
+            ack, free = await advance(*arguments)
+            if free and later:
+                await on.offer(later.pop(), two.format("a2", "b1"))
+            return ack, free
+
+        monkeypatch.setattr(on.spool, "advance", slow)
+        await on.offer(2, two.format("a2", "b2"), "a2", "b2")
+        await on.ack(3, "active")
+
+        assert not later
+        assert "b1" in on.keyring
+        assert not [said for said in on.said if isinstance(said, Released) and "b1" in said.credentials]

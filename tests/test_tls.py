@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import ssl
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from shipper.credentials import Credential
-from shipper.tls import ClientTls, Material, client_context, server_context
+from shipper.tls import ClientTls, Material, NotNow, check_identity, client_context, server_context
 
 _CA = trustme.CA()
 _OTHER_CA = trustme.CA()
@@ -199,3 +200,12 @@ def test_a_file_that_is_no_pem_is_refused(content: bytes, message: str, tmp_path
 def test_a_file_that_is_missing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"cannot read this file: No such file"):
         Material.read(str(tmp_path / "none.pem"))
+
+
+def test_material_that_cannot_be_looked_at_is_not_called_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_descriptors(*arguments: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "memfd_create", without_descriptors)
+    with pytest.raises(NotNow, match="cannot be looked at now: Too many open files"):
+        check_identity("certificate", "key")

@@ -219,6 +219,10 @@ async def test_given_keys_seal_and_rotate_and_wrong_ones_are_locked_out(tmp_path
                 await sidecar.stop()
             assert (failed["state"], nack["reason"]) == ("FAILED", "locked")
         async with launched(world.state) as sidecar:
+            await sidecar.send(b'{"type":"hello","protocol":1}\n{"type":"action","id":"a","name":"diagnostics"}')
+            assert [(await sidecar.wait(lambda m: True, since=n))["type"] for n in (0, 1)] == ["observed", "result"]
+            await sidecar.stop()
+        async with launched(world.state) as sidecar:
             await sidecar.hello(state_keys=keys("k2", "k1"))
             await sidecar.stop(within=0)
         world.destination.script = None
