@@ -165,8 +165,8 @@ class _Agent:
             case Revoke(kept):
                 self._revocations += 1
                 self._nursery.start_soon(self._revoke, kept)
-            case Again(seconds):
-                self._nursery.start_soon(self._again, seconds)
+            case Again():
+                self._nursery.start_soon(self._again, effect)
             case Serving():
                 self._notify.send("READY=1", "STATUS=shipping")
             case Finish(status):
@@ -183,9 +183,9 @@ class _Agent:
                 self._say("save_failed", state="DEGRADED", message=error.strerror)
                 await trio.sleep(seconds)
 
-    async def _again(self, seconds: float) -> None:
-        await trio.sleep(seconds)
-        await self._perform(self._conversation.again())
+    async def _again(self, timer: Again) -> None:
+        await trio.sleep(timer.seconds)
+        await self._perform(self._conversation.due(timer))
 
     def _say(self, what: str, **fields: Any) -> None:
         self._report.say(what, fields)

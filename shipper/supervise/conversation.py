@@ -70,7 +70,7 @@ class Revoke:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Call `again` after so many seconds."""
+    """Call `due` with this after so many seconds."""
 
     seconds: float
 
@@ -129,6 +129,8 @@ class Conversation:
         self._supplied: dict[str, float] = {}
         self._unknown: frozenset[str] = frozenset()
         self._waits = backoff(*_RETRY_SECONDS)
+        self._timer: Again | None = None
+        """The one that counts: a nack to what the files or a person had sent again must not start a second rhythm."""
 
     @property
     def waits_for(self) -> str:
@@ -160,7 +162,7 @@ class Conversation:
             if any(one.canonical == kept.canonical for one in self.ledger.pending):
                 yield Say("returned", {"credential": kept.id, "sources": kept.sources})
         if self.ledger.at != before:
-            self._nacked, self._renumberings, self._waits = False, 0, backoff(*_RETRY_SECONDS)
+            self._renumberings, self._waits = 0, backoff(*_RETRY_SECONDS)
             yield from self._policy()
             yield from self._free()
         else:
@@ -169,10 +171,15 @@ class Conversation:
     def again(self, *, asked: bool = False) -> Effects:
         """Send a policy again that was nacked: the cause may be gone; `asked` by a person, say if there is nothing."""
         if self._nacked and self.connected:
-            self._nacked = False
             yield from self._policy()
         elif asked:
             yield Say("unchanged", {"revision": str(self.ledger.at)})
+
+    def due(self, timer: Again) -> Effects:
+        """The time of a timer has come; an older one than the last does nothing."""
+        if timer is self._timer:
+            self._timer = None
+            yield from self.again()
 
     def started(self) -> Effects:
         """A sidecar process runs and listens."""
@@ -291,7 +298,8 @@ class Conversation:
         ):
             yield Finish(1 if message.reason == "failed" else 78)
         elif message.reason == "failed":
-            yield Again(next(self._waits))
+            self._timer = Again(next(self._waits))
+            yield self._timer
 
     def _renumbered(self) -> Effects:
         """The number is taken, so the sidecar knows more than the ledger: give the policy one above what it knows."""
@@ -329,7 +337,7 @@ class Conversation:
     def _policy(self) -> Effects:
         if not self.connected:
             return
-        at = self.ledger.at
+        self._nacked, at = False, self.ledger.at
         self._releases.sent(at, self.ledger.ids)
         self._sent_at.setdefault(at, self._clock())
         yield Say("sent", {"revision": str(at)})

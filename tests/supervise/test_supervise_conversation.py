@@ -296,6 +296,28 @@ def test_a_policy_that_could_not_start_is_tried_again() -> None:
     assert [message["revision"] for message in sent(list(conversation.again()))] == [1]
 
 
+def test_touched_files_add_no_second_rhythm_to_the_attempts_of_a_policy_that_cannot_start() -> None:
+    """Else a port that stays taken for a day, and a tool that touches the files, end in a storm of policies."""
+    conversation = connected()
+    list(conversation.heard(ack(1, "active")))
+    timers = [effect for effect in conversation.heard(nack(1, "failed")) if isinstance(effect, Again)]
+    for _ in range(3):
+        assert len(sent(list(conversation.wants(wanted())))) == 1
+        timers += [effect for effect in conversation.heard(nack(1, "failed")) if isinstance(effect, Again)]
+
+    assert [len(sent(list(conversation.due(timer)))) for timer in (*timers, timers[-1])] == [0, 0, 0, 1, 0]
+
+
+def test_a_policy_that_a_new_sidecar_process_was_given_is_not_sent_to_it_twice() -> None:
+    conversation = connected()
+    list(conversation.heard(ack(1, "active")))
+    (timer,) = (effect for effect in conversation.heard(nack(1, "failed")) if isinstance(effect, Again))
+    conversation.ended()
+    assert len(sent(list(conversation.heard(ready())))) == 1
+
+    assert sent(list(conversation.due(timer))) == []
+
+
 def test_a_refused_first_policy_ends_the_supervisor_and_a_later_one_does_not() -> None:
     assert Finish(78) in list(connected().heard(nack(1, "invalid")))
 
