@@ -241,6 +241,8 @@ def _replace(path: Path, raw: bytes) -> None:
         os.replace(temporary, path)
         _sync_directory(path.parent)
     except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()  # half of it would take the room of the next save
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 

@@ -121,6 +121,20 @@ def test_on_a_full_disk_there_is_room_for_one_more_save(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
+def test_on_a_full_disk_the_room_that_the_reserve_left_serves_more_than_one_save(tmp_path: Path) -> None:
+    """It is given up once, and nothing may eat it but the state."""
+    with small_disk(tmp_path, "1m") as disk, Vault(disk / "state") as vault:
+        ledger, _ = vault.load()
+        vault.save(ledger)
+        fill(disk / "filler")
+        for number in range(1, 5):
+            vault.save(Ledger(number=number, policy=1000 * "long "))
+        files = {file.name for file in (disk / "state").iterdir()}
+
+    assert files == {"supervise.json", "supervise.key", "supervise.lock"}
+
+
+@pytest.mark.root
 def test_on_a_full_disk_the_state_is_loaded_as_often_as_one_starts(tmp_path: Path) -> None:
     """Else the second start there is the last one, and a queue that could drain stands still."""
     with small_disk(tmp_path, "1m") as disk:
