@@ -219,26 +219,24 @@ class _Agent:
         """Every change becomes a revision; what is not valid is told once, and the last valid policy runs on."""
         while True:
             asked = await self._files.changed()
-            at, before = self._conversation.ledger.at, self._files.problems
+            before = self._files.problems
             try:
-                while not await self._adopt(await self._files.read()):
+                while not await self._adopt(await self._files.read(), asked=asked):
                     pass
             except PolicyError as error:
                 self._invalid(error, known=before == error.problems and not asked)
             else:
                 if self._troubles.over(_INVALID):
                     self._say("valid", revision=str(self._conversation.ledger.at))
-                if asked and at == self._conversation.ledger.at:
-                    await self._perform(self._conversation.again(asked=True))
             if asked:
                 self._notify.send("READY=1")
 
-    async def _adopt(self, wanted: Wanted) -> bool:
+    async def _adopt(self, wanted: Wanted, *, asked: bool) -> bool:
         """Make it the policy, unless a credential that it refers to was released since it was read."""
         async with self._lock:
             if self._conversation.ledger.outdates(wanted):
                 return False
-            for effect in self._conversation.wants(wanted):
+            for effect in self._conversation.wants(wanted, asked=asked):
                 await self._effect(effect)
         return True
 

@@ -152,8 +152,8 @@ class Conversation:
         for kept in self.ledger.pending:
             yield from self._revocation(kept)
 
-    def wants(self, wanted: Wanted) -> Effects:
-        """The files say something valid, perhaps what they said before."""
+    def wants(self, wanted: Wanted, *, asked: bool = False) -> Effects:
+        """The files say something valid, perhaps what they said before; `asked` by a person, say so."""
         before = self.ledger.at
         self._tree = wanted.tree
         if self.ledger.adopt(wanted):
@@ -166,7 +166,7 @@ class Conversation:
             yield from self._policy()
             yield from self._free()
         else:
-            yield from self.again()
+            yield from self.again(asked=asked)
 
     def again(self, *, asked: bool = False) -> Effects:
         """Send a policy again that was nacked: the cause may be gone; `asked` by a person, say if there is nothing."""

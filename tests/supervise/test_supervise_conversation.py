@@ -318,6 +318,15 @@ def test_a_policy_that_a_new_sidecar_process_was_given_is_not_sent_to_it_twice()
     assert sent(list(conversation.due(timer))) == []
 
 
+def test_who_asks_for_a_reading_hears_that_nothing_is_new_only_where_nothing_is_sent() -> None:
+    conversation = connected()
+    assert said(list(conversation.wants(wanted(), asked=True))) == ["unchanged"]
+    list(conversation.heard(ack(1, "active")))
+    list(conversation.heard(nack(1, "failed")))
+
+    assert said(list(conversation.wants(wanted(), asked=True))) == ["sent"]
+
+
 def test_a_refused_first_policy_ends_the_supervisor_and_a_later_one_does_not() -> None:
     assert Finish(78) in list(connected().heard(nack(1, "invalid")))
 
