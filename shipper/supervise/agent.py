@@ -36,14 +36,14 @@ from shipper.supervise.conversation import (
 from shipper.supervise.desired import Desired
 from shipper.supervise.files import Files
 from shipper.supervise.launcher import RETRY_SECONDS, Launcher
-from shipper.supervise.ledger import Kept, Wanted
+from shipper.supervise.ledger import Wanted
 from shipper.supervise.notify import Notify
 from shipper.supervise.once import lasting
 from shipper.supervise.options import Options
 from shipper.supervise.orders import Orders, refused
 from shipper.supervise.questions import Order, Question
 from shipper.supervise.report import Report
-from shipper.supervise.revoke import Revoker
+from shipper.supervise.revocations import Revocations
 from shipper.supervise.standing import Troubles
 from shipper.supervise.vault import Vault
 from shipper.supervise.watch import Watch
@@ -99,8 +99,12 @@ class _Agent:
         self._launcher = Launcher(command, self._without_secrets, self._stopping, self._launch_failed)
         self._status = 0
         self._observed = trio.Event()
-        self._revocations = 0
-        self._revoked = trio.Event()
+        on_release = options.config.on_release
+        self._revocations = (
+            Revocations(on_release, self._without_secrets, self._troubles, self._say, self._revoked)
+            if on_release is not None
+            else None
+        )
 
     async def run(self) -> int:
         first = await self._first()
@@ -163,8 +167,8 @@ class _Agent:
             case Say(what, fields):
                 self._report.say(what, fields)
             case Revoke(kept):
-                self._revocations += 1
-                self._nursery.start_soon(self._revoke, kept)
+                assert self._revocations is not None
+                self._revocations.begin(self._nursery, kept)
             case Again():
                 self._nursery.start_soon(self._again, effect)
             case Serving():
@@ -315,30 +319,19 @@ class _Agent:
 
     # -- revocation ----------------------------------------------------------------------------------------------------
 
-    async def _revoke(self, kept: Kept) -> None:
-        assert self._options.config.on_release is not None
-        revoker = Revoker(self._options.config.on_release, self._without_secrets, self._revoke_failed)
-        await revoker.revoke(kept)
-        self._troubles.over(_fails(kept.id))
-        await self._perform(self._conversation.revoked(kept.id))
-        self._revocations -= 1
-        self._revoked.set()
+    async def _revoked(self, id: str) -> None:
+        await self._perform(self._conversation.revoked(id))
 
     def _without_secrets(self) -> dict[str, str]:
         """The environment of other programs: no variable that a policy ever named as a secret."""
         secret = self._conversation.ledger.secret_variables | self._desired.secret_variables
         return {name: value for name, value in self._environment.items() if name not in secret}
 
-    def _revoke_failed(self, id: str, reason: str, seconds: float) -> None:
-        self._troubles.begin(_fails(id), [reason])
-        self._say("revoke_failed", state="DEGRADED", credential=id, reason=reason, seconds=seconds)
-
     async def _last_revocations(self) -> None:
         """What was released in the last moment is revoked now rather than at the next start."""
-        with trio.move_on_after(self._options.grace):
-            while self._revocations:
-                self._revoked = trio.Event()
-                await self._revoked.wait()
+        if self._revocations is not None:
+            with trio.move_on_after(self._options.grace):
+                await self._revocations.ended()
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -392,7 +385,3 @@ class _Agent:
         """A sidecar that has ended hinders until the next one tells of itself; the first may take long to start."""
         observed = self._conversation.observed
         return observed.state in ("DEGRADED", "FAILED") if observed else self._launcher.launches > 1
-
-
-def _fails(id: str) -> str:
-    return f"on_release fails for {id}"
