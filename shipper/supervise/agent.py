@@ -97,7 +97,7 @@ class _Agent:
         self._stopping = trio.Event()
         command = options.config.launch(options.state)
         self._launcher = Launcher(command, self._without_secrets, self._stopping, self._launch_failed)
-        self._status = 0
+        self._status, self._within = 0, 0.0
         self._observed = trio.Event()
         on_release = options.config.on_release
         self._revocations = (
@@ -267,9 +267,12 @@ class _Agent:
         child = self._child = await self._launcher.launch()
         if child is None:
             return ""
-        self._phase = "running"
         self._say("launched", pid=child.pid)
         await self._perform(self._conversation.started())
+        if self._stopping.is_set():
+            self._ask_to_stop(child)
+        else:
+            self._phase = "running"
         try:
             code = await child.converse(self._hear, self._silence)
         finally:
@@ -355,11 +358,16 @@ class _Agent:
         self._phase = "stopping"
         self._stopping.set()
         self._notify.send("STOPPING=1")
-        seconds = 0.0 if self._child is None else self._options.grace if grace is None else grace
+        if self._child is not None or self._launcher.launching:
+            self._within = self._options.grace if grace is None else grace
+            self._say("stopping", seconds=self._within)
         if self._child is not None:
-            self._say("stopping", seconds=seconds)
-            self._child.send({"type": "stop", "within_seconds": seconds})
-        self._nursery.start_soon(self._end_later, seconds)
+            self._ask_to_stop(self._child)
+        self._nursery.start_soon(self._end_later, self._within)
+
+    def _ask_to_stop(self, child: Child) -> None:
+        """Asked again behind the hello, it is asked once: the newer `stop` takes the place of one before the hello."""
+        child.send({"type": "stop", "within_seconds": self._within})
 
     async def _end_later(self, seconds: float) -> None:
         """End what does not end by itself: a sidecar, and then what waits for a state that cannot be saved."""

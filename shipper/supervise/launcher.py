@@ -18,7 +18,7 @@ RETRY_SECONDS = (0.1, 10.0)
 
 
 class Launcher:
-    """`launches` says how many processes there were."""
+    """`launches` says how many processes there were, and `launching` whether one is about to be."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Launcher:
         failed: Callable[[str, float], None],
     ) -> None:
         """`failed(reason, seconds)` is told of each attempt in vain and of the wait before the next."""
-        self.launches = 0
+        self.launches, self.launching = 0, False
         self._command, self._environment = command, environment
         self._stopping, self._failed = stopping, failed
 
@@ -37,7 +37,7 @@ class Launcher:
         waits = backoff(*RETRY_SECONDS)
         while not self._stopping.is_set():
             try:
-                child = await Child.launch(self._command, environment_of_child(self._environment()))
+                child = await self._attempt()
             except OSError as error:
                 reason = f"{self._command[0]}: {error.strerror}"
                 if not self.launches:
@@ -47,6 +47,13 @@ class Launcher:
                 self.launches += 1
                 return child
         return None
+
+    async def _attempt(self) -> Child:
+        self.launching = True
+        try:
+            return await Child.launch(self._command, environment_of_child(self._environment()))
+        finally:
+            self.launching = False
 
     async def _wait(self, reason: str, seconds: float) -> None:
         self._failed(reason, seconds)
