@@ -377,10 +377,10 @@ class _Agent:
             await trio.sleep(_KILLED_SECONDS)
         if self._phase != "ended":
             self._status = 1
-            self._kill("the state cannot be saved")
+            self._kill(_UNSAVED if _UNSAVED in self._troubles else "the sidecar does not end")
 
     def _kill(self, reason: str) -> None:
-        self._say("killed")
+        self._say("killed", reason=reason)
         self._nursery.cancel_scope.cancel(reason)
 
     async def _watch_time(self) -> None:

@@ -210,7 +210,7 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "result": _result,
     "save_failed": _line("DEGRADED: the state cannot be saved ({message}); nothing new is sent until it can"),
     "stopping": _line("stopping, within {seconds:g} s"),
-    "killed": _line("stopping at once"),
+    "killed": _line("stopping at once: {reason}"),
     "stopped": _line("sidecar stopped; {undelivered} events stay in the queue"),
     "lost": _line("{lines} lines of this were lost while nobody read them"),
     "waits": _line("not everything was delivered: it waits for {reason}"),

@@ -35,6 +35,9 @@ class Troubles:
         """The cause is gone; says whether there was one."""
         return self._messages.pop(cause, None) is not None
 
+    def __contains__(self, cause: str) -> bool:
+        return cause in self._messages
+
     def whole(self, observed: Observed | None) -> tuple[str, str]:
         """State and message of all of it; UNKNOWN as long as no sidecar has told its own."""
         state, message = (observed.state, observed.message) if observed else ("UNKNOWN", "")

@@ -246,6 +246,7 @@ async def test_a_state_that_cannot_be_saved_does_not_hold_up_the_end(site: Site,
             site.replace(site.policy, POLICY + "log_level: debug\n")
         await site.until("save_failed")
         process.send_signal(signal.SIGTERM)
+        assert (await site.until("killed"))["reason"] == "the state cannot be saved"
         assert await site.ended(process) == 1
 
 
@@ -257,6 +258,7 @@ async def test_a_second_signal_stops_at_once(site: Site) -> None:
         process.send_signal(signal.SIGTERM)
         await site.until("stopping")
         process.send_signal(signal.SIGTERM)
+        assert (await site.until("killed"))["reason"] == "a second signal"
         assert await site.ended(process) == 0
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

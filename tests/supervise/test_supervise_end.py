@@ -51,3 +51,14 @@ async def test_a_sidecar_that_is_being_launched_when_the_signal_comes_is_stopped
     assert told[:3] == ["watching", "stopping", "launched"]
     first, second, *_ = map(json.loads, (site.fake / "heard.jsonl").read_text().splitlines())
     assert (first["type"], second) == ("hello", {"type": "stop", "within_seconds": 20.0})
+
+
+async def test_what_holds_up_the_end_is_told(site: Site) -> None:
+    keeper = f'sleep 20 2>/dev/null & exec {sys.executable} {FAKE} "$@"'
+    (site.directory / "config.yaml").write_text(json.dumps({"sidecar": ["sh", "-c", keeper, "sh"]}))
+    site.arguments = ["--grace", "0s"]
+    async with site.supervisor() as process:
+        await site.until("ack", revision="1", stage="drained")
+        process.send_signal(signal.SIGTERM)
+        assert (await site.until("killed"))["reason"] == "the sidecar does not end"
+        assert await site.ended(process) == 1
