@@ -8,6 +8,8 @@ import trio
 
 from shipper.messages import READ_TO_THE_END, Observed
 
+_LEAST_SECONDS = 0.01
+
 
 class Once:
     """Looks at observations of the wanted revision; `waits_for` says in words what is still missing."""
@@ -40,9 +42,13 @@ class Once:
 
 
 async def lasting(seconds: float, condition: Callable[[], bool]) -> None:
-    """Return when a condition has held for so long without a break, looked at twenty times meanwhile."""
+    """Return when a condition has held for so long without a break, looked at twenty times meanwhile; with 0 seconds,
+    when it is first seen to hold.
+    """
     since = trio.current_time()
-    while trio.current_time() - since < seconds:
-        await trio.sleep(seconds / 20)
+    while True:
         if not condition():
             since = trio.current_time()
+        elif trio.current_time() - since >= seconds:
+            return
+        await trio.sleep(max(seconds / 20, _LEAST_SECONDS))
