@@ -673,6 +673,33 @@ async def test_a_file_compressed_while_it_is_followed_gives_nothing_twice(tmp_pa
     assert await read_all(settings(tmp_path / "*"), store) == []
 
 
+@pytest.mark.parametrize("first", [0, 2])
+async def test_a_compressed_file_that_was_empty_at_first_is_read_as_one(tmp_path: Path, first: int) -> None:
+    """`gzip` creates its file long before it writes to it, and a wide glob finds both."""
+    packed, store = gzip.compress(lines(0, 3000).encode()), Store()
+    append(tmp_path / "a.gz", packed[:first])
+    async with following(settings(tmp_path / "*"), store) as source:
+        await becomes(lambda: len(source._reader.known.streams) == 1)
+        await source._reader.turns.quiet()
+        append(tmp_path / "a.gz", packed[first:])
+        await store.comes(1)
+        await source._reader.turns.quiet()
+
+    assert store.messages == names(0, 3000)
+
+
+async def test_a_compressed_file_that_was_empty_when_the_input_began_at_the_end_is_read_as_one(tmp_path: Path) -> None:
+    packed, store = gzip.compress(lines(0, 3000).encode()), Store()
+    (tmp_path / "a.gz").touch()
+    async with following(settings(tmp_path / "*", from_="end"), store) as source:
+        await becomes(lambda: len(source._reader.known.streams) == 1)
+        await source._reader.turns.quiet()
+        append(tmp_path / "a.gz", packed)
+        await store.comes(3000)
+
+    assert store.messages == names(0, 3000)
+
+
 async def test_a_compressed_file_is_resumed_where_it_was_left(tmp_path: Path) -> None:
     store = Store()
     with gzip.open(tmp_path / "a.gz", "wb", compresslevel=1) as packed:

@@ -135,9 +135,11 @@ class World:
         os.truncate(self.path, 0)
 
     async def do_gzip(self) -> None:
+        """As `gzip` does: the file is there, and empty, before anything is in it."""
         self._done_late()
         for path in sorted(self.directory.glob("app.log.*[0-9]")):
             with gzip.open(f"{path}.gz", "wb", compresslevel=1) as packed:
+                await self.do_settle()
                 packed.write(path.read_bytes())
             path.unlink()
 

@@ -20,7 +20,8 @@ HEAD = 1024
 WINDOW = 256
 """Bytes before an offset that tell whether a file still has the content that was read up to there."""
 STRIDE = 16 << 20
-_MAGIC = b"\x1f\x8b\x08"
+MAGIC = b"\x1f\x8b\x08"
+"""The first bytes of a compressed file."""
 _INPUT = 16 << 10
 _IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # the stubs call it an instance
 _NOWAIT = getattr(os, "RWF_NOWAIT", None)
@@ -100,7 +101,7 @@ def open_content(path: str, file: File) -> Content:
         if (status.st_dev, status.st_ino) != file or not stat.S_ISREG(status.st_mode):
             raise Moved(errno.ENOENT, "another file is there")
         plain = Plain(fd)
-        return Gunzipped(fd) if plain.read(0, len(_MAGIC)) == _MAGIC else plain
+        return Gunzipped(fd) if plain.read(0, len(MAGIC)) == MAGIC else plain
     except BaseException:
         os.close(fd)
         raise
@@ -233,7 +234,7 @@ class Gunzipped:
     def _member(self, piece: bytes) -> bytes:
         """Begin the next member; what follows the last one and is none (padding) is ignored, as gzip does."""
         member = piece.lstrip(b"\0")
-        if member[:1] == _MAGIC[:1]:
+        if member[:1] == MAGIC[:1]:
             self._engine = isal_zlib.decompressobj(31)
             self._inflate(member)
         return piece

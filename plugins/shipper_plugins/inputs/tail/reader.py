@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from shipper.plugin import Fields, InputContext
-from shipper_plugins.inputs.tail.content import HEAD, WINDOW, Content, Look, Uncached, checksum
+from shipper_plugins.inputs.tail.content import HEAD, MAGIC, WINDOW, Content, Look, Uncached, checksum
 from shipper_plugins.inputs.tail.copies import Compared, Verdict, compare
 from shipper_plugins.inputs.tail.known import Known
 from shipper_plugins.inputs.tail.lines import LONGEST_MARK, Charset, Cut, Cutter
@@ -142,6 +142,11 @@ class Reader:
             if stream.detached is not None:
                 self.lose(stream, missing=True)
             return False
+        if not stream.head_length and not content.compressed:
+            head = (await self._call(content.head))[: len(MAGIC)]
+            if head and MAGIC.startswith(head):  # it was empty, or nearly, when it was opened: a compressed file
+                self.shelf.close(stream)
+                return head == MAGIC
         if not stream.settled and not await self._settle(stream, content):
             return False
         charset = await self._charset(stream, content)
