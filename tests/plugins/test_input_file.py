@@ -764,6 +764,23 @@ async def test_a_compressed_file_that_is_being_written_is_told_of_only_if_that_t
     assert store.messages == names(0, count)
 
 
+async def test_a_compressed_copy_that_was_once_seen_half_written_is_not_told_of_when_it_is_whole(tmp_path: Path) -> None:
+    store, packed = Store(), tmp_path / "app.log.1.gz"
+    written = "".join(f"{number} {random.Random(number).random()}\n" for number in range(300))
+    append(tmp_path / "app.log", written)
+    async with following(settings(tmp_path / "*.log*"), store) as source:
+        await store.comes(300)
+        whole = gzip.compress(written.encode())
+        append(packed, whole[:60])
+        await becomes(lambda: bool(source._reader.cut_short))
+        append(packed, whole[60:])
+        await becomes(lambda: any(stream.done == len(whole) for stream in source._reader.known.streams.values()))
+        await source._reader.turns.quiet()
+
+        assert source._reader.cut_short == {}
+    assert store.messages == written.splitlines()
+
+
 async def test_files_that_are_alike_are_all_read(tmp_path: Path) -> None:
     for number in range(300):
         append(tmp_path / f"pod-{number}.log", lines(0, 200))

@@ -312,8 +312,8 @@ class Reader:
             self._unlink(stream)
             self.turns.wake(stream)
             return True
-        if found.verdict is Verdict.WAITS and original.file is None:
-            self._note_end(stream, content, is_there=False)
+        waits_for_more = found.verdict is Verdict.WAITS and original.file is None
+        self._note_end(stream, content, is_there=not waits_for_more)
         if found.verdict is Verdict.STALE:
             self.retry_soon(stream)
             self.turns.wake(original)
