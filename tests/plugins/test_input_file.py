@@ -24,7 +24,7 @@ import trio.lowlevel
 from shipper.plugin import Batch, DataStream, Size
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.file import FileInput
-from shipper_plugins.inputs.tail import reader, tailer, watch
+from shipper_plugins.inputs.tail import content, reader, shelf, tailer, watch
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.stream import Stream
 
@@ -764,7 +764,9 @@ async def test_a_compressed_file_that_is_being_written_is_told_of_only_if_that_t
     assert store.messages == names(0, count)
 
 
-async def test_a_compressed_copy_that_was_once_seen_half_written_is_not_told_of_when_it_is_whole(tmp_path: Path) -> None:
+async def test_a_compressed_copy_that_was_once_seen_half_written_is_not_told_of_when_it_is_whole(
+    tmp_path: Path,
+) -> None:
     store, packed = Store(), tmp_path / "app.log.1.gz"
     written = "".join(f"{number} {random.Random(number).random()}\n" for number in range(300))
     append(tmp_path / "app.log", written)
@@ -779,6 +781,18 @@ async def test_a_compressed_copy_that_was_once_seen_half_written_is_not_told_of_
 
         assert source._reader.cut_short == {}
     assert store.messages == written.splitlines()
+
+
+async def test_more_large_compressed_files_than_may_be_open_are_all_read(tmp_path: Path, monkeypatch: Any) -> None:
+    """One that is closed is decompressed from its beginning again, and must then get to where it was."""
+    monkeypatch.setattr(shelf, "OPEN_FILES", 1)
+    monkeypatch.setattr(content, "STRIDE", 64 << 10)
+    written = [[random.Random(f"{file} {line}").randbytes(500).hex() for line in range(1000)] for file in range(8)]
+    for file, texts in enumerate(written):
+        (tmp_path / f"{file}.gz").write_bytes(gzip.compress("".join(f"{text}\n" for text in texts).encode()))
+    messages = await read_all(settings(tmp_path / "*.gz"), Store())
+
+    assert sorted(messages) == sorted(text for texts in written for text in texts)
 
 
 async def test_files_that_are_alike_are_all_read(tmp_path: Path) -> None:

@@ -150,12 +150,11 @@ class Reader:
         if not stream.settled and not await self._settle(stream, content):
             return False
         charset = await self._charset(stream, content)
+        alike = was_open or await self._begins_alike(stream, content)
         look = await self._call(content.look, stream.offset, CHUNK)
-        if content.compressed and not look.at_end and not look.found:
-            return True
-        if not (was_open or await self._begins_alike(stream, content)) or not await self._is_same(
-            stream, content, look
-        ):
+        while content.compressed and not look.at_end and not look.found:  # until the next turn it might be closed
+            look = await self._call(content.look, stream.offset, CHUNK)
+        if not alike or not await self._is_same(stream, content, look):
             self._restart(stream)
             return False
         self._note_end(stream, content, is_there=look.complete or not look.at_end)
