@@ -795,6 +795,53 @@ async def test_more_large_compressed_files_than_may_be_open_are_all_read(tmp_pat
     assert sorted(messages) == sorted(text for texts in written for text in texts)
 
 
+async def test_a_file_with_the_inode_and_the_bytes_of_a_deleted_one_is_read_after_a_restart(tmp_path: Path) -> None:
+    config, store = settings(tmp_path / "*.log"), Store()
+    append(tmp_path / "job.log", lines(0, 200))
+    append(tmp_path / "other.log", "one\n")
+    async with following(config, store) as source:
+        await store.comes(201)
+        former = (tmp_path / "job.log").stat().st_ino
+        (tmp_path / "job.log").unlink()
+        await becomes(lambda: len(source._reader.known.by_file) == 1)
+        append(tmp_path / "other.log", "two\n")
+        await store.until(lambda: store.messages[-1] == "two")
+    append(tmp_path / "job.log", lines(0, 200))
+    inode = (tmp_path / "job.log").stat().st_ino
+    store.stored = {k: v.replace(b'"ino":%d,' % former, b'"ino":%d,' % inode) for k, v in store.stored.items()}
+
+    assert await read_all(config, store) == names(0, 200)
+    assert await read_all(config, store) == []
+
+
+async def test_a_file_that_was_away_for_a_while_is_followed_through_a_copy_after_a_restart(tmp_path: Path) -> None:
+    config, store, logs, away = settings(tmp_path / "logs" / "app.log*"), Store(), tmp_path / "logs", tmp_path / "away"
+    logs.mkdir()
+    append(logs / "app.log", lines(0, 200))
+    async with following(config, store) as source:
+        await store.comes(200)
+        source._reader.shelf.clear()
+        logs.rename(away)
+        await becomes(lambda: not source._reader.known.by_file)
+        logs.mkdir()
+        append(logs / "app.log.new", "new\n")
+        await store.comes(201)
+    shutil.rmtree(logs)
+    away.rename(logs)
+    async with following(config, store) as source:
+        await becomes(lambda: len(source._reader.known.by_file) == 1)
+        append(logs / "app.log", lines(200, 210))
+        await store.comes(211)
+        shutil.copy(logs / "app.log", logs / "app.log.1")
+        os.truncate(logs / "app.log", 0)
+        append(logs / "app.log", "last\n")
+        await store.until(lambda: "last" in store.messages)
+        await becomes(lambda: not source._reader.stale and len(source._reader.known.by_file) == 2)
+        await source._reader.turns.quiet()
+
+    assert sorted(store.messages) == sorted([*names(0, 210), "new", "last"])
+
+
 async def test_files_that_are_alike_are_all_read(tmp_path: Path) -> None:
     for number in range(300):
         append(tmp_path / f"pod-{number}.log", lines(0, 200))

@@ -211,8 +211,11 @@ class Tailer:
             if stream.behind:
                 self._lost[stream] = trio.current_time()
         for file, stream in list(known.by_file.items()):
-            found = here.pop(file, None)
-            if found is not None:
+            found = here.get(file)
+            if found is not None and 0 < stream.left < found.changed:  # the inode of a deleted file is the next one's
+                reader.lose(stream, missing=False)
+            elif found is not None:
+                del here[file]
                 changed |= self._present(stream, found)
             elif stream not in recovered and not scan.hides(stream.path):
                 changed |= self._missing(stream, traces)
@@ -251,7 +254,7 @@ class Tailer:
             self._problems.pop(stream.path, None)
             self._reader.rotated[stream.path] = stream
             self._reader.known.move(stream, found.path)
-        stream.seen, stream.detached, stream.ended = seen, None, False
+        stream.seen, stream.detached, stream.ended, stream.left = seen, None, False, 0
         self._reader.known.detached.discard(stream)
         if not same or stream.path in self._problems:
             self._reader.turns.wake(stream)
