@@ -1197,6 +1197,48 @@ async def test_without_a_descriptor_a_file_waits_until_there_is_one(tmp_path: Pa
     assert store.messages == names(0, 10)
 
 
+async def test_a_file_renamed_while_there_is_no_descriptor_is_read_to_its_end(tmp_path: Path) -> None:
+    path, store = tmp_path / "a.log", Store()
+    append(path, lines(0, 10))
+    async with following(settings(path), store) as source:
+        await store.comes(10)
+        await source._reader.turns.quiet()
+        source._reader.shelf.clear()
+        with path.open("ab") as file, descriptors_at_most(0):
+            file.write(lines(10, 20).encode())
+            file.flush()
+            path.rename(tmp_path / "a.log.1")
+            scans = source._reader.scans
+            await becomes(lambda: source._reader.scans > scans + 1)
+            began, scans = trio.current_time(), source._reader.scans
+            await becomes(lambda scans=scans: source._reader.scans > scans)  # type: ignore[misc]
+            assert trio.current_time() - began > 0.5, "it looks again and again"
+        await store.comes(20)
+
+    assert store.messages == names(0, 20)
+
+
+async def test_a_compressed_copy_is_looked_for_again_if_it_could_not_be_for_want_of_a_descriptor(
+    tmp_path: Path,
+) -> None:
+    path, store = tmp_path / "a.log", Store()
+    append(path, lines(0, 200))
+    async with following(settings(path), store) as source:
+        await store.comes(200)
+        await source._reader.turns.quiet()
+        source._reader.shelf.clear()
+        packed = gzip.compress(lines(0, 210).encode())
+        with (tmp_path / "a.log.1.gz").open("wb") as file, descriptors_at_most(0):
+            file.write(packed)
+            file.flush()
+            scans = source._reader.scans
+            path.unlink()
+            await becomes(lambda: source._reader.scans > scans + 1)
+        await store.comes(210)
+
+    assert store.messages == names(0, 210)
+
+
 async def test_one_shot_use_does_not_end_before_there_was_a_descriptor_for_each_file(tmp_path: Path) -> None:
     append(tmp_path / "a.log", lines(0, 10))
     store = Store()

@@ -26,6 +26,7 @@ from itertools import islice
 from shipper_plugins.inputs.tail.content import File, open_content
 from shipper_plugins.inputs.tail.copies import Verdict, compare
 from shipper_plugins.inputs.tail.discovery import Found
+from shipper_plugins.inputs.tail.shelf import is_short
 from shipper_plugins.inputs.tail.stream import Stream, fingerprint
 
 ENTRIES = 50_000
@@ -59,7 +60,7 @@ class Search:
     replaced: set[str] = field(default_factory=set)
     """Keys of strays that were not found, while another file is at their path."""
     sought: set[str] = field(default_factory=set)
-    """Keys of all the strays."""
+    """Keys of all the strays that could be looked for; of the others nothing is known for want of a descriptor."""
 
 
 def search(strays: Iterable[Stream], files: Collection[File], excluded: Callable[[str], bool]) -> Search:
@@ -71,7 +72,10 @@ def search(strays: Iterable[Stream], files: Collection[File], excluded: Callable
         for directory in _directories(stray.path):
             places[directory].append(stray)
     for directory, streams in places.items():
-        _Place(directory, streams, files, excluded).look(result)
+        try:
+            _Place(directory, streams, files, excluded).look(result)
+        except OSError:
+            result.sought.difference_update(stray.key for stray in streams)
     result.recovered = list({recovered.found.file: recovered for recovered in result.recovered}.values())
     result.recovered.sort(key=lambda recovered: recovered.found.changed)
     return result
@@ -96,11 +100,13 @@ class _Place:
         self._unknown: dict[str, list[Found]] = {}
 
     def look(self, result: Search) -> None:
+        """Raises OSError for want of a descriptor only; whatever else cannot be read is not there."""
         try:
             with os.scandir(self._path) as entries:
                 for entry in islice(entries, ENTRIES):
                     self._note(entry)
-        except OSError:
+        except OSError as error:
+            _raise_if_short(error)
             return
         latest: dict[str, Found] = {}
         for stray in self._strays:
@@ -163,8 +169,8 @@ class _Place:
             try:
                 if compare(found.path, found.file, gone).verdict is Verdict.COVERED:
                     return found
-            except OSError:
-                continue
+            except OSError as error:
+                _raise_if_short(error)
         return None
 
     def _siblings(self, name: str) -> list[Found]:
@@ -194,7 +200,8 @@ def _names(path: str) -> set[str]:
 def _begins_like(found: Found, stray: Stream) -> bool:
     try:
         content = open_content(found.path, found.file)
-    except OSError:
+    except OSError as error:
+        _raise_if_short(error)
         return False
     try:
         return fingerprint(content.head(wait=True)[: stray.head_length]) == stray.head
@@ -202,6 +209,11 @@ def _begins_like(found: Found, stray: Stream) -> bool:
         return False
     finally:
         content.close()
+
+
+def _raise_if_short(error: OSError) -> None:
+    if is_short(error):
+        raise error
 
 
 def _is_read(stray: Stream, found: Found) -> bool:

@@ -206,10 +206,15 @@ class Tailer:
         before = len(known.detached)
         recovered = {self._recover(one) for one in traces.recovered}
         changed = new = len(known.detached) > before
+        for stale in reader.stale:
+            reader.turns.wake(stale)
+        reader.stale.clear()
         for stream in [s for s in reader.replaced if s.key in traces.sought]:
             reader.replaced.remove(stream)
             if stream.behind:
                 self._lost[stream] = trio.current_time()
+        for stream in reader.replaced:
+            reader.retry_soon(stream)
         for file, stream in list(known.by_file.items()):
             found = here.get(file)
             if found is not None and 0 < stream.left < found.changed:  # the inode of a deleted file is the next one's
@@ -225,9 +230,6 @@ class Tailer:
             reader.turns.wake(stream)
             changed = new = True
         reader.rotated = {path: stream for path, stream in reader.rotated.items() if stream.file is not None}
-        for stale in reader.stale:
-            reader.turns.wake(stale)
-        reader.stale.clear()
         for key in known.expire(trio.current_time(), KEPT):
             reader.tidy[key] = None
         self._unseen = scan.problems | dict.fromkeys(scan.directories, "a directory, and not a file")
@@ -292,8 +294,8 @@ class Tailer:
             self._reader.known.detached.add(stream)
             self._reader.rotated[stream.path] = stream
             self._reader.turns.wake(stream)
-        elif stream.key not in traces.sought:  # closed while the others were looked for
-            self._look_again()
+        elif stream.key not in traces.sought:  # closed while the others were looked for, or no descriptor to look with
+            self._reader.retry_soon(stream)
         else:
             self._give_up(stream, unread=_has_more(stream, traces))
         return True
