@@ -156,6 +156,21 @@ def test_an_id_that_is_a_number_or_a_boolean_is_its_text():
     assert batch.ids == ("1.5", "true", "-7")
 
 
+@pytest.mark.parametrize("said", [b"1.50", b"1.5", b"1e2", b"100.0", b"-0", b"12345678901234567890123", b"true"])
+def test_an_id_that_is_no_string_is_the_text_that_stands_there(said):
+    """Two ids of a client are never one: the second document would be taken for the first."""
+    batches, answer = read(b'{"index":{"_id": %b }}\n{"n":1}\n' % said)
+
+    assert [batch.ids for batch in batches] == [(said.decode(),)]
+    assert answer["items"][0]["index"]["_id"] == said.decode()
+
+
+@pytest.mark.parametrize("said", [b"[1]", b"{}", b'"\xff"', b"1e999"])
+def test_a_value_that_can_be_no_id_refuses_the_request(said):
+    with pytest.raises(RequestRefused, match="Malformed action"):
+        read(b'{"index":{"_id":%b}}\n{"n":1}\n' % said)
+
+
 def test_an_id_of_the_client_is_kept():
     lines = [{"create": {"_id": 'a"b'}}, {}, {"create": {"_id": 5}}, {}, {"create": {}}, {}]
     [batch], answer = read(body_of(*lines))
