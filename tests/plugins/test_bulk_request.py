@@ -108,7 +108,7 @@ def test_without_any_index_the_stream_of_the_input_counts():
         ),
     ],
 )
-def test_an_own_data_stream_becomes_that_which_the_client_addressed(document):
+def test_an_own_data_stream_becomes_that_of_the_named_index_and_goes_where_the_client_is_told(document):
     [named], _ = read(body_of({"create": {"_index": "logs-a-b"}}, document))
     [unnamed], answer = read(body_of({"create": {}}, document))
 
@@ -116,6 +116,38 @@ def test_an_own_data_stream_becomes_that_which_the_client_addressed(document):
     assert (named.index, unnamed.index) == ("logs-a-b", None)
     assert unnamed.data_streams() == [answer["items"][0]["create"]["_index"]]
     assert [key for batch in (named, unnamed) for key in batch.whole()[0] if key.startswith("data_stream.")] == []
+
+
+@pytest.mark.parametrize(
+    ("document", "stream"),
+    [
+        (b'{"data_stream":{"type":"metrics","dataset":"own","namespace":"prod"}}', "metrics-own-prod"),
+        (b'{"data_stream":{"dataset":"own"},"n":1}', "logs-own-default"),
+        (b'{"data_stream.dataset":"own","data_stream.namespace":"-"}', "logs-own-default"),
+        (b'{"data_stream":{"type":"Logs","dataset":7,"namespace":"prod"}}', "logs-generic-prod"),
+        (b'{"data_stream":"logs-own-prod"}', "logs-generic-default"),
+    ],
+)
+def test_an_own_data_stream_is_kept_where_no_index_is_named_and_the_client_is_told(document, stream):
+    [batch], answer = read(body_of({"create": {}}, document))
+
+    assert (batch.index, batch.data_streams()) == (None, [stream])
+    assert answer["items"][0]["create"]["_index"] == stream
+
+
+def test_a_document_that_says_where_it_goes_stays_the_bytes_that_came():
+    document = b'{"n":1.50,"data_stream":{"type":"metrics","dataset":"own","namespace":"prod"}}'
+    [batch], _ = read(body_of({"create": {}}, document))
+
+    assert batch.body == document + b"\n"
+
+
+def test_documents_that_name_too_many_data_streams_are_refused():
+    lines = [
+        line for n in range(bulk_request.MOST_PLACES + 1) for line in ({"create": {}}, {"data_stream.dataset": str(n)})
+    ]
+
+    assert refusal(body_of(*lines)).status == 413
 
 
 @pytest.mark.parametrize("document", [b'{"data_stream":{"dataset":"own"}}', b'{"data_stream.dataset":"own"}'])

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from shipper.plugin import Fields
+from shipper.plugin import DataStream, Fields
 
 DEEPEST = 100
 """Levels of a document. orjson loads 1024, but writes 254, and others wrap an event into one of their own."""
@@ -62,10 +62,27 @@ def addressed(line: bytes, own: Fields, stream: Fields) -> bytes:
     """A sound document with this `data_stream` over its own one; every other member stays as it was written."""
     members = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     rest = {key: value for key, value in members.items() if key not in own}
+    return msgspec.json.encode({**rest, "data_stream": msgspec.Raw(orjson.dumps(_said(own) | stream))})
+
+
+def chosen(own: Fields, otherwise: Fields) -> Fields:
+    """The data stream that a document itself says; a part that is missing or cannot be one is that of `otherwise`."""
+    said = _said(own)
+    return {key: said[key] if _is_part(key, said.get(key)) else part for key, part in otherwise.items()}
+
+
+def _said(own: Fields) -> Fields:
     nested = own.get("data_stream")
-    said = dict(nested) if isinstance(nested, dict) else {}
     dotted = {key.removeprefix("data_stream."): value for key, value in own.items() if key != "data_stream"}
-    return msgspec.json.encode({**rest, "data_stream": msgspec.Raw(orjson.dumps(said | dotted | stream))})
+    return (nested if isinstance(nested, dict) else {}) | dotted
+
+
+def _is_part(key: str, value: Any) -> bool:
+    try:
+        msgspec.convert({key: value}, DataStream)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _are_same(lines: Sequence[bytes], written: bytes) -> bool:

@@ -11,10 +11,10 @@ missing line feed at the end; everything else is the answer of one item.
 
 Where a document goes: `_index` (of the action, else of the URL) of the form type-dataset-namespace becomes
 `data_stream.*` in `Batch.shared`, any other name is `Batch.index`, and without a name the input's own stream counts. A
-document that has a `data_stream` of its own (nested or dotted) keeps it if it says the same; else its type, dataset and
-namespace become those of the place, which is what its client is answered. If the client named the index, that goes
-along in `Batch.index`, since it is where the client wants it; under an index that is no data stream, a document keeps
-what it has.
+document that has a `data_stream` of its own (nested or dotted) keeps it if no index is named, but for parts that are
+missing or no valid names: those are the input's. Under the name of a data stream, its type, dataset and namespace
+become those of the name. Either way the client is answered where the document goes. A named index goes along in
+`Batch.index`, since it is where the client wants it; under one that is no data stream, a document keeps what it has.
 
 Otherwise a document stays the bytes that came; which of them are sound, `bulk_document` says, and what an action line
 may say `bulk_action`.
@@ -27,11 +27,12 @@ others are read, it was 3.5, 5.4 and 23.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from shipper.plugin import Batch, DataStream
+from shipper.plugin import Batch, DataStream, Fields
 from shipper_plugins.inputs.bulk_action import NOT_TAKEN, Action, Group, Place, ids_at_once, parsed, refusal_of
-from shipper_plugins.inputs.bulk_answer import ItemAnswers, Refusal, RequestRefused
-from shipper_plugins.inputs.bulk_document import addressed, checked, kinds
+from shipper_plugins.inputs.bulk_answer import ItemAnswers, Refusal, Reply, RequestRefused
+from shipper_plugins.inputs.bulk_document import addressed, checked, chosen, kinds
 
 MOST_ITEMS = 500_000
 MOST_PLACES = 1000
@@ -56,6 +57,8 @@ class BulkRequest:
         self._received = received
         self._index = index
         self._places: dict[str | None, Place] = {None: Place.of_stream(stream)}
+        self._own_streams: set[str] = set()
+        """The data streams that documents chose themselves."""
         self._actions: dict[bytes, Action] = {}
         self._action: tuple[Action, str | None] | None = None
         """The one whose document comes next."""
@@ -208,12 +211,26 @@ class BulkRequest:
             except ValueError as error:
                 refusal = Refusal("document_parsing_exception", str(error))
             else:
-                stream = action.place.stream
-                if own is not None and stream is not None and not action.place.agrees(own):
-                    document = addressed(document, own, stream)
+                if own is not None and not action.place.agrees(own):
+                    action, document = self._settled(action, document, own)
                 self._keep(action, id, document, timed, own is not None)
                 return
         self.answers.refused(action.op, action.place.name, refusal, id)
+
+    def _settled(self, action: Action, document: bytes, own: Fields) -> tuple[Action, bytes]:
+        """The action and the document of one whose own data stream is not that of the place."""
+        stream = action.place.stream
+        assert stream is not None
+        if not action.place.named:
+            stream = chosen(own, stream)
+            action = replace(action, created=self._created(action.op, "{type}-{dataset}-{namespace}".format(**stream)))
+        return action, document if own == {"data_stream": stream} else addressed(document, own, stream)
+
+    def _created(self, op: str, name: str) -> Reply:
+        self._own_streams.add(name)
+        if len(self._own_streams) > MOST_PLACES:
+            raise _too_large(f"the documents of a request name at most {MOST_PLACES} data streams")
+        return self.answers.reply(op, name)
 
     # -- into batches ----------------------------------------------------------------------------------------------
 
