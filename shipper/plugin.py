@@ -91,7 +91,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Base of everything that a policy configures."""
 
 
-_Type = Annotated[str, msgspec.Meta(pattern=STREAM_TYPE, description="small letters, such as logs")]
+_Type = Annotated[
+    str, msgspec.Meta(pattern=STREAM_TYPE, max_length=LONGEST_PART, description="small letters, such as logs")
+]
 _Part = Annotated[
     str,
     msgspec.Meta(

@@ -168,6 +168,13 @@ def test_a_part_of_a_data_stream_is_a_good_name(name: str) -> None:
         msgspec.convert({"dataset": name}, DataStream)
 
 
+def test_no_part_of_a_data_stream_is_longer_than_a_backend_takes() -> None:
+    for part in ("type", "dataset", "namespace"):
+        msgspec.convert({part: "x" * 100}, DataStream)
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({part: "x" * 101}, DataStream)
+
+
 @pytest.mark.parametrize("name", ["nginx\n", "\n", "ngi\x00nx", "a\tb", "a\x7f", "é\r"])
 def test_a_part_of_a_data_stream_has_no_control_characters(name: str) -> None:
     for part in ("type", "dataset", "namespace"):

@@ -125,6 +125,7 @@ def test_an_own_data_stream_becomes_that_of_the_named_index_and_goes_where_the_c
         (b'{"data_stream":{"dataset":"own"},"n":1}', "logs-own-default"),
         (b'{"data_stream.dataset":"own","data_stream.namespace":"-"}', "logs-own-default"),
         (b'{"data_stream":{"type":"Logs","dataset":7,"namespace":"prod"}}', "logs-generic-prod"),
+        (b'{"data_stream":{"type":"%b","namespace":"prod"}}' % (b"a" * 101), "logs-generic-prod"),
         (b'{"data_stream":"logs-own-prod"}', "logs-generic-default"),
     ],
 )
@@ -133,6 +134,15 @@ def test_an_own_data_stream_is_kept_where_no_index_is_named_and_the_client_is_to
 
     assert (batch.index, batch.data_streams()) == (None, [stream])
     assert answer["items"][0]["create"]["_index"] == stream
+
+
+def test_a_type_that_is_too_long_for_a_data_stream_is_part_of_a_plain_index():
+    [longest, longer], _ = read(
+        body_of(*(line for n in (100, 101) for line in ({"create": {"_index": "a" * n + "-b-c"}}, {"n": 1})))
+    )
+
+    assert longest.shared["data_stream"]["type"] == "a" * 100
+    assert (longer.index, "data_stream" in longer.shared) == ("a" * 101 + "-b-c", False)
 
 
 def test_a_document_that_says_where_it_goes_stays_the_bytes_that_came():

@@ -20,7 +20,7 @@ from shipper.plugin import DataStream, Fields
 from shipper_plugins.inputs.bulk_answer import Refusal, Reply
 
 _LONGEST_ID = 512
-_STREAM = re.compile(r"([a-z]+)-([^-]{1,100})-([^-]{1,100})")
+_STREAM = re.compile(r"([a-z]{1,100})-([^-]{1,100})-([^-]{1,100})")
 _NOT_IN_A_NAME = re.compile(r'[\\/*?"<>|,#:\x00-\x20\x7f]')
 _PLAIN_ID = re.compile(rb'"_id": ?"([ !#-\[\]-~]+)"')
 _NULL = msgspec.Raw(b"null")
