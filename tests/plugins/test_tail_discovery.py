@@ -71,6 +71,19 @@ def test_a_pattern_that_can_match_nothing_is_refused(option: str, pattern: str) 
     assert refused.value.at == (option, 0)
 
 
+def test_alternatives_in_braces_may_hold_a_separator_and_are_refused() -> None:
+    with pytest.raises(BadOption, match="braces"):
+        FileInput(paths=("/var/log/{a/x,b/y}.log",))
+
+
+@pytest.mark.parametrize(("option", "pattern"), [("exclude", "."), ("exclude", "/"), ("paths", "/"), ("paths", "//./")])
+def test_a_pattern_without_a_name_is_refused(option: str, pattern: str) -> None:
+    with pytest.raises(BadOption, match="no name is in it") as refused:
+        FileInput(**{"paths": ("/var/log/*.log",), option: (pattern,)})  # type: ignore[arg-type]
+
+    assert refused.value.at == (option, 0)
+
+
 def test_braces_are_taken_where_they_are_part_of_names(tree: Path) -> None:
     (tree / "{b,c}.log").write_text("line\n")
     pattern = f"{tree}/[{{]b,c}}.log"

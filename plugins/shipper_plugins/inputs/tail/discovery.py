@@ -24,7 +24,7 @@ from shipper_plugins.inputs.tail.content import File
 
 _MAGIC = re.compile(r"[*?\[]")
 _CLASS = re.compile(r"\[(\^?)(\][^\]]*|[^\]]+)\]")
-_BRACES = re.compile(r"\{[^{}/]*,[^{}/]*\}")
+_BRACES = re.compile(r"\{[^{}]*,[^{}]*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ def check_pattern(pattern: str, *at: str | int) -> None:
     """Raises BadOption (`at` leads to the pattern) unless it can match."""
     if "\0" in pattern:
         raise BadOption("a NUL is in it, which no name of a file can have: remove it", *at)
+    if not _split(pattern)[1]:
+        raise BadOption("no name is in it: give that of a file, or a pattern such as *.gz", *at)
     if _BRACES.search(_CLASS.sub("", pattern)):
         raise BadOption("alternatives in braces are not known: give a pattern for each, or write [{] for a brace", *at)
 
