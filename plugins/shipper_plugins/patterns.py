@@ -26,6 +26,10 @@ _TOKEN = re.compile(
 )
 _BOUNDED = re.compile(r"\{(?:\d*,)?(\d+)\}")
 _HEAVIEST = 4.0
+_TOO_SLOW = (
+    "a repeated group holds a repeat or an alternative (this may be too slow): "
+    "repeat a class instead, such as [a-z.]+ for ([a-z]+[.]?)+"
+)
 
 
 def check(pattern: str, *at: str) -> None:
@@ -57,7 +61,7 @@ def _weigh(at: tuple[str, ...], token: str, weights: list[float], closed: float)
         times = _most(token)
         weights[-1] += closed * (times - 1) if closed else 1.0 if times == math.inf else 0.25
         if closed and closed * times > _HEAVIEST and times > 1:
-            raise BadOption("a repeated group holds a repeat or an alternative (this may be too slow)", *at)
+            raise BadOption(_TOO_SLOW, *at)
     return 0.0
 
 

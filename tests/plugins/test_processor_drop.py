@@ -143,6 +143,13 @@ def test_an_ordinary_pattern_is_taken(pattern: str) -> None:
     condition(regexp={"message": pattern})
 
 
+def test_the_refusal_of_a_pattern_says_one_that_is_taken() -> None:
+    with pytest.raises(ValueError, match=re.escape("such as [a-z.]+ for ([a-z]+[.]?)+")):
+        condition(regexp={"message": "([a-z]+[.]?)+"})
+
+    condition(regexp={"message": "[a-z.]+"})
+
+
 NESTED = st.recursive(
     st.sampled_from(["a", "ab?", "a|b", "a|aa", "[ab]", "."]),
     lambda inner: st.tuples(inner, st.sampled_from(["*", "+", "?", "{1,3}", "{2,}", "{9}"])).map(

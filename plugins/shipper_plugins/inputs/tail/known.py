@@ -1,7 +1,8 @@
 """All streams of an input, by key, by file, by path and by fingerprint.
 
-A stream whose file is gone is remembered for an hour, at most `MAX_GONE` of them, so that a compressed or moved copy
-that comes later is not read again; then its position is removed from the store, together with the next events.
+A stream whose file is gone is remembered for an hour, at most `MAX_GONE` of them, so that a copy that is found
+later is not read again, nor the file itself if it comes back as it was (a plain copy that was written later is read:
+`copies` says why); then its position is removed from the store, together with the next events.
 """
 
 from __future__ import annotations
