@@ -24,7 +24,7 @@ import trio.lowlevel
 from shipper.plugin import Batch, DataStream, Size
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.file import FileInput
-from shipper_plugins.inputs.tail import content, reader, shelf, tailer, watch
+from shipper_plugins.inputs.tail import content, copies, reader, shelf, tailer, watch
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.stream import Stream
 
@@ -573,6 +573,34 @@ async def test_copy_and_truncate_in_the_glob_gives_nothing_twice_and_the_rest_on
 
     assert sorted(store.messages) == sorted(expected)
     assert await read_all(settings(tmp_path / "app.log*"), store) == []
+
+
+async def test_a_copy_that_grows_is_compared_once_and_not_from_its_beginning_each_time(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Copying takes as long as it takes; each look at the copy would otherwise read all of both files."""
+    path, store, compared = tmp_path / "app.log", Store(), 0
+    pieces = copies._pieces
+
+    def counted(*arguments: Any) -> Iterator[bytes]:
+        nonlocal compared
+        for piece in pieces(*arguments):
+            compared += len(piece)
+            yield piece
+
+    monkeypatch.setattr(copies, "_pieces", counted)
+    append(path, lines(0, 20_000))
+    whole = path.read_bytes()
+    step = len(whole) // 20
+    async with following(settings(tmp_path / "app.log*"), store) as source:
+        await store.comes(20_000)
+        for end in range(step, len(whole) + 1, step):
+            append(tmp_path / "app.log.1", whole[max(0, end - step) : end])
+            await becomes(lambda end=end: end in [s.offset for s in source._reader.known.streams.values()])  # type: ignore[misc]
+        await source._reader.turns.quiet()
+
+    assert store.messages == names(0, 20_000)
+    assert len(whole) < compared < 4 * len(whole)
 
 
 async def test_copy_and_truncate_while_nothing_runs_is_recognised(tmp_path: Path) -> None:

@@ -41,14 +41,17 @@ class Compared:
     crc: int = 0
 
 
-def compare(path: str, file: File, original: Stream) -> Compared:
-    """Compare a file with a stream; blocking, and long for a large compressed file. Raises OSError for `path` only."""
+def compare(path: str, file: File, original: Stream, known: Stream | None = None) -> Compared:
+    """Compare a file with a stream; blocking, and long for a large one. Raises OSError for `path` only.
+
+    `known` is what the file's own stream is known to have in common with the original: what follows is compared.
+    """
     with _opened(path, file) as copy:
         if original.file is None:
             return _with_memory(copy, original)
         try:
             with _opened(original.path, original.file) as source:
-                return _with_file(copy, source, original)
+                return _with_file(copy, source, original, known)
         except Moved:
             return Compared(Verdict.STALE)
 
@@ -72,7 +75,7 @@ def _has_read(copy: Content, original: Stream) -> bool:
     return crc == original.crc and _tail(copy, original.offset) == original.tail
 
 
-def _with_file(copy: Content, source: Content, original: Stream) -> Compared:
+def _with_file(copy: Content, source: Content, original: Stream, known: Stream | None) -> Compared:
     offset, tail = original.offset, original.tail
     head = source.head(wait=True)
     if fingerprint(head[: original.head_length]) != original.head or _tail(source, offset) != tail:
@@ -87,16 +90,25 @@ def _with_file(copy: Content, source: Content, original: Stream) -> Compared:
         return Compared(Verdict.OWN)
     if offset < end[0]:
         return Compared(Verdict.WAITS)
-    crc = _equal(copy, source, min(original.since, end[0]), end[0])
+    since = min(original.since, end[0])
+    begun = (known.offset, known.crc) if known is not None and _goes_on(known, since, copy, source, end[0]) else (0, 0)
+    crc = _equal(copy, source, since, end[0], *begun)
     if crc is None:
         return Compared(Verdict.OWN if _tail(source, offset) == tail else Verdict.STALE)
     return Compared(Verdict.COVERED, end[0], fingerprint(end[1]), crc)
 
 
-def _equal(copy: Content, source: Content, since: int, end: int) -> int | None:
-    """The checksum of the bytes from `since` to `end` if both have them alike before `end`, else None."""
-    crc, at = 0, 0
-    for ours in _pieces(copy, 0, end):
+def _goes_on(known: Stream, since: int, copy: Content, source: Content, end: int) -> bool:
+    """Whether a copy has grown since it was compared; from its beginning each time takes quadratic time."""
+    if known.since != since or not since <= known.offset <= end:
+        return False
+    return all(_tail(content, known.offset) == known.tail for content in (copy, source))
+
+
+def _equal(copy: Content, source: Content, since: int, end: int, at: int, crc: int) -> int | None:
+    """The checksum of the bytes from `since` to `end`, `crc` being that of those before `at`; None unless both have
+    the same bytes from `at` on."""
+    for ours in _pieces(copy, at, end):
         if b"".join(_pieces(source, at, at + len(ours))) != ours:
             return None
         crc = checksum(ours[max(0, since - at) :], crc)

@@ -305,7 +305,7 @@ class Reader:
         assert stream.file is not None
         stream.compared = original.offset
         found = await trio.to_thread.run_sync(
-            compare, stream.path, stream.file, copy.copy(original), abandon_on_cancel=True
+            compare, stream.path, stream.file, copy.copy(original), copy.copy(stream), abandon_on_cancel=True
         )
         if original.key not in self.known.streams:  # another copy was quicker to take over
             self._unlink(stream)
