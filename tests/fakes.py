@@ -23,6 +23,7 @@ from shipper.plugin import (
     Answer,
     Answers,
     Credential,
+    Held,
     Input,
     InputContext,
     Outcome,
@@ -498,3 +499,15 @@ def policy(
 
 def events(*numbers: int) -> Batch:
     return Batch.documents([b'{"n":%d}' % n for n in numbers])
+
+
+async def active_again(on: Theatre) -> None:
+    """k1, k2 and k1 again, with events of the first and of the third held on one lane, below and above its barrier."""
+    script = DESTINATIONS["main"]
+    script.send = script.raising(Held("401"))
+    for number, credential in enumerate(("k1", "k2", "k1"), 1):
+        await on.offer(number, policy(credential=credential), credential)
+        await on.ack(number, "active")
+        await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
+        if number != 2:
+            await SPRINGS["in"].context.emit(events(*range(number)))

@@ -288,22 +288,37 @@ async def test_what_was_late_under_the_terms_before_is_not_ended_by_those_of_a_c
         assert on.spool.figures.total().events == 3
 
 
+class Stopping(Hand):
+    """A clock of a process that is stopped for a minute in each of its sleeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked = 0
+
+    def __call__(self) -> float:
+        self.looked += 1
+        if self.looked == 2:  # at the end of a sleep; the first time is at its beginning
+            self.at += 60.1
+        return self.at
+
+
 async def test_a_sleep_that_took_longer_by_far_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with theatre(tmp_path) as on, trio.open_nursery() as nursery:
         await stuck(on, DROP % "0.4s")
-        watch, looks = Watch(on), [trio.Event(), trio.Event()]
-        left, look = iter(looks), watch.of.look
+        hand, looks = Stopping(), [trio.Event() for _ in range(3)]
+        watch = deadlines(on, hand)
+        look, left = watch.look, iter(looks)
 
-        async def stopped_after_it() -> None:
+        async def followed() -> None:
             await look()
-            watch.hand.at += 60.1
-            next(left).set()
+            hand.looked = 0
+            next(left, looks[-1]).set()
 
-        monkeypatch.setattr(watch.of, "look", stopped_after_it)
-        nursery.start_soon(watch.of.run)
+        monkeypatch.setattr(watch, "look", followed)
+        nursery.start_soon(watch.run)
         with trio.fail_after(PATIENCE):
             await looks[1].wait()
-        nursery.cancel_scope.cancel()
 
         assert await waited(on) == pytest.approx(0.1)
         assert on.spool.figures.total().events == 3
+        nursery.cancel_scope.cancel()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 
 import pytest
 import trustme
@@ -109,3 +111,15 @@ async def test_a_certificate_with_the_key_of_another_is_invalid() -> None:
     with pytest.raises(CredentialError, match="credential `k1`: bad TLS material") as raised:
         await Keyring(digest, {}).take({"k1": one | {"key": other["key"]}})
     assert (raised.value.reason, raised.value.path) == ("invalid", "credentials.k1")
+
+
+async def test_a_certificate_that_cannot_be_looked_at_now_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lane will tell, once it opens its connections."""
+    made = identity(trustme.CA())
+
+    def without_descriptors(*arguments: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "memfd_create", without_descriptors)
+
+    assert await Keyring(digest, {}).take({"k1": made}) == {"k1": Credential.parse(made)}

@@ -13,7 +13,7 @@ from shipper.messages import Observed, Revision
 from shipper.observer import Observer
 from shipper.plugin import Held, InputContext
 from tests.disks import small_disk
-from tests.fakes import DESTINATIONS, SPRINGS, Theatre, events, policy, theatre
+from tests.fakes import DESTINATIONS, SPRINGS, Theatre, active_again, events, policy, theatre
 
 
 async def look(on: Theatre, deadline: str | None = None) -> Observed:
@@ -60,14 +60,7 @@ async def test_what_drains_is_named_with_its_reason(tmp_path: Path) -> None:
 
 async def test_what_drains_on_an_output_that_is_active_again_is_named_until_it_is_ended(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
-        script = DESTINATIONS["main"]
-        script.send = script.raising(Held("401"))
-        for number, credential in enumerate(("k1", "k2", "k1"), 1):
-            await on.offer(number, policy(credential=credential), credential)
-            await on.ack(number, "active")
-            await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
-            if number != 2:
-                await SPRINGS["in"].context.emit(events(*range(number)))
+        await active_again(on)
         observed = await look(on, "late")
         (draining,) = observed.draining
 

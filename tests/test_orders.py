@@ -16,7 +16,7 @@ from shipper.spool.letters import Limits
 from shipper.spool.orders import Order, Step
 from shipper.spool.schema import BARRIER
 from shipper.spool.terms import Terms
-from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, bench, events, poke, policy, theatre
+from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, active_again, bench, events, poke, policy, theatre
 
 COUNT = 100
 
@@ -299,14 +299,7 @@ async def test_a_lane_that_a_revision_opens_while_an_order_runs_looks_at_what_th
 async def test_an_order_about_what_entered_above_the_barrier_names_nothing(tmp_path: Path) -> None:
     """k1, k2 and k1 again: what entered under the third is on the same lane as what entered under the first."""
     async with theatre(tmp_path) as on:
-        script = DESTINATIONS["main"]
-        script.send = script.raising(Held("401"))
-        for number, credential in enumerate(("k1", "k2", "k1"), 1):
-            await on.offer(number, policy(credential=credential), credential)
-            await on.ack(number, "active")
-            await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
-            if number != 2:
-                await SPRINGS["in"].context.emit(events(*range(number)))
+        await active_again(on)
 
         with pytest.raises(NothingToOrder, match=r"what drains: revision \S*1 of output main$"):
             await on.orders.end("drop", Revision(0, 3), None)

@@ -14,8 +14,8 @@ from shipper.messages import Revision
 from shipper.spool.schema import get_meta, set_meta
 
 MICROSECONDS = 1_000_000
-_LARGEST = 2**62 - 1
-"""What the audit takes for sound, and more than any life."""
+LARGEST = 2**62 - 1
+"""What the audit takes for a sound count, and more than any disk or life."""
 
 
 class Clock(NamedTuple):
@@ -56,7 +56,7 @@ def advance(db: sqlite3.Connection, seconds: Mapping[Clock, float]) -> Reading:
             db.execute("UPDATE barrier SET waited = waited + ? WHERE lane = ? AND seq = ?", (more, lane, place))
         elif get_meta(db, "deadline") == place:
             passed = int(get_meta(db, "deadline_waited") or 0) + round(more * MICROSECONDS)
-            set_meta(db, "deadline_waited", min(passed, _LARGEST))
+            set_meta(db, "deadline_waited", min(passed, LARGEST))
     return read(db)
 
 
@@ -66,7 +66,7 @@ def set_deadline(db: sqlite3.Connection, seconds: float | None) -> None:
     So does a longer one while that of the deadline before still runs: it may be shorter than the one before that.
     """
     before, own = get_meta(db, "deadline"), get_meta(db, "deadline_waited")
-    now = None if seconds is None else min(round(seconds * MICROSECONDS), _LARGEST)
+    now = None if seconds is None else min(round(seconds * MICROSECONDS), LARGEST)
     if now == before:
         return
     runs = own is not None and before is not None and own < before

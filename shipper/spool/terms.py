@@ -19,8 +19,6 @@ OnDeadline = Literal["hold", "dead_letter", "drop"]
 
 _WHEN_FULL: tuple[WhenFull, ...] = ("drop_oldest", "hold")
 _ON_DEADLINE: tuple[OnDeadline, ...] = ("hold", "dead_letter", "drop")
-_LARGEST = 2**62 - 1
-"""What the audit takes for sound, and more than any disk."""
 
 
 class Terms(NamedTuple):
@@ -46,7 +44,7 @@ def load(db: sqlite3.Connection) -> Terms:
 
 def store(db: sqlite3.Connection, terms: Terms) -> None:
     """Take over the terms of a revision that becomes active, in the transaction of its cut."""
-    set_meta(db, "letters_max_bytes", min(terms.letters.max_bytes, _LARGEST))
+    set_meta(db, "letters_max_bytes", min(terms.letters.max_bytes, clock.LARGEST))
     set_meta(db, "letters_when_full", _WHEN_FULL.index(terms.letters.when_full))
     set_meta(db, "on_deadline", _ON_DEADLINE.index(terms.on_deadline))
     clock.set_deadline(db, terms.deadline)

@@ -6,6 +6,8 @@ import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
+
 from shipper.messages import Counts, Revision
 from shipper.spool import queue, schema
 from shipper.spool.figures import Amount, Figures
@@ -131,39 +133,29 @@ def settle(spool: Spool, figures: Figures, lane: int, seq: int, left: Sequence[i
     figures.settled(lane, change)
 
 
-def test_a_rest_that_is_damaged_shares_no_events() -> None:
+def two_rests(left: Sequence[int], other: Sequence[int]) -> tuple[Spool, Figures, int, int, int]:
+    """A spool and its figures, two lanes that have left these events of one batch, and its place."""
     spool = Spool()
     a, b = spool.activate(1, a=None, b=None).values()
     seq = spool.enter(1, [a, b], count=4)
     made = Figures.of(spool.db, spool.sealer)
-    settle(spool, made, a, seq, (0, 1))
-    settle(spool, made, b, seq, (1, 2))
-    spool.db.execute("UPDATE rest SET body = zeroblob(80) WHERE lane = ?", (a,))
+    settle(spool, made, a, seq, left)
+    settle(spool, made, b, seq, other)
+    return spool, made, a, b, seq
+
+
+@pytest.mark.parametrize("damaged", ["zeroblob(80)", "CAST(x'ff00fe' AS TEXT)"])
+def test_a_rest_that_is_damaged_shares_no_events(damaged: str) -> None:
+    """A flipped bit in the header of a row makes a text of its bytes, which Python refuses to decode."""
+    spool, _, a, _, _ = two_rests((0, 1), (1, 2))
+    spool.db.execute(f"UPDATE rest SET body = {damaged} WHERE lane = ?", (a,))
 
     assert queue.items(spool.db, spool.sealer, a, spool.todos(a)[0]) == frozenset()
     assert Figures.of(spool.db, spool.sealer).total().events == 2
 
 
-def test_a_rest_whose_bytes_became_a_text_is_damaged_and_nothing_else_fails() -> None:
-    """A flipped bit in the header of a row; Python refuses to decode it."""
-    spool = Spool()
-    a, b = spool.activate(1, a=None, b=None).values()
-    seq = spool.enter(1, [a, b], count=4)
-    made = Figures.of(spool.db, spool.sealer)
-    settle(spool, made, a, seq, (0, 1))
-    settle(spool, made, b, seq, (1, 2))
-    spool.db.execute("UPDATE rest SET body = CAST(x'ff00fe' AS TEXT) WHERE lane = ?", (a,))
-
-    assert Figures.of(spool.db, spool.sealer).total().events == 2
-
-
 def test_damage_to_a_rest_that_was_counted_is_forgotten_with_the_last_event() -> None:
-    spool = Spool()
-    a, b = spool.activate(1, a=None, b=None).values()
-    seq = spool.enter(1, [a, b], count=4)
-    made = Figures.of(spool.db, spool.sealer)
-    settle(spool, made, a, seq, (1, 2))
-    settle(spool, made, b, seq, (1, 3))
+    spool, made, a, b, seq = two_rests((1, 2), (1, 3))
     spool.db.execute("UPDATE rest SET body = zeroblob(80) WHERE lane = ?", (b,))
     settle(spool, made, a, seq, ())
     (todo,) = spool.todos(b)
