@@ -11,8 +11,8 @@ import re
 import resource
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,87 +22,15 @@ import trio
 import trio.lowlevel
 
 from shipper.plugin import Batch, DataStream, Size
-from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs.file import FileInput
 from shipper_plugins.inputs.tail import content, copies, reader, shelf, tailer, watch
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.stream import Stream
+from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
 
 
 @pytest.fixture(autouse=True)
 def chunks_that_small_files_have_several_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "CHUNK", 256 << 10)
-
-
-class Store(RecordingInputContext):
-    """Counts the emits that are under way."""
-
-    under_way = 0
-    most = 0
-
-    async def emit(
-        self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
-    ) -> None:
-        self.under_way += 1
-        self.most = max(self.most, self.under_way)
-        try:
-            await super().emit(*batches, positions=positions, wait=wait)
-        finally:
-            self.under_way -= 1
-
-    @property
-    def messages(self) -> list[str]:
-        return [own["message"] for batch in self.batches for own in batch.own()]
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        with trio.move_on_after(5) as scope:
-            await self.wait_until(condition)
-        assert not scope.cancelled_caught, (self.messages[-20:], self.problems)
-
-    async def comes(self, events: int) -> None:
-        await self.until(lambda: self.count >= events)
-
-
-def settings(*paths: Path | str, **options: Any) -> FileInput:
-    return FileInput(paths=tuple(map(str, paths)), **options)
-
-
-@asynccontextmanager
-async def following(config: FileInput, store: Store) -> AsyncIterator[tailer.Tailer]:
-    """The input as it runs, until the block is left: then it is cancelled, and all files are closed."""
-    async with config.open(store) as source, trio.open_nursery() as nursery:
-        nursery.start_soon(source.run)
-        yield source  # type: ignore[misc]
-        nursery.cancel_scope.cancel()
-
-
-async def read_all(config: FileInput, store: Store) -> list[str]:
-    """Run once to the end of all files; the messages of this run."""
-    before = store.count
-    with trio.fail_after(20):
-        async with msgspec.structs.replace(config, stop_at_end=True).open(store) as source:
-            await source.run()
-    return store.messages[before:]
-
-
-async def becomes(condition: Callable[[], bool]) -> None:
-    """Wait for what nothing tells of."""
-    with trio.fail_after(30):
-        while not condition():  # noqa: ASYNC110 - there is no event for it
-            await trio.sleep(0.001)
-
-
-def append(path: Path, text: str | bytes) -> None:
-    with path.open("ab") as file:
-        file.write(text.encode() if isinstance(text, str) else text)
-
-
-def lines(first: int, last: int, word: str = "line") -> str:
-    return "".join(f"{word} {number}\n" for number in range(first, last))
-
-
-def names(first: int, last: int, word: str = "line") -> list[str]:
-    return lines(first, last, word).splitlines()
 
 
 # -- lines ------------------------------------------------------------------------------------------------------------
@@ -1278,6 +1206,33 @@ async def test_one_shot_use_does_not_end_before_there_was_a_descriptor_for_each_
             short.close()
 
     assert store.messages == names(0, 10)
+
+
+async def test_a_path_without_a_glob_that_has_no_file_is_a_problem_until_it_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tailer, "ABSENT", 0.3)
+    store = Store()
+    async with following(settings(tmp_path / "a.log", tmp_path / "*.gz"), store):
+        await store.until(lambda: bool(store.problems))
+        assert store.problems == [f"{tmp_path / 'a.log'}: there is no such file"]
+        append(tmp_path / "a.log", lines(0, 10))
+        await store.comes(10)
+        await store.until(lambda: store.problems[-1] is None)
+
+
+async def test_a_file_that_is_away_for_a_rotation_is_no_problem(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    append(path, lines(0, 10))
+    store = Store()
+    async with following(settings(path), store) as source:
+        await store.comes(10)
+        path.rename(tmp_path / "a.log.1")
+        await becomes(lambda: bool(source._absent))
+        append(path, lines(10, 20))
+        await store.comes(20)
+
+    assert store.problems == []
 
 
 async def test_a_directory_that_cannot_be_listed_makes_no_file_a_missing_one(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from shipper.plugin import Batch, Later, OutputContext, Size
 from shipper.testing import check_output
 from shipper_plugins.outputs import file as module
 from shipper_plugins.outputs.file import FileOutput
+from tests.short_reads import short_reads
 
 
 @pytest.fixture
@@ -87,6 +88,19 @@ async def test_a_line_that_a_crash_tore_is_cut_off(context: OutputContext, path:
         await sender.send(numbers(2))
 
     assert written(path) == [1, 2]
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_what_was_written_is_not_cut_off_where_reads_are_short(
+    context: OutputContext, path: Path, seed: int
+) -> None:
+    """As on a file system over a network: what a short read leaves out is no line that a crash tore."""
+    path.write_bytes(b'{"n":1}\n' * 20_000 + b'{"n":')
+    with short_reads(seed):
+        async with FileOutput(path=str(path)).open(context) as sender:
+            await sender.send(numbers(2))
+
+    assert written(path) == [1] * 20_000 + [2]
 
 
 async def test_a_line_of_somebody_else_is_ended_not_cut_off(context: OutputContext, path: Path) -> None:

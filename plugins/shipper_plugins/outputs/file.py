@@ -29,6 +29,7 @@ import orjson
 import trio
 
 from shipper.plugin import Answers, BadOption, Batch, Later, Output, OutputContext, Sender, Size, join
+from shipper_plugins.reading import read_at
 
 _LOOK_BACK = 1 << 16
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
@@ -183,7 +184,7 @@ def _end_last_line(file: int) -> None:
     start = _start_of_last_line(file, size)
     if start == size:
         return
-    if os.pread(file, 1, start) == b"{":
+    if read_at(file, start, 1) == b"{":
         os.ftruncate(file, start)
     else:
         _write_all(file, b"\n")
@@ -194,7 +195,7 @@ def _start_of_last_line(file: int, size: int) -> int:
     end = size
     while end > 0:
         start = max(0, end - _LOOK_BACK)
-        found = os.pread(file, end - start, start).rfind(b"\n")
+        found = read_at(file, start, end - start).rfind(b"\n")
         if found >= 0:
             return start + found + 1
         end = start

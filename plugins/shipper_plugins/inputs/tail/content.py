@@ -1,5 +1,9 @@
 """The bytes of a file by offset: plain, or gzip where offsets count decompressed bytes.
 
+Where a file ends is decided by its size, never by what a read gave. One that does not wait (RWF_NOWAIT) gives only the
+pages that are in memory: it ends early wherever the kernel dropped one, several times in a row under memory pressure.
+Then the bytes are read again by a thread that waits for them (`shipper_plugins.reading`).
+
 Whether a file is compressed is read from its first bytes, not its name. A compressed file can only be read forwards,
 so asking for an earlier offset begins again; one call decompresses at most `STRIDE` bytes to get to its offset, so that
 a thread which does it comes back soon.
@@ -15,6 +19,8 @@ from typing import Protocol
 
 from isal import isal_zlib
 
+from shipper_plugins.reading import read_at, read_some
+
 HEAD = 1024
 """Bytes at the beginning of a file that make its fingerprint."""
 WINDOW = 256
@@ -24,7 +30,8 @@ MAGIC = b"\x1f\x8b\x08"
 """The first bytes of a compressed file."""
 _INPUT = 16 << 10
 _IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # the stubs call it an instance
-_NOWAIT = getattr(os, "RWF_NOWAIT", None)
+_CAN_ASK = hasattr(os, "RWF_NOWAIT")
+"""Whether this system can read without waiting; elsewhere a read waits on the spot."""
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 
 
@@ -46,7 +53,7 @@ class Corrupt(OSError):
 
 
 class Uncached(Exception):
-    """The bytes are not in memory, and the caller asked not to wait for them."""
+    """Not all of the bytes are in memory, and the caller asked not to wait for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +61,15 @@ class Look:
     """What was seen at an offset."""
 
     found: bytes
+    """What was asked for, as far as it can be read: fewer bytes at the end, or before a byte that cannot be."""
     before: bytes
     """Up to WINDOW bytes before the offset; fewer where the file has become shorter."""
     at_end: bool
     """Whether nothing follows `found` at present."""
     complete: bool
     """Whether nothing can follow: a compressed file whose last member has ended, or a file without a name."""
+    size: int
+    """Bytes on disk, before anything was read."""
 
 
 class Content(Protocol):
@@ -118,10 +128,10 @@ class Plain:
     def look(self, offset: int, size: int, *, wait: bool) -> Look:
         status = os.fstat(self._fd)
         there = min(size, status.st_size - offset)
-        found = self.read(offset, there, wait=wait) if there > 0 else b""
+        found = self._some(offset, there, wait=wait) if there > 0 else b""
         # After the chunk: a file that was truncated meanwhile no longer has these bytes.
         before = self.read(max(0, offset - WINDOW), min(offset, WINDOW), wait=wait)
-        return Look(found, before, offset + len(found) >= status.st_size, status.st_nlink == 0)
+        return Look(found, before, offset + len(found) >= status.st_size, status.st_nlink == 0, status.st_size)
 
     def head(self, *, wait: bool) -> bytes:
         return self.read(0, min(HEAD, self.size()), wait=wait)
@@ -140,15 +150,23 @@ class Plain:
         os.close(self._fd)
 
     def read(self, offset: int, size: int, *, wait: bool = True) -> bytes:
-        """At most `size` bytes; raises Uncached, or OSError."""
-        if wait or _NOWAIT is None:
-            return os.pread(self._fd, size, offset)
+        """These bytes, or fewer if the file ends before; raises Uncached, or OSError."""
+        return read_at(self._fd, offset, size) if wait or not _CAN_ASK else self._cached(offset, size)
+
+    def _some(self, offset: int, size: int, *, wait: bool) -> bytes:
+        """As many of these bytes as can be read: none only if the file ends there; raises like `read`."""
+        return read_some(self._fd, offset, size) if wait or not _CAN_ASK else self._cached(offset, size)
+
+    def _cached(self, offset: int, size: int) -> bytes:
+        """These bytes, if all of them are in memory; else raises Uncached."""
         room = bytearray(size)
         try:
-            count = os.preadv(self._fd, [room], offset, _NOWAIT)
+            count = os.preadv(self._fd, [room], offset, os.RWF_NOWAIT)
         except OSError as error:  # EAGAIN: not in the page cache; EOPNOTSUPP: a file system that cannot tell
             raise Uncached from error
-        return bytes(room) if count == size else bytes(memoryview(room)[:count])
+        if count < size:
+            raise Uncached
+        return bytes(room)
 
 
 class Gunzipped:
@@ -170,15 +188,16 @@ class Gunzipped:
     def look(self, offset: int, size: int, *, wait: bool) -> Look:
         if not wait:
             raise Uncached
+        on_disk = self.size()
         self._reach(offset)
         if self._end() < offset:
-            return Look(b"", b"", self._exhausted(), self._complete())
+            return Look(b"", b"", self._exhausted(), self._complete(), on_disk)
         while self._end() < offset + size and self._more():
             pass
         at = offset - self._start
         found = bytes(self._kept[at : at + size])
         ended = at + len(found) == len(self._kept) and self._exhausted()
-        return Look(found, bytes(self._kept[max(0, at - WINDOW) : at]), ended, ended and self._complete())
+        return Look(found, bytes(self._kept[max(0, at - WINDOW) : at]), ended, ended and self._complete(), on_disk)
 
     def head(self, *, wait: bool) -> bytes:
         return self.look(0, HEAD, wait=wait).found
@@ -223,7 +242,7 @@ class Gunzipped:
         """Decompress one piece; false when there is none. Without a length limit: it would leave output inside."""
         piece, self._rest = self._rest, b""
         if not piece:
-            piece = self._plain.read(self._read, _INPUT)
+            piece = self._plain.read(self._read, min(_INPUT, max(0, self.size() - self._read)))
             self._read += len(piece)
         if self._engine.eof:
             piece = self._member(piece)

@@ -61,6 +61,8 @@ class Scan:
     """Path → why it cannot be looked at."""
     directories: set[str] = field(default_factory=set)
     """Paths without a glob that lead to a directory: the files in it were meant, perhaps."""
+    absent: set[str] = field(default_factory=set)
+    """Paths without a glob where there is nothing."""
 
     def hides(self, path: str) -> bool:
         """Whether a file that was not found may be there all the same."""
@@ -89,6 +91,7 @@ class Globs:
 
     def __init__(self, paths: Sequence[str], exclude: Sequence[str]) -> None:
         self._paths = [_parts(path) for path in paths]
+        self._single = {os.path.join(root, *parts) for root, parts in self._paths if not _MAGIC.search("".join(parts))}
         self._excluded = [_parts(p)[1] if os.path.isabs(p) else ("**", *_parts(p)[1]) for p in exclude]
 
     def scan(self) -> Scan:
@@ -97,7 +100,10 @@ class Globs:
         for root, parts in self._paths:
             walk.entered.clear()
             walk.expand(root, parts)
-        return walk.scan
+        scan = walk.scan
+        scan.absent = {path for path in self._single if not self.excludes(path) and not os.path.lexists(path)}
+        scan.absent -= scan.problems.keys()
+        return scan
 
     def excludes(self, path: str) -> bool:
         """Whether `exclude` names this path."""

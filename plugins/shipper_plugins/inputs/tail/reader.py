@@ -146,6 +146,7 @@ class Reader:
             head = (await self._call(content.head))[: len(MAGIC)]
             if head and MAGIC.startswith(head):  # it was empty, or nearly, when it was opened: a compressed file
                 self.shelf.close(stream)
+                stream.rested = len(head)
                 return head == MAGIC
         if not stream.settled and not await self._settle(stream, content):
             return False
@@ -169,6 +170,8 @@ class Reader:
             look = await self._call(content.look, stream.offset, CHUNK + self.settings.max_line_bytes)
             cut = await self._cut(cutter, stream, look, final=False, flush=not look.at_end)
             final = False
+            if not cut.consumed and not look.at_end:  # the read stopped too early: raise what stopped it
+                await self._call(content.look, stream.offset + len(look.found), 1)
         done = look.complete and cut.consumed == len(look.found)
         return Taken(stream, look, cut, final, content.size() if done and content.compressed else None)
 
@@ -199,14 +202,17 @@ class Reader:
         stream.offset, stream.tail, stream.crc = stream.offset + cut.consumed, tail, crc
         stream.skipping, stream.done = cut.skipping, taken.done
         left = len(look.found) - cut.consumed
-        if cut.consumed and (not look.at_end or (left and (taken.final or cut.skipping))):
+        if stream.offset or look.found:
+            self._complete_older(stream)
+        if not look.at_end or (cut.consumed and left and (taken.final or cut.skipping)):
             return True
         self._rest(stream, look, cut, final=taken.final)
         return False
 
     def _rest(self, stream: Stream, look: Look, cut: Cut, *, final: bool) -> None:
-        """Nothing more to read for the time being."""
+        """Nothing more to read until the file grows: everything up to its size was looked at."""
         now = trio.current_time()
+        stream.rested = look.size
         end = stream.offset + len(look.found) - cut.consumed
         stream.flush = False
         if final:
@@ -217,17 +223,19 @@ class Reader:
             stream.pending = end
             self.pending[stream] = now + self.settings.multiline.timeout
             self.timer_set()
-        if stream.offset or look.found:
-            older = self.rotated.get(stream.path)
-            if older is not None and older is not stream:
-                del self.rotated[stream.path]
-                older.final = True
-                self.turns.wake(older)
         if stream.detached is not None:
             self._rest_detached(stream, look, now, moved=cut.consumed > 0)
         for copied in stream.copies:
             if copied.compared != stream.offset:
                 self.turns.wake(copied)
+
+    def _complete_older(self, stream: Stream) -> None:
+        """The last line of the file that was rotated away from this path needs no newline any more."""
+        older = self.rotated.get(stream.path)
+        if older is not None and older is not stream:
+            del self.rotated[stream.path]
+            older.final = True
+            self.turns.wake(older)
 
     def _rest_detached(self, stream: Stream, look: Look, now: float, *, moved: bool) -> None:
         """The file has left the globs: it is read to its end if it is deleted, and for a while if it was moved."""
@@ -270,9 +278,11 @@ class Reader:
 
     async def _settle(self, stream: Stream, content: Content) -> bool:
         """Decide whether a new file is a copy; returns whether it can be read now."""
+        size = content.size()
         head = await self._call(content.head)
         if not head or (len(head) < HEAD and not await self._is_whole(content)):
             self._note_end(stream, content, is_there=False)
+            stream.rested = size
             return False
         if len(head) > stream.head_length:
             self.known.grow(stream, head)

@@ -94,6 +94,8 @@ class Stream:
     """The number of the scan that saw it first; 0 if it was known before."""
     seen: tuple[int, int] | None = None
     """Size and modification time on disk, when last scanned."""
+    rested: int = 0
+    """Size on disk up to which everything had been looked at when it last came to rest."""
     gone: float | None = None
     """When its file was first missed, or found to have other content."""
     missing: File | None = None
@@ -110,6 +112,8 @@ class Stream:
     """Size on disk when a comparison was last thought of."""
     charset: Charset | None = None
 
+    moved: int | None = None
+    """The scan after which another file was first there when this one was to be opened; None: it was opened since."""
     queued: bool = False
     busy: bool = False
     again: bool = False
@@ -169,6 +173,15 @@ class Stream:
             left=self.left,
         )
         return msgspec.json.encode(stored)
+
+    def is_behind(self, size: int) -> bool:
+        """Whether a file of this size on disk has bytes that were not looked at yet.
+
+        A copy that was compared with its original as it is now is not behind: the original wakes it.
+        """
+        if size <= self.rested or size == self.done:
+            return False
+        return self.original is None or self.compared != self.original.offset
 
     def matches(self, before: bytes, head: bytes) -> bool:
         """Whether these are the bytes before its offset, and (for a stream at offset 0) the first bytes."""

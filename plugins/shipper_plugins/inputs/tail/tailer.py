@@ -4,6 +4,10 @@
      ^                                        ^
      └── names changed, or time ── watch ── files written
 
+A wake-up can be lost: a file that is elsewhere for an instant cannot be opened in its turn, and the next scan sees no
+change of it. So each scan also wakes the files that have more bytes than were looked at, and one-shot use does not end
+while there is such a file.
+
 A scan may take a fifth of the time at most, so a directory of ten thousand files that changes all the while does not
 take the processor for itself. After what was written is read, events of writes are left in the kernel for 20 ms: a
 system at rest forwards a line at once, and a trickle costs 50 batches a second and not 200 (with a wait as long as the
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
 
 SETTLED, TOLD = 5.0, 900.0
 """Seconds after which a file that is gone was not taken over by a copy, and for which its loss is reported."""
+ABSENT = 10.0
+"""Seconds after which a path without a glob that has no file is reported; a rotation is over sooner. Also those after
+which what cannot be read, or is not there, is looked for again."""
 CUT_SHORT = 60.0
 """Seconds after its last write at which a compressed file without its end is told of."""
 WORKERS = 3
@@ -57,6 +64,8 @@ class Tailer:
         self._aliases: dict[str, str] = {}
         self._problems: dict[str, str] = {}
         self._unseen: dict[str, str] = {}
+        self._absent: dict[str, float] = {}
+        """Paths without a glob that have no file, and since when."""
         self._lost: dict[Stream, float] = {}
         """Streams whose file was gone before its end was read, and since when."""
         self._reported: str | None = None
@@ -111,19 +120,29 @@ class Tailer:
         try:
             taken = await self._reader.take(stream)
         except Moved:
-            self._look_again()
-        except OSError as error:
-            self._reader.shelf.close(stream)
-            if is_short(error):
-                self._reader.retry_soon(stream)
-            if stream.detached is None or is_short(error):
-                self._problems[stream.path] = error.strerror or str(error)
+            stream.moved = self._reader.scans if stream.moved is None else stream.moved
+            if self._reader.scans <= stream.moved + 1:  # the scan that was under way may have looked before it moved
+                self._look_again()
             else:
-                self._give_up(stream, unread=True)
+                self._problems[stream.path] = "another file is there whenever it is opened"
+        except OSError as error:
+            self._failed(stream, error)
         else:
+            stream.moved = None
             self._problems.pop(stream.path, None)
             return taken
         return False
+
+    def _failed(self, stream: Stream, error: OSError) -> None:
+        """A file that cannot be read now is tried again, but one that no path leads to not for long."""
+        self._reader.shelf.close(stream)
+        if is_short(error):
+            self._reader.retry_soon(stream)
+        elif stream.detached is not None and trio.current_time() - stream.detached > SETTLED:
+            self._problems.pop(stream.path, None)
+            self._give_up(stream, unread=True)
+            return
+        self._problems[stream.path] = error.strerror or str(error)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
@@ -142,14 +161,23 @@ class Tailer:
                 continue
             if self._settings.stop_at_end:
                 await self._reader.turns.quiet()
-                if not new and not self._reader.stale and not self._scan_wanted:
+                if not new and not self._reader.stale and not self._scan_wanted and not self._is_behind(scan):
                     return
                 await self._breathe()
                 continue
             self._rest = POLL[0] if changed else min(self._rest * 1.5, POLL[1])
             cost = now - started
             period = max(SAFETY if self._watch.complete else self._rest, 20 * cost)
-            await self._wait(now + 4 * cost, now + (min(period, 10.0) if self._problems or self._unseen else period))
+            await self._wait(now + 4 * cost, now + (min(period, ABSENT) if self._is_incomplete() else period))
+
+    def _is_incomplete(self) -> bool:
+        return bool(self._problems or self._unseen or self._absent)
+
+    def _is_behind(self, scan: Scan) -> bool:
+        """Whether a file that can be read was not read to where the scan saw its end."""
+        by_file = self._reader.known.by_file
+        sizes = [(by_file.get(found.file), found.size) for found in scan.files.values()]
+        return any(s is not None and s.is_behind(size) and s.path not in self._problems for s, size in sizes)
 
     async def _wait(self, earliest: float, due: float) -> None:
         """Wake what was written, until it is time for a scan."""
@@ -232,6 +260,7 @@ class Tailer:
         reader.rotated = {path: stream for path, stream in reader.rotated.items() if stream.file is not None}
         for key in known.expire(trio.current_time(), KEPT):
             reader.tidy[key] = None
+        self._absent = {path: self._absent.get(path, trio.current_time()) for path in scan.absent}
         self._unseen = scan.problems | dict.fromkeys(scan.directories, "a directory, and not a file")
         self._report()
         return changed, new
@@ -256,9 +285,10 @@ class Tailer:
             self._problems.pop(stream.path, None)
             self._reader.rotated[stream.path] = stream
             self._reader.known.move(stream, found.path)
+            stream.moved = None
         stream.seen, stream.detached, stream.ended, stream.left = seen, None, False, 0
         self._reader.known.detached.discard(stream)
-        if not same or stream.path in self._problems:
+        if not same or stream.path in self._problems or stream.is_behind(found.size):
             self._reader.turns.wake(stream)
         return not same
 
@@ -312,6 +342,10 @@ class Tailer:
         self._lost = there
         return sorted({shown(s.path) for s, at in there.items() if not s.copies and now - at >= SETTLED})
 
+    def _nothing_there(self) -> dict[str, str]:
+        latest = trio.current_time() - (0 if self._settings.stop_at_end else ABSENT)
+        return {path: "there is no such file" for path, since in self._absent.items() if since <= latest}
+
     def _cut_short(self) -> dict[str, str]:
         """The compressed files that nobody seems to go on writing."""
         latest = time.time_ns() - (0 if self._settings.stop_at_end else int(CUT_SHORT * 1e9))
@@ -319,7 +353,7 @@ class Tailer:
 
     def _report(self) -> None:
         """Tell the shipper what cannot be read, if that has changed."""
-        problems = sorted((self._unseen | self._problems | self._cut_short()).items())
+        problems = sorted((self._nothing_there() | self._unseen | self._problems | self._cut_short()).items())
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         text = "; ".join(f"{shown(path)}: {why}" for path, why in problems[:3]) + more
         if losses := self._losses():

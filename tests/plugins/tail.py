@@ -1,0 +1,87 @@
+"""The `file` input as its tests run it: real files, a store that is a fake, and what writes lines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+
+from shipper.plugin import Batch
+from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs.file import FileInput
+from shipper_plugins.inputs.tail import tailer
+
+
+class Store(RecordingInputContext):
+    """Counts the emits that are under way."""
+
+    under_way = 0
+    most = 0
+
+    async def emit(
+        self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
+    ) -> None:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await super().emit(*batches, positions=positions, wait=wait)
+        finally:
+            self.under_way -= 1
+
+    @property
+    def messages(self) -> list[str]:
+        return [own["message"] for batch in self.batches for own in batch.own()]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        with trio.move_on_after(30) as scope:
+            await self.wait_until(condition)
+        assert not scope.cancelled_caught, ([text[:80] for text in self.messages[-20:]], self.problems)
+
+    async def comes(self, events: int) -> None:
+        await self.until(lambda: self.count >= events)
+
+
+def settings(*paths: Path | str, **options: Any) -> FileInput:
+    return FileInput(paths=tuple(map(str, paths)), **options)
+
+
+@asynccontextmanager
+async def following(config: FileInput, store: Store) -> AsyncIterator[tailer.Tailer]:
+    """The input as it runs, until the block is left: then it is cancelled, and all files are closed."""
+    async with config.open(store) as source, trio.open_nursery() as nursery:
+        nursery.start_soon(source.run)
+        yield source  # type: ignore[misc]
+        nursery.cancel_scope.cancel()
+
+
+async def read_all(config: FileInput, store: Store) -> list[str]:
+    """Run once to the end of all files; the messages of this run."""
+    before = store.count
+    with trio.fail_after(20):
+        async with msgspec.structs.replace(config, stop_at_end=True).open(store) as source:
+            await source.run()
+    return store.messages[before:]
+
+
+async def becomes(condition: Callable[[], bool]) -> None:
+    """Wait for what nothing tells of."""
+    with trio.fail_after(30):
+        while not condition():  # noqa: ASYNC110 - there is no event for it
+            await trio.sleep(0.001)
+
+
+def append(path: Path, text: str | bytes) -> None:
+    with path.open("ab") as file:
+        file.write(text.encode() if isinstance(text, str) else text)
+
+
+def lines(first: int, last: int, word: str = "line") -> str:
+    return "".join(f"{word} {number}\n" for number in range(first, last))
+
+
+def names(first: int, last: int, word: str = "line") -> list[str]:
+    return lines(first, last, word).splitlines()

@@ -1,0 +1,304 @@
+"""A file is read to its size, whatever a read gives and whichever wake-up is forgotten."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio.testing
+
+from shipper.plugin import Duration
+from shipper_plugins.inputs.tail import content, reader, shelf, tailer
+from shipper_plugins.inputs.tail.multiline import Multiline
+from shipper_plugins.inputs.tail.stream import Stream
+from shipper_plugins.inputs.tail.turns import Turns
+from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
+from tests.short_reads import short_reads
+
+LONG = [f"{number} {'x' * (number * 7919 % 20_000)}" for number in range(100)]
+"""A megabyte in lines of many pages and of less than one."""
+
+
+@pytest.fixture(autouse=True)
+def chunks_that_small_files_have_several_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "CHUNK", 64 << 10)
+
+
+@pytest.fixture
+def regular_scans_come_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tailer, "SAFETY", 0.05)
+
+
+def text(these: list[str] = LONG) -> str:
+    return "".join(f"{line}\n" for line in these)
+
+
+# -- short reads -------------------------------------------------------------------------------------------------------
+
+MANY_LINES = Multiline(pattern="^[^0-9]", timeout=Duration(0.05))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("options", [{}, {"encoding": "utf-16"}, {"multiline": MANY_LINES}, {"max_line_bytes": 4096}])
+async def test_each_line_comes_once_though_reads_are_short(tmp_path: Path, seed: int, options: Any) -> None:
+    append(tmp_path / "a.log", text().encode(options.get("encoding", "utf-8")))
+    store = Store()
+    with short_reads(seed):
+        async with following(settings(tmp_path / "a.log", **options), store):
+            await store.comes(len(LONG))
+    cut = options.get("max_line_bytes", 1 << 20)
+
+    assert store.messages[: len(LONG)] == [line[:cut] for line in LONG]
+    assert store.problems == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_compressed_file_and_a_rotated_one_come_once_though_reads_are_short(tmp_path: Path, seed: int) -> None:
+    path, config, store = tmp_path / "app.log", settings(tmp_path / "app.log*"), Store()
+    append(path, text())
+    with short_reads(seed):
+        await read_all(config, store)
+        append(path, lines(0, 50))
+        with gzip.open(tmp_path / "app.log.1.gz", "wb") as packed:
+            packed.write(path.read_bytes())
+        os.truncate(path, 0)
+        append(path, lines(50, 100))
+        await read_all(config, store)
+
+    assert store.messages[: len(LONG)] == LONG
+    assert sorted(store.messages[len(LONG) :]) == sorted(names(0, 100))
+
+
+async def test_pages_that_left_the_cache_end_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel itself ends these reads early: before each, it drops what follows the first pages."""
+    path, store, preadv, short = tmp_path / "a.log", Store(), os.preadv, list[int]()
+    append(path, text())
+
+    def read(file: int, buffers: list[bytearray], offset: int, flags: int) -> int:
+        os.posix_fadvise(file, offset + 8192, 0, os.POSIX_FADV_DONTNEED)
+        count = preadv(file, buffers, offset, flags)
+        short.append(len(buffers[0]) - count)
+        return count
+
+    monkeypatch.setattr(os, "preadv", read)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    async with following(settings(path), store):
+        await store.comes(len(LONG))
+
+    if not any(short):
+        pytest.skip("this file system keeps every page in memory")
+    assert store.messages == LONG
+
+
+# -- bytes that cannot be read -----------------------------------------------------------------------------------------
+
+
+def bad_from(byte: int, fails: Callable[[], bytes]) -> Callable[..., bytes]:
+    """A disk, or a file system, that does not give what is there from a byte on."""
+    pread = os.pread
+
+    def read(file: int, size: int, offset: int) -> bytes:
+        return pread(file, min(size, byte - offset), offset) if offset < byte else fails()
+
+    return read
+
+
+def bad_sector() -> bytes:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def nothing() -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize(
+    ("fails", "problem"),
+    [(bad_sector, "Input/output error"), (nothing, "it has 5000 bytes, but cannot be read beyond byte 2012")],
+)
+@pytest.mark.usefixtures("regular_scans_come_soon")
+async def test_bytes_that_cannot_be_read_are_told_of_and_read_once_they_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[[], bytes], problem: str
+) -> None:
+    path, store = tmp_path / "a.log", Store()
+    append(path, "".join(f"line {number:04}\n" for number in range(500)))
+    monkeypatch.setattr(content, "_CAN_ASK", False)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pread", bad_from(2012, fails))
+        async with following(settings(path), store):
+            await store.until(lambda: store.problems == [f"{path}: {problem}"])
+            assert store.messages == [f"line {number:04}" for number in range(201)]
+            broken.undo()
+            await store.until(lambda: store.count == 500 and store.problem is None)
+
+    assert store.messages == [f"line {number:04}" for number in range(500)]
+
+
+# -- forgotten wake-ups ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first three wake-ups of each stream are lost."""
+    wake, lost = Turns.wake, Counter[str]()
+
+    def forget(turns: Turns, stream: Stream) -> None:
+        lost[stream.key] += 1
+        if lost[stream.key] > 3:
+            wake(turns, stream)
+
+    monkeypatch.setattr(Turns, "wake", forget)
+
+
+@pytest.mark.usefixtures("forgotten", "regular_scans_come_soon")
+async def test_a_forgotten_wake_up_costs_one_regular_scan(tmp_path: Path) -> None:
+    append(tmp_path / "a.log", lines(0, 3))
+    store = Store()
+    async with following(settings(tmp_path / "*.log"), store):
+        await store.comes(3)
+
+    assert store.messages == names(0, 3)
+
+
+@pytest.mark.usefixtures("forgotten")
+async def test_one_shot_use_does_not_end_before_every_file_was_read_to_its_size(tmp_path: Path) -> None:
+    append(tmp_path / "a.log", lines(0, 3))
+    store = Store()
+
+    assert await read_all(settings(tmp_path / "*.log"), store) == names(0, 3)
+
+
+@pytest.mark.usefixtures("regular_scans_come_soon")
+async def test_a_file_that_was_elsewhere_for_an_instant_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Renamed away and back between a scan and the turn: for the next scan nothing has changed."""
+    append(tmp_path / "a.log", lines(0, 3))
+    store, open_content = Store(), shelf.open_content
+    away = [content.Moved(errno.ENOENT, "another file is there")]
+
+    def open_once_it_is_back(path: str, file: content.File) -> content.Content:
+        if away:
+            raise away.pop()
+        return open_content(path, file)
+
+    monkeypatch.setattr(shelf, "open_content", open_once_it_is_back)
+    async with following(settings(tmp_path / "*.log"), store):
+        await store.comes(3)
+
+    assert store.messages == names(0, 3)
+
+
+@pytest.mark.usefixtures("regular_scans_come_soon")
+async def test_a_file_that_was_read_to_its_size_is_left_alone_by_regular_scans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path / "whole.log", lines(0, 3))
+    append(tmp_path / "part.log", "part of a line")
+    append(tmp_path / "packed.log", gzip.compress(lines(3, 6).encode()))
+    sizes = {path.stat().st_size for path in tmp_path.iterdir()}  # noqa: ASYNC240 - three small files
+    store, turns = Store(), list[str]()
+    async with following(settings(tmp_path / "*.log"), store) as source:
+        await becomes(lambda: {s.done or s.rested for s in source._reader.known.by_file.values()} == sizes)
+        monkeypatch.setattr(Turns, "wake", lambda _, stream: turns.append(stream.path))
+        scans = source._reader.scans
+        await becomes(lambda: source._reader.scans >= scans + 3)
+
+    assert turns == []
+
+
+async def test_the_last_line_of_a_rotated_file_does_not_wait_until_its_successor_rests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy successor may never rest."""
+    path, store = tmp_path / "app.log", Store()
+    append(path, "first\nlast")
+    async with following(settings(tmp_path / "app.log*"), store):
+        await store.comes(1)
+        monkeypatch.setattr(reader.Reader, "_rest", lambda *_, **__: None)
+        path.rename(tmp_path / "app.log.1")
+        append(path, lines(0, 3))
+        await store.comes(5)
+
+    assert "last" in store.messages
+
+
+# -- files that cannot be read for a while -----------------------------------------------------------------------------
+
+
+async def test_one_read_that_fails_does_not_give_up_a_rotated_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read, fails = tmp_path / "a.log", os.pread, 0
+    append(path, lines(0, 3))
+    store = Store()
+
+    def fail_once(fd: int, size: int, offset: int) -> bytes:
+        nonlocal fails
+        if fails:
+            fails -= 1
+            raise OSError(errno.EIO, "Input/output error")
+        return read(fd, size, offset)
+
+    monkeypatch.setattr(content, "_CAN_ASK", False)
+    monkeypatch.setattr(os, "pread", fail_once)
+    async with following(settings(path), store):
+        await store.comes(3)
+        path.rename(tmp_path / "a.old")
+        append(path, lines(3, 4))
+        await store.comes(4)
+        fails = 1
+        append(tmp_path / "a.old", lines(4, 7))
+        await store.comes(7)
+
+    assert sorted(store.messages) == names(0, 7)
+    assert fails == 0
+
+
+async def test_a_file_that_moves_while_it_is_looked_for_is_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = 2
+
+    def moved(path: str, file: Any) -> content.Content:
+        nonlocal fails
+        if not fails:
+            return content.open_content(path, file)
+        fails -= 1
+        raise content.Moved(errno.ENOENT, "another file is there")
+
+    monkeypatch.setattr(shelf, "open_content", moved)
+    append(tmp_path / "a.log", lines(0, 3))
+    store = Store()
+    async with following(settings(tmp_path / "a.log"), store):
+        await store.comes(3)
+
+    assert (fails, store.problems) == (0, [])
+
+
+async def test_a_file_that_is_another_one_whenever_it_is_opened_is_told_of_and_looked_for_calmly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = 0
+
+    def moved(path: str, file: Any) -> content.Content:
+        nonlocal opened
+        opened += 1
+        raise content.Moved(errno.ENOENT, "another file is there")
+
+    monkeypatch.setattr(shelf, "open_content", moved)
+    append(tmp_path / "a.log", lines(0, 3))
+    store = Store()
+    async with following(settings(tmp_path / "a.log"), store):
+        await store.until(lambda: bool(store.problems))
+        assert "another file is there whenever it is opened" in (store.problems[-1] or "")
+        before = opened
+        await trio.testing.wait_all_tasks_blocked(0.3)
+
+    assert opened - before <= 1
