@@ -33,6 +33,7 @@ from pathlib import Path
 from tests.benchmarks.child import Shipper
 from tests.benchmarks.figures import Table, milliseconds, progress
 from tests.benchmarks.pipeline import (
+    Progress,
     queued,
     running,
     until_queued,
@@ -120,7 +121,9 @@ def with_a_full_queue(rotation: Rotation, count: int) -> list[float]:
     """From `policy` to `active`, with a destination where nobody listens and no room in the queue."""
     rotation.turn()
     rotation.write(20_000)
+    patience = Progress(rotation.child, "what fills the queue was stored")
     while True:
+        patience.check(0)
         rotation.child.say(type="observe")
         if "the queue is full" in str(rotation.child.wait("observed")["units"]):
             return [rotation.turn() for _ in range(count)]
@@ -163,10 +166,13 @@ def speeds(target: Sink, rotation: Rotation, backlog: int, rounds: int) -> tuple
             begun, before = time.monotonic(), target.counts()["items"]
             if turns:
                 rotation.until_drained()
+            patience = Progress(rotation.child, f"a backlog of {backlog} was shipped")
             while (items := target.counts()["items"]) < before + backlog:
+                patience.check(items)
                 time.sleep(0.005)
             found.append((items - before) / (time.monotonic() - begun))
             while queued(rotation.child) > backlog // 2:
+                patience.check(target.counts()["items"])
                 time.sleep(0.01)
     return plain, draining
 

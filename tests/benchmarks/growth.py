@@ -29,6 +29,7 @@ from tests.benchmarks.logs import big_log, small_logs
 from tests.benchmarks.pipeline import (
     PATIENT,
     ROOMY,
+    Progress,
     activate,
     bulk_output,
     file_input,
@@ -77,15 +78,17 @@ def backlog(megabytes: int) -> list[str]:
         into = spent.cells(lines)
         progress(f"a backlog of {megabytes:,} MB: out of the spool")
         with sink(port) as target:
-            until_first(target)
+            until_first(child, target)
             spent = Spent(child)
             until_settled(child, target, lines)
             return [f"{megabytes:,} MB", f"{lines:,}", *into, *spent.cells(lines), f"{child.peak_mib():,.0f}"]
 
 
-def until_first(target: Sink) -> None:
+def until_first(child: Shipper, target: Sink) -> None:
     """Until something comes: that the shipper waits between its attempts is no cost of an event."""
+    patience = Progress(child, "a backlog was shipped")
     while not target.counts()["requests"]:
+        patience.check(0)
         time.sleep(0.005)
 
 
@@ -168,7 +171,7 @@ def held(count: int) -> list[list[str]]:
             progress(f"revision {number + 1} of {count}, all held")
             turns.append(turn(rotation, drains=False))
         with sink(port) as target:
-            until_first(target)
+            until_first(child, target)
             cpu, begun = child.cpu_seconds(), time.monotonic()
             progress(f"{count} lanes drain")
             drained = rotation.until_drained() - begun

@@ -33,6 +33,7 @@ from tests.benchmarks.logs import noise_log
 from tests.benchmarks.pipeline import (
     PATIENT,
     ROOMY,
+    Progress,
     activate,
     bulk_output,
     file_input,
@@ -89,7 +90,9 @@ class Spool:
 
     def until_passed(self, child: Shipper, events: int) -> None:
         """Until the live output has delivered and settled so many."""
-        while self.target.counts()["items"] < events or queued(child) > self.held:
+        patience = Progress(child, f"{events} events passed by")
+        while (items := self.target.counts()["items"]) < events or queued(child) > self.held:
+            patience.check(items)
             time.sleep(0.005)
 
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tests.benchmarks.job import CACHE, access_log
-from tests.benchmarks.measure import ship
+from tests.benchmarks.measure import Run, ship
 from tests.benchmarks.peers.peer import Peer
 from tests.benchmarks.sink import Sink
 
@@ -24,14 +24,14 @@ def can_count() -> bool:
     return shutil.which("strace") is not None
 
 
-def count_syncs(peer: Peer, target: Sink, *, queue: str, compression: str, lines: int = LINES) -> int:
-    """How many times a peer syncs while it ships `lines` lines, start and stop included."""
+def count_syncs(peer: Peer, target: Sink, *, queue: str, compression: str, lines: int = LINES) -> tuple[int, Run]:
+    """How many times a peer syncs while it ships `lines` lines, start and stop included; and that run."""
     with tempfile.TemporaryDirectory(prefix="strace-", dir=CACHE) as directory:
         summary = Path(directory, "summary")
         # Into a file, strace leaves SIGTERM to the program that it traces.
         tracer = ["strace", "-f", "--seccomp-bpf", "-c", "-e", f"trace={','.join(_CALLS)}", "-o", str(summary)]
-        ship(peer, access_log(lines), lines, target, queue=queue, compression=compression, tracer=tracer)
-        return calls(summary.read_text())
+        run = ship(peer, access_log(lines), lines, target, queue=queue, compression=compression, tracer=tracer)
+        return calls(summary.read_text()), run
 
 
 def calls(summary: str) -> int:

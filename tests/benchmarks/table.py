@@ -23,6 +23,8 @@ class Entry:
     starts: list[Run] = field(default_factory=list)
     """Runs of one line: what a launch and a stop cost."""
     syncs: int | None = None
+    counted: Run | None = None
+    """The run whose syncs were counted."""
 
     @property
     def name(self) -> str:
@@ -39,9 +41,11 @@ class Entry:
         return f"{self.median(figure):,.0f} ({min(values):,.0f}–{max(values):,.0f})"
 
     def faults(self) -> str:
-        """What went wrong, in which run."""
-        found = [f"run {n}: {', '.join(run.faults)}" for n, run in enumerate(self.runs, 1) if run.faults]
-        return "; ".join(found)
+        """What went wrong, in which run; no figure of such a run is worth anything."""
+        named = [(f"run {n}", run) for n, run in enumerate(self.runs, 1)]
+        named += [(f"start {n}", run) for n, run in enumerate(self.starts, 1)]
+        named += [("syncs", self.counted)] if self.counted is not None else []
+        return "; ".join(f"{name}: {', '.join(run.faults)}" for name, run in named if run.faults)
 
 
 _HEADINGS = ("", "events / CPU second", "ours", "events / second", "ours", "peak MiB", "start", "bytes", "syncs", "")

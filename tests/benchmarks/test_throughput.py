@@ -5,12 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks import throughput
 from tests.benchmarks.job import CACHE
+from tests.benchmarks.measure import Run
 from tests.benchmarks.peers import PEERS
 from tests.benchmarks.peers.peer import Unavailable
 
@@ -31,6 +34,25 @@ def test_nothing_is_lost_and_nothing_comes_twice(outcome):
     assert status == 0
     assert [entry["runs"][0]["faults"] for entry in entries] == [[]] * len(entries)
     assert {entry["runs"][0]["distinct"] for entry in entries} == {LINES}
+
+
+@pytest.mark.parametrize(("number", "name"), [(1, "start 1"), (2, "run 1"), (3, "syncs")])
+def test_a_run_that_loses_a_line_fails(monkeypatch, capsys, number, name):
+    """Whichever run of the measurement it is."""
+    runs = count(1)
+
+    def ship(peer, log, lines, target, **how):
+        whole = Run(lines, lines, lines, 0, 0, 1.0, 1.0, 50.0, 1000)
+        return replace(whole, distinct=lines - 1, items=lines - 1) if next(runs) == number else whole
+
+    def count_syncs(peer, target, *, lines, **how):
+        return 1, ship(peer, None, lines, target)
+
+    monkeypatch.setattr(throughput, "ship", ship)
+    monkeypatch.setattr(throughput, "count_syncs", count_syncs)
+
+    assert throughput.main([f"--lines={LINES}", "--runs=1", "--only=shipper", "--syncs"]) == 1
+    assert f"failed: shipper, synced queue: {name}: lost 1\n" in capsys.readouterr().err
 
 
 def test_the_shipper_is_measured_with_its_start_apart(outcome):

@@ -94,7 +94,8 @@ def measure(entries: list[Entry], peers: list[Peer], options: argparse.Namespace
             for entry in entries:
                 task = progress.add_task(f"syncs of {entry.name}", total=None)
                 how = {"queue": entry.queue, "compression": entry.compression}
-                entry.syncs = count_syncs(programs[entry.peer], target, **how, lines=min(SYNC_LINES, options.lines))
+                lines = min(SYNC_LINES, options.lines)
+                entry.syncs, entry.counted = count_syncs(programs[entry.peer], target, **how, lines=lines)
                 progress.remove_task(task)
 
 
@@ -161,7 +162,7 @@ def _place(text: str) -> tuple[str, Path]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run it; the exit status is 1 if the shipper itself lost, repeated or garbled a line."""
+    """Run it; the exit status is 1 if any run lost, repeated or garbled a line, or did not end in order."""
     options = parsed(arguments)
     peers = found(options, lambda line: print(line, file=sys.stderr, flush=True))
     entries = entries_of(peers, options)
@@ -175,7 +176,10 @@ def main(arguments: list[str] | None = None) -> int:
         machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
         document = {"lines": options.lines, "machine": machine, "entries": as_json(entries)}
         options.json.write_text(json.dumps(document, indent=1) + "\n")
-    return int(any(run.faults for entry in entries if entry.peer == "shipper" for run in entry.runs))
+    faulty = {entry.name: faults for entry in entries if (faults := entry.faults())}
+    for name, faults in faulty.items():
+        print(f"failed: {name}: {faults}", file=sys.stderr)
+    return int(bool(faulty))
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
