@@ -261,6 +261,14 @@ def test_a_400_that_says_nothing_of_the_event_makes_no_dead_letter(reason: str, 
     assert found.outcome is outcome
 
 
+def test_what_an_event_says_of_shards_does_not_keep_it_in_the_queue() -> None:
+    reason = "[1:10] failed to parse field [age] of type [long]. Preview of field's value: 'maximum shards open'"
+    found = verdict(400, "document_parsing_exception", reason)
+
+    assert found is not None
+    assert found.outcome is Outcome.REJECTED
+
+
 @pytest.mark.parametrize("error", ["a text", None, {}, {"type": "x", "caused_by": {"reason": [1]}}])
 def test_an_error_may_have_any_form(error: Any) -> None:
     request = one(lines(1))
@@ -325,6 +333,44 @@ def test_type_and_field_are_told(reason: str, expected: str) -> None:
 
     assert found is not None
     assert found.reason == expected
+
+
+_DENIED = [
+    "action [indices:data/write/bulk[s]] is unauthorized for API key id [Ruext-ZMB_1] of user [elastic] on indices"
+    " [logs-nginx-default], this action is granted by the index privileges [create_doc,create,delete,index,write,all]",
+    "action [indices:admin/auto_create] is unauthorized for user [shipper] with effective roles [a,b] on indices"
+    " [logs-a-b], this action is granted by the index privileges [auto_configure,create_index,manage,all]",
+    "action [cluster:monitor/main] is unauthorized for user [bob] with roles [reporting], this action is granted by"
+    " the cluster privileges [monitor,manage,all]",
+    "action [indices:data/write/bulk] is unauthorized for service account [elastic/fleet-server]",
+]
+
+
+@pytest.mark.parametrize("reason", _DENIED)
+def test_which_action_is_missing_and_what_grants_it_is_told(reason: str) -> None:
+    found = verdict(403, "security_exception", reason)
+    body = json.dumps({"error": {"type": "security_exception", "reason": reason}}).encode()
+    whole = bulk.refusal(403, {}, body, "es")
+
+    assert found is not None
+    assert found.reason == f"403 security_exception: {reason}"
+    assert str(whole) == f"403 Forbidden from es (security_exception): {reason}"
+
+
+@pytest.mark.parametrize("reason", _DENIED)
+def test_what_follows_such_a_reason_or_hides_in_its_brackets_is_not(reason: str) -> None:
+    for bracket in range(reason.count("[")):
+        before, after = reason.split("[")[: bracket + 1], reason.split("[")[bracket + 1 :]
+        forged = "[".join(before) + f"[the password is {_SECRET} and " + "[".join(after)
+        found = verdict(403, "security_exception", forged)
+
+        assert found is not None
+        assert _SECRET not in found.reason
+    for forged in (reason + _SECRET, f"{_SECRET} {reason}", f"fai[1:2] led to parse {_SECRET}"):
+        found = verdict(403, "security_exception", forged)
+
+        assert found is not None
+        assert _SECRET not in found.reason
 
 
 # -- answers that say nothing ------------------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ knows one text alone, "all created" with the first and the last id of this reque
 mix connections up; any other text, though it may mean the same, is parsed. Then all ids count, where there are ids (not
 every backend tells them): they are in every answer (25 ns an event).
 
-Nothing that a backend says is repeated unless it is known to be harmless: a reason quotes the field's value in many
-forms ('…', "…", […], bytes), so known beginnings are let through, instead of known quotations being cut.
+Nothing that a backend says is repeated unless it is known to be harmless (`reasons`).
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from isal import igzip_lib, isal_zlib
 
 from shipper.plugin import Answer, Held, Later, Outcome, TooLarge
 from shipper_plugins.outputs.encoding import Request
+from shipper_plugins.outputs.reasons import NO_PIPELINE, TOO_MANY_SHARDS, repeatable, repeatable_type
 
 FILTER = "errors,items.*._id,items.*.status,items.*.error.type,items.*.error.reason"
 """What is asked for of an answer (`filter_path`)."""
@@ -116,25 +116,10 @@ def inflated(answer: bytes, encoding: str) -> bytes:
 # -- judgement ---------------------------------------------------------------------------------------------------------
 
 _CONDITIONS: Sequence[tuple[re.Pattern[str], Outcome]] = (
-    (re.compile(r"(?s).*maximum (?:normal |frozen )?shards open"), Outcome.LATER),
-    (re.compile(r"pipeline with id \[[\w.-]{1,128}\] does not exist"), Outcome.HELD),
+    (re.compile(TOO_MANY_SHARDS), Outcome.LATER),
+    (re.compile(NO_PIPELINE), Outcome.HELD),
 )
 """Refusals (400) of the cluster's state or of our configuration: nothing of the event, so no reason to give it up."""
-
-_NAME = r"\[[\w.@-]{1,128}\]"
-_HARMLESS = re.compile(
-    rf"failed to parse field {_NAME} of type {_NAME}"
-    rf"|object mapping for {_NAME} tried to parse field {_NAME} as object"
-    rf"|mapping set to strict, dynamic introduction of {_NAME} within {_NAME} is not allowed"
-    rf"|Limit of total fields {_NAME} has been exceeded"
-    rf"|data stream timestamp field {_NAME} is missing"
-    r"|Document contains at least one immense term"
-    rf"|pipeline with id {_NAME} does not exist"
-    rf"|no such index {_NAME}"
-    rf"|index {_NAME} blocked by"
-)
-_POSITION = re.compile(r"\[\d+:\d+\] ")  # Elasticsearch 8 puts line and column first
-_TYPE = re.compile(r"[a-z_]{1,64}")
 
 
 def _judge(status: int, error: _Error | str | None) -> Answer | None:
@@ -163,13 +148,9 @@ def _outcome(status: int, error: _Error) -> Outcome:
 
 
 def _reason(status: int, error: _Error) -> str:
-    words = " ".join(filter(None, (str(status), _type(error))))
-    known = _HARMLESS.match(_POSITION.sub("", error.reason or "", count=1))
-    return f"{words}: {known[0]}" if known else words
-
-
-def _type(error: _Error) -> str:
-    return error.type if error.type is not None and _TYPE.fullmatch(error.type) else ""
+    words = " ".join(filter(None, (str(status), repeatable_type(error.type))))
+    known = repeatable(error.reason)
+    return f"{words}: {known}" if known else words
 
 
 # -- requests that got no answer for their events ----------------------------------------------------------------------
@@ -181,9 +162,11 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, host: str) -> 
     A request that cannot be right (400, 404, a redirection) is held and not rejected: the cause is a setting or
     something on the way, and a wrong setting must not turn all that is queued into dead letters.
     """
-    error = _type(_error_of(body, headers.get("Content-Encoding", "")))
+    cause = _error_of(body, headers.get("Content-Encoding", ""))
+    error, known = repeatable_type(cause.type), repeatable(cause.reason)
     phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
     reason = " ".join(filter(None, (str(status), phrase, "from", host, f"({error})" if error else "")))
+    reason += f": {known}" if known else ""
     if status == 413:
         return TooLarge(reason)
     blocked = status == 403 and error == "cluster_block_exception"
