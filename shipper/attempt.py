@@ -1,6 +1,6 @@
 """One attempt to deliver a batch, in memory: which events have their final answer, and what is left to do.
 
-Pure bookkeeping: `Lane` sends, and asks here what to send next and what to note in the spool.
+Pure bookkeeping: `Session` sends, and asks here what to send next and what to note in the spool.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from shipper.plugin import Answer, Answers, Outcome
 from shipper.spool.orders import letters_of
 from shipper.spool.queue import Verdict
 
+SMALL_BYTES = 64 << 10
+"""Of an event as JSON. A destination that has no room for one so small has a wrong limit, or a proxy before it has."""
+SMALL_EVENTS = 8
+"""So many of them, and nothing delivered, are enough of one batch: the rest of it is asked for again after a while."""
 _FINAL = (Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.REJECTED)
 
 
@@ -43,6 +47,8 @@ class Attempt:
         self._rejected: dict[int, str] = {}
         self._open: dict[int, Answer] = {}
         self._unasked = range(0)
+        self._small = 0
+        """Events that were too large though they are small."""
 
     @classmethod
     def probe(cls, batch: Batch, events: int) -> Attempt:
@@ -79,20 +85,29 @@ class Attempt:
             self.batch = Batch.documents(())
 
     def too_large(self, positions: Sequence[int], reason: str) -> None:
-        """The request was too large: halves next; a single event is refused for ever."""
+        """The request was too large: halves next; a single event is refused for ever, unless it is small."""
         self._pieces.pop()
-        if len(positions) == 1:
+        if len(positions) > 1:
+            middle = len(positions) // 2
+            self._pieces += [positions[middle:], positions[:middle]]
+        elif (size := len(self.batch.pick(positions).json_lines())) > SMALL_BYTES:
             self._note(positions[0], Answer(Outcome.REJECTED, reason))
-            return
-        middle = len(positions) // 2
-        self._pieces += [positions[middle:], positions[:middle]]
+        else:
+            self._small += 1
+            reason = f"{reason} for one event of {size} bytes: raise the limit there, or that of a proxy on the way"
+            self._note(positions[0], Answer(Outcome.HELD, reason))
+            self._pieces.reverse()  # from the other end next: an event there may be delivered
+            if self._small == SMALL_EVENTS and not self.progress:
+                self._leave_open(Answer(Outcome.HELD, reason))
 
     def failed(self, trouble: Trouble) -> None:
         """No answer for the last piece, nor for what was still to be sent."""
         self.trouble = trouble
-        outcome = Outcome.HELD if trouble.held else Outcome.LATER
+        self._leave_open(Answer(Outcome.HELD if trouble.held else Outcome.LATER, trouble.reason))
+
+    def _leave_open(self, answer: Answer) -> None:
         for piece in self._pieces:
-            self._open.update(dict.fromkeys(piece, Answer(outcome, trouble.reason)))
+            self._open.update(dict.fromkeys(piece, answer))
         self._pieces.clear()
 
     def _note(self, position: int, answer: Answer) -> None:

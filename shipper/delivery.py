@@ -1,7 +1,7 @@
 """All lanes: which run, and which a revision takes over or retires.
 
 Opening a lane contacts nobody, so a dead destination never keeps a revision from becoming active. Retired lanes drain
-beside the active ones with their own credential and connections, a few at a time.
+beside the active ones with their own credential and connections, a few at a time (`slots`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from shipper.plugin import Output
 from shipper.policy import restore_output
 from shipper.recent import Recent
 from shipper.registry import Registry
+from shipper.slots import Slots
 from shipper.spool.revisions import LaneRow
 from shipper.spool.spool import Spool
 from shipper.tap import Taps
 
 _log = log.get(__name__)
 
-DRAINING_AT_ONCE = 8
+WATCH_SECONDS = 1.0
+"""How often the lanes look at the clock."""
 
 
 class Delivery:
@@ -49,11 +51,12 @@ class Delivery:
         self._nursery = nursery
         self._spool, self._keyring, self._aio, self._registry = spool, keyring, aio, registry
         self._on_change, self._on_barrier = on_change, on_barrier
-        self._slots = trio.Semaphore(DRAINING_AT_ONCE)
+        self._slots = Slots()
         self._recent = Recent()
         self._taps = taps
         self._past: Counter[tuple[str, str]] = Counter()
         spool.on_damage(self._look_anew)
+        nursery.start_soon(self._watch)
 
     @property
     def unreadable(self) -> dict[str, str]:
@@ -82,15 +85,15 @@ class Delivery:
 
     def take_over(self, rows: Iterable[LaneRow], outputs: Mapping[str, Output], retired: Iterable[int]) -> None:
         """After a cut: the lanes of the active revision, with its settings, and those that it retired."""
-        for id in retired:
-            if id in self.lanes:
-                self.lanes[id].adopt(self.lanes[id].output, active=False)
-        for row in rows:
+        for row in rows:  # first: they give back slots that the others need
             output = outputs[row.key.output]
             if row.id in self.lanes:
                 self.lanes[row.id].adopt(output, active=True)
             else:
                 self._open(row, output)
+        for id in retired:
+            if id in self.lanes:
+                self.lanes[id].adopt(self.lanes[id].output, active=False)
 
     def ensure(self, row: LaneRow, output: Output) -> None:
         """Open a lane if it is not open."""
@@ -121,6 +124,13 @@ class Delivery:
         self._past.update({(lane.key.output, name): count for name, count in lane.counters.items()})
         self._spool.made_room()
         self._on_change()
+
+    async def _watch(self) -> None:
+        while True:
+            await trio.sleep(WATCH_SECONDS)
+            holding = self._spool.figures.lanes()
+            for lane in self.lanes.values():
+                lane.watch(holds_events=lane.id in holding)
 
     def needed(self) -> set[str]:
         """The credentials that queued events need."""

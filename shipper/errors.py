@@ -11,7 +11,7 @@
 | `StateBusy`        | the operator: another process owns the directory |
 | `Later`            | nobody: the backend is asked again with the same ids |
 | `Held`             | the operator of the backend: it refuses this credential or permission |
-| `TooLarge`         | nobody: the lane halves the batch, a single event is a dead letter |
+| `TooLarge`         | nobody: the lane halves the batch; a large event is a dead letter  |
 | `Backpressure`     | the peer that sends to an input: there is no room now |
 
 Errors of libraries do not cross a border untranslated: `plugins` translate those of their client library, `spool` those

@@ -1,8 +1,8 @@
 """A lane: one destination identity, and its life until it is retired and empty.
 
 A lane lives in sessions (`session`): each opens the output, and ends when the destination gives no answer or refuses
-us. Then the lane gives up connections, memory and, if it is retired, its slot among those that drain, and owns only the
-time at which it will try again, with one request. So hundreds of lanes of a dead destination cost nothing, and nobody
+us. Then the lane gives up connections, memory and, if it is retired, its slot (`slots`), and owns only the time at
+which it will try again, with one request. So hundreds of lanes of a dead destination cost nothing, and nobody
 is asked more often than once a backoff: what happens elsewhere (revisions, orders, other credentials) does not shorten
 the wait, only a new setting or credential of this lane does.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 
 import trio
@@ -30,9 +30,15 @@ from shipper.recent import Recent
 from shipper.retry import backoff
 from shipper.session import Session, failed
 from shipper.signal import Signal
+from shipper.slots import Slot, Slots
 from shipper.spool.revisions import LaneRow
 from shipper.spool.spool import Spool
 from shipper.tap import Taps
+
+SILENT_SECONDS = 3.0
+"""Without an answer, after which a lane gives up its slot."""
+STALLED_SECONDS = 10.0
+"""Without progress, after which a lane that has something to deliver does not look healthy."""
 
 
 class Lane:
@@ -46,7 +52,7 @@ class Lane:
         spool: Spool,
         keyring: Keyring,
         aio: Asyncio,
-        slots: trio.Semaphore,
+        slots: Slots,
         recent: Recent,
         taps: Taps,
         on_change: Callable[[], None],
@@ -58,7 +64,8 @@ class Lane:
         self.is_held = False
         """Whether only a person or a supervisor can help: a refusal, or a credential that is missing."""
         self.counters: Counter[str] = Counter()
-        self._spool, self._keyring, self._aio, self._slots = spool, keyring, aio, slots
+        self._spool, self._keyring, self._aio = spool, keyring, aio
+        self._slot = Slot(slots, is_needed=not row.active)
         self._recent, self._taps = recent, taps
         self._on_change, self._on_barrier = on_change, on_barrier
         self._news = Signal()
@@ -72,9 +79,12 @@ class Lane:
         """When the destination may be asked again."""
         self._poked = False
         """Since the session began."""
-        self._queued = False
-        self._has_slot = False
+        self._answers = False
+        """Whether the destination answered when it was asked last."""
         self._session: Session | None = None
+        self._done: tuple[int, str | None] = 0, None
+        self._moved = trio.current_time()
+        """When the lane had nothing to do, made progress or said what is wrong, as `watch` has seen."""
 
     # -- what others say to it -----------------------------------------------------------------------------------------
 
@@ -99,13 +109,16 @@ class Lane:
 
     def adopt(self, output: Output, *, active: bool) -> None:
         """The settings of a newer revision; a session under other ones ends when its requests have their answers."""
-        self.active = active
+        self.active, self._slot.is_needed = active, not active
         self._turn.set()
         self._turn = trio.Event()
-        if not active and self._session is not None and not self._take_slot():
+        if active:
+            self._slot.give_back()
+            self._slot.leave_queue()
+        elif self._session is not None and (
+            self._session.waiting_seconds() > SILENT_SECONDS or not self._slot.take_at_once()
+        ):
             self._session.end()
-        if active and self._queued:
-            self._scope.cancel("the lane is active again, and needs no slot")
         if output != self.output:
             self.output = output
             if self._session is not None:
@@ -132,6 +145,22 @@ class Lane:
         while not (self.active or self._gone):
             await self._turn.wait()
 
+    def watch(self, *, holds_events: bool) -> None:
+        """Look at the clock: who gets no answer gives up its slot; who delivers nothing does not look healthy."""
+        now = trio.current_time()
+        done = self.counters.total(), self.problem
+        if done != self._done or not holds_events:
+            self._done, self._moved = done, now
+        if self._session is not None and now - max(self._slot.since, self._session.answered) > SILENT_SECONDS:
+            self._slot.give_back()
+        if self._session is not None and (overdue := self._session.overdue()) is not None:
+            self._report(overdue)
+        elif self.problem is None and now - self._moved > STALLED_SECONDS:
+            self._report(f"nothing was delivered for more than {STALLED_SECONDS:g} s{self._queue()}")
+
+    def _queue(self) -> str:
+        return ", others drain before it" if self._slot.is_waited_for else ""
+
     # -- its life ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -153,6 +182,8 @@ class Lane:
                 self.is_held = True
                 self._report(f"credential {self.key.credential} is missing, events held")
                 await self._news.wait()
+                if self.key.credential in self._keyring:
+                    self._report(None)
             elif trouble is not None and self._due > trio.current_time():
                 await self._wait_out(trouble)
             else:
@@ -214,6 +245,7 @@ class Lane:
             news=self._news,
             counters=self.counters,
             report=self._report,
+            slot=self._slot,
             is_active=lambda: self.active,
             settle_barrier=partial(self._settle_barrier, connected=True),
             backoff=self._backoff,
@@ -226,15 +258,13 @@ class Lane:
             with trio.CancelScope() as self._scope:
                 if self._suspended:
                     self._scope.cancel()
-                if not self.active:
-                    await self._wait_for_slot()
+                await (self._slot.take_to_drain() if self._answers else self._slot.take_to_ask())
                 self._session = session
                 await self._run_session(session, last)
         finally:
             self._session = None
-            if self._has_slot:
-                self._has_slot = False
-                self._slots.release()
+            self._slot.give_back()
+        self._answers = session.trouble is None and session.answered > -math.inf
         if session.progressed:
             self._waits = self._backoff()
         return session.trouble
@@ -246,28 +276,11 @@ class Lane:
         with failures_apart(lambda error: session.end(failed(self.key.output, error))):
             async with self.output.open(context) as sender:
                 try:
-                    await session.run(sender, self.output.workers, last)
+                    await session.run(sender, self.output.workers, last, asks=not (self.active or self._answers))
                 except Exception as error:
                     ours = error
         if ours is not None:
             raise ours
-
-    async def _wait_for_slot(self) -> None:
-        """Retired lanes drain a few at a time."""
-        self._queued = True
-        try:
-            await self._slots.acquire()
-            self._has_slot = True
-        finally:
-            self._queued = False
-
-    def _take_slot(self) -> bool:
-        """The lane retires in the middle of a session: it goes on in a slot, if one is free."""
-        if not self._has_slot:
-            with suppress(trio.WouldBlock):
-                self._slots.acquire_nowait()
-                self._has_slot = True
-        return self._has_slot
 
     def _tell(self, trouble: Trouble) -> None:
         self.is_held = trouble.held

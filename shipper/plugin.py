@@ -35,6 +35,7 @@ from shipper.columns import Column, encoded, join
 from shipper.credentials import Credential, Shape
 from shipper.errors import Backpressure, BadOption, Held, Later, StartFailed, TooLarge
 from shipper.event import LONGEST_PART, STREAM_PART, STREAM_TYPE, Batch, Fields, merged, nested, tagged
+from shipper.hosts import is_own_host
 from shipper.inotify import Inotify, Mask
 from shipper.retry import backoff
 from shipper.tls import ClientTls, Material, client_context, server_context
@@ -75,6 +76,7 @@ __all__ = [
     "backoff",
     "client_context",
     "encoded",
+    "is_own_host",
     "join",
     "merged",
     "nested",

@@ -29,11 +29,13 @@ from shipper.messages import Counts
 from shipper.plugin import Sender
 from shipper.recent import Recent
 from shipper.signal import Signal
+from shipper.slots import Slot
 from shipper.spool.letters import Full
 from shipper.spool.queue import Todo, Verdict
 from shipper.spool.schema import BATCH, REST
 from shipper.spool.spool import Spool
 from shipper.tap import Taps
+from shipper.units import events_in_words
 
 _log = log.get(__name__)
 
@@ -50,6 +52,7 @@ REFUSED = 4
 NOTING = 4
 """Attempts whose answers wait to be noted, at most: while the disk hangs, no more is sent."""
 SLOW_SECONDS = 10.0
+"""Without an answer, after which a request is reported."""
 QUIET_SECONDS = 10.0
 """Between two lines of the log about dead letters."""
 
@@ -61,8 +64,8 @@ Sent = tuple[Attempt, list[tuple[Todo, range]]]
 class Session:
     """`lane` is the id; `news` is set when there may be something to do; `report` takes what is wrong, or None.
 
-    `settle_barrier` is called for a barrier that an active lane has passed; a lane that is not ends its session there,
-    also if it learns of that by the False that is returned.
+    A retired lane holds `slot` while it sends. `settle_barrier` is called for a barrier that an active lane has passed;
+    a lane that is not ends its session there, also if it learns of that by the False that is returned.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Session:
         news: Signal,
         counters: Counter[str],
         report: Callable[[str | None], None],
+        slot: Slot,
         is_active: Callable[[], bool],
         settle_barrier: Callable[[int], Awaitable[bool]],
         backoff: Callable[[], Iterator[float]],
@@ -85,9 +89,11 @@ class Session:
         """Whether an event had its final answer."""
         self.taken = 0
         """The place of the newest todo that was handed out."""
+        self.answered = -math.inf
+        """When a request had its answer last, or failed."""
         self._lane, self._output, self._spool = lane, output, spool
         self._recent, self._taps, self._news, self._counters = recent, taps, news, counters
-        self._report, self._is_active, self._settle_barrier = report, is_active, settle_barrier
+        self._report, self._slot, self._is_active, self._settle_barrier = report, slot, is_active, settle_barrier
         self._backoff = backoff
         self._parked_waits = backoff()
         self._refused = 0
@@ -116,15 +122,25 @@ class Session:
             self.trouble.retry_after = max(self.trouble.retry_after or 0.0, trouble.retry_after)
         self._ending = True
         self._over.set()
+        self._slot.leave_queue()
         self._news.set()
 
-    async def run(self, sender: Sender, workers: int, last: Trouble | None) -> None:
-        """Deliver until trouble, or until a retired lane has passed its barrier; after trouble, one request first."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch)
-            if last is None or await self._probe(sender, last):
-                await self._deliver(sender, workers)
-            nursery.cancel_scope.cancel("the session is over")
+    def overdue(self) -> str | None:
+        """What to report if a request has had no answer for long, whatever became of others."""
+        waits = self.waiting_seconds()
+        return f"no answer for {waits // 5 * 5:.0f} s" if waits > SLOW_SECONDS else None
+
+    def waiting_seconds(self) -> float:
+        """For how long the request that was sent first has had no answer."""
+        return max(0.0, trio.current_time() - min(self._outstanding.values(), default=math.inf))
+
+    async def run(self, sender: Sender, workers: int, last: Trouble | None, *, asks: bool) -> None:
+        """Deliver until trouble, or until a retired lane has passed its barrier.
+
+        After trouble, or if it `asks` whether the destination answers, it sends one request first.
+        """
+        if (last is None and not asks) or await self._probe(sender, last):
+            await self._deliver(sender, workers)
 
     async def _deliver(self, sender: Sender, workers: int) -> None:
         async with trio.open_nursery() as nursery:
@@ -137,11 +153,12 @@ class Session:
                     await self._feed(send)
                 self._over.set()
 
-    async def _probe(self, sender: Sender, last: Trouble) -> bool:
+    async def _probe(self, sender: Sender, last: Trouble | None) -> bool:
         """One request, and after a refusal a small one; true if the destination answers again."""
         first = await self._spool.window(self._lane, 0, 1)
         if first and not first[0].is_barrier:
-            await self._note(await self._attempt(sender, first, PROBE_EVENTS if last.held else None))
+            few = PROBE_EVENTS if last is not None and last.held else None
+            await self._note(await self._attempt(sender, first, few))
         self._parked.clear()
         self._put_off.clear()
         self._outstanding.clear()
@@ -163,6 +180,10 @@ class Session:
                 if parcel[0].is_barrier:
                     self._barriers.append(parcel[0].seq)
                     continue
+                if not self._ending:
+                    await self._slot.take_to_drain()
+                if self._ending:
+                    return None
                 self._outstanding.update((todo.seq, math.inf) for todo in parcel)
                 await send.send(parcel)
             if not due and len(todos) < WINDOW and not self._barrier_is_reached():
@@ -221,6 +242,7 @@ class Session:
                 await self._send(sender, attempt)
                 if (trouble := attempt.overloaded()) is not None:
                     self.end(trouble)
+            self._outstanding.update((todo.seq, math.inf) for todo in parcel if todo.seq in self._outstanding)
         except trio.Cancelled:
             await self._note(sent)
             raise
@@ -277,6 +299,7 @@ class Session:
                 raise
             except Exception as error:
                 attempt.failed(failed(self._output, error))
+            self.answered = trio.current_time()
 
     async def _note(self, sent: list[Sent]) -> None:
         """Settle what was answered, and see to what is left. Not cancelled: the destination has said yes."""
@@ -312,7 +335,7 @@ class Session:
         if not self._put_off:
             self._parked_reason, self._parked_waits = None, self._backoff()
         if self.trouble is None:
-            self._report(self._parked_reason or self._rejected_reason)
+            self._report(self._parked_reason or self.overdue() or self._rejected_reason)
 
     def _see_to_letters(self, verdict: Verdict | None) -> None:
         """Dead letters are logged; an output that has nothing but dead letters is not doing its job."""
@@ -323,7 +346,7 @@ class Session:
         else:
             self._rejected += len(verdict.letters)
             reason = verdict.letters[-1].reason
-            self._rejected_reason = f"{self._rejected} events in a row were refused for good, the last: {reason}"
+            self._rejected_reason = f"{events_in_words(self._rejected)} refused for good in a row, the last: {reason}"
         if verdict.letters and trio.current_time() >= self._quiet_until:
             self._quiet_until = trio.current_time() + QUIET_SECONDS
             events, reason = len(verdict.letters), verdict.letters[-1].reason
@@ -333,7 +356,8 @@ class Session:
         changed = {seq: verdict for seq, verdict in verdicts.items() if verdict is not None}
         if not changed:
             return
-        self._counters["letters_dropped"] += await self._spool.settle(self._lane, changed, patient=self._is_quiet())
+        letters_dropped = await self._spool.settle(self._lane, changed, patient=self._is_quiet())
+        self._counters["letters_dropped"] += letters_dropped
         for verdict in changed.values():
             for name in ("delivered", "duplicate", "dead_letter", "damaged"):
                 self._counters[name] += getattr(verdict.counts, name)
@@ -347,14 +371,6 @@ class Session:
         self._parked_reason = problem or "some events were put off"
         if len(self._parked) > PARKED:
             self.end(Trouble(self._parked_reason))
-
-    async def _watch(self) -> None:
-        """A destination that takes a request and says nothing must not look healthy until the time-out."""
-        while True:
-            await trio.sleep(SLOW_SECONDS / 2)
-            waited = trio.current_time() - min(self._outstanding.values(), default=math.inf)
-            if waited > SLOW_SECONDS:
-                self._report(f"no answer for {waited:.0f} s")
 
 
 def parcels(todos: Sequence[Todo]) -> Iterator[list[Todo]]:

@@ -50,3 +50,8 @@ def _quantity(text: object, units: dict[str, int] | dict[str, float], wanted: st
     if match is None or match[2] not in units:
         raise ValueError(f"expected {wanted}")
     return float(match[1]) * units[match[2]]
+
+
+def events_in_words(events: int) -> str:
+    """A number of events, in words."""
+    return "1 event" if events == 1 else f"{events} events"

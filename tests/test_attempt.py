@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.attempt import Attempt, Trouble
+from shipper.attempt import SMALL_BYTES, Attempt, Trouble
 from shipper.event import Batch
 from shipper.plugin import Answer, Answers, Outcome
 
@@ -65,7 +65,7 @@ def test_every_event_is_counted_once_whatever_is_answered(
             case "too large":
                 attempt.too_large(positions, "413")
                 if len(positions) == 1:
-                    final[positions[0]] = Outcome.REJECTED
+                    final[positions[0]] = Outcome.HELD  # it is small
             case "trouble":
                 attempt.failed(Trouble("503"))
             case "held":
@@ -126,6 +126,48 @@ def test_a_probe_that_was_put_off_is_trouble() -> None:
     attempt.answered(range(8), Answers(8, {n: later() for n in range(8)}))
 
     assert attempt.overloaded() is not None
+
+
+@pytest.mark.parametrize(("size", "outcome"), [(SMALL_BYTES - 9, "held"), (SMALL_BYTES - 8, "dead letter")])
+def test_an_event_alone_that_is_too_large_is_a_dead_letter_if_it_is_large(size: int, outcome: str) -> None:
+    attempt = Attempt(Batch.documents([b'{"n":"' + b"x" * size + b'"}', b'{"n":1}']))
+    attempt.too_large(range(2), "413")
+    attempt.too_large(range(1), "413")
+    attempt.answered(range(1, 2), Answers(1))
+    verdict = attempt.verdict("main")
+
+    assert verdict is not None
+    assert (verdict.counts.delivered, verdict.counts.dead_letter) == (1, outcome == "dead letter")
+    assert attempt.trouble is attempt.overloaded() is None
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 1000])
+def test_a_destination_that_takes_no_small_event_is_asked_a_few_times(count: int) -> None:
+    attempt, asked = Attempt(batch(count)), 0
+    while (piece := attempt.next_piece()) is not None:
+        asked += 1
+        attempt.too_large(piece[0], "413")
+
+    assert attempt.problem() is not None
+    assert str(attempt.problem()).startswith("413 for one event of ")
+    assert asked <= 32
+    assert attempt.verdict("main") is None
+    assert attempt.left == count
+
+
+def test_events_that_can_be_delivered_are_found_behind_many_that_are_too_large() -> None:
+    attempt, bad = Attempt(batch(1000)), range(100)
+    while (piece := attempt.next_piece()) is not None:
+        if set(piece[0]) & set(bad):
+            attempt.too_large(piece[0], "413")
+        else:
+            attempt.answered(piece[0], Answers(len(piece[0])))
+    verdict = attempt.verdict("main")
+
+    assert verdict is not None
+    assert verdict.counts.delivered == 900
+    assert verdict.rest is not None
+    assert verdict.rest.count == 100
 
 
 def test_a_refusal_is_named_before_a_mere_delay() -> None:

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from shipper import session
-from shipper.delivery import DRAINING_AT_ONCE
 from shipper.event import Batch
 from shipper.messages import Counts, Revision
 from shipper.plugin import Answer, Answers, Held, Later, Outcome, OutputContext, Sender, StartFailed, TooLarge
@@ -322,7 +322,12 @@ async def test_a_held_event_is_parked_while_the_others_go_on(tmp_path: Path) -> 
         await script.until(lambda: on.active["main"].problem is None)
 
 
-async def test_a_request_that_is_too_large_is_halved_down_to_the_event_that_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("small_bytes", [0, 1000])
+async def test_a_request_that_is_too_large_is_halved_down_to_the_event_that_is(
+    tmp_path: Path, small_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large event is a dead letter; a small one is held, and all others are delivered."""
+    monkeypatch.setattr("shipper.attempt.SMALL_BYTES", small_bytes)
     async with one_output(tmp_path) as (on, script):
 
         async def send(batch: Batch) -> Answers:
@@ -333,10 +338,38 @@ async def test_a_request_that_is_too_large_is_halved_down_to_the_event_that_is(t
 
         script.send = send
         sent = await on.enter(16)
-        await on.empty()
+        await script.until(lambda: main_counts(on).get("delivered") == 15)
+        await script.until(lambda: on.spool.figures.total().events == (1 if small_bytes else 0))
 
         assert sorted(script.received) == [n for n in sent if n != 5]
-        assert main_counts(on) == {"delivered": 15, "dead_letter": 1}
+        assert main_counts(on).get("dead_letter", 0) == (0 if small_bytes else 1)
+
+
+async def test_a_small_event_that_is_too_large_is_in_nobodys_way(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+
+        async def send(batch: Batch) -> Answers:
+            await trio.lowlevel.checkpoint()
+            if any(event["n"] == 0 for event in batch.own()):
+                raise TooLarge("413")
+            return script.answer(batch, {})
+
+        script.send = send
+        await on.enter()
+        await script.until(lambda: on.active["main"].problem is not None and script.asked.count(0) > 3)
+        await on.enter(10)
+        await script.until(lambda: len(script.received) == 10)
+
+
+async def test_a_destination_that_has_no_room_for_a_small_event_holds_all(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.raising(TooLarge("413"), times=60)
+        await on.enter(100)
+        await script.until(lambda: "413 for one event of" in (on.active["main"].problem or ""))
+        await on.empty()
+
+        assert main_counts(on)["delivered"] == 100
+        assert "dead_letter" not in main_counts(on)
 
 
 async def test_an_answer_of_the_wrong_length_settles_nothing(tmp_path: Path) -> None:
@@ -730,28 +763,6 @@ async def test_a_lane_that_is_active_again_settles_its_barrier_without_closing(t
         assert (await on.spool.advance(None, ()))[0].revision == 3  # type: ignore[union-attr]
 
 
-async def test_a_lane_that_retires_twice_in_one_session_needs_one_slot(tmp_path: Path) -> None:
-    async with one_output(tmp_path, "k1") as (on, script):
-        gate = trio.Event()
-
-        async def slowly(batch: Batch) -> Answers:
-            await gate.wait()
-            return script.answer(batch, {})
-
-        script.send = slowly
-        await on.enter(2)
-        await script.until(lambda: script.sending == 1)
-        for number, credential in enumerate(("k2", "k1", "k2"), 2):
-            await on.activate(number, main=credential)
-        assert on.delivery._slots.value == DRAINING_AT_ONCE - 1
-        gate.set()
-        await on.empty()
-
-        assert script.log.count("open k1") == 1
-        assert on.delivery._slots.value == DRAINING_AT_ONCE
-        assert (await on.spool.advance(None, ()))[0].revision == 4  # type: ignore[union-attr]
-
-
 async def test_a_parked_event_keeps_the_barrier_of_a_lane_that_is_active_again(tmp_path: Path) -> None:
     async with one_output(tmp_path, "k1") as (on, script):
         script.send = script.hang
@@ -786,96 +797,32 @@ async def test_a_parked_event_keeps_the_barrier_open_and_no_connection(tmp_path:
         assert on.barriers == 1
 
 
-async def test_a_held_event_gives_back_the_slot_of_its_lane(tmp_path: Path) -> None:
-    """Eight lanes that each hold one forbidden event must not keep the ninth from draining."""
-    async with bench(tmp_path) as on:
-        count = 12
-        for number in range(1, count + 1):
-            await on.activate(number, main=f"k{number}")
-            DESTINATIONS["main"].send = DESTINATIONS["main"].refusing(*range(0, 2 * count, 2))
-            await on.enter(2)
-        await on.activate(count + 1, main="last")
-        script = DESTINATIONS["main"]
-
-        await script.until(lambda: on.spool.figures.total().events == count)
-        assert sorted(script.received) == list(range(1, 2 * count, 2))
-
-
-async def test_at_most_eight_retired_lanes_are_open_at_once(tmp_path: Path) -> None:
-    async with bench(tmp_path) as on:
-        for number in range(1, 13):
-            await on.activate(number, main=f"missing-{number}")
-            await on.enter()
-        await on.activate(13, main="last")
-        script = DESTINATIONS["main"]
-        script.send = script.hang
-        on.keyring.keep({f"missing-{number}": secret(f"missing-{number}") for number in range(1, 13)})
-        poke(on.delivery)
-        await script.until(lambda: script.sending == 8)
-        await trio.testing.wait_all_tasks_blocked(0.01)
-
-        assert script.open_senders == 8
-
-
-async def test_a_lane_that_retires_while_all_slots_are_taken_waits_for_one_with_what_it_has_not_sent(
-    tmp_path: Path,
+async def test_letters_that_give_way_to_answers_noted_at_the_same_time_are_all_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("shipper.session.TOGETHER_EVENTS", 1)
     async with bench(tmp_path) as on:
-        script = await _twelve_that_hang(on)
-        answered = trio.Event()
+        await on.activate(1, {"main": {"workers": 3}}, main=None)
+        settle, noted, all_noted = on.spool.settle, 0, trio.Event()
 
-        async def send(batch: Batch) -> Answers:
-            await answered.wait()
-            return script.answer(batch, {})
+        async def together(*arguments: Any, **more: Any) -> int:
+            nonlocal noted
+            dropped = await settle(*arguments, **more)
+            noted += 1
+            if noted == 3:
+                all_noted.set()
+            await all_noted.wait()
+            return dropped
 
-        script.send = send
-        await on.enter(5000)  # two requests
-        await script.until(lambda: script.sending == 9)
-        await on.activate(14, main="k14")
-        answered.set()
-        await script.until(lambda: "close last" in script.log)
-        await trio.testing.wait_all_tasks_blocked(0.05)
+        await on.spool.take_over(Terms(letters=Limits(1, "drop_oldest")))
+        on.spool.settle = together  # type: ignore[method-assign]
+        script = DESTINATIONS["main"]
+        script.send = script.refusing(*range(30), outcome=Outcome.REJECTED)
+        await on.enter(10, batches=3)
+        await script.until(lambda: main_counts(on).get("dead_letter") == 30)
+        left = (await on.spool.dead_letters()).events
 
-        assert script.log.count("open last") == 1
-        assert script.sending == 8
-
-
-async def _twelve_that_hang(on: Bench) -> Destination:
-    for number in range(1, 13):
-        await on.activate(number, main=f"missing-{number}")
-        await on.enter()
-    await on.activate(13, {"main": {"workers": 1}}, main="last")
-    script = DESTINATIONS["main"]
-    script.send = script.hang
-    on.keyring.keep({f"missing-{number}": secret(f"missing-{number}") for number in range(1, 13)})
-    poke(on.delivery)
-    await script.until(lambda: script.sending == 8)
-    await trio.testing.wait_all_tasks_blocked(0.01)
-    return script
-
-
-async def test_a_lane_that_waits_for_a_slot_obeys_an_order_at_once(tmp_path: Path) -> None:
-    async with bench(tmp_path) as on:
-        script = await _twelve_that_hang(on)
-        busy = {line.split()[1] for line in script.log if line.startswith("open")}
-        lane = next(
-            lane
-            for lane in on.delivery.lanes.values()
-            if not lane.active and lane.key.credential is not None and lane.key.credential not in busy
-        )
-        with trio.fail_after(PATIENCE):
-            async with lane.suspended():
-                pass
-
-
-async def test_a_lane_that_waits_for_a_slot_needs_none_once_it_is_active_again(tmp_path: Path) -> None:
-    async with bench(tmp_path) as on:
-        script = await _twelve_that_hang(on)
-        busy = {line.split()[1] for line in script.log if line.startswith("open")}
-        waiting = next(f"missing-{n}" for n in range(1, 13) if f"missing-{n}" not in busy)
-        await on.activate(14, main=waiting)
-
-        await script.until(lambda: f"open {waiting}" in script.log)
+        assert main_counts(on)["letters_dropped"] == 30 - left > 0
 
 
 # -- cancelled, suspended ----------------------------------------------------------------------------------------------
@@ -987,8 +934,55 @@ async def test_a_cancelled_lane_leaves_all_that_was_not_answered(tmp_path: Path)
 # -- how it looks ------------------------------------------------------------------------------------------------------
 
 
+async def test_a_lane_that_waits_for_its_first_answer_is_healthy_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper.delivery.WATCH_SECONDS", 0.01)
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.hang
+        looked, watch = 0, on.active["main"].watch
+
+        def counted(**more: bool) -> None:
+            nonlocal looked
+            looked += 1
+            watch(**more)
+
+        on.active["main"].watch = counted  # type: ignore[method-assign]
+        await on.enter()
+        await script.until(lambda: script.sending == 1)
+        looked = 0
+        await script.until(lambda: looked > 5)
+
+        assert on.active["main"].problem is None
+
+
+async def test_a_request_without_an_answer_is_reported_whatever_others_are_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper.session.SLOW_SECONDS", 0.1)
+    monkeypatch.setattr("shipper.delivery.WATCH_SECONDS", 0.02)
+    async with bench(tmp_path) as on:
+        await on.activate(1, {"main": {"workers": 2}}, main=None)
+        script = DESTINATIONS["main"]
+
+        async def first_hangs(batch: Batch) -> Answers:
+            return await (script.hang(batch) if batch.own()[0]["n"] == 0 else script.deliver(batch))
+
+        script.send = first_hangs
+        await on.enter()
+        await script.until(lambda: (on.active["main"].problem or "").startswith("no answer for"))
+        monkeypatch.setattr("shipper.delivery.WATCH_SECONDS", PATIENCE)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        await on.enter()
+        await script.until(lambda: on.spool.figures.total().events == 1)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+
+        assert (on.active["main"].problem or "").startswith("no answer for")
+
+
 async def test_a_destination_that_says_nothing_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shipper.session.SLOW_SECONDS", 0.1)
+    monkeypatch.setattr("shipper.delivery.WATCH_SECONDS", 0.02)
     async with one_output(tmp_path) as (on, script):
         script.send = script.hang
         await on.enter()

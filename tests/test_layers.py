@@ -29,7 +29,20 @@ LAYERS = [
     {"document", "messages", "log", "keyring", "outbox"},
     {"plugin"},
     {"aio", "tls", "retry", "credentials", "event", "columns", "units", "errors"}
-    | {"descriptors", "groups", "hardening", "inotify", "lines", "listeners", "memory", "recent", "signal", "tap"},
+    | {
+        "descriptors",
+        "groups",
+        "hardening",
+        "hosts",
+        "inotify",
+        "lines",
+        "listeners",
+        "memory",
+        "recent",
+        "signal",
+        "slots",
+        "tap",
+    },
 ]
 """From the top to the bottom."""
 

@@ -105,6 +105,10 @@ class Figures:
         """Everything that waits; an event counts once, however many lanes wait for it."""
         return Amount(max(0, self.events.total() - self.again), self.bytes.total())
 
+    def lanes(self) -> frozenset[int]:
+        """The lanes that something waits for."""
+        return frozenset[int]().union(*(lanes for _, lanes in self.events))
+
     def of_lanes(self, lanes: Collection[int]) -> Amount:
         """What waits for any of these lanes."""
         wanted = frozenset(lanes)

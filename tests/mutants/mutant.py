@@ -9,8 +9,8 @@
     +++ b/shipper/session.py
     …
 
-The letter is that of the property (B barrier, Q queue, E encryption, O output, P process, L liveness; S secrets, which
-has no number). A check is a selection for pytest, or `python -m tests.simulation …`.
+The letter is that of the property (B barrier, Q queue, E encryption, O output, P process, L liveness, R resources,
+T trust; S secrets, which has no number). A check is a selection for pytest, or `python -m tests.simulation …`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 PATCHES = Path(__file__).parent / "patches"
 _KNOWN = ("Breaks", "Fault", "Resembles", "Killed by")
-_PROPERTY = re.compile(r"([BQEOPLS]\d*) (.+)")
+_PROPERTY = re.compile(r"([BQEOPLRST]\d*) (.+)")
 
 
 class BadHeader(ValueError):

@@ -25,6 +25,7 @@ from shipper.policy import Policy
 from shipper.registry import Registry
 from shipper.rollout import Rollout
 from shipper.session import Session
+from shipper.slots import Slot
 from shipper.spool import credentials, revisions, schema
 from shipper.spool.queue import Entry
 from shipper.spool.seal import Sealer
@@ -295,6 +296,22 @@ def the_old_pipeline_drains_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rollout, "_bring_up", bring_up)
 
 
+def slots_are_kept(patch: pytest.MonkeyPatch) -> None:
+    """A lane that becomes active again keeps its slot, and nobody gives one up."""
+
+    def kept(self: Slot) -> None:
+        if self._held is self._slots.asking:
+            self._held.release_on_behalf_of(self)
+            self._held = None
+
+    patch.setattr(Slot, "give_back", kept)
+
+
+def nobody_watches(patch: pytest.MonkeyPatch) -> None:
+    """A lane without answers and without progress looks healthy."""
+    patch.setattr(Lane, "watch", lambda self, *, holds_events: None)
+
+
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     drained_at_the_cut: "B1",
     barrier_settled_when_handed_out: "B1",
@@ -315,5 +332,7 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     held_drains_are_dropped: "B10",
     inputs_are_all_replaced: "B13",
     the_old_pipeline_drains_first: "L3",
+    slots_are_kept: "L1",
+    nobody_watches: "L8",
 }
 """By the law that each of them breaks."""

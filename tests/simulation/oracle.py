@@ -15,6 +15,7 @@ L1 and L3 are judged by the world itself, which waits in vain. The letters are t
     O5  dead letters are not what was refused for ever
     L1  it does not come to rest              L2  a credential is kept for ever
     L3  it waits for a destination it does not need                                   L6  a hot loop
+    L8  it looks healthy though an event has waited for long
     P2  the end of the process                P6  it failed by itself                 E2  a nonce was used twice
 """
 
@@ -33,6 +34,8 @@ from tests.simulation.stage import Note
 
 PIPE_SECONDS = 2.0
 """What a line takes to be heard, at most, and answered by all lanes."""
+LONG_SECONDS = 25.0
+"""Longer than a lane may be without progress before it is said, and than the disk may be slow."""
 _DISK = {"disk_full", "disk_slow", "commit_fails"}
 
 
@@ -272,6 +275,34 @@ def _reads(offer: Offer, stream: str, spot: int) -> bool:
     return feed is not None and feed.spot == spot and bool(offer.shape.route(stream))
 
 
+def who_waits_long_does_not_look_healthy(case: Case) -> Iterator[Violation]:
+    """L8: a lane that was given an event long ago, and since then answered none, is not HEALTHY."""
+    for lane, spans in _waits(case).items():
+        ends = sorted(end for _, end in spans)
+        for note, message in case.said("observed"):
+            if message["state"] != "HEALTHY":
+                continue
+            before = [end for end in ends if end < note.n]
+            since = max(case.notes[before[-1]].at if before else 0.0, _started(case, note))
+            waiting = [case.notes[begin].at for begin, end in spans if begin < note.n < end]
+            if waiting and note.at - max(since, min(waiting)) > LONG_SECONDS:
+                yield Violation("L8", f"HEALTHY at {note.at:.0f} s, and {lane} waits since {min(waiting):.0f} s")
+
+
+def _waits(case: Case) -> dict[tuple[str, object], list[tuple[int, int]]]:
+    """By output and its target: when an event was accepted, and when it had its answer."""
+    spans: dict[tuple[str, object], list[tuple[int, int]]] = defaultdict(list)
+    for (output, stream, number), answers in case.answers.items():
+        target = case.by_stamp[answers[0].stamp].shape.outputs.get(output)
+        if (stream, number) in case.emitted:
+            spans[output, target].append((case.emitted[stream, number], answers[0].n))
+    return spans
+
+
+def _started(case: Case, note: Note) -> float:
+    return max(other.at for other in case.notes[: note.n] if other.kind == "started")
+
+
 def answered_is_not_sent_again(case: Case) -> Iterator[Violation]:
     """O1: within one life, what has its final answer is not sent again (but what a peer handed over twice is)."""
     for (output, stream, number), answers in case.answers.items():
@@ -373,6 +404,7 @@ LAWS: tuple[Callable[[Case], Iterator[Violation]], ...] = (
     nothing_is_lost,
     every_event_has_one_id,
     what_stays_reads_on,
+    who_waits_long_does_not_look_healthy,
     answered_is_not_sent_again,
     busy_is_left_alone,
     dead_letters_are_the_refused,

@@ -98,6 +98,16 @@ RUSH_KINDS: dict[str, int] = {
 """How often each of these is a step of a rush."""
 
 
+LIMITS: dict[str, tuple[int, ...]] = {
+    "shipper.slots.DRAINING_AT_ONCE": (1, 2, 8),
+    "shipper.slots.ASKING_AT_ONCE": (1, 2, 32),
+    "shipper.session.WINDOW": (1, 4, 512),
+    "shipper.session.TOGETHER_EVENTS": (1, 8, 4000),
+    "shipper.session.NOTING": (1, 4),
+}
+"""Constants of the product, as small as they may be: a few events and lanes reach the bounds of each."""
+
+
 AWAY = (*[None] * 6, "east", "west")
 """Which destination refuses everything for a while when all other faults are over, if one does."""
 
@@ -127,6 +137,7 @@ class Scenario:
     queue_bytes: int
     workers: int
     away: str | None = None
+    limits: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def draw(cls, seed: int) -> Scenario:
@@ -149,6 +160,7 @@ class Scenario:
             queue_bytes=random.choice((2048, 8192, 1 << 20, 1 << 20)),
             workers=random.randint(1, 4),
             away=Random(f"away {seed}").choice(AWAY),
+            limits=tuple((name, Random(f"{name} {seed}").choice(values)) for name, values in LIMITS.items()),
         )
 
     def names(self) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from unittest import mock
@@ -70,7 +70,7 @@ def run(scenario: Scenario) -> Outcome:
     was_on = gc.isenabled()
     gc.disable()
     try:
-        with _scheduled(scenario.seed), stage.clock.at_work():
+        with _scheduled(scenario.seed), _limited(scenario), stage.clock.at_work():
             violations += trio.run(_live, stage, disk, clock=stage.clock)
     finally:
         disk.db.close()
@@ -85,6 +85,14 @@ def _scheduled(seed: int) -> Iterator[None]:
     """trio draws the order of tasks from this seed (as its own support for Hypothesis does)."""
     with mock.patch.object(trio._core._run, "_ALLOW_DETERMINISTIC_SCHEDULING", True):
         trio._core._run._r.seed(f"schedule {seed}")
+        yield
+
+
+@contextmanager
+def _limited(scenario: Scenario) -> Iterator[None]:
+    with ExitStack() as stack:
+        for name, value in scenario.limits:
+            stack.enter_context(mock.patch(name, value))
         yield
 
 
