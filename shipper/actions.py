@@ -19,7 +19,7 @@ from shipper import __version__, log
 from shipper.delivery import Delivery
 from shipper.errors import ShipperError, place
 from shipper.intake import Intake
-from shipper.messages import Action, Count, Observed, Result, Revision
+from shipper.messages import MAX_LINE_BYTES, Action, Count, Observed, Result, Revision
 from shipper.orders import Orders
 from shipper.rollout import Rollout
 from shipper.spool.directory import StateDirectory
@@ -30,6 +30,8 @@ _log = log.get(__name__)
 Params = TypeVar("Params")
 PAGE = 200
 SAMPLE_BYTES = 1 << 20
+POLICY_BYTES = 2 << 20
+"""Of policies in `diagnostics`; one policy has at most 1 MiB."""
 
 
 class _Wrong(ShipperError):
@@ -91,7 +93,11 @@ class Actions:
         if verb is None:
             return _failed(action, f"unknown action; actions are {', '.join(self._verbs)}")
         try:
-            return Result(id=action.id, status="SUCCESS", result=await verb(action.params))
+            result = Result(id=action.id, status="SUCCESS", result=await verb(action.params))
+            length = len(result.line())
+            if length <= MAX_LINE_BYTES:
+                return result
+            return _failed(action, f"the answer has {length} bytes, and a line has at most {MAX_LINE_BYTES}")
         except ShipperError as error:
             return _failed(action, str(error))
         except Exception as error:
@@ -126,12 +132,17 @@ class Actions:
     async def _dead_letters(self, params: Mapping[str, Any]) -> dict[str, Any]:
         wanted = _read(params, _Letters)
         if wanted.delete is not None:
-            return {"deleted": await self._spool.delete_letters(wanted.delete)}
+            return await self._delete(wanted.delete)
         if wanted.export is not None:
             return await self._export(wanted.export)
         page = await self._spool.letters(wanted.after, min(max(1, wanted.limit), PAGE))
         listed = [{key: value for key, value in letter.items() if key != "event"} for letter in page]
         return {"dead_letters": listed}
+
+    async def _delete(self, upto: int) -> dict[str, Any]:
+        if not (deleted := await self._spool.delete_letters(upto)):
+            raise _Wrong(f"no dead letter has an id up to {upto}: nothing was deleted")
+        return {"deleted": deleted}
 
     async def _export(self, name: str) -> dict[str, Any]:
         """Write all letters, with their events in the clear, to a new file of mode 0600 in the state directory."""
@@ -145,10 +156,12 @@ class Actions:
 
     async def _diagnostics(self, params: Mapping[str, Any]) -> dict[str, Any]:
         observed = msgspec.to_builtins(await self._look())
+        policies, left_out = await self._rollout.texts(POLICY_BYTES)
         return {
             "versions": {"shipper": __version__, "python": sys.version.split()[0], "sqlite": sqlite3.sqlite_version},
             "observed": observed,
-            "policies": await self._rollout.texts(),
+            "policies": policies,
+            "policies_left_out": left_out,
             "counters": self._delivery.counters(),
             "tasks": _tasks(),
             "state_directory": str(Path(self._spool.store.directory.path)),

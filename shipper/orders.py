@@ -19,7 +19,7 @@ from shipper.delivery import Delivery
 from shipper.errors import ShipperError
 from shipper.keyring import Keyring
 from shipper.messages import Revision
-from shipper.spool.orders import Name, Order
+from shipper.spool.orders import Name, Order, Released
 from shipper.spool.revisions import LaneKey
 from shipper.spool.spool import Spool
 
@@ -87,14 +87,18 @@ class Orders:
         """
         lasts = await self._barriers()
         lanes = [lane for lane in self._delivery.lanes.values() if lane.key.credential == source and lane.id in lasts]
-        if not lanes or source == target:
+        if source == target:
+            raise NothingToOrder(f"`{source}` is bound to itself already: name another credential as the target")
+        if not lanes:
             known = sorted({lane.key.credential or "" for lane in self._delivery.lanes.values() if lane.id in lasts})
             raise NothingToOrder(
                 f"nothing that drains is bound to `{source}`; there is: {', '.join(known) or 'nothing'}"
             )
         credential = self._keyring.get(target)
         if credential is None:
-            raise NothingToOrder(f"credential `{target}` is not held; send it first")
+            raise NothingToOrder(
+                f"credential `{target}` is not held: no active policy and no queued event refers to it"
+            )
         doubtful = await self._spool.doubts()
         for lane in lanes:
             if lane.id in doubtful:
@@ -102,7 +106,10 @@ class Orders:
             if credential.shape not in lane.output.takes:
                 raise NothingToOrder(f"output {lane.key.output} takes no credential of shape {credential.shape}")
             key = LaneKey(lane.key.output, lane.key.type, lane.key.destination, target)
-            order, row = await self._spool.place_rebind(lane.id, lasts[lane.id].place, key)
+            try:
+                order, row = await self._spool.place_rebind(lane.id, lasts[lane.id].place, key)
+            except Released:
+                raise NothingToOrder(f"credential `{target}` was released meanwhile, and may be revoked") from None
             self._delivery.ensure(row, lane.output)
             await self._carry_out(order)
             await lane.ended_or_active()

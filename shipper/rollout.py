@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
+import orjson
 import trio
 
 from shipper import log
@@ -382,10 +383,22 @@ class Rollout:
         self._on_change()
         return [id] if id not in self.in_use else []
 
-    async def texts(self) -> dict[str, str]:
-        """The texts of the revisions that are stored; they hold no secrets."""
-        texts = {str(at): await self._spool.policy_text(at) for at in self._known}
-        return {at: text for at, text in texts.items() if text is not None}
+    async def texts(self, most_bytes: int) -> tuple[dict[str, str], int]:
+        """The texts of stored revisions, and how many are left out; they hold no secrets.
+
+        The active one comes first, then the newest; all together have at most so many bytes as JSON.
+        """
+        texts: dict[str, str] = {}
+        newest_first = sorted(self._known, key=lambda at: (at == self.stages.active, at), reverse=True)
+        for n, at in enumerate(newest_first):
+            text = await self._spool.policy_text(at)
+            if text is None:  # it was given up meanwhile
+                continue
+            most_bytes -= len(orjson.dumps(text))
+            if most_bytes < 0:
+                return texts, len(newest_first) - n
+            texts[str(at)] = text
+        return texts, 0
 
     def _still_used(self) -> set[str]:
         """Credentials of replaced inputs that are not closed, and of revisions on their way."""

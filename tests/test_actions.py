@@ -178,6 +178,44 @@ async def test_diagnostics_hold_policies_and_no_secret(tmp_path: Path) -> None:
         assert b"secret-of-k1" not in result.line()
 
 
+async def test_diagnostics_hold_the_policies_that_fit_into_a_line_the_active_one_first(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
+        for number in range(2, 9):
+            await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
+            await SPRINGS["in"].context.emit(events(number))
+            text = policy(credential=f"k{number}", more="# " + '"' * 300_000 + "\n")
+            await on.offer(number, text, f"k{number}")
+            await on.ack(number, "active")
+        result = await perform(on, "diagnostics")
+
+        assert result.status == "SUCCESS"
+        assert len(result.line()) < MAX_LINE_BYTES
+        assert list(result.result["policies"]) == ["8", "7", "6"]
+        assert result.result["policies_left_out"] == 5
+
+
+async def test_an_answer_that_is_too_long_for_a_line_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper.actions.MAX_LINE_BYTES", 100)
+    async with theatre(tmp_path) as on:
+        await started(on)
+        result = await perform(on, "diagnostics")
+
+        assert result.status == "FAILED"
+        assert "a line has at most 100" in result.message
+
+
+async def test_to_delete_no_dead_letter_is_a_failure(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        result = await perform(on, "dead_letters", delete=5)
+
+        assert (result.status, result.message) == ("FAILED", "no dead letter has an id up to 5: nothing was deleted")
+
+
 async def test_a_revision_that_is_given_up_meanwhile_is_not_in_the_diagnostics(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await started(on)

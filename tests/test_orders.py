@@ -11,7 +11,7 @@ from shipper.credentials import Credential
 from shipper.messages import Counts, Revision
 from shipper.orders import NothingToOrder, Orders, StoreFull
 from shipper.plugin import Held
-from shipper.spool import doubt
+from shipper.spool import credentials, doubt
 from shipper.spool.letters import Limits
 from shipper.spool.orders import Order, Step
 from shipper.spool.schema import BARRIER
@@ -160,7 +160,7 @@ async def test_a_rebind_to_a_third_credential_opens_a_lane_that_goes_when_it_is_
         await works_with("k3")
         await on.offer(3, policy(credential="k2", more="log_level: warning\n"), "k2")
         await on.ack(3, "active")
-        on.keyring.keep({"k3": _secret("k3")})
+        await _offered(on, "k3")
         with trio.fail_after(PATIENCE):
             await on.orders.rebind("k1", "k3")
         ack = await on.ack(3, "drained")
@@ -176,11 +176,30 @@ def _secret(id: str):  # type: ignore[no-untyped-def]
     return secret(id)
 
 
+async def _offered(on: Theatre, id: str) -> None:
+    """A credential that a revision has brought, and that is held."""
+    await on.spool.store.do(lambda db: credentials.offer(db, {id: b"mark"}))
+    on.keyring.keep({id: _secret(id)})
+
+
+@pytest.mark.parametrize("state", ["released", "listed", "reported"])
+async def test_nothing_is_bound_to_a_credential_that_was_released_before_the_commit(tmp_path: Path, state: str) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        await _offered(on, "k3")
+        await on.spool.store.do(lambda db: db.execute("UPDATE credential SET state = ? WHERE id = 'k3'", (state,)))
+
+        with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="`k3` was released meanwhile"):
+            await on.orders.rebind("k1", "k3")
+        assert await on.spool.standing_orders() == []
+        assert "k3" not in {row.key.credential for row in await on.spool.lanes()}
+
+
 async def test_a_rebind_to_itself_is_refused(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await stuck_under(on, "k1", "k2")
 
-        with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder):
+        with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="another credential"):
             await on.orders.rebind("k1", "k1")
         assert await on.spool.standing_orders() == []
 
@@ -189,7 +208,7 @@ async def test_lanes_that_are_poked_while_a_rebind_runs_settle_no_barrier_too_ea
     async with theatre(tmp_path) as on:
         await stuck_under(on, "k1", "k2")
         await works_with("k3")
-        on.keyring.keep({"k3": _secret("k3")})
+        await _offered(on, "k3")
         step = on.spool.step_order
         early: list[str] = []
 
@@ -219,6 +238,7 @@ async def test_a_rebind_goes_on_after_a_crash_between_its_steps(tmp_path: Path, 
                 "SELECT max(seq) FROM todo WHERE lane = ? AND kind = ?", (lane.id, BARRIER)
             ).fetchone()
         )
+        await _offered(on, "k3")
         async with lane.suspended():
             order, _ = await on.spool.place_rebind(lane.id, upto, lane.key._replace(credential="k3"))
             for _ in range(steps):

@@ -49,6 +49,12 @@ def use(db: sqlite3.Connection, ids: Iterable[str]) -> None:
     db.executemany("UPDATE credential SET state = 'used' WHERE id = ?", [(id,) for id in ids])
 
 
+def may_be_bound(db: sqlite3.Connection, id: str) -> bool:
+    """Whether events may be bound to it: a revision has brought it, and it was not released since."""
+    row = db.execute("SELECT 1 FROM credential WHERE id = ? AND state IN ('used', 'offered')", (id,)).fetchone()
+    return row is not None
+
+
 def fingerprints(db: sqlite3.Connection) -> dict[str, bytes]:
     """The keyed fingerprint of every id that was ever in use: an id names one secret for ever."""
     return dict(db.execute("SELECT id, fingerprint FROM credential").fetchall())

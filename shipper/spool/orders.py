@@ -16,17 +16,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from shipper.errors import ShipperError
 from shipper.event import Batch
 from shipper.messages import Counts, Revision
-from shipper.spool import doubt, letters, queue
+from shipper.spool import credentials, doubt, letters, queue
 from shipper.spool.queue import Settled, Todo, Verdict
 from shipper.spool.revisions import LaneKey, LaneRow, adopt_retired
 from shipper.spool.schema import BARRIER, BATCH
 from shipper.spool.seal import Damaged, Sealer
 
 STEP = 32
+GIVEN_UP = "given up by an order, or at the deadline of its drain"
 
 Name = Literal["rebind", "dead_letter", "drop"]
+
+
+class Released(ShipperError):
+    """The credential that events were to be bound to is in use no more."""
 
 
 class Order(NamedTuple):
@@ -58,7 +64,12 @@ class Step:
 
 
 def place_rebind(db: sqlite3.Connection, sealer: Sealer, source: int, upto: int, key: LaneKey) -> tuple[Order, LaneRow]:
-    """Make durable that a lane's events go to the lane of `key`, which is made if there is none."""
+    """Make durable that a lane's events go to the lane of `key`, which is made if there is none.
+
+    Raises Released: whether the credential may be used is decided here, since it may be released at any moment before.
+    """
+    if key.credential is not None and not credentials.may_be_bound(db, key.credential):
+        raise Released
     target = adopt_retired(db, sealer, key, source)
     return place(db, Order("rebind", source, upto, target=target.id)), target
 
@@ -199,7 +210,7 @@ def _end(
 
 def _dead_lettered(db: sqlite3.Connection, batch: Batch, output: str, limits: letters.Limits) -> Verdict:
     """Letters for the first events of a batch, as many as fit; the others are its rest, all of them if none fits."""
-    written = letters_of(batch, dict.fromkeys(range(batch.count), "ordered"), output)
+    written = letters_of(batch, dict.fromkeys(range(batch.count), GIVEN_UP), output)
     fitting = letters.fitting(db, written, limits)
     if fitting == batch.count:
         return Verdict(Counts(dead_letter=fitting), letters=written)

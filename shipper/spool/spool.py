@@ -216,7 +216,7 @@ class Spool:
         return await self._config(lambda db: orders.place(db, order))
 
     async def place_rebind(self, source: int, upto: int, key: LaneKey) -> tuple[orders.Order, LaneRow]:
-        """The same for a rebind to the lane of `key`, which is made if there is none."""
+        """The same for a rebind to the lane of `key`, which is made if there is none. Raises `orders.Released`."""
         return await self._config(lambda db: orders.place_rebind(db, self.store.sealer, source, upto, key))
 
     async def standing_orders(self) -> list[orders.Order]:
