@@ -3,8 +3,8 @@
 The server lives in the asyncio thread and asks trio for the status, one question at a time for all who wait; if trio
 does not answer within two seconds, `/livez` says so with 503, which is what a probe wants to know. A view is read-only
 and shows no secret, so there is no log-in; it listens on loopback unless an address says otherwise, and answers only
-to a `Host` that is an IP address, localhost, this host's name or the configured one, so that a web page whose name is
-pointed at 127.0.0.1 (DNS rebinding) reads nothing. At most 64 connections are kept: the oldest makes room.
+to a `Host` of this host (`hosts`), so that a web page whose name is pointed at 127.0.0.1 reads nothing. At most 64
+connections are kept: the oldest makes room.
 
 aiohttp.web and prometheus_client are imported when a server starts: together they take 0.1 s, and few ask for one.
 """
@@ -12,9 +12,6 @@ aiohttp.web and prometheus_client are imported when a server starts: together th
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ipaddress
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -25,6 +22,7 @@ import trio
 from shipper import log
 from shipper.aio import Asyncio
 from shipper.errors import OptionError
+from shipper.hosts import is_own_host
 from shipper.metrics import exposition
 
 if TYPE_CHECKING:
@@ -83,7 +81,6 @@ class _Server:
     def __init__(self, look: Callable[[], Any], host: str) -> None:
         self._look = look
         self._host = host
-        self._names = {"localhost", socket.gethostname().lower(), host.lower()}
         self._looking: asyncio.Task[bytes] | None = None
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
@@ -93,7 +90,7 @@ class _Server:
 
         @web.middleware
         async def guard(request: web.Request, handler: Any) -> web.StreamResponse:
-            if not self._is_ours(request.host):
+            if not is_own_host(request.headers.get("Host", self._host), self._host):
                 return web.json_response({"reason": "unknown Host"}, status=421, headers=_HEADERS)
             response: web.StreamResponse = await handler(request)
             response.headers.update(_HEADERS)
@@ -125,14 +122,6 @@ class _Server:
         if len(server.connections) >= _CONNECTIONS:
             server.connections[0].force_close()
         return server()
-
-    def _is_ours(self, host: str) -> bool:
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        name = name.strip("[]").lower()
-        with contextlib.suppress(ValueError):
-            ipaddress.ip_address(name)
-            return True
-        return name in self._names
 
     async def _status(self) -> bytes | None:
         """The status as JSON, or None if trio does not answer in time; the question is asked once for all."""

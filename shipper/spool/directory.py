@@ -6,7 +6,7 @@
     spool-<generation>.db       the database (with -wal and -shm); the highest generation is the one
     ballast                     bytes to give up when the disk is full
     quarantine-<name>           what a repair could not move, sealed as it was
-    *.tmp                       something being written when a process died; removed at start
+    NAME.tmp                    one of these being written when a process died; removed at start
 
 A file is made durable in one way: written under a name that ends in `.tmp`, fsynced, renamed, its directory fsynced.
 So whatever has its own name is complete. A database is never renamed over another one, whose hot WAL would be replayed
@@ -38,7 +38,8 @@ from shipper.errors import StartFailed, StateBusy
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DATABASE = re.compile(r"spool-([0-9]{1,15})\.db")
 _TRACE = re.compile(r"(?:spool|quarantine)-([0-9]{1,15})\.db.*")
-_OWN = re.compile(r"lock|ballast|state\.key|keyring(\.copy)?|(spool|quarantine)-.*|.*\.tmp.*", re.DOTALL)
+_OWN = re.compile(r"lock|ballast|state\.key|keyring(\.copy)?|room|(spool|quarantine)-.*", re.DOTALL)
+_BEING_WRITTEN = re.compile(rf"({_OWN.pattern})\.tmp(-(wal|shm|journal))?", re.DOTALL)
 _COMPANIONS = ("-wal", "-shm", "-journal")
 _MIB = 2**20
 
@@ -100,7 +101,8 @@ class StateDirectory:
 
     def is_own(self, path: Path) -> bool:
         """Whether a path is for the spool alone, be there a file or not."""
-        return path.parent == self.path and _OWN.fullmatch(path.name) is not None
+        patterns = (_OWN, _BEING_WRITTEN)
+        return path.parent == self.path and any(pattern.fullmatch(path.name) for pattern in patterns)
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -141,9 +143,10 @@ class StateDirectory:
             os.fsync(fd)
 
     def clear_leftovers(self) -> None:
-        """Remove what a process that died was still writing."""
+        """Remove what a process that died was still writing; a file by another name may be somebody else's."""
         for entry in self.path.glob("*.tmp*"):
-            entry.unlink(missing_ok=True)
+            if _BEING_WRITTEN.fullmatch(entry.name):
+                entry.unlink(missing_ok=True)
 
     def disk_bytes(self) -> int:
         """Bytes of all files in the directory, the ballast included; as they were last seen while it cannot be read.

@@ -414,6 +414,23 @@ async def test_a_broken_chunk_is_refused_and_the_connection_closed(caplog):
 # -- who may write -----------------------------------------------------------------------------------------------------
 
 
+async def test_a_web_page_cannot_write_by_a_name_that_it_points_at_loopback():
+    async with a_receiver() as receiver:
+        rebound = {**NDJSON, "Host": "attacker.example", "Origin": "http://attacker.example"}
+        answer = await receiver.request("POST", "/_bulk", bulk(1), headers=rebound)
+
+        assert answer.status == 421
+        assert receiver.context.batches == []
+
+
+async def test_with_credentials_a_client_may_call_the_host_what_it_likes():
+    async with a_receiver(credentials=("old",)) as receiver:
+        named = {**NDJSON, "Host": "logs.example.com"}
+        answer = await receiver.request("POST", "/_bulk", bulk(1), headers=named, key=OLD)
+
+        assert answer.status == 200
+
+
 async def test_a_request_without_a_right_key_is_refused_before_its_body():
     async with a_receiver(credentials=("old",)) as receiver:
         for key in (None, NEW, ANN):

@@ -178,6 +178,19 @@ def test_leftovers_of_a_process_that_died_are_removed(directory: StateDirectory)
     assert [path.name for path in directory.path.iterdir()] == ["lock"]
 
 
+@pytest.mark.parametrize("name", ["budget.tmp.2026.xlsx", "notes.tmp", "keyring.tmp.old", "exports.tmp"])
+def test_what_somebody_else_put_there_stays(directory: StateDirectory, name: str) -> None:
+    if name == "exports.tmp":
+        (directory.path / name).mkdir()
+    else:
+        (directory.path / name).write_text("not yours")
+
+    directory.clear_leftovers()
+    directory.begin_generation()
+
+    assert (directory.path / name).exists()
+
+
 @pytest.mark.parametrize("way", ["file", "generation"])
 def test_a_name_is_durable_before_anybody_relies_on_it(
     directory: StateDirectory, monkeypatch: pytest.MonkeyPatch, way: str

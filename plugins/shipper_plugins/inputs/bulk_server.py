@@ -37,7 +37,7 @@ from datetime import UTC, datetime
 import orjson
 from aiohttp import web
 
-from shipper.plugin import Backpressure, Batch, Size
+from shipper.plugin import Backpressure, Batch, Size, is_own_host
 from shipper_plugins.inputs.bulk_answer import RequestRefused, introduction
 from shipper_plugins.inputs.bulk_limits import Door, Inflation, Memory, Share, busy
 from shipper_plugins.inputs.bulk_request import BulkRequest
@@ -180,6 +180,8 @@ class BulkServer:
             return _refused(request, refusal)
 
     def _admit(self, request: web.BaseRequest, door: Door) -> None:
+        if door.keys is None and not is_own_host(request.headers.get("Host", "localhost")):
+            raise RequestRefused(421, "security_exception", "without credentials, Host is this host or an address")
         if door.tls is not None and not request.secure:
             raise RequestRefused(401, "security_exception", "this connection was opened before TLS was required")
         if not door.opens_to(request.headers.get("Authorization", "")):
@@ -269,7 +271,8 @@ def _abort(connection: web.RequestHandler) -> None:
 
 def _introduce(request: web.BaseRequest) -> bytes:
     """The answer to a GET; raises RequestRefused (404)."""
-    answer = introduction(request.path, request.host.encode(errors="replace").decode())
+    host = request.headers.get("Host", "localhost")  # else aiohttp asks the resolver
+    answer = introduction(request.path, host.encode(errors="replace").decode())
     if answer is None:
         raise RequestRefused(404, "resource_not_found_exception", "no handler found for this path and method")
     return orjson.dumps(answer)
