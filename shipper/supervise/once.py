@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 import trio
 
 from shipper.messages import READ_TO_THE_END, Observed
+from shipper.units import events_in_words
 
 _LEAST_SECONDS = 0.01
 
@@ -29,7 +30,7 @@ class Once:
         running = [id for id in inputs if id not in units or units[id].state != "STOPPED"]
         troubled = [f"{unit.id}: {unit.message}" for unit in observed.units if unit.state in ("DEGRADED", "FAILED")]
         parts = [f"{', '.join(sorted(running))} to be read to the end"] if running else []
-        parts += [f"{observed.queue.events} events to be delivered"] if observed.queue.events else []
+        parts += [f"{events_in_words(observed.queue.events)} to be delivered"] if observed.queue.events else []
         self.waits_for = "; ".join([*parts, *troubled])
         if parts or self._is_done:
             return False
@@ -37,7 +38,7 @@ class Once:
         ended = [unit for unit in observed.units if unit.kind == "input" and unit.state == "STOPPED"]
         self.failures = [f"{unit.id}: {unit.message}" for unit in ended if unit.message not in ("", READ_TO_THE_END)]
         if (refused := observed.dead_letters.events - self._letters) > 0:
-            self.failures.append(f"{refused} events were refused for good and are dead letters")
+            self.failures.append(f"{events_in_words(refused)} refused for good, kept as dead letters")
         return True
 
 

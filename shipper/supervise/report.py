@@ -20,6 +20,7 @@ from typing import Any
 
 from shipper.errors import Problem
 from shipper.log import Writer
+from shipper.units import events_in_words
 
 _RED, _YELLOW, _GREEN, _DIM = "\033[31m", "\033[33m", "\033[32m", "\033[2m"
 _PLAIN = "\033[0m"
@@ -167,7 +168,7 @@ def _unknown(fields: Fields) -> list[str]:
 
 def _ordered(fields: Fields) -> list[str]:
     params = "".join(f" {name}={value}" for name, value in fields["params"].items())
-    return [f"ordered: {fields['name']}{params}"]
+    return [f"order {fields['name']}{params} goes to the sidecar"]
 
 
 def _result(fields: Fields) -> list[str]:
@@ -211,7 +212,7 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "save_failed": _line("DEGRADED: the state cannot be saved ({message}); nothing new is sent until it can"),
     "stopping": _line("stopping, within {seconds:g} s"),
     "killed": _line("stopping at once: {reason}"),
-    "stopped": _line("sidecar stopped; {undelivered} events stay in the queue"),
+    "stopped": lambda f: [f"sidecar stopped; {events_in_words(f['undelivered'])} left in the queue"],
     "lost": _line("{lines} lines of this were lost while nobody read them"),
     "waits": _line("not everything was delivered: it waits for {reason}"),
     "done": _done,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO, TypeAlias
 
 from shipper.supervise.report import printable
-from shipper.units import Size
+from shipper.units import Size, events_in_words
 
 Row: TypeAlias = tuple[str, ...]
 Table: TypeAlias = tuple[str, list[Row]]
@@ -73,9 +73,12 @@ def _overview(status: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterato
     if queue := observed.get("queue"):
         oldest = f", oldest {queue['oldest_seconds']:.1f} s" if queue["events"] else ""
         size, limit = _size(queue["bytes"]), _size(queue["limit_bytes"])
-        yield "queue", f"{queue['events']} events, {size} of {limit}{oldest}; {_size(queue['disk_bytes'])} on disk"
+        yield (
+            "queue",
+            f"{events_in_words(queue['events'])}, {size} of {limit}{oldest}; {_size(queue['disk_bytes'])} on disk",
+        )
     if (letters := observed.get("dead_letters")) and letters["events"]:
-        yield "dead letters", f"{letters['events']} events, {_size(letters['bytes'])}"
+        yield "dead letters", f"{events_in_words(letters['events'])}, {_size(letters['bytes'])}"
 
 
 def _unit(unit: Mapping[str, Any]) -> Row:
@@ -85,7 +88,7 @@ def _unit(unit: Mapping[str, Any]) -> Row:
 def _draining(lane: Mapping[str, Any]) -> Iterator[Row]:
     at = f"revision {_revision((lane['epoch'], lane['revision']))}"
     for name, output in lane["outputs"].items():
-        yield at, name, f"{output['events']} events", f"oldest {lane['oldest_seconds']:.1f} s", output["reason"]
+        yield at, name, events_in_words(output["events"]), f"oldest {lane['oldest_seconds']:.1f} s", output["reason"]
 
 
 def _credential(one: Mapping[str, Any], observed: Mapping[str, Any]) -> Row:
@@ -94,7 +97,8 @@ def _credential(one: Mapping[str, Any], observed: Mapping[str, Any]) -> Row:
     elif one["id"] in observed.get("credentials_wanted", ()):
         use = "wanted"
     else:
-        use = "in use" if one["id"] in observed.get("credentials_in_use", ()) else "held"
+        in_use = one["id"] in observed.get("credentials_in_use", ())
+        use = ("in use" if one.get("current", True) else "needed by a drain") if in_use else "held"
     return one["id"], one["name"], use, ", ".join(one["units"]), ", ".join(one["sources"])
 
 
@@ -117,7 +121,9 @@ def _with_rich(tables: Iterable[Table], stream: TextIO) -> None:
 
     console = Console(file=stream)
     for title, rows in tables:
-        table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
+        console.print(Text(title, style="italic"))
+        table = Table(show_header=False, box=None, padding=(0, 2))
         for row in rows:
             table.add_row(*(Text(cell, style=_COLOURS.get(cell, ""), overflow="fold") for cell in row))
-        console.print(table)
+        if rows:
+            console.print(table)

@@ -63,6 +63,7 @@ def told(conversation: Conversation, troubles: Troubles, phase: str, pid: int | 
         "observed": msgspec.to_builtins(conversation.observed),
         "credentials": [
             {name: getattr(one, name) for name in ("id", "name", "sources", "units", "released")}
+            | {"current": one.id in conversation.ledger.ids}
             for one in conversation.ledger.kept.values()
         ],
     }

@@ -422,6 +422,6 @@ def test_once_is_done_when_inputs_are_read_to_the_end_and_nothing_is_queued() ->
 
     assert not done("HEALTHY", 0, at)
     assert not done("STOPPED", 1, at)
-    assert conversation.waits_for == "1 events to be delivered"
+    assert conversation.waits_for == "1 event to be delivered"
     assert not done("STOPPED", 0, None)
     assert done("STOPPED", 0, at)

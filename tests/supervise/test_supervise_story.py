@@ -128,7 +128,7 @@ async def test_a_person_ends_a_drain_that_cannot_end_by_an_order(site: Site) -> 
     assert (wrong.returncode, done.returncode) == (1, 0)
     assert b"there is: es-" in wrong.stderr
     assert drained["ledger"]["dead_letter"] == drained["ledger"]["accepted"] > 0
-    assert b"revision 1  main  ordered" in listed.stdout
+    assert b"revision 1  main  given up by an order" in listed.stdout
 
 
 async def test_once_fails_when_what_it_read_became_dead_letters(site: Site) -> None:
