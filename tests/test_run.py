@@ -17,6 +17,8 @@ EARLY_SIGNAL = """
 import os, signal, sys
 from shipper.__main__ import main
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
+
 class Interrupted:
     def find_spec(self, name, path=None, target=None):
         if name == "trio":
@@ -56,8 +58,12 @@ def test_a_signal_that_comes_before_anybody_heeds_it_is_a_stop(tmp_path: Path, n
     )
     with process:
         assert process.stdout is not None
-        said = process.stdout.read()  # standard input stays open: nothing else ends it
-        status = process.wait(PATIENCE)
+        try:
+            status = process.wait(PATIENCE)  # standard input stays open: nothing else ends it
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        said = process.stdout.read()
 
     assert (status, json.loads(said)["type"]) == (0, "stopped")
 

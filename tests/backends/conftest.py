@@ -1,4 +1,5 @@
-"""Real servers, each started once for all tests of a run."""
+"""Real servers, each started once for all tests of this directory, and gone after them: one that idles still costs a
+share of a processor, which the other tests would miss."""
 
 import contextlib
 import importlib.util
@@ -19,7 +20,7 @@ def _load(name):
     return module
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def opensearch():
     """A running OpenSearch node with security: `url`, `ca`, and its administrator's requests."""
     module = _load("opensearch")

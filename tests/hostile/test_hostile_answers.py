@@ -247,9 +247,13 @@ async def said(sender: Sender) -> set[Outcome] | str:
 
 
 async def said_anew(sender: Sender) -> set[Outcome] | str:
-    """What is said next; a connection that was kept and that the backend closes just then says nothing of that."""
-    outcome = await said(sender)
-    return await said(sender) if isinstance(outcome, str) and "connection closed" in outcome else outcome
+    """What is said next: asked again where the backend closed a kept connection just then, or a slow machine let the
+    second pass that an answer has."""
+    outcome: set[Outcome] | str = "connection closed"
+    with trio.move_on_after(30):
+        while isinstance(outcome, str) and ("connection closed" in outcome or "timed out" in outcome):
+            outcome = await said(sender)
+    return outcome
 
 
 @pytest.mark.parametrize(
@@ -280,7 +284,7 @@ async def test_no_other_answer_delivers_or_is_quoted_and_the_next_request_is_sou
             async with talking_to(Backend(ANSWERS[name]), aio) as sender:
                 outcomes[name] = await said(sender), await said_anew(sender)
 
-        with trio.fail_after(60):
+        with trio.fail_after(200):
             async with trio.open_nursery() as nursery:
                 limit = trio.CapacityLimiter(6)
                 for name in ANSWERS:
@@ -300,17 +304,17 @@ async def test_no_other_answer_delivers_or_is_quoted_and_the_next_request_is_sou
 async def test_a_loop_is_not_kept_busy_by_an_answer_without_end() -> None:
     """Others that share the thread go on: a turn of the loop takes little, while the answer comes in."""
     async with open_asyncio() as aio, talking_to(Backend(ANSWERS["endless continuing"]), aio) as sender:
-        turns: list[float] = []
 
-        async def turn() -> None:
+        async def turns() -> float:
             loop = asyncio.get_running_loop()
             begun = loop.time()
             for _ in range(20):
                 await asyncio.sleep(0.01)
-            turns.append(loop.time() - begun)
+            return loop.time() - begun
 
+        alone = await aio.call(turns)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(said, sender)
-            await aio.call(turn)
+            beside = await aio.call(turns)
 
-        assert turns[0] < 2
+    assert beside < 10 * alone
