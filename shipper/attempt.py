@@ -6,7 +6,7 @@ Pure bookkeeping: `Session` sends, and asks here what to send next and what to n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -35,29 +35,49 @@ class Trouble:
 class Attempt:
     """The answers for the events of one batch, as they come in for pieces of it."""
 
-    def __init__(self, batch: Batch, pieces: Sequence[Sequence[int]] | None = None) -> None:
+    def __init__(self, batch: Batch) -> None:
         self.batch = batch
         """Nothing, once all of it was delivered: answers wait to be noted, events need not."""
+        self.places: Sequence[str] | None = None
+        """Where each event goes within the destination, as far as that matters yet."""
+        self.asked_place: str | None = None
+        """The place that this attempt asks whether it takes events again."""
         self._count = batch.count
         self.trouble: Trouble | None = None
         self.retry_after: float | None = None
-        self._pieces: list[Sequence[int]] = list(pieces or [range(batch.count)])
+        self._pieces: list[Sequence[int]] = [range(batch.count)]
         self._tally: Counter[Outcome] = Counter()
         self._duplicates: set[int] = set()
         self._rejected: dict[int, str] = {}
         self._open: dict[int, Answer] = {}
-        self._unasked = range(0)
+        self._unasked: Sequence[int] = ()
+        self._is_probe = False
         self._small = 0
         """Events that were too large though they are small."""
 
     @classmethod
     def probe(cls, batch: Batch, events: int) -> Attempt:
         """An attempt of the first few events; the others stay open, to be sent when these were answered."""
-        if batch.count <= events:
-            return cls(batch)
-        attempt = cls(batch, [range(events)])
-        attempt._unasked = range(events, batch.count)
+        attempt = cls(batch)
+        attempt._is_probe = batch.count > events
+        attempt._ask(range(min(events, batch.count)))
         return attempt
+
+    def leave_out(self, places: Collection[str]) -> None:
+        """Do not send what goes to these places."""
+        assert self.places is not None
+        self._ask([at for at, place in enumerate(self.places) if place not in places])
+
+    def ask_place(self, place: str, events: int) -> None:
+        """Send a few events of this place alone."""
+        assert self.places is not None
+        self.asked_place = place
+        self._ask([at for at, own in enumerate(self.places) if own == place][:events])
+
+    def _ask(self, positions: Sequence[int]) -> None:
+        asked = frozenset(positions)
+        self._pieces = [positions] if positions else []
+        self._unasked = [at for at in range(self._count) if at not in asked]
 
     # -- what to send --------------------------------------------------------------------------------------------------
 
@@ -139,10 +159,57 @@ class Attempt:
 
     def overloaded(self) -> Trouble | None:
         """The destination put off most of the events one by one: then the whole lane waits."""
-        later = sum(answer.outcome is Outcome.LATER for answer in self._open.values())
+        later = sum(answer.outcome is Outcome.LATER and not answer.of_place for answer in self._open.values())
         if self.trouble is None and later * 2 > self._count - len(self._unasked):
             return Trouble(self.problem() or "events were put off", retry_after=self.retry_after)
         return self.trouble
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there was anything to send."""
+        return len(self._unasked) < self._count
+
+    @property
+    def is_singly_put_off(self) -> bool:
+        """Whether events were put off one by one, whatever their places do."""
+        return any(not answer.of_place for answer in self._open.values())
+
+    def refusals(self) -> dict[int, Answer]:
+        """By position: answers that hold for all events of the same place."""
+        return {at: answer for at, answer in self._open.items() if answer.of_place}
+
+    def refused_places(self) -> dict[str, Answer]:
+        """The places that refuse events, but for those that took others in the same moment."""
+        if self.places is None:
+            return {}
+        takes = self.taking_places()
+        refused = {self.places[at]: answer for at, answer in self.refusals().items()}
+        return {place: answer for place, answer in refused.items() if place not in takes}
+
+    def taking_places(self) -> frozenset[str]:
+        """The places that gave an event its final answer."""
+        if self.places is None:
+            return frozenset()
+        still_open = self._still_open()
+        return frozenset(place for at, place in enumerate(self.places) if at not in still_open)
+
+    def keeps(self, part: range, closed: Collection[str], *, keep_rejected: bool = False) -> set[str | None] | None:
+        """What keeps the open events of a part: their places; None in the set: nothing but they themselves.
+
+        None: not all of them were asked for, so they come again at once.
+        """
+        if self.trouble is not None or self._pieces or self._is_probe:
+            return None
+        left = {at: answer.of_place for at, answer in self._open.items()} | dict.fromkeys(self._unasked, True)
+        left |= dict.fromkeys(self._rejected, False) if keep_rejected else {}
+        return {self._keeper(at, closed) if of_place else None for at, of_place in left.items() if at in part}
+
+    def _keeper(self, at: int, closed: Collection[str]) -> str | None:
+        place = None if self.places is None else self.places[at]
+        return place if place in closed or at not in self._open else None
+
+    def _still_open(self) -> set[int]:
+        return {*self._open, *self._unasked, *chain(*self._pieces)}
 
     def verdict(self, output: str, part: range | None = None, *, keep_rejected: bool = False) -> Verdict | None:
         """What to note in the spool of a part of the events (None: of all); None if nothing changed there.
@@ -154,7 +221,7 @@ class Attempt:
         within = range(self._count) if part is None else part
         rejected = {} if keep_rejected else {at: why for at, why in self._rejected.items() if at in within}
         kept = self._rejected if keep_rejected else ()
-        still_open = sorted(at for at in {*self._open, *self._unasked, *chain(*self._pieces), *kept} if at in within)
+        still_open = sorted(at for at in self._still_open().union(kept) if at in within)
         if len(still_open) == len(within):
             return None
         duplicate = sum(at in within for at in self._duplicates)

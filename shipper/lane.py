@@ -22,6 +22,7 @@ import trio
 
 from shipper.aio import Asyncio
 from shipper.attempt import Trouble
+from shipper.backlog import Backlog
 from shipper.event import Batch
 from shipper.groups import failures_apart
 from shipper.keyring import Keyring
@@ -74,6 +75,7 @@ class Lane:
         self._idle = trio.Event()
         self._turn = trio.Event()
         self._scope = trio.CancelScope()
+        self._backlog = Backlog(self._backoff)
         self._waits = self._backoff()
         self._due = -math.inf
         """When the destination may be asked again."""
@@ -91,19 +93,26 @@ class Lane:
     def poke(self) -> None:
         """What this lane needs has changed, perhaps for the better: try at once."""
         self._waits = self._backoff()
+        self._backlog = Backlog(self._backoff)
         self._due = -math.inf
         self._poked = True
         self._news.set()
 
     def look(self, *, anew: bool = False) -> None:
         """There may be something to do; `anew`: also below what was handed out, so a session ends."""
-        if anew and self._session is not None:
-            self._session.end()
+        if anew:
+            self._begin_anew()
         self._news.set()
+
+    def _begin_anew(self) -> None:
+        """At the first todo; what a session that is under way learns counts no more."""
+        self._backlog = Backlog(self._backoff)
+        if self._session is not None:
+            self._session.end()
 
     def arrived(self, seq: int, batch: Batch) -> None:
         """A batch was stored for this lane; it may be kept in memory until it is sent."""
-        if self._session is not None and seq > self._session.taken:
+        if self._session is not None and seq > self._session.backlog.front:
             self._recent.keep(self.id, seq, batch)
         self._news.set()
 
@@ -135,6 +144,7 @@ class Lane:
         try:
             await self._idle.wait()
             self._recent.forget(self.id)
+            self._backlog = Backlog(self._backoff)
             yield
         finally:
             self._suspended -= 1
@@ -239,6 +249,8 @@ class Lane:
         return Session(
             lane=self.id,
             output=self.key.output,
+            places=self.output.places,
+            backlog=self._backlog,
             spool=self._spool,
             recent=self._recent,
             taps=self._taps,
@@ -253,21 +265,21 @@ class Lane:
 
     async def _deliver(self, last: Trouble | None) -> Trouble | None:
         """One session; returns the trouble that ended it."""
-        session = self._new_session()
+        session: Session | None = None
         try:
             with trio.CancelScope() as self._scope:
                 if self._suspended:
                     self._scope.cancel()
                 await (self._slot.take_to_drain() if self._answers else self._slot.take_to_ask())
-                self._session = session
+                session = self._session = self._new_session()
                 await self._run_session(session, last)
         finally:
             self._session = None
             self._slot.give_back()
-        self._answers = session.trouble is None and session.answered > -math.inf
-        if session.progressed:
+        self._answers = session is not None and session.trouble is None and session.answered > -math.inf
+        if session is not None and session.progressed:
             self._waits = self._backoff()
-        return session.trouble
+        return session.trouble if session is not None else None
 
     async def _run_session(self, session: Session, last: Trouble | None) -> None:
         """What goes wrong in opening and closing the output is the output's trouble; the rest is ours."""

@@ -22,7 +22,7 @@ fit together: it becomes an error that names the place in the policy, of the opt
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -229,6 +229,8 @@ class Answer:
 
     outcome: Outcome
     reason: str = ""
+    of_place: bool = False
+    """With LATER or HELD: whether it holds for all events of the same place (`Output.places`), until further notice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,13 @@ class Output(Settings, frozen=True):
     """The id of the secret to authenticate with."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
     """Requests under way at once."""
+
+    def places(self, batch: Batch) -> Sequence[str]:
+        """Where each event goes within the destination, such as the name of an index or a topic. Runs in any thread.
+
+        A place that refuses events (`Answer.of_place`) holds up its own ones only.
+        """
+        return [""] * batch.count
 
     def open(self, context: OutputContext) -> AbstractAsyncContextManager[Sender]:
         """Acquire what sending needs, without contacting the destination: a dead one is no reason to fail.

@@ -4,25 +4,26 @@
             │ small ones together: a log that trickled into the spool leaves it in few requests
             │ a barrier: kept, until everything taken before it is settled
 
-What happens in a session is in memory only, so it may end at any moment, and the next one begins at the lane's first
-todo. Single events that are put off or refused are parked: what is left of their batch is written as a small row and
-comes again after a while; the others go on. Trouble with the whole destination ends the session, once the requests
-under way have their answers.
+What happens in a session is in memory only, so it may end at any moment. What the destination does not take now is
+left behind, as a small row if the others of its batch were taken, and the rest goes on (`backlog` says how it comes
+again): single events that are put off, and those of a place that refuses them, which are not even sent. Trouble with
+the whole destination ends the session, once the requests under way have their answers.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import accumulate, groupby
 
 import trio
 
 from shipper import log
 from shipper.attempt import Attempt, Trouble
+from shipper.backlog import Backlog
 from shipper.errors import Held, Later, StartFailed, TooLarge, place
 from shipper.event import Batch, together
 from shipper.messages import Counts
@@ -32,7 +33,7 @@ from shipper.signal import Signal
 from shipper.slots import Slot
 from shipper.spool.letters import Full
 from shipper.spool.queue import Todo, Verdict
-from shipper.spool.schema import BATCH, REST
+from shipper.spool.schema import BATCH
 from shipper.spool.spool import Spool
 from shipper.tap import Taps
 from shipper.units import events_in_words
@@ -40,7 +41,6 @@ from shipper.units import events_in_words
 _log = log.get(__name__)
 
 PROBE_EVENTS = 8
-PARKED = 512
 WINDOW = 512
 TOGETHER_EVENTS = 4000
 TOGETHER_BYTES = 256 << 10
@@ -57,6 +57,14 @@ QUIET_SECONDS = 10.0
 """Between two lines of the log about dead letters."""
 
 
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Todos that are sent together; with a `place`, a question to it: a few of its events are sent, and no others."""
+
+    todos: Sequence[Todo]
+    place: str | None = None
+
+
 Sent = tuple[Attempt, list[tuple[Todo, range]]]
 """An attempt, and which of its events are those of which todo."""
 
@@ -64,8 +72,9 @@ Sent = tuple[Attempt, list[tuple[Todo, range]]]
 class Session:
     """`lane` is the id; `news` is set when there may be something to do; `report` takes what is wrong, or None.
 
-    A retired lane holds `slot` while it sends. `settle_barrier` is called for a barrier that an active lane has passed;
-    a lane that is not ends its session there, also if it learns of that by the False that is returned.
+    `places` is that of the output, `backlog` the lane's: it goes on from one session to the next. A retired lane holds
+    `slot` while it sends. `settle_barrier` is called for a barrier that an active lane has passed; a lane that is not
+    ends its session there, also if it learns of that by the False that is returned.
     """
 
     def __init__(
@@ -73,6 +82,8 @@ class Session:
         *,
         lane: int,
         output: str,
+        places: Callable[[Batch], Sequence[str]],
+        backlog: Backlog,
         spool: Spool,
         recent: Recent,
         taps: Taps,
@@ -87,27 +98,19 @@ class Session:
         self.trouble: Trouble | None = None
         self.progressed = False
         """Whether an event had its final answer."""
-        self.taken = 0
-        """The place of the newest todo that was handed out."""
+        self.backlog = backlog
         self.answered = -math.inf
         """When a request had its answer last, or failed."""
-        self._lane, self._output, self._spool = lane, output, spool
+        self._lane, self._output, self._places, self._spool = lane, output, places, spool
         self._recent, self._taps, self._news, self._counters = recent, taps, news, counters
         self._report, self._slot, self._is_active, self._settle_barrier = report, slot, is_active, settle_barrier
         self._backoff = backoff
-        self._parked_waits = backoff()
         self._refused = 0
         self._refused_waits = backoff()
         self._rejected = 0
         self._rejected_reason: str | None = None
         self._quiet_until = 0.0
         self._over = trio.Event()
-        self._parked: list[tuple[float, Todo]] = []
-        self._put_off: set[int] = set()
-        """Todos that were parked and are not settled, though they may be on their way again."""
-        self._parked_reason: str | None = None
-        self._outstanding: dict[int, float] = {}
-        self._barriers: list[int] = []
         self._noting = trio.Semaphore(NOTING)
         self._ending = False
 
@@ -132,19 +135,20 @@ class Session:
 
     def waiting_seconds(self) -> float:
         """For how long the request that was sent first has had no answer."""
-        return max(0.0, trio.current_time() - min(self._outstanding.values(), default=math.inf))
+        return max(0.0, trio.current_time() - min(self.backlog.outstanding.values(), default=math.inf))
 
     async def run(self, sender: Sender, workers: int, last: Trouble | None, *, asks: bool) -> None:
         """Deliver until trouble, or until a retired lane has passed its barrier.
 
         After trouble, or if it `asks` whether the destination answers, it sends one request first.
         """
+        self.backlog.rewind()
         if (last is None and not asks) or await self._probe(sender, last):
             await self._deliver(sender, workers)
 
     async def _deliver(self, sender: Sender, workers: int) -> None:
         async with trio.open_nursery() as nursery:
-            send, receive = trio.open_memory_channel[list[Todo]](0)
+            send, receive = trio.open_memory_channel[Parcel](0)
             async with receive:
                 for _ in range(workers):
                     nursery.start_soon(self._work, sender, receive.clone(), nursery)
@@ -155,55 +159,96 @@ class Session:
 
     async def _probe(self, sender: Sender, last: Trouble | None) -> bool:
         """One request, and after a refusal a small one; true if the destination answers again."""
-        first = await self._spool.window(self._lane, 0, 1)
+        backlog = self.backlog
+        first = await self._spool.window(self._lane, backlog.front, 1)
+        if not first or first[0].is_barrier:
+            first = await self._spool.window(self._lane, 0, 1)
         if first and not first[0].is_barrier:
             few = PROBE_EVENTS if last is not None and last.held else None
-            await self._note(await self._attempt(sender, first, few))
-        self._parked.clear()
-        self._put_off.clear()
-        self._outstanding.clear()
+            await self._note(await self._attempt(sender, Parcel(first), few))
+            if first[0].seq <= backlog.front:  # it was left behind before
+                backlog.outstanding.pop(first[0].seq, None)
+        backlog.rewind()
         return self.trouble is None
 
     # -- todos, in order -----------------------------------------------------------------------------------------------
 
-    async def _feed(self, send: trio.MemorySendChannel[list[Todo]]) -> None:
+    async def _feed(self, send: trio.MemorySendChannel[Parcel]) -> None:
         """Hand out todos until the session ends; see to barriers that everything below has passed."""
+        backlog = self.backlog
         while not self._ending:
-            if self._barrier_is_reached() and not (
-                self._is_active() and await self._settle_barrier(self._barriers.pop(0))
+            if backlog.barrier_is_reached() and not (
+                self._is_active() and await self._settle_barrier(backlog.barriers.pop(0))
             ):
                 return None
-            due = self._due()
-            todos = due or await self._spool.window(self._lane, self.taken, WINDOW)
-            for parcel in parcels(todos):
-                self.taken = max(self.taken, parcel[-1].seq)
-                if parcel[0].is_barrier:
-                    self._barriers.append(parcel[0].seq)
-                    continue
-                if not self._ending:
-                    await self._slot.take_to_drain()
-                if self._ending:
-                    return None
-                self._outstanding.update((todo.seq, math.inf) for todo in parcel)
-                await send.send(parcel)
-            if not due and len(todos) < WINDOW and not self._barrier_is_reached():
-                if not self._is_active() and self._parked and len(self._parked) == len(self._outstanding):
-                    return self.end(Trouble(self._parked_reason or "events were put off"))  # gives back its slot
-                with trio.move_on_at(self._parked[0][0] if self._parked else math.inf):
-                    await self._news.wait()
+            more = await self._feed_front(send)
+            more |= await self._feed_pass(send)
+            more |= await self._ask_place(send)
+            if more or self._ending or backlog.barrier_is_reached():
+                continue
+            if not self._is_active() and backlog.has_left and not backlog.is_worth_a_slot(trio.current_time()):
+                return self.end(self._left_behind())
+            with trio.move_on_at(backlog.next_due()):
+                await self._news.wait()
         return None
 
-    def _barrier_is_reached(self) -> bool:
-        return bool(self._barriers) and min(self._outstanding, default=math.inf) > self._barriers[0]
+    async def _feed_front(self, send: trio.MemorySendChannel[Parcel]) -> bool:
+        """Hand out the next todos; returns whether there may be more."""
+        todos = await self._spool.window(self._lane, self.backlog.front, WINDOW)
+        for parcel in parcels(todos):
+            for todo in parcel:
+                self.backlog.at_front(todo)
+            if not parcel[0].is_barrier and not await self._hand_out(send, Parcel(parcel)):
+                return False
+        return len(todos) == WINDOW
 
-    def _due(self) -> list[Todo]:
-        now = trio.current_time()
-        due = []
-        while self._parked and self._parked[0][0] <= now:
-            due.append(heapq.heappop(self._parked)[1])
-        return due
+    async def _feed_pass(self, send: trio.MemorySendChannel[Parcel]) -> bool:
+        """Hand out again what was left behind and may be taken now; returns whether there may be more."""
+        self.backlog.begin_due(trio.current_time())
+        after = self.backlog.passing_after()
+        if after is None:
+            return False
+        under_way = frozenset(self.backlog.outstanding)
+        found = await self._spool.window(self._lane, after, WINDOW)
+        todos = self.backlog.passed(after, found, under_way)
+        self.backlog.hand_out(todos)  # all of them: the pass has gone by, also if the session ends before they are sent
+        for parcel in parcels(todos):
+            if not await self._hand_out(send, Parcel(parcel)):
+                return False
+        return self.backlog.is_passing
 
-    async def _work(self, sender: Sender, todos: trio.MemoryReceiveChannel[list[Todo]], nursery: trio.Nursery) -> None:
+    async def _ask_place(self, send: trio.MemorySendChannel[Parcel]) -> bool:
+        """Ask a place that refused events whether it takes them now, if one is due."""
+        due = self.backlog.ask(trio.current_time())
+        if due is None:
+            return False
+        place, first = due
+        front, under_way = self.backlog.front, frozenset(self.backlog.outstanding)
+        found = await self._spool.window(self._lane, first - 1, 1)
+        if not found or found[0].seq > front:
+            self.backlog.nothing_asked(front)
+        elif found[0].is_barrier:
+            self.backlog.nothing_asked(found[0].seq)
+        elif found[0].seq in under_way:
+            self.backlog.nothing_asked(found[0].seq - 1)
+        else:
+            await self._hand_out(send, Parcel(found, place))
+        return True
+
+    async def _hand_out(self, send: trio.MemorySendChannel[Parcel], parcel: Parcel) -> bool:
+        """Give it to a worker that has time; false if the session ends instead."""
+        self.backlog.hand_out(parcel.todos)
+        if not self._ending:
+            await self._slot.take_to_drain()
+        if self._ending:
+            return False
+        await send.send(parcel)
+        return True
+
+    def _left_behind(self) -> Trouble:
+        return Trouble(self.backlog.problem() or "events were put off", held=bool(self.backlog.closed))
+
+    async def _work(self, sender: Sender, todos: trio.MemoryReceiveChannel[Parcel], nursery: trio.Nursery) -> None:
         async with todos:
             async for parcel in todos:
                 await self._noting.acquire()
@@ -215,8 +260,9 @@ class Session:
 
     async def _slow_down_if_refused(self, sent: list[Sent]) -> None:
         """Batch after batch refused event by event: the others still get their turn, but no storm of requests."""
-        if any(attempt.progress for attempt, _ in sent) or not sent:
+        if any(attempt.progress for attempt, _ in sent):
             self._refused, self._refused_waits = 0, self._backoff()
+        if any(attempt.progress or not attempt.is_singly_put_off for attempt, _ in sent) or not sent:
             return
         self._refused += 1
         if self._refused >= REFUSED and not self._ending:
@@ -231,22 +277,53 @@ class Session:
 
     # -- a parcel ------------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, sender: Sender, parcel: Sequence[Todo], only: int | None = None) -> list[Sent]:
-        """Send what todos hold (`only` the first few events); notes what was answered if it is cancelled."""
-        self._outstanding.update((todo.seq, trio.current_time()) for todo in parcel)
-        sent = [await _sent(group, only) for group in _by_way(await self._load(parcel))]
+    async def _attempt(self, sender: Sender, parcel: Parcel, few: int | None = None) -> list[Sent]:
+        """Send what todos hold (the first `few` events); notes what was answered if it is cancelled."""
+        outstanding = self.backlog.outstanding
+        outstanding.update((todo.seq, trio.current_time()) for todo in parcel.todos)
+        loaded = await self._load(parcel.todos)
+        if parcel.place is not None and not loaded:
+            self.backlog.nothing_asked(parcel.todos[0].seq)
+        sent = [await self._prepared(group, parcel.place, few) for group in _by_way(loaded)]
         try:
             for attempt, _ in sent:
                 if self.trouble is not None:
                     break
                 await self._send(sender, attempt)
+                await self._close_places(attempt)
                 if (trouble := attempt.overloaded()) is not None:
                     self.end(trouble)
-            self._outstanding.update((todo.seq, math.inf) for todo in parcel if todo.seq in self._outstanding)
+            outstanding.update((todo.seq, math.inf) for todo in parcel.todos if todo.seq in outstanding)
         except trio.Cancelled:
             await self._note(sent)
             raise
         return sent
+
+    async def _prepared(self, group: Sequence[tuple[Todo, Batch]], place: str | None, few: int | None) -> Sent:
+        """One attempt for all that goes the same way, without what goes to places that refuse it."""
+        attempt, parts = await _sent(group, few)
+        if place is not None or self.backlog.closed:
+            attempt.places = await self._places_of(attempt.batch)
+        if place is not None:
+            attempt.ask_place(place, PROBE_EVENTS)
+        elif few is None and self.backlog.closed:
+            attempt.leave_out(self.backlog.closed)
+        return attempt, parts
+
+    async def _places_of(self, batch: Batch) -> Sequence[str]:
+        if len(batch.body) <= INLINE_BYTES:
+            return self._places(batch)
+        return await trio.to_thread.run_sync(self._places, batch)
+
+    async def _close_places(self, attempt: Attempt) -> None:
+        """From now on nothing is sent to places that refused events of this attempt."""
+        if not attempt.refusals():
+            return
+        if attempt.places is None:
+            attempt.places = await self._places_of(attempt.batch)
+        now, wait = trio.current_time(), attempt.retry_after or 0.0
+        for name, answer in attempt.refused_places().items():
+            self.backlog.refuse(name, answer.reason, now, wait)
 
     async def _load(self, parcel: Sequence[Todo]) -> list[tuple[Todo, Batch]]:
         """From memory or disk; what cannot be read is repaired first, and only what stays damaged counts as that."""
@@ -275,12 +352,8 @@ class Session:
         _log.error("stored events are damaged", output=self._output, events=todo.events)
         with trio.CancelScope(shield=True):
             await self._settle({todo.seq: Verdict(Counts(damaged=todo.events))})
-        self._forget(todo)
+        self.backlog.settled(todo.seq)
         self._news.set()
-
-    def _forget(self, todo: Todo) -> None:
-        del self._outstanding[todo.seq]
-        self._put_off.discard(todo.seq)
 
     async def _send(self, sender: Sender, attempt: Attempt) -> None:
         while (piece := attempt.next_piece()) is not None:
@@ -306,36 +379,51 @@ class Session:
         with trio.CancelScope(shield=True):
             for attempt, parts in sent:
                 await self._note_answers(attempt, parts)
-        if self._parked or not self._is_quiet():
+        if self.backlog.has_left or self.backlog.is_passing or not self._is_quiet():
             self._news.set()
 
     def _is_quiet(self) -> bool:
         """Whether nobody waits for answers to be noted: no barrier, and no end."""
-        return not self._barriers and not self._ending and self._is_active()
+        return not self.backlog.barriers and not self._ending and self._is_active()
 
     async def _note_answers(self, attempt: Attempt, parts: Sequence[tuple[Todo, range]]) -> None:
-        problem = attempt.problem()
+        problem, is_full = attempt.problem(), False
         verdicts = {todo.seq: attempt.verdict(self._output, part) for todo, part in parts}
         try:
             await self._settle(verdicts)
         except Full:
-            problem = "the dead-letter store is full, rejected events are held"
+            problem, is_full = "the dead-letter store is full, rejected events are held", True
             verdicts = {todo.seq: attempt.verdict(self._output, part, keep_rejected=True) for todo, part in parts}
             await self._settle(verdicts)
         self.progressed = self.progressed or attempt.progress > 0
-        for todo, _ in parts:
+        now, wait = trio.current_time(), attempt.retry_after or 0.0
+        for todo, part in parts:
             verdict = verdicts[todo.seq]
-            if verdict is None:
-                self._park(todo, problem, attempt)
-            elif verdict.rest is not None:
-                self._park(todo._replace(kind=REST, events=verdict.rest.count), problem, attempt)
-            else:
-                self._forget(todo)
+            if verdict is not None and verdict.rest is None:
+                self.backlog.settled(todo.seq)
+            elif (keys := attempt.keeps(part, self.backlog.closed, keep_rejected=is_full)) is not None:
+                self.backlog.left(todo.seq, keys, now, problem, wait)
             self._see_to_letters(verdict)
-        if not self._put_off:
-            self._parked_reason, self._parked_waits = None, self._backoff()
+        self._open_places(attempt, parts)
         if self.trouble is None:
-            self._report(self._parked_reason or self.overdue() or self._rejected_reason)
+            self._report(self._problem())
+
+    def _open_places(self, attempt: Attempt, parts: Sequence[tuple[Todo, range]]) -> None:
+        """What was left behind for places that took events is sent again."""
+        now, asked = trio.current_time(), attempt.asked_place
+        takes = attempt.taking_places().intersection(self.backlog.closed)
+        if asked is not None and not attempt.is_asked:
+            self.backlog.nothing_asked(parts[0][0].seq)
+        elif asked is not None and asked not in takes:
+            put_off_singly = attempt.is_singly_put_off and attempt.trouble is None
+            self.backlog.answered(asked, now, takes=put_off_singly and asked not in attempt.refused_places())
+        for name in takes:
+            self.backlog.answered(name, now, takes=True)
+
+    def _problem(self) -> str | None:
+        left = self.backlog.problem()
+        held = f"{left}, events held" if left is not None and self.backlog.closed else left
+        return held or self.overdue() or self._rejected_reason
 
     def _see_to_letters(self, verdict: Verdict | None) -> None:
         """Dead letters are logged; an output that has nothing but dead letters is not doing its job."""
@@ -361,16 +449,6 @@ class Session:
         for verdict in changed.values():
             for name in ("delivered", "duplicate", "dead_letter", "damaged"):
                 self._counters[name] += getattr(verdict.counts, name)
-
-    def _park(self, todo: Todo, problem: str | None, attempt: Attempt) -> None:
-        """What is left of a batch comes again after a while; the others go on, unless there are too many such."""
-        wait = max(next(self._parked_waits), attempt.retry_after or 0.0)
-        heapq.heappush(self._parked, (trio.current_time() + wait, todo))
-        self._outstanding[todo.seq] = math.inf
-        self._put_off.add(todo.seq)
-        self._parked_reason = problem or "some events were put off"
-        if len(self._parked) > PARKED:
-            self.end(Trouble(self._parked_reason))
 
 
 def parcels(todos: Sequence[Todo]) -> Iterator[list[Todo]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +63,10 @@ class Destination:
         """The `n` of each event that was answered as delivered."""
         self.asked: list[int] = []
         self.send: Send = self.deliver
+        self.place: Callable[[int], str] = lambda n: ""
+        """Of the event with this `n`."""
+        self.refused: set[str] = set()
+        """Places that refuse their events, as `deliver` says."""
         self.on_open: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.on_close: Callable[[], None] = lambda: None
         self.open_senders = 0
@@ -74,8 +78,11 @@ class Destination:
         return self.answer(batch, {})
 
     def answer(self, batch: Batch, others: dict[int, Answer]) -> Answers:
-        """Delivered, but for some by position."""
+        """Delivered, but for some by position, and those of places that refuse."""
         numbers = [event["n"] for event in batch.own()]
+        places = {at: self.place(n) for at, n in enumerate(numbers)}
+        refused = {at for at, place in places.items() if place in self.refused}
+        others = {at: Answer(Outcome.HELD, f"403 {places[at]}", of_place=True) for at in refused} | others
         self.received += [n for at, n in enumerate(numbers) if at not in others]
         return Answers(batch.count, others)
 
@@ -132,6 +139,9 @@ class ScriptedOutput(Output, frozen=True):
 
     to: str = "main"
     live_setting: int = 0
+
+    def places(self, batch: Batch) -> Sequence[str]:
+        return [DESTINATIONS[self.to].place(event["n"]) for event in batch.own()]
 
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:

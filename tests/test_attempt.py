@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -222,3 +224,103 @@ def test_the_verdicts_of_the_parts_are_the_verdict_of_the_whole(sizes: list[int]
         assert verdict.counts.answered + len(left) == size
         assert verdict.counts.dead_letter == len(verdict.letters)
         assert (verdict.rest.count if verdict.rest is not None else 0) == len(left)
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+def refused(*positions: int) -> dict[int, Answer]:
+    return {at: Answer(Outcome.HELD, "403", of_place=True) for at in positions}
+
+
+def with_places(*places: str) -> Attempt:
+    attempt = Attempt(batch(len(places)))
+    attempt.places = places
+    return attempt
+
+
+def answer(attempt: Attempt, others: dict[int, Answer]) -> Sequence[int]:
+    """Answer the next piece; returns which events were in it."""
+    piece = attempt.next_piece()
+    assert piece is not None
+    attempt.answered(piece[0], Answers(len(piece[0]), others))
+    return list(piece[0])
+
+
+def test_events_of_places_that_refuse_are_left_out_and_stay_open() -> None:
+    attempt = with_places("a", "b", "a", "c")
+    attempt.leave_out({"a"})
+
+    assert answer(attempt, {}) == [1, 3]
+    verdict = attempt.verdict("main")
+    assert verdict is not None
+    assert verdict.counts.delivered == 2
+    assert verdict.rest is not None
+    assert [event["n"] for event in verdict.rest.own()] == [0, 2]
+    assert attempt.keeps(range(4), {"a"}) == {"a"}
+
+
+def test_a_batch_all_of_whose_places_refuse_is_not_sent() -> None:
+    attempt = with_places("a", "a")
+    attempt.leave_out({"a"})
+
+    assert (attempt.next_piece(), attempt.verdict("main"), attempt.is_asked) == (None, None, False)
+
+
+def test_a_place_is_asked_with_a_few_of_its_events() -> None:
+    attempt = with_places("b", "a", "a", "a")
+    attempt.ask_place("a", 2)
+
+    assert answer(attempt, {}) == [1, 2]
+    assert attempt.taking_places() == {"a"}
+    assert attempt.keeps(range(4), set()) == {"a", "b"}
+
+
+def test_a_place_refuses_unless_it_takes_another_event_in_the_same_moment() -> None:
+    attempt = with_places("a", "a", "b", "c")
+    answer(attempt, refused(0, 2))
+
+    assert set(attempt.refused_places()) == {"b"}
+    assert attempt.taking_places() == {"a", "c"}
+    assert attempt.keeps(range(4), {"b"}) == {None, "b"}
+
+
+def test_a_part_is_kept_by_what_keeps_its_own_events() -> None:
+    attempt = with_places("a", "b", "b", "c")
+    answer(attempt, refused(0) | {3: later()})
+
+    assert attempt.keeps(range(2), {"a"}) == {"a"}
+    assert attempt.keeps(range(2, 4), {"a"}) == {None}
+
+
+def test_rejected_events_without_room_are_kept_by_themselves() -> None:
+    attempt = with_places("a", "b")
+    answer(attempt, refused(0) | {1: Answer(Outcome.REJECTED, "400")})
+
+    assert attempt.keeps(range(2), {"a"}, keep_rejected=True) == {None, "a"}
+
+
+def test_what_was_not_asked_for_comes_again_at_once() -> None:
+    probe = Attempt.probe(batch(4), 2)
+    answer(probe, {})
+    failed = Attempt(batch(4))
+    failed.failed(Trouble("503"))
+
+    assert (probe.keeps(range(4), set()), failed.keeps(range(4), set())) == (None, None)
+    assert Attempt(batch(4)).keeps(range(4), set()) is None
+
+
+def test_places_that_refuse_most_events_are_no_trouble_of_the_destination() -> None:
+    attempt = with_places("a", "a", "a", "b")
+    answer(attempt, {at: Answer(Outcome.LATER, "404", of_place=True) for at in range(3)})
+
+    assert attempt.overloaded() is None
+    assert not attempt.is_singly_put_off
+
+
+def test_nothing_is_known_of_places_before_somebody_asks() -> None:
+    attempt = Attempt(batch(2))
+    answer(attempt, refused(0))
+
+    assert (attempt.refused_places(), attempt.taking_places()) == ({}, frozenset())
+    assert attempt.keeps(range(2), set()) == {None}

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import trio
 
-from shipper import session
 from shipper.event import Batch
 from shipper.messages import Counts, Revision
 from shipper.plugin import Answer, Answers, Held, Later, Outcome, OutputContext, Sender, StartFailed, TooLarge
@@ -415,20 +414,139 @@ async def test_a_full_store_of_dead_letters_holds_the_rejected_events(tmp_path: 
         assert main_counts(on) == {"delivered": 2, "dead_letter": 1}
 
 
-async def test_a_lane_with_many_held_events_asks_the_destination_less_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each is parked, and costs memory and a request of its own."""
-    monkeypatch.setattr(session, "PARKED", 2)
+async def test_any_number_of_held_events_is_left_behind_in_one_session(tmp_path: Path) -> None:
+    held = range(0, 2400, 4)
     async with one_output(tmp_path) as (on, script):
-        script.send = script.refusing(*range(0, 40, 4), outcome=Outcome.HELD, reason="no permission for that index")
-        await on.enter(4, batches=10)
-        await script.until(lambda: script.log.count("open nobody") > 1)
-        assert on.active["main"].problem == "no permission for that index"
+        script.send = script.refusing(*held, outcome=Outcome.HELD, reason="no permission")
+        await on.enter(4, batches=600)
+        await script.until(lambda: len(script.received) == 1800)
+        await script.until(lambda: script.asked.count(held[-1]) > 1)
+        assert on.active["main"].problem == "no permission"
+        assert (script.log.count("open nobody"), len(script.received)) == (1, 1800)
 
         script.send = script.deliver
         await on.empty()
-        assert sorted(script.received) == list(range(40))
+        assert sorted(script.received) == list(range(2400))
+        await script.until(lambda: on.active["main"].problem is None)
+
+
+# -- places that refuse their events -----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def odd_refused(path: Path) -> AsyncIterator[tuple[Bench, Destination]]:
+    """Events with odd numbers go to a place that refuses them."""
+    async with one_output(path) as (on, script):
+        script.place = lambda n: ("even", "odd")[n % 2]
+        script.refused = {"odd"}
+        yield on, script
+
+
+async def test_a_place_that_refuses_holds_its_own_events_only(tmp_path: Path) -> None:
+    async with odd_refused(tmp_path) as (on, script):
+        await on.enter(4, batches=50)
+        await script.until(lambda: len(script.received) == 100)
+        await on.enter(4, batches=50)
+        await script.until(lambda: len(script.received) == 200)
+        await script.until(lambda: on.spool.figures.total().events == 200)
+
+        assert on.active["main"].problem == "odd: 403 odd, events held"
+        assert script.log.count("open nobody") == 1
+        script.refused = set()
+        await on.empty()
+        assert sorted(script.received) == list(range(400))
+        await script.until(lambda: on.active["main"].problem is None)
+
+
+async def test_events_of_a_place_that_refuses_are_not_sent_but_for_a_few(tmp_path: Path) -> None:
+    async with odd_refused(tmp_path) as (on, script):
+        await on.enter(100)
+        await script.until(lambda: len(script.received) == 50)
+        await on.enter(100, batches=10)
+        await script.until(lambda: len(script.received) == 550)
+        await script.until(lambda: script.asked.count(1) >= 3)
+
+        odd = Counter(n for n in script.asked if n % 2)
+        assert [n for n in odd if n > 100] == []
+        assert [n for n, times in odd.items() if times > 1] == list(range(1, 17, 2))
+
+
+async def test_a_place_that_refuses_most_events_of_a_request_is_no_trouble_of_the_destination(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.place = lambda n: "there" if n % 10 == 0 else "missing"
+
+        async def send(batch: Batch) -> Answers:
+            await trio.lowlevel.checkpoint()
+            missing = [at for at, event in enumerate(batch.own()) if event["n"] % 10]
+            return script.answer(batch, {at: Answer(Outcome.LATER, "404", of_place=True) for at in missing})
+
+        script.send = send
+        await on.enter(10, batches=30)
+        await script.until(lambda: len(script.received) == 30)
+
+        assert script.log.count("open nobody") == 1
+        assert on.active["main"].problem == "missing: 404, events held"
+
+
+async def test_a_place_that_refuses_keeps_the_barrier_open_and_no_connection(tmp_path: Path) -> None:
+    async with odd_refused(tmp_path) as (on, script):
+        await on.enter(4, batches=3)
+        await script.until(lambda: len(script.received) == 6)
+        await on.activate(2, main="k2")
+        lane = next(lane for lane in on.delivery.lanes.values() if not lane.active)
+        await script.until(lambda: "close nobody" in script.log and script.open_senders == 0)
+        assert lane.problem == "odd: 403 odd, events held"
+
+        script.refused = set()
+        await on.empty()
+        assert sorted(script.received) == list(range(12))
+
+
+async def test_what_a_place_refused_is_not_read_again_after_a_trouble_of_the_destination(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    async with odd_refused(tmp_path) as (on, script):
+        await on.enter(2, batches=20)
+        await script.until(lambda: len(script.received) == 20 and on.spool.figures.total().events == 20)
+        window = on.spool.window
+
+        async def spied(lane: int, after: int, limit: int) -> list[Todo]:
+            read.extend([after] if limit > 1 else [])
+            return await window(lane, after, limit)
+
+        monkeypatch.setattr(on.spool, "window", spied)
+        script.send = script.raising(Later("503"), times=1)
+        await on.enter(2)
+        await script.until(lambda: len(script.received) == 21 and script.log.count("open nobody") == 2)
+        await script.until(lambda: on.active["main"]._backlog.front == on.seqs[-1])
+        assert min(read) >= on.seqs[-2]
+
+        script.refused = set()
+        await on.empty()
+        assert sorted(script.received) == list(range(42))
+
+
+async def test_a_setting_that_changed_has_a_place_asked_at_once(tmp_path: Path) -> None:
+    async with odd_refused(tmp_path) as (on, script):
+        await on.enter(4)
+        await script.until(lambda: on.active["main"].problem is not None)
+        script.refused = set()
+        with trio.fail_after(PATIENCE):
+            on.active["main"].poke()
+            on.active["main"].look(anew=True)
+            await on.empty()
+        assert sorted(script.received) == list(range(4))
+
+
+async def test_a_damaged_batch_of_a_place_that_refuses_is_asked_for_once(tmp_path: Path) -> None:
+    async with odd_refused(tmp_path) as (on, script):
+        await on.enter(1, batches=3)
+        await script.until(lambda: len(script.received) == 2 and on.active["main"].problem is not None)
+        await on.spool.store.do(lambda db: db.execute("UPDATE batch SET body = zeroblob(80)"))
+        await on.empty()
+
+        assert main_counts(on) == {"delivered": 2, "damaged": 1}
 
 
 async def test_bytes_that_cannot_be_read_any_more_are_settled_as_damaged(tmp_path: Path) -> None:

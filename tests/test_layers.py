@@ -24,7 +24,7 @@ LAYERS = [
     {"intake", "delivery"},
     {"lane", "offer"},
     {"session"},
-    {"plan", "attempt", "health"},
+    {"plan", "attempt", "backlog", "health"},
     {"policy", "registry", "spool", "http", "metrics", "schema", "settings"},
     {"document", "messages", "log", "keyring", "outbox"},
     {"plugin"},

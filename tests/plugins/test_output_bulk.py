@@ -244,6 +244,28 @@ def test_status_and_type_decide(status: int, type: str | None, outcome: Outcome 
 
 
 @pytest.mark.parametrize(
+    ("status", "type", "of_index"),
+    [
+        (403, "security_exception", True),
+        (404, "index_not_found_exception", True),
+        (403, "cluster_block_exception", True),
+        (400, "index_closed_exception", True),
+        (503, "unavailable_shards_exception", True),
+        (401, "security_exception", False),
+        (429, "es_rejected_execution_exception", False),
+        (400, "mapper_parsing_exception", False),
+        (409, "version_conflict_engine_exception", False),
+        (500, None, False),
+    ],
+)
+def test_what_an_index_is_the_cause_of_holds_for_all_its_events(status: int, type: str | None, of_index: bool) -> None:
+    found = verdict(status, type)
+
+    assert found is not None
+    assert found.of_place is of_index
+
+
+@pytest.mark.parametrize(
     ("reason", "outcome"),
     [
         (

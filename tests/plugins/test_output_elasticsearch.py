@@ -271,6 +271,16 @@ async def test_each_item_has_its_own_answer(aio: Asyncio, destination: BulkDesti
     assert destination.total == 2
 
 
+def test_the_places_of_events_are_their_indices_and_data_streams() -> None:
+    own = Batch.documents([b'{"data_stream":{"dataset":"app"}}', b"{}"])
+    lines = Batch.lines(b"a\nb\n", offset=0, shared={"data_stream": {"dataset": "nginx"}})
+    output = ElasticsearchOutput(hosts=("http://es:9200",))
+
+    assert list(output.places(own)) == ["logs-app-default", "logs-generic-default"]
+    assert list(output.places(lines)) == ["logs-nginx-default"] * 2
+    assert list(ElasticsearchOutput(hosts=("http://es:9200",), index="all").places(own)) == ["all", "all"]
+
+
 async def test_a_key_that_was_revoked_holds_the_batch(aio: Asyncio, destination: BulkDestination) -> None:
     async with sender(aio, destination.url) as main:
         await main.send(lines(1))

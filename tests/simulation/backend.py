@@ -58,6 +58,8 @@ class Backend:
         self.valid: set[str] = set()
         self.down = False
         self.away = False
+        self.refused: set[str] = set()
+        """Streams whose events it refuses: each stream is a place of its own."""
         self.documents: set[tuple[str, str]] = set()
 
     def take(self, output: str, credential: str, events: Sequence[Event]) -> dict[int, Answer]:
@@ -91,6 +93,9 @@ class Backend:
             return Answer(Outcome.LATER, "429 item")
         if self.stage.strikes("item_held"):
             return Answer(Outcome.HELD, "403 item")
+        if event.stream in self.refused or self.stage.strikes("place_refused"):
+            outcome = Outcome.HELD if self.stage.scenario.seed % 2 else Outcome.LATER
+            return Answer(outcome, f"404 {event.stream}", of_place=True)
         if (output, event.id) in self.documents:
             return Answer(Outcome.DUPLICATE)
         self.documents.add((output, event.id))
@@ -108,6 +113,9 @@ class SimulatedOutput(Output, frozen=True):
     backoff: ClassVar[Pace] = Pace()
 
     to: str = "east"
+
+    def places(self, batch: Batch) -> Sequence[str]:
+        return [event.stream for event in events_of(batch)]
 
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:

@@ -108,8 +108,10 @@ LIMITS: dict[str, tuple[int, ...]] = {
 """Constants of the product, as small as they may be: a few events and lanes reach the bounds of each."""
 
 
-AWAY = (*[None] * 6, "east", "west")
-"""Which destination refuses everything for a while when all other faults are over, if one does."""
+AWAY = (*[None] * 5, "east", "west", "pull", "push")
+"""Which destination refuses everything, or all of which stream, when all other faults are over, if one does."""
+PLACE_REFUSED = (*[0.0] * 7, 0.05, 0.3)
+"""How often an event is refused as if its stream were."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,8 @@ class Scenario:
         share = random.choice(SHARES)
         rushes = RUSHES[share]
         rates = {name: random.uniform(*bounds) for name, bounds in RATES.items() if random.random() < share}
+        if place_refused := Random(f"place {seed}").choice(PLACE_REFUSED):
+            rates["place_refused"] = place_refused
         seconds = random.choice((2.0, 8.0, 25.0))
         share = random.choice((0.05, 0.1, 0.25))
         kinds = ["rotate", *(kind for kind in STEPS if random.random() < share)]

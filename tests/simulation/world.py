@@ -115,10 +115,11 @@ async def _live(stage: Stage, disk: Disk) -> list[Violation]:
 
 
 async def _others_go_on(stage: Stage, supervisor: Supervisor) -> list[Violation]:
-    """L3: while one destination refuses everything, a revision becomes active, and its events reach the others."""
+    """L3, L7: while one destination refuses everything, or all of them one stream, a revision becomes active, and what
+    else is written reaches them."""
     if (away := stage.scenario.away) is None:
         return []
-    BACKENDS[away].away = True
+    _refuse(away, True)
     last, outputs = supervisor.sent[-1].at[1], supervisor.shape.outputs
     missing: set[tuple[str, str, int]] = set()
     with trio.move_on_after(HEALING_SECONDS) as patience:
@@ -127,13 +128,20 @@ async def _others_go_on(stage: Stage, supervisor: Supervisor) -> list[Violation]
             stream.write(EVENTS)
             stage.note("written", stream=stream.name, upto=stream.written)
             numbers = range(stream.written - EVENTS + 1, stream.written + 1)
-            missing |= {(output, stream.name, n) for output in outputs if outputs[output].to != away for n in numbers}
+            reached = [output for output in outputs if away not in (outputs[output].to, stream.name)]
+            missing |= {(output, stream.name, n) for output in reached for n in numbers}
         while missing:
             answered = await stage.noted(lambda note: note.kind == "answered", answered.n + 1)
             missing -= set(_final(answered))
-    BACKENDS[away].away = False
-    text = f"{away} refused everything, and {sorted(missing) or 'no revision became active'} waited for it"
-    return [Violation("L3", text)] if patience.cancelled_caught else []
+    _refuse(away, False)
+    text = f"{away} was refused, and {sorted(missing) or 'no revision became active'} waited for it"
+    return [Violation("L7" if away in STREAMS else "L3", text)] if patience.cancelled_caught else []
+
+
+def _refuse(away: str, is_away: bool) -> None:
+    for backend in BACKENDS.values():
+        backend.away = is_away and away == backend.name
+        backend.refused = {away} & STREAMS.keys() if is_away else set()
 
 
 def _final(answered: Note) -> Iterator[tuple[str, str, int]]:

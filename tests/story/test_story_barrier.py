@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from shipper.testing import Reply
@@ -368,6 +369,39 @@ async def test_T49_12_only_the_items_that_were_put_off_hold_the_barrier(tmp_path
     assert 10 <= drained["ledger"]["accepted"] <= 100
     assert drained["ledger"]["delivered"] == drained["ledger"]["accepted"]
     assert set(world.destination.copies.values()) == {1}
+
+
+@pytest.mark.parametrize("refusal", [(403, "security_exception"), (404, "index_not_found_exception")])
+async def test_a_data_stream_that_is_refused_holds_its_own_events_and_no_others(
+    tmp_path: Path, refusal: tuple[int, str]
+) -> None:
+    """An order that drops what cannot be delivered drops nothing that the destination would have taken."""
+
+    def only(request: Any, documents: list[Any]) -> Reply:
+        return Reply(items={n: refusal for n, document in enumerate(documents) if document.index == "logs-app-default"})
+
+    app = tmp_path / "app.log"
+    app.write_text("".join(f"{EVENT} app {n}\n" for n in range(2000)))
+    async with open_world(tmp_path, "a", "b") as world, launched(world.state) as sidecar:
+        both = f'  access: {{type: file, paths: ["{world.log}"]}}\n'
+        both += f'  app: {{type: file, paths: ["{app}"], data_stream: {{dataset: app}}}}\n'
+        world.destination.script = only
+        await sidecar.hello()
+        await world.settled(sidecar, 1, "a", inputs=both)
+        for _ in range(20):
+            world.write(100)
+            await world.delivered()
+        await sidecar.state(lambda o: o["queue"]["events"] == 2000)
+        observed = await sidecar.observe()
+        await world.offer(sidecar, 2, "b", inputs=both)
+        await sidecar.ack(2, "active")
+        await sidecar.action("drop", revision=1)
+        drained = await sidecar.ack(2, "drained")
+        await sidecar.stop()
+
+    assert observed["message"].startswith(f"output main: logs-app-default: {refusal[0]} {refusal[1]}")
+    assert (drained["ledger"]["accepted"], drained["ledger"]["dropped"]) == (2000, 2000)
+    assert drained["credentials"]["released"] == ["a"]
 
 
 async def test_T49_13_a_pipeline_that_cannot_start_leaves_the_old_one_running(tmp_path: Path) -> None:

@@ -122,12 +122,31 @@ _CONDITIONS: Sequence[tuple[re.Pattern[str], Outcome]] = (
 """Refusals (400) of the cluster's state or of our configuration: nothing of the event, so no reason to give it up."""
 
 
+_OF_AN_INDEX = frozenset(
+    {
+        "cluster_block_exception",
+        "index_closed_exception",
+        "no_shard_available_action_exception",
+        "unavailable_shards_exception",
+    }
+)
+"""Errors that are over in time, and that only the events of the index have that is named in them."""
+
+
 def _judge(status: int, error: _Error | str | None) -> Answer | None:
     """What an item means; None: delivered."""
     if 200 <= status < 300:
         return None
     known = error if isinstance(error, _Error) else _Error()
-    return Answer(_outcome(status, known), _reason(status, known))
+    outcome = _outcome(status, known)
+    return Answer(outcome, _reason(status, known), of_place=_is_of_place(outcome, status, known))
+
+
+def _is_of_place(outcome: Outcome, status: int, error: _Error) -> bool:
+    """Whether the index is the cause: all its events have this answer, and those of others need not."""
+    if outcome is Outcome.LATER:
+        return status in (400, 404) or error.type in _OF_AN_INDEX
+    return outcome is Outcome.HELD and status != 401
 
 
 def _outcome(status: int, error: _Error) -> Outcome:

@@ -67,7 +67,7 @@ def encode(batch: Batch, *, index: str | None, limit: int, compression: Compress
     """
     if not batch.count:
         return []
-    target = _target(batch, index)
+    target = target_of(batch, index)
     named = target if isinstance(target, str) and _PLAIN_NAME.fullmatch(target) else None
     bodies = [_Body(0, compression)]
     for count, text in _texts(batch, None if named else target, limit):
@@ -108,7 +108,8 @@ class _Body:
         return [*self._pieces, self._stream.flush()] if self._stream else self._pieces
 
 
-def _target(batch: Batch, index: str | None) -> str | list[str]:
+def target_of(batch: Batch, index: str | None) -> str | list[str]:
+    """The index or data stream of all events, or that of each; `index` is the output's."""
     names = index or batch.index or batch.data_streams() or _DEFAULT_STREAM
     return names if isinstance(names, str) or len(set(names)) > 1 else names[0]
 

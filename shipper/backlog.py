@@ -1,0 +1,248 @@
+"""A lane's way through its backlog: what was handed out, what was left behind, and what comes next. No I/O.
+
+The front goes through the todos in the store's order. What the destination does not take now is left behind: the
+events of a place (an index, a topic) that refuses them, and single events that it puts off. Of each such group only the
+lowest todo is remembered, so it may be of any size; the others are found in the store again by a pass, which is a
+second way through the todos, from the lowest one up to the front.
+
+A place that refuses is asked again after its own backoff, with a few events of its lowest todo. Once it takes them, a
+pass begins, and other places are asked at once too: often one repair serves them all. Events that were put off one by
+one come again by a pass as soon as they are due.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from shipper.spool.queue import Todo
+
+PLACES = 4096
+"""That refuse, of one lane: each takes memory and sometimes a request. Events of further ones are put off singly."""
+LONGEST_NAME = 100
+"""Of a place, in a message."""
+ASK_SECONDS = 0.2
+"""Between two questions after one that failed, however many places refuse."""
+ASKS = 32
+"""In a row, after which a lane that drains gives up its slot for a while."""
+
+
+@dataclass(slots=True)
+class Left:
+    """Events that were left behind; `first` is their lowest todo, `due` when they are tried again."""
+
+    first: float
+    due: float
+
+
+@dataclass(slots=True)
+class Closed(Left):
+    """Those of a place, for a `reason`; `waits` are the seconds between two questions."""
+
+    reason: str
+    waits: Iterator[float]
+
+
+class Backlog:
+    """Todos are named by their `seq`. A handed out one is outstanding until it is `settled` or `left`."""
+
+    def __init__(self, backoff: Callable[[], Iterator[float]]) -> None:
+        self.front = 0
+        """The newest todo that was handed out."""
+        self.outstanding: dict[int, float] = {}
+        """When each was sent; never, if it waits for its turn or its answers were not noted yet."""
+        self.barriers: list[int] = []
+        """Those that the front has passed."""
+        self._backoff = backoff
+        self._closed: dict[str, Closed] = {}
+        self._put_off: Left | None = None
+        self._waits = backoff()
+        self._reason: str | None = None
+        """Why events were put off, until they have their final answers."""
+        self._pass: float = math.inf
+        self._retried_to = -1
+        """The front when the last pass began for events that were put off."""
+        self._asking: tuple[str, int] | None = None
+        """The place that is asked, and its lowest todo then."""
+        self._ask_after = -math.inf
+        self._in_vain = 0
+        """Questions to places since one took events."""
+
+    def rewind(self) -> None:
+        """A session begins, and nothing is under way: the front is where the last one had settled or left all."""
+        self.front = min([self.front + 1, *self.outstanding, *self.barriers]) - 1
+        self.outstanding.clear()
+        self.barriers.clear()
+        self._asking, self._in_vain = None, 0
+
+    # -- what comes next -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether a pass is on its way."""
+        return self._pass < math.inf
+
+    @property
+    def has_left(self) -> bool:
+        """Whether something was left behind."""
+        return bool(self._closed) or self._put_off is not None
+
+    def at_front(self, todo: Todo) -> None:
+        """The front reaches this todo."""
+        self.front = max(self.front, todo.seq)
+        if todo.is_barrier:
+            self.barriers.append(todo.seq)
+
+    def hand_out(self, todos: Iterable[Todo]) -> None:
+        """These are with a worker now."""
+        self.outstanding.update((todo.seq, math.inf) for todo in todos)
+
+    def passing_after(self) -> int | None:
+        """The pass goes on with the todos above this one; None: there is none."""
+        return int(self._pass) if self.is_passing else None
+
+    def passed(self, after: int, todos: Sequence[Todo], under_way: Container[int]) -> list[Todo]:
+        """The todos of the store above `after` (none: there are no more): those of them to hand out now, for the pass.
+
+        Of those that were outstanding when the store was asked (`under_way`) it may have told what is true no longer:
+        the pass stops before the first that has come back meanwhile.
+        """
+        if self._pass < after:  # more was found to be sent again meanwhile
+            return []
+        found: list[Todo] = []
+        for todo in todos:
+            if todo.seq > self.front:
+                break
+            if todo.seq in under_way and todo.seq not in self.outstanding:
+                return found
+            self._pass = todo.seq
+            if not todo.is_barrier and todo.seq not in under_way:
+                found.append(todo)
+        if not todos or todos[-1].seq >= self.front:
+            self._pass = math.inf
+        if not found:
+            self._end_retry()
+        return found
+
+    def begin_due(self, now: float) -> None:
+        """Begin a pass if events that were put off are due."""
+        if self._put_off is not None and self._put_off.due <= now:
+            self._pass = min(self._pass, self._put_off.first - 1)
+            self._put_off, self._retried_to = None, self.front
+
+    def ask(self, now: float) -> tuple[str, int] | None:
+        """The place to ask now, if one is due, and its lowest todo; it ends with `answered` or `nothing_asked`."""
+        if self._asks_at() > now:
+            return None
+        _, place, first = min((left.due, place, int(left.first)) for place, left in self._to_ask())
+        self._asking = place, first
+        return place, first
+
+    def next_due(self) -> float:
+        """When something that was left behind is due."""
+        return min(self._asks_at(), math.inf if self._put_off is None else self._put_off.due)
+
+    def is_worth_a_slot(self, now: float) -> bool:
+        """Whether a lane that has handed out everything else should go on."""
+        soon = self._asks_at() <= now + ASK_SECONDS and self._in_vain < ASKS
+        return bool(self.outstanding) or self.is_passing or soon
+
+    def _asks_at(self) -> float:
+        dues = [left.due for _, left in self._to_ask()] if self._asking is None else []
+        return max(self._ask_after, min(dues, default=math.inf))
+
+    def _to_ask(self) -> Iterator[tuple[str, Closed]]:
+        for place, left in self._closed.items():
+            if left.first < math.inf and left.first not in self.outstanding:
+                yield place, left
+
+    def barrier_is_reached(self) -> bool:
+        """Whether everything below the lowest barrier is settled."""
+        if not self.barriers:
+            return False
+        left = [*self._closed.values(), *([] if self._put_off is None else [self._put_off])]
+        lowest = min([*self.outstanding, *(each.first for each in left), self._pass + 1])
+        return lowest > self.barriers[0]
+
+    # -- what became of it ---------------------------------------------------------------------------------------------
+
+    def settled(self, seq: int) -> None:
+        """All its events have their final answers."""
+        self.outstanding.pop(seq, None)
+        self._end_retry()
+
+    def _end_retry(self) -> None:
+        """If all that was put off has its final answers: the next trouble of that kind begins with a short wait."""
+        is_over = self._retried_to >= 0 and self._put_off is None and not self.is_passing
+        if is_over and min(self.outstanding, default=math.inf) > self._retried_to:
+            self._retried_to, self._waits, self._reason = -1, self._backoff(), None
+
+    def left(self, seq: int, keys: Collection[str | None], now: float, problem: str | None, wait: float) -> None:
+        """Events of it were left behind: of these places, or put off one by one (None) for `wait` seconds at least."""
+        self.outstanding.pop(seq, None)
+        for key in keys:
+            if key is None:
+                self._leave_single(seq, now, problem, wait)
+            elif key in self._closed:
+                self._closed[key].first = min(self._closed[key].first, seq)
+            else:  # it takes events again by now
+                self._closed[key] = Closed(seq, now, "it is asked again", self._backoff())
+
+    def _leave_single(self, seq: int, now: float, problem: str | None, wait: float) -> None:
+        if self._put_off is None:
+            due = now + max(next(self._waits), wait)
+            self._put_off = Left(seq, due)
+        self._put_off.first = min(self._put_off.first, seq)
+        self._reason = problem or "some events were put off"
+
+    # -- places --------------------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> Collection[str]:
+        """The places that refuse events, as far as is known."""
+        return self._closed.keys()
+
+    def refuse(self, place: str, reason: str, now: float, wait: float) -> None:
+        """A place refuses events: leave them behind, for `wait` seconds at least."""
+        known = self._closed.get(place)
+        if known is None and len(self._closed) < PLACES:
+            known = self._closed[place] = Closed(math.inf, now, reason, self._backoff())
+        elif self._asking is None or self._asking[0] != place:
+            return
+        assert known is not None
+        known.reason, known.due = reason, now + max(next(known.waits), wait)
+
+    def answered(self, place: str, now: float, *, takes: bool) -> None:
+        """The place that was asked takes events again, or refuses as before."""
+        if self._asking is not None and self._asking[0] == place:
+            self._asking = None
+        if not takes:
+            self._ask_after = now + ASK_SECONDS
+            self._in_vain += 1
+            return
+        self._ask_after, self._in_vain = -math.inf, 0
+        left = self._closed.pop(place, None)
+        if left is not None and left.first < math.inf:
+            self._pass = min(self._pass, left.first - 1)
+        for other in self._closed.values():
+            other.due = now
+
+    def nothing_asked(self, upto: int) -> None:
+        """No todo up to this one has events of the place that was to be asked."""
+        assert self._asking is not None
+        (place, first), self._asking = self._asking, None
+        left = self._closed.get(place)
+        if left is None or left.first < first:
+            return
+        left.first = upto + 1
+        if upto >= self.front:
+            del self._closed[place]
+
+    def problem(self) -> str | None:
+        """Why something was left behind."""
+        if self._closed:
+            place, left = next(iter(self._closed.items()))
+            others = f" (and {len(self._closed) - 1} more)" if len(self._closed) > 1 else ""
+            return f"{place[:LONGEST_NAME]}{others}: {left.reason}"
+        return self._reason
