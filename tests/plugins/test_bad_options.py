@@ -45,7 +45,7 @@ HOSTS = SEARCH + "hosts: [http://a], "
         (PROCESSORS, "{type: add_fields, fields: {a: 1, a.b: ", "2}", "processors[0].fields.a.b"),
         (PROCESSORS, "{type: drop, when: {equals: ", "{}}", "processors[0].when.equals"),
         (PROCESSORS, "{type: drop, when: {regexp: {message: ", "'('}}", "processors[0].when.regexp.message"),
-        (PROCESSORS, "{type: drop, when: {regexp: {message: ", "'(a+)+'}}", "processors[0].when.regexp.message"),
+        (PROCESSORS, "{type: drop, when: {regexp: {message: ", "'(?=a)b'}}", "processors[0].when.regexp.message"),
         (PROCESSORS, "{type: parse, format: nginx, target: ", "a", "processors[0].target"),
         (PROCESSORS, "{type: parse, format: json, field: ", "a..b", "processors[0].field"),
     ],

@@ -95,8 +95,8 @@ def test_a_batch_of_which_nothing_is_dropped_is_untouched() -> None:
         ({"equals": {}}, "must not be empty"),
         ({"or": []}, "must not be empty"),
         ({"range": {"a": {}}}, "at least one"),
-        ({"regexp": {"a": "("}}, "no regular expression: "),
-        ({"regexp": {"a": "(?x) a"}}, "flag x"),
+        ({"regexp": {"a": "("}}, "no regular expression that is taken here: a group is not closed"),
+        ({"or": [{"regexp": {"a": "(?=a)"}}]}, "look-around"),
     ],
 )
 def test_a_condition_that_makes_no_sense_is_refused(key: dict[str, Any], complaint: str) -> None:
@@ -104,72 +104,27 @@ def test_a_condition_that_makes_no_sense_is_refused(key: dict[str, Any], complai
         condition(**key)
 
 
-EXPONENTIAL = [
-    "(a+)+$",
-    "(a*)*$",
-    "(a|aa)+$",
-    "(?:a|a)*$",
-    "(a?a?)*$",
-    "((a+)b?)*$",
-    "(?P<x>a+){2,}$",
-    "(a|b|ab){1,30}$",
-]
+def test_a_line_made_for_a_backtracking_engine_is_judged_at_once() -> None:
+    """Many seconds for these ten characters with `re`."""
+    when = condition(regexp={"message": "^(?:(?:a?){4}){4}(?:(?:a?){4}){4}b"})
+    started = time.process_time()
+
+    assert not drops({"message": "a" * 10}, when)
+    assert time.process_time() - started < 1
 
 
-@pytest.mark.parametrize("pattern", EXPONENTIAL)
-def test_a_pattern_of_exponential_time_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match="too slow"):
-        condition(regexp={"message": pattern})
+@pytest.mark.parametrize("text", ["é" * 10, "\ud800", "a\0b", "x" * 4095 + "é"])
+def test_any_text_is_searched_as_it_is(text: str) -> None:
+    batch = Batch.documents([b"{}"], shared={"message": text})
+
+    assert Drop(when=condition(regexp={"message": r"\A(?s:.*)\z"})).process(batch).count == 0
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        r"(\d{1,3}\.){3}\d{1,3}",
-        r"(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}",
-        r"(GET|POST)? \S+ \S+ \S+ \S+ \S+ (?:ab|cd){2}",
-        r"^(GET|POST) /(?:api|web)/.*$",
-        r"(?i)error",
-        r"[(+*|]+x",
-        r"\(a+\)+",
-        r"(?:ab)+",
-        r"(?P<q>['\"]).*(?P=q)",
-        r"[]a]+(?#x+)",
-        r"(?<=a)b+",
-        r"(?i:ab)*",
-    ],
-)
-def test_an_ordinary_pattern_is_taken(pattern: str) -> None:
-    condition(regexp={"message": pattern})
+def test_a_regular_expression_sees_the_first_4096_characters() -> None:
+    when = condition(regexp={"message": "b"})
 
-
-def test_the_refusal_of_a_pattern_says_one_that_is_taken() -> None:
-    with pytest.raises(ValueError, match=re.escape("such as [a-z.]+ for ([a-z]+[.]?)+")):
-        condition(regexp={"message": "([a-z]+[.]?)+"})
-
-    condition(regexp={"message": "[a-z.]+"})
-
-
-NESTED = st.recursive(
-    st.sampled_from(["a", "ab?", "a|b", "a|aa", "[ab]", "."]),
-    lambda inner: st.tuples(inner, st.sampled_from(["*", "+", "?", "{1,3}", "{2,}", "{9}"])).map(
-        lambda pair: f"(?:{pair[0]}){pair[1]}"
-    ),
-)
-
-
-@settings(deadline=None)
-@given(NESTED)
-def test_a_pattern_that_is_taken_ends_soon(pattern: str) -> None:
-    """Exponential patterns of this size need minutes for 40 characters."""
-    try:
-        when = condition(regexp={"message": f"^{pattern}$"})
-    except ValueError:
-        return
-    started = time.perf_counter()
-    drops({"message": "a" * 40 + "c"}, when)
-
-    assert time.perf_counter() - started < 1
+    assert drops({"message": "é" * 4095 + "b"}, when)
+    assert not drops({"message": "é" * 4096 + "b"}, when)
 
 
 VALUES = st.one_of(st.integers(-5, 5), st.floats(-5, 5), st.text("ab.", max_size=3), st.booleans(), st.none())

@@ -10,13 +10,12 @@ r"""`drop`: leave out the events that meet a condition.
 A condition has exactly one key, as in Beats; where it names several fields, all must fit. A list of values fits if one
 of them does. What is missing, or of another type, fits nothing.
 
-An expression that could take exponential time is refused (see `shipper_plugins.patterns`), and only the first 4096
+A regular expression has the syntax of RE2, as in Beats (see `shipper_plugins.patterns`), and only the first 4096
 characters of a text are looked at.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -64,7 +63,7 @@ class Condition(Settings, frozen=True):
     contains: dict[str, str] | None = None
     """The field's text contains this."""
     regexp: dict[str, str] | None = None
-    """This regular expression is found in the field's text."""
+    """This regular expression (RE2: no look-around) is found in the first 4096 characters of the field's text."""
     range: dict[str, Range] | None = None
     """The field is a number within these bounds."""
     has_fields: list[str] | None = None
@@ -155,5 +154,5 @@ def _equal(value: Any, wanted: Scalar) -> bool:
 
 
 def _search(pattern: str) -> Callable[[Any], bool]:
-    search = re.compile(pattern).search
-    return lambda value: isinstance(value, str) and search(value[:_LONGEST_TEXT]) is not None
+    found = patterns.searcher(pattern)
+    return lambda value: isinstance(value, str) and found(value[:_LONGEST_TEXT])

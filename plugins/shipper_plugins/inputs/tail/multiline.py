@@ -10,8 +10,7 @@ join it; it is read again later, so it needs no memory and its cursor has not mo
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -27,7 +26,8 @@ class Multiline(Settings, frozen=True, kw_only=True):
     """How lines become events of several lines."""
 
     pattern: str
-    """A regular expression, searched for in each line: in the first and last 512 characters of a long one."""
+    """A regular expression (RE2: no look-around), searched for in each line: in the first and last 512 characters of a
+    long one."""
     negate: bool = False
     """Whether the lines meant are those that do not match."""
     match: Literal["after", "before"] = "after"
@@ -45,7 +45,7 @@ class Multiline(Settings, frozen=True, kw_only=True):
 
         `ends` are the offsets after each line, and begin with the offset of the first one.
         """
-        joins = [self._is_meant(text) for text in texts]
+        joins = list(map(self._is_meant(), texts))
         events, first = [], 0
         for i in range(1, len(texts)):
             joined = joins[i] if self.match == "after" else joins[i - 1]
@@ -58,8 +58,12 @@ class Multiline(Settings, frozen=True, kw_only=True):
         """Whether another line could join the last event, whose last line this is."""
         if event[1] - event[0] >= self.max_lines:
             return False
-        return self.match == "after" or self._is_meant(last)
+        return self.match == "after" or self._is_meant()(last)
 
-    def _is_meant(self, text: str) -> bool:
-        ends = text if len(text) <= 2 * _END else text[:_END] + text[-_END:]
-        return (re.search(self.pattern, ends) is not None) != self.negate
+    def _is_meant(self) -> Callable[[str], bool]:
+        found = patterns.searcher(self.pattern)
+        return lambda text: found(_ends(text)) != self.negate
+
+
+def _ends(text: str) -> str:
+    return text if len(text) <= 2 * _END else text[:_END] + text[-_END:]
