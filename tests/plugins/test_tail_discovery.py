@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import fnmatch
+import inspect
+import sys
+import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shipper.plugin import BadOption
 from shipper_plugins.inputs.file import FileInput
-from shipper_plugins.inputs.tail.discovery import Globs
+from shipper_plugins.inputs.tail.discovery import Globs, check_pattern
 
 
 def found(directory: Path, *paths: str, exclude: tuple[str, ...] = ()) -> list[str]:
@@ -106,3 +112,93 @@ def test_every_directory_on_the_way_is_of_interest(tree: Path) -> None:
     assert "other" not in interests[str(tree)]
     assert tree.name in interests[str(tree.parent)]
     assert "/" in interests
+
+
+def covers(pattern: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    """What `**` means, word for word; it takes exponential time."""
+    if not pattern:
+        return not names
+    if pattern[0] == "**":
+        return covers(pattern[1:], names) or (bool(names) and covers(pattern, names[1:]))
+    return bool(names) and fnmatch.fnmatchcase(names[0], pattern[0]) and covers(pattern[1:], names[1:])
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(st.sampled_from(["**", "*", "a", "b", "a*", "?b", "[!a]"]), min_size=1, max_size=6),
+    st.lists(st.sampled_from(["a", "b", "ab", "bb", ".a"]), min_size=1, max_size=6),
+)
+def test_a_glob_excludes_the_paths_that_it_means(pattern: list[str], names: list[str]) -> None:
+    excludes = Globs((), (f"/{'/'.join(pattern)}",)).excludes(f"/{'/'.join(names)}")
+
+    assert excludes == covers(tuple(pattern), tuple(names))
+
+
+@given(st.text(alphabet="[]!^{},-*?a&|~\\", min_size=1, max_size=12))
+def test_a_pattern_that_is_taken_can_be_compared(pattern: str) -> None:
+    try:
+        check_pattern(pattern)
+    except BadOption:
+        return
+    Globs((f"/nowhere/{pattern}",), (pattern,)).excludes("/a/b")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("/" + "**/a/" * 800 + "b", "/a" * 1600),
+        ("/" + "**/*/" * 800 + "b", "/a" * 1600),
+        ("*a" * 2000 + "b", "/" + "a" * 4000),
+        ("*?" * 2000 + "b", "/" + "a" * 4000),
+        ("*[!b]*" * 600 + "b", "/" + "a" * 4000),
+    ],
+    ids=["directories", "names", "letters", "any", "classes"],
+)
+def test_a_glob_of_many_stars_is_compared_soon(pattern: str, path: str) -> None:
+    globs = Globs((), (pattern,))
+    started = time.process_time()
+
+    assert not globs.excludes(path)
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize("pattern", ["/" + "[" * 4095, "/{" + "," * 4094, "/" + "[^" * 2047, "/" + "[]" * 2047])
+def test_a_pattern_is_checked_in_linear_time(pattern: str) -> None:
+    started = time.process_time()
+    for _ in range(100):
+        check_pattern(pattern)
+
+    assert time.process_time() - started < 0.5
+
+
+def test_stars_that_mean_nothing_more_are_no_burden(tree: Path) -> None:
+    assert found(tree, "**/" * 1000 + "b.log") == ["x/y/b.log"]
+
+
+def test_directories_may_be_deeper_than_the_stack(tree: Path) -> None:
+    deep = Path(*["d"] * 200, "deep.log")
+    (tree / deep.parent).mkdir(parents=True)
+    (tree / deep).write_text("line\n")
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 100)
+    try:
+        assert found(tree, "**/deep.log") == [str(deep)]
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_links_back_to_their_directory_do_not_multiply(tree: Path) -> None:
+    """Two links make 4096 paths for twelve parts of a glob, and twice as many for each further one."""
+    for name in ("one", "two"):
+        (tree / "x" / name).symlink_to(tree / "x")
+    scan = Globs([f"{tree}/x/{'*/' * 12}a.log"], ()).scan()
+
+    assert 0 < len(scan.files) <= 2000
+    assert all("more than 1000 links lead to this directory" in problem for problem in scan.problems.values())
+    assert scan.problems
+
+
+def test_the_same_directory_is_found_by_each_of_a_few_links(tree: Path) -> None:
+    (tree / "current").symlink_to(tree / "x")
+
+    assert found(tree, "*/a.log") == ["current/a.log", "x/a.log"]

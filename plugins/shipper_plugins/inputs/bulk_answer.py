@@ -15,13 +15,14 @@ a set at each level, since paths like `**.**` multiply there.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from fnmatch import fnmatchcase
 from itertools import pairwise
+from operator import eq
 from typing import Any, NamedTuple
 
 import orjson
 
 from shipper.plugin import Fields, encoded
+from shipper_plugins.wildcards import fits
 
 MOST_NAMES = 200
 """In the paths of a `filter_path`; clients send about thirty."""
@@ -149,7 +150,7 @@ def _below(path: tuple[str, ...], key: str) -> Iterator[tuple[str, ...]]:
     while path and path[0] == "**":
         yield path
         path = path[1:]
-    if path and fnmatchcase(key, path[0]):
+    if path and fits(path[0], key, star="*", fits_one=eq):
         yield path[1:]
 
 

@@ -2,9 +2,10 @@
 
 `*` and `?` and `[…]` match within a name, `**` any number of directories; as in a shell, none matches a leading dot.
 `[^…]` and `[!…]` are any other character. `{a,b}` is refused, and not taken as it stands: elsewhere it is either.
-Symbolic links are followed; below `**` every directory is entered once, so loops end. Each directory that was looked
-into, from the root down, is of interest: a link that is pointed elsewhere, or a directory that appears, is noticed
-there. So is the directory that a linked file is really in, since that is where its changes show.
+Symbolic links are followed; below `**` every directory is entered once, so loops end, and for any other part of a glob
+a thousand times at most. Each directory that was looked into, from the root down, is of interest: a link that is
+pointed elsewhere, or a directory that appears, is noticed there. So is the directory that a linked file is really in,
+since that is where its changes show.
 """
 
 from __future__ import annotations
@@ -14,17 +15,22 @@ import fnmatch
 import os
 import re
 import stat
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 
 from shipper.plugin import BadOption
 from shipper_plugins.inputs.tail.content import File
+from shipper_plugins.wildcards import fits
 
 _MAGIC = re.compile(r"[*?\[]")
 _CLASS = re.compile(r"\[(\^?)(\][^\]]*|[^\]]+)\]")
-_BRACES = re.compile(r"\{[^{}]*,[^{}]*\}")
+_BRACES = re.compile(r"\{[^{},]*,[^{}]*\}")
+_MOST_WAYS = 1000
+"""Links through which one directory is looked into for one part of a glob: two in it that lead back to it would double
+the paths at each `*`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ def check_pattern(pattern: str, *at: str | int) -> None:
         raise BadOption("a NUL is in it, which no name of a file can have: remove it", *at)
     if not _split(pattern)[1]:
         raise BadOption("no name is in it: give that of a file, or a pattern such as *.gz", *at)
-    if _BRACES.search(_CLASS.sub("", pattern)):
+    if _BRACES.search(_replaced("", pattern)):
         raise BadOption("alternatives in braces are not known: give a pattern for each, or write [{] for a brace", *at)
 
 
@@ -92,13 +98,15 @@ class Globs:
     def __init__(self, paths: Sequence[str], exclude: Sequence[str]) -> None:
         self._paths = [_parts(path) for path in paths]
         self._single = {os.path.join(root, *parts) for root, parts in self._paths if not _MAGIC.search("".join(parts))}
-        self._excluded = [_parts(p)[1] if os.path.isabs(p) else ("**", *_parts(p)[1]) for p in exclude]
+        parts = [_parts(p)[1] if os.path.isabs(p) else ("**", *_parts(p)[1]) for p in exclude]
+        self._excluded = [[None if part == "**" else re.compile(fnmatch.translate(part)) for part in p] for p in parts]
 
     def scan(self) -> Scan:
         """Look now; blocking. What vanishes meanwhile is left out."""
         walk = _Walk(self.excludes)
         for root, parts in self._paths:
             walk.entered.clear()
+            walk.ways.clear()
             walk.expand(root, parts)
         scan = walk.scan
         scan.absent = {path for path in self._single if not self.excludes(path) and not os.path.lexists(path)}
@@ -107,31 +115,43 @@ class Globs:
 
     def excludes(self, path: str) -> bool:
         """Whether `exclude` names this path."""
-        return bool(self._excluded) and any(_covers(pattern, _split(path)[1]) for pattern in self._excluded)
+        names = _split(path)[1] if self._excluded else ()
+        return any(fits(pattern, names, star=None, fits_one=_is_named) for pattern in self._excluded)
 
 
 class _Walk:
     def __init__(self, excluded: Callable[[str], bool]) -> None:
         self.scan = Scan()
         self.entered: set[tuple[File, int]] = set()
+        self.ways: Counter[tuple[File, int]] = Counter()
+        """How often a directory was reached with so much of the glob left."""
         self._excluded = excluded
         self._listings: dict[str, list[str]] = {}
 
-    def expand(self, directory: str, parts: tuple[str, ...]) -> None:
+    def expand(self, root: str, parts: tuple[str, ...]) -> None:
+        """Take over what the parts lead to, in the order of names; without recursion, as directories may be deep."""
+        ahead = [(root, parts)]
+        while ahead:
+            ahead += reversed(list(self._below(*ahead.pop())))
+
+    def _below(self, directory: str, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """One step down; what is yielded is where to go on."""
         part, rest = parts[0], parts[1:]
         if part == "**":
-            self._everywhere(directory, rest or ("*",))
+            yield from self._everywhere(directory, parts, rest or ("*",))
         elif _MAGIC.search(part):
             self.scan.interests[directory].patterns.add(part)
             match = _matcher(part).match
             for name in self._listing(directory):
                 if match(name):
-                    self._found(os.path.join(directory, name), rest)
+                    yield from self._found(os.path.join(directory, name), rest)
         else:
             self.scan.interests[directory].names.add(part)
-            self._found(os.path.join(directory, part), rest, is_named=True)
+            yield from self._found(os.path.join(directory, part), rest, is_named=True)
 
-    def _found(self, path: str, rest: tuple[str, ...], *, is_named: bool = False) -> None:
+    def _found(
+        self, path: str, rest: tuple[str, ...], *, is_named: bool = False
+    ) -> Iterator[tuple[str, tuple[str, ...]]]:
         if not rest and self._excluded(path):
             return
         status = self._stat(path)
@@ -141,10 +161,19 @@ class _Walk:
             self._file(path, status)
         elif not rest and is_named and stat.S_ISDIR(status.st_mode):
             self.scan.directories.add(path)
-        elif rest and stat.S_ISDIR(status.st_mode):
-            self.expand(path, rest)
+        elif rest and stat.S_ISDIR(status.st_mode) and self._is_a_way(path, status, rest):
+            yield path, rest
 
-    def _everywhere(self, directory: str, rest: tuple[str, ...]) -> None:
+    def _is_a_way(self, path: str, status: os.stat_result, rest: tuple[str, ...]) -> bool:
+        place = ((status.st_dev, status.st_ino), len(rest))
+        self.ways[place] += 1
+        if self.ways[place] > _MOST_WAYS:
+            self.scan.problems[path] = f"more than {_MOST_WAYS} links lead to this directory; remove some"
+        return self.ways[place] <= _MOST_WAYS
+
+    def _everywhere(
+        self, directory: str, parts: tuple[str, ...], rest: tuple[str, ...]
+    ) -> Iterator[tuple[str, tuple[str, ...]]]:
         status = self._stat(directory)
         if status is None or not stat.S_ISDIR(status.st_mode):
             return
@@ -152,11 +181,11 @@ class _Walk:
         if place in self.entered:
             return
         self.entered.add(place)
-        self.expand(directory, rest)
+        yield directory, rest
         self.scan.interests[directory].patterns.add("*")
         for name in self._listing(directory):
             if not name.startswith("."):
-                self._everywhere(os.path.join(directory, name), rest)
+                yield os.path.join(directory, name), parts
 
     def _file(self, path: str, status: os.stat_result) -> None:
         self.scan.files[path] = Found(path, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
@@ -186,18 +215,22 @@ class _Walk:
             self.scan.problems[path] = error.strerror or str(error)
 
 
-def _covers(pattern: tuple[str, ...], parts: tuple[str, ...]) -> bool:
-    if not pattern or not parts:
-        return not parts and all(part == "**" for part in pattern)
-    if pattern[0] == "**":
-        return _covers(pattern[1:], parts) or _covers(pattern, parts[1:])
-    return fnmatch.fnmatchcase(parts[0], pattern[0]) and _covers(pattern[1:], parts[1:])
+def _is_named(pattern: re.Pattern[str] | None, name: str) -> bool:
+    """`fnmatch` makes patterns that never try a star again: linear in the name for each of their characters."""
+    return pattern is not None and pattern.match(name) is not None
 
 
 def _parts(pattern: str) -> tuple[str, tuple[str, ...]]:
-    """Root and names, with classes as `fnmatch` writes them."""
+    """Root and names, with classes as `fnmatch` writes them; `**` behind `**` means nothing more."""
     root, parts = _split(pattern)
-    return root, tuple(_CLASS.sub(_negated, part) for part in parts)
+    kept = (part for before, part in pairwise(("", *parts)) if not before == part == "**")
+    return root, tuple(_replaced(_negated, part) for part in kept)
+
+
+def _replaced(by: str | Callable[[re.Match[str]], str], pattern: str) -> str:
+    """With other classes; behind the last `]` is none, and each `[` there would be followed to the end."""
+    head, closing, tail = pattern.rpartition("]")
+    return _CLASS.sub(by, head + closing) + tail
 
 
 def _negated(found: re.Match[str]) -> str:

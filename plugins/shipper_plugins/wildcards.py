@@ -1,0 +1,33 @@
+"""Wildcards, compared in polynomial time whatever stands in a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+_Part = TypeVar("_Part")
+_Item = TypeVar("_Item")
+
+
+def fits(
+    pattern: Sequence[_Part], items: Sequence[_Item], *, star: _Part, fits_one: Callable[[_Part, _Item], bool]
+) -> bool:
+    """Whether a pattern, in which `star` stands for any number of items and each other part for one, is all of `items`.
+
+    The greedy algorithm for wildcards: where a part does not fit, the last star takes one item more. No earlier star
+    has to, since the last one can take all that it would. So at most as many comparisons as parts times items.
+    """
+    part = item = 0
+    after_star, taken = -1, 0
+    while item < len(items):
+        if part < len(pattern) and pattern[part] == star:
+            part += 1
+            after_star, taken = part, item
+        elif part < len(pattern) and fits_one(pattern[part], items[item]):
+            part, item = part + 1, item + 1
+        elif after_star >= 0:
+            taken += 1
+            part, item = after_star, taken
+        else:
+            return False
+    return all(left == star for left in pattern[part:])
