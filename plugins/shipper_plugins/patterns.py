@@ -33,8 +33,8 @@ _MEMORY = 512 << 10
 # Past escapes and classes, each as a whole.
 _READ_OTHERWISE = re.compile(r"(\\[1-9](?![0-7]{2})|\{,\d*\})|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _REPEATED = "a repeat without a lowest number is not known: write {0,3} for {,3}"
-_REFERENCE = r"a back-reference needs backtracking: write out what it may repeat, such as 'a*'|\"a*\" for (['\"])a*\1"
-_AROUND = "look-around needs backtracking: match the text around it too, or use a second condition"
+_REFERENCE = r"a back-reference needs backtracking: write out what it may repeat, such as aa|bb for (a|b)\1"
+_AROUND = "look-around needs backtracking: match the text around it as well, or say it with not or negate"
 _WHY = {
     "missing )": r"a group is not closed: write ) at its end, or \( for a parenthesis of the text",
     "unexpected )": r"a ) closes no group: write \) for a parenthesis of the text",
