@@ -243,9 +243,10 @@ class Intake:
     # -- into the spool ------------------------------------------------------------------------------------------------
 
     async def process(self, route: Route, name: str, batches: Sequence[Batch]) -> list[tuple[Batch, Packed]]:
-        """What the processors make of batches, packed; in a worker thread if there is much of it."""
+        """What the processors make of batches, packed; in a worker thread if there is much of it, or one is slow."""
         inline = INLINE_BYTES if route.processors else INLINE_PLAIN_BYTES
-        if sum(len(batch.body) for batch in batches) <= inline:
+        slow = any(processor.is_slow for processor in route.processors)
+        if not slow and sum(len(batch.body) for batch in batches) <= inline:
             return _process(route, name, batches, self.taps)
         return await trio.to_thread.run_sync(_process, route, name, batches, self.taps, limiter=self._threads)
 

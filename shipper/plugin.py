@@ -127,6 +127,11 @@ class Processor(Settings, frozen=True):
         """
         raise NotImplementedError
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether a batch of few bytes may take some milliseconds too: then it is not processed in the main thread."""
+        return False
+
 
 # -- inputs ------------------------------------------------------------------------------------------------------------
 

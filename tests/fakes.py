@@ -266,6 +266,10 @@ class ScriptedProcessor(Processor, frozen=True):
             return batch.replace([], [])
         return batch.share({self.mark: True})
 
+    @property
+    def is_slow(self) -> bool:
+        return self.does == "wait"
+
 
 GATE = threading.Event()
 """Lets processors that wait go on."""

@@ -276,6 +276,18 @@ async def test_slow_processors_leave_threads_for_everything_else(tmp_path: Path)
             GATE.set()
 
 
+async def test_a_slow_processor_holds_nothing_up_with_a_batch_however_small(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more="processors:\n  - {type: scripted, does: wait}\n"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spring.context.emit, events(1))
+            with trio.fail_after(4):
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                await on.offer(2, policy(flavour="new"))
+                await on.ack(2, "active")
+            GATE.set()
+
+
 # -- processors --------------------------------------------------------------------------------------------------------
 
 

@@ -127,6 +127,20 @@ def test_a_regular_expression_sees_the_first_4096_characters() -> None:
     assert not drops({"message": "é" * 4096 + "b"}, when)
 
 
+@pytest.mark.parametrize(
+    ("key", "slow"),
+    [
+        ({"contains": {"a": "b"}}, False),
+        ({"not": {"and": [{"has_fields": ["a"]}, {"or": [{"equals": {"a": 1}}]}]}}, False),
+        ({"regexp": {"a": "b"}}, True),
+        ({"not": {"and": [{"has_fields": ["a"]}, {"or": [{"regexp": {"a": "b"}}]}]}}, True),
+    ],
+)
+def test_a_condition_that_searches_is_slow(key: dict[str, Any], slow: bool) -> None:
+    """Hundreds of expressions take seconds for one line: these are not the main thread's."""
+    assert Drop(when=condition(**key)).is_slow == slow
+
+
 VALUES = st.one_of(st.integers(-5, 5), st.floats(-5, 5), st.text("ab.", max_size=3), st.booleans(), st.none())
 NAMES = st.sampled_from(["a", "b", "a.b", "b.a.b"])
 LEAVES = st.one_of(

@@ -85,6 +85,11 @@ class Condition(Settings, frozen=True):
         for name, pattern in (self.regexp or {}).items():
             patterns.check(pattern, "regexp", name)
 
+    def searches(self) -> bool:
+        """Whether there is a regular expression in it."""
+        parts = [*(self.and_ or ()), *(self.or_ or ()), *filter(None, (self.not_,))]
+        return self.regexp is not None or any(part.searches() for part in parts)
+
     def test(self) -> Test:
         """The condition as a function of one event, made once for a batch."""
         if self.equals is not None:
@@ -117,6 +122,11 @@ class Drop(Processor, frozen=True):
         test, shared = self.when.test(), batch.shared
         kept = [i for i, own in enumerate(batch.own()) if not test(_look_up(own, shared))]
         return batch if len(kept) == batch.count else batch.pick(kept)
+
+    @property
+    def is_slow(self) -> bool:
+        """Hundreds of regular expressions over one line made for them take seconds, in which RE2 lets others run."""
+        return self.when.searches()
 
 
 def _look_up(own: Fields, shared: Fields) -> Callable[[str], Any]:
