@@ -2,6 +2,7 @@
 
 import json
 import time
+import tracemalloc
 
 import msgspec
 import orjson
@@ -293,6 +294,35 @@ def test_an_action_that_cannot_be_kept_is_refused(meta):
     assert statuses(answer) == [400]
 
 
+@pytest.mark.parametrize("step", [None, 1000, 1 << 18])
+@pytest.mark.parametrize("member", [b"{},", b"[],", b"0,", b'{"":0},'])
+def test_a_document_that_would_unfold_to_too_much_is_refused_unread_and_the_others_go_on(member, step):
+    document = b'{"a":[%b0]}' % (member * (4_000_000 // len(member)))
+    tracemalloc.start()
+    try:
+        [batch], answer = read(body_of({"create": {}}, document, {"create": {}}, {"ok": 1}), step=step)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert batch.body == b'{"ok":1}\n'
+    assert statuses(answer) == [400, 201]
+    assert answer["items"][0]["create"]["error"]["reason"] == "the document would take more than 32MiB of memory"
+    assert peak < 24 << 20
+
+
+def test_what_a_document_unfolds_to_counts_as_held_while_it_comes():
+    request = BulkRequest(stream=DataStream(), received=RECEIVED)
+    request.feed(b'{"create":{}}\n{"a":"%b","b":[' % (b"x" * 600_000))
+    before = request.held
+    request.feed(b"[]," * 80_000)
+    heavy = request.held
+    request.feed(b"[]," * 1_000_000)
+
+    assert before < 1 << 20 < 16 << 20 < heavy
+    assert request.held < 1000
+
+
 def test_an_answer_quotes_nothing_of_a_document():
     _, answer = read(body_of({"create": {}}, b'{"password":"hunter2"', {"create": {}}, b'{"hunter2":1,"hunter2":2}'))
 
@@ -324,6 +354,14 @@ def test_a_malformed_action_refuses_the_whole_request(action):
 
     assert (refused.status, refused.type) == (400, "illegal_argument_exception")
     assert "line [3]" in refused.reason
+
+
+@pytest.mark.parametrize("form", [b'{"create":{"version":[%b0]}}', b'{"create":{"_id":"%b"}}'])
+@pytest.mark.parametrize("size", [100_000, 100_000_000])
+def test_an_action_that_is_longer_than_anybody_needs_refuses_the_request(form, size):
+    refused = refusal(body_of({"create": {}}, {"ok": 1}, form % (b"{}," * (size // 3)), {}), step=1 << 18)
+
+    assert (refused.status, refused.reason) == (400, "the action of line [3] is longer than 64KiB")
 
 
 @pytest.mark.parametrize("body", [b'{"create":{}}\n{}', b'{"create":{}}\n', b"\n\n", b"x"])

@@ -2,6 +2,7 @@
 
 import gzip
 import ssl
+import threading
 import tracemalloc
 from contextlib import asynccontextmanager, suppress
 
@@ -20,6 +21,7 @@ from shipper.plugin import Batch, Credential, Material, Size, StartFailed
 from shipper.registry import Registry
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import bulk_server
+from shipper_plugins.inputs.bulk_request import BulkRequest
 from shipper_plugins.inputs.elasticsearch import ElasticsearchInput, ServerTls
 
 OLD = Credential.parse({"api_key": "old:secret"})
@@ -548,6 +550,41 @@ async def test_a_bomb_is_noticed_before_it_takes_memory():
 
     assert answer.status == 413
     assert peak < 24 << 20
+
+
+async def test_a_document_that_unfolds_to_gigabytes_is_refused_before_it_takes_memory():
+    bomb = gzip.compress(b'{"create":{}}\n{"a":[' + b"{}," * (30 << 20) + b"{}]}\n" + OK, 1)
+    async with a_receiver() as receiver:
+        tracemalloc.start()
+        try:
+            answer = await receiver.request("POST", "/_bulk", bomb, headers={**NDJSON, "Content-Encoding": "gzip"})
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert [item["create"]["status"] for item in answer.json["items"]] == [400, 201]
+    assert peak < 24 << 20
+
+
+async def test_while_a_long_document_is_read_others_are_answered(monkeypatch):
+    """To load 32 MiB takes some tenths of a second."""
+    reading, go_on = threading.Event(), threading.Event()
+    one_by_one = BulkRequest._one_by_one
+
+    def slowly(request, lines):
+        if len(lines[0]) > 1 << 20:
+            reading.set()
+            assert go_on.wait(20)
+        one_by_one(request, lines)
+
+    monkeypatch.setattr(BulkRequest, "_one_by_one", slowly)
+    async with a_receiver() as receiver, await receiver.connect() as client:
+        await client.send("POST", "/_bulk", b'{"create":{}}\n{"n":"%b"}\n' % (b"x" * (2 << 20)))
+        await trio.to_thread.run_sync(reading.wait, 20)
+
+        assert (await receiver.request("GET", "/")).status == 200
+        go_on.set()
+        assert (await client.answer()).status == 200
 
 
 async def test_more_bytes_than_the_budget_of_all_requests_are_answered_429():

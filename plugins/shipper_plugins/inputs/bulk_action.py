@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -32,10 +32,10 @@ class Meta(msgspec.Struct):
 
     index: str | None = msgspec.field(default=None, name="_index")
     id: msgspec.Raw = msgspec.field(default=_NULL, name="_id")
-    if_seq_no: Any = None
-    if_primary_term: Any = None
-    version: Any = None
-    version_type: Any = None
+    if_seq_no: msgspec.Raw = _NULL
+    if_primary_term: msgspec.Raw = _NULL
+    version: msgspec.Raw = _NULL
+    version_type: msgspec.Raw = _NULL
 
     def id_text(self) -> str | None:
         """The id as Elasticsearch keeps it: of a number or a boolean, the text that stands there. Raises ValueError."""
@@ -70,7 +70,8 @@ def refusal_of(op: str, meta: Meta, place: Place, id: str | None) -> Refusal | N
         return _BAD_INDEX
     if id is not None and not 0 < len(id.encode()) <= _LONGEST_ID:
         return _BAD_ID
-    if any(part is not None for part in (meta.version, meta.version_type, meta.if_seq_no, meta.if_primary_term)):
+    conditions = (meta.version, meta.version_type, meta.if_seq_no, meta.if_primary_term)
+    if any(bytes(condition) != b"null" for condition in conditions):
         return _CONDITION
     return None
 

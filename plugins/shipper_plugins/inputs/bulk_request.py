@@ -7,7 +7,9 @@
 
 The body is never held as a whole: whole lines are judged as they come and move into batches of about 1 MiB. A request
 is refused as a whole (`RequestRefused`, nothing may be stored) where Elasticsearch does so: a malformed action line, a
-missing line feed at the end; everything else is the answer of one item.
+missing line feed at the end; everything else is the answer of one item. So is a document that would unfold to too much
+(`bulk_line`), which is 400, since some clients repeat a 413 for ever. What is loaded at once is bounded: a step of
+256 KiB, with the one long line that ends in it.
 
 Where a document goes: `_index` (of the action, else of the URL) of the form type-dataset-namespace becomes
 `data_stream.*` in `Batch.shared`, any other name is `Batch.index`, and without a name the input's own stream counts. A
@@ -29,22 +31,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shipper.plugin import Batch, DataStream, Fields
+from shipper.plugin import Batch, DataStream, Fields, Size
 from shipper_plugins.inputs.bulk_action import NOT_TAKEN, Action, Group, Place, ids_at_once, parsed, refusal_of
 from shipper_plugins.inputs.bulk_answer import ItemAnswers, Refusal, Reply, RequestRefused
 from shipper_plugins.inputs.bulk_document import addressed, checked, chosen, kinds
+from shipper_plugins.inputs.bulk_line import MOST_UNFOLDED, Line
 
 MOST_ITEMS = 500_000
 MOST_PLACES = 1000
 ITEM_BYTES = 200
 """What an item costs beside its bytes: objects while it is read, and its answer."""
 
+STEP_BYTES = 1 << 18
+"""More than that of a body is not loaded at once, but for a line that is longer."""
+
+_LONGEST_ACTION = 1 << 16
 _BATCH_BYTES = 1 << 20
 _CACHED_ACTIONS = 1000
 _RUN = 256
 """Pairs of lines that are judged together: fewer cost more calls, the objects of more leave the processor's cache."""
 _ALIKE = 16
 """More different action lines than these differ in their `_id`s, most likely."""
+_TOO_HEAVY = Refusal("document_parsing_exception", f"the document would take more than {Size(MOST_UNFOLDED)} of memory")
 
 
 class BulkRequest:
@@ -52,8 +60,7 @@ class BulkRequest:
 
     def __init__(self, *, stream: DataStream, received: str, index: str | None = None, filter_path: str = "") -> None:
         self.answers = ItemAnswers(filter_path)
-        self.held = 0
-        """About how many bytes of memory this request takes."""
+        self._taken = 0
         self._received = received
         self._index = index
         self._places: dict[str | None, Place] = {None: Place.of_stream(stream)}
@@ -62,25 +69,50 @@ class BulkRequest:
         self._actions: dict[bytes, Action] = {}
         self._action: tuple[Action, str | None] | None = None
         """The one whose document comes next."""
-        self._rest = bytearray()
+        self._rest = Line()
         self._line = self._items = 0
         self._batches: list[Batch] = []
 
+    @property
+    def held(self) -> int:
+        """About how many bytes of memory this request takes, with what the line that is coming unfolds to."""
+        return self._taken + self._items * ITEM_BYTES + self._rest.weight
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a long line is coming: to read its end may take some tenths of a second."""
+        return self._rest.size > STEP_BYTES or self._rest.is_too_heavy
+
     def feed(self, block: bytes) -> None:
         """Read on; raises RequestRefused, after which the request is of no more use."""
+        for at in range(0, len(block), STEP_BYTES):
+            self._step(block[at : at + STEP_BYTES])
+
+    def _step(self, block: bytes) -> None:
+        if self.is_long:
+            end, newline, block = block.partition(b"\n")
+            self._rest.add(end)
+            if newline:
+                self._end_long_line()
         lines, newline, rest = block.rpartition(b"\n")
-        items = self._items
         if newline:
-            text = bytes(self._rest) + lines
-            self._rest = bytearray(rest)
+            text = self._rest.end() + lines
+            self._taken += len(text) + 1
             self._read(text.replace(b"\r\n", b"\n").removesuffix(b"\r").split(b"\n"))
+        self._rest.add(rest)
+
+    def _end_long_line(self) -> None:
+        if self._rest.is_too_heavy:
+            self._rest.end()
+            self._skip()
         else:
-            self._rest += rest
-        self.held += len(block) + (self._items - items) * ITEM_BYTES
+            line = self._rest.end()
+            self._taken += len(line) + 1
+            self._one_by_one([line.removesuffix(b"\r")])
 
     def finish(self) -> list[Batch]:
         """What to store, in one transaction; raises RequestRefused if the body does not end as it must."""
-        if self._rest:
+        if self._rest.size or self._rest.is_too_heavy:
             raise _malformed("The bulk request must be terminated by a newline [\\n]")
         if self._action is not None:
             raise _malformed(f"the action of line [{self._line}] has no document")
@@ -169,11 +201,24 @@ class BulkRequest:
                 action = self._begin(line)
         self._action = action
 
+    def _skip(self) -> None:
+        """A line that was too heavy to be kept."""
+        self._line += 1
+        if self._action is None:
+            raise self._overlong()
+        (action, id), self._action = self._action, None
+        self.answers.refused(action.op, action.place.name, action.refusal or _TOO_HEAVY, id)
+
+    def _overlong(self) -> RequestRefused:
+        return _malformed(f"the action of line [{self._line}] is longer than {Size(_LONGEST_ACTION)}")
+
     def _begin(self, line: bytes) -> tuple[Action, str | None] | None:
         """What a line says, if a document follows."""
         self._items += 1
         if self._items > MOST_ITEMS:
             raise _too_large(f"a request has at most {MOST_ITEMS} items")
+        if len(line) > _LONGEST_ACTION:
+            raise self._overlong()
         try:
             action, id = self._said(line)
         except ValueError:
@@ -188,6 +233,8 @@ class BulkRequest:
         """The action and the `_id` of a line; raises ValueError if it is none."""
         if known := self._actions.get(line):
             return known, None
+        if len(line) > _LONGEST_ACTION:
+            raise ValueError("too long for an action")
         op, meta = parsed(line)
         place = self._place(self._index if meta.index is None else meta.index)
         id = meta.id_text()

@@ -10,6 +10,7 @@ Nothing here grows without bound, whatever clients do:
 |---|---|
 | bodies and answers held by all requests | 64 MiB, then 429; one request alone is always let in (to its own limits) |
 | body, received and decompressed | the policy's limits, then 413; inflated in steps of 256 KiB |
+| objects that a body becomes | a step of 256 KiB at a time, of one request after the other; 32 MiB of one document |
 | time | after 30 s a body comes at 1 KiB/s (408); an answer is read within 60 s; idle connections end at 120 s |
 | connections | 256; the next one displaces the oldest idle one, those first that never had a request let in |
 | TLS handshakes | 64 at once, of 10 s |
@@ -76,6 +77,7 @@ class BulkServer:
         self.door = door
         self._store = store
         self._memory = Memory()
+        self._turn = asyncio.Lock()
         self._busy: set[asyncio.BaseProtocol] = set()
         self._known: set[asyncio.BaseProtocol] = set()
 
@@ -220,11 +222,19 @@ class BulkServer:
                 inflated += len(piece)
                 if inflated > door.max_decompressed_bytes:
                     raise _too_large(door.max_decompressed_bytes)
-                bulk.feed(piece)
+                await self._feed(bulk, piece)
                 share.resize(bulk.held)
-                await asyncio.sleep(0)
         if inflation:
             inflation.finish()
+
+    async def _feed(self, bulk: BulkRequest, piece: bytes) -> None:
+        """What is loaded is gone when this returns, so only one request at a time holds such objects."""
+        async with self._turn:
+            if bulk.is_long:
+                await _in_a_thread(bulk.feed, piece)
+            else:
+                bulk.feed(piece)
+                await asyncio.sleep(0)
 
 
 class _Connection(web.RequestHandler):
@@ -324,6 +334,15 @@ async def _block(request: web.BaseRequest, deadline: float) -> bytes:
         raise RequestRefused(408, "timeout_exception", "the body comes too slowly") from None
     except web.RequestPayloadError:
         raise RequestRefused(400, "illegal_argument_exception", "the body is not framed as it should be") from None
+
+
+async def _in_a_thread(function: Callable[[bytes], None], piece: bytes) -> None:
+    """Run it beside the loop; it has ended when this returns, cancelled or not."""
+    running = asyncio.get_running_loop().run_in_executor(None, function, piece)
+    try:
+        await asyncio.shield(running)
+    finally:
+        await asyncio.wait({running})
 
 
 async def _send(request: web.BaseRequest, response: web.Response) -> None:
