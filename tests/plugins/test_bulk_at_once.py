@@ -132,6 +132,13 @@ def test_documents_are_sound_together_up_to_the_deepest_level(levels):
     assert kinds([b"{}", nested(DEEPEST + 1)]) is None
 
 
+def test_documents_of_many_names_for_a_data_stream_are_read_as_one_by_one():
+    documents = [orjson.dumps({f"data_stream.{n}": 1, "n": n}) for n in range(300)]
+
+    assert kinds(documents) is None
+    assert_as_one_by_one([line for document in documents for line in (b'{"create":{}}', document)])
+
+
 def test_batches_are_cut_at_the_same_documents():
     lines = [line for n in range(3000) for line in (HEADS[n % 3000 // 1500], orjson.dumps({"n": n, "x": "y" * n}))]
 

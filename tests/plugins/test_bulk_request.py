@@ -377,6 +377,28 @@ def test_too_many_items_or_indices_are_refused(monkeypatch):
     assert refusal(body_of(*[line for i in range(3) for line in ({"create": {"_index": f"i{i}"}}, {})])).status == 413
 
 
+@pytest.mark.parametrize("head", [{"index": {}}, {"index": {"_id": "x"}}, {"delete": {}}])
+def test_answers_that_are_larger_than_anybody_reads_refuse_the_request(head):
+    """Two lines of 16 bytes are answered by the name of the index in the URL, whatever its length."""
+    lines = (head,) if "delete" in head else (head, {})
+    refused = refusal(body_of(*lines) * 20_000, index="a" * 4000, step=1 << 18)
+
+    assert (refused.status, refused.reason) == (413, "the answers for so many items are larger than 64MiB")
+
+
+def test_half_a_million_items_are_answered():
+    _, answer = read(b'{"create":{}}\n{}\n' * 500_000, step=1 << 18)
+
+    assert len(answer["items"]) == 500_000
+
+
+def test_what_is_answered_counts_as_held():
+    request = BulkRequest(stream=DataStream(), received=RECEIVED, index="a" * 200)
+    request.feed(b'{"create":{}}\n{}\n' * 1000)
+
+    assert request.held > request.answers.size > len(request.answers.body(1)) * 0.9
+
+
 # -- bytes -------------------------------------------------------------------------------------------------------------
 
 

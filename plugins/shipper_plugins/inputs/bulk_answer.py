@@ -21,9 +21,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shipper.plugin import Fields, encoded
+from shipper.plugin import Fields, Size, encoded
 from shipper_plugins.wildcards import fits
 
+MOST_BYTES = 64 << 20
+"""Of an answer: twice as much is there for a moment. Half a million items of the usual names take 52 MiB."""
 MOST_NAMES = 200
 """In the paths of a `filter_path`; clients send about thirty."""
 
@@ -73,6 +75,8 @@ class ItemAnswers:
         self._replies: dict[tuple[str, str, Refusal | None], Reply] = {}
         self._items: list[bytes] = []
         self._errors = False
+        self.size = 0
+        """Bytes of the answers so far."""
 
     def reply(self, op: str, index: str, refusal: Refusal | None = None) -> Reply:
         """The answer for items that were created, or refused."""
@@ -95,20 +99,30 @@ class ItemAnswers:
         return None if kept is None else _alike({"items": {op: item}}, kept)
 
     def created(self, reply: Reply, id: str | None) -> None:
-        """Append the answer for the next item."""
+        """Append the answer for the next item; raises RequestRefused where they become too many bytes."""
         before, after = reply
         if id is not None and after:
             before += orjson.dumps(id)[1:-1]
         if before:
+            self._grow(len(before) + len(after))
             self._items.append(before + after)
 
     def all_created(self, reply: Reply, ids: Sequence[str | None]) -> None:
-        """Append the answers for the next items, which are of one kind."""
+        """Append the answers for the next items, which are of one kind; raises as `created` does."""
         before, after = reply
         if after and any(ids):
-            self._items += [before[:-1] + id + after[1:] for id in encoded([id or "" for id in ids])]
+            items = [before[:-1] + id + after[1:] for id in encoded([id or "" for id in ids])]
+            self._grow(sum(map(len, items)))
+            self._items += items
         elif before:
+            self._grow((len(before) + len(after)) * len(ids))
             self._items += [before + after] * len(ids)
+
+    def _grow(self, size: int) -> None:
+        self.size += size
+        if self.size > MOST_BYTES:
+            reason = f"the answers for so many items are larger than {Size(MOST_BYTES)}"
+            raise RequestRefused(413, "content_too_long_exception", reason)
 
     def refused(self, op: str, index: str, refusal: Refusal, id: str | None) -> None:
         """Append the answer for the next item."""
@@ -118,10 +132,10 @@ class ItemAnswers:
     def body(self, took: int) -> bytes:
         """The body of the answer; `took` is in milliseconds."""
         summary = filtered({"errors": self._errors, "took": took}, self._paths)
-        parts = [orjson.dumps(summary)[1:-1]] if summary else []
-        if self._items or not self._paths:
-            parts.append(b'"items":[%b]' % b",".join(self._items))
-        return b"{%b}" % b",".join(parts)
+        said = orjson.dumps(summary)[1:-1] if summary else b""
+        if not self._items and self._paths:
+            return b"{%b}" % said
+        return b'{%b"items":[%b]}' % (said + b"," if said else b"", b",".join(self._items))
 
 
 def _path(text: str) -> tuple[str, ...]:

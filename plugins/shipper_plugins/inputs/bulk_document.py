@@ -26,6 +26,7 @@ from shipper.plugin import DataStream, Fields
 
 DEEPEST = 100
 """Levels of a document. orjson loads 1024, but writes 254, and others wrap an event into one of their own."""
+_MOST_KEYS = 16
 
 
 def kinds(lines: Sequence[bytes]) -> tuple[list[bool], list[Fields | None]] | None:
@@ -39,6 +40,8 @@ def kinds(lines: Sequence[bytes]) -> tuple[list[bool], list[Fields | None]] | No
     if set(map(type, documents)) != {dict} or not _are_same(lines, written[_LISTS - 1 : 1 - _LISTS]):
         return None
     keys = [key for key in set[str]().union(*documents) if _says_stream(key)]
+    if len(keys) > _MOST_KEYS:  # each is looked for in each document
+        return None
     return (
         [("@timestamp" in document) for document in documents],
         [_members(document, keys) for document in documents] if keys else [None] * len(documents),

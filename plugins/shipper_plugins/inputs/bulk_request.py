@@ -39,8 +39,8 @@ from shipper_plugins.inputs.bulk_line import MOST_UNFOLDED, Line
 
 MOST_ITEMS = 500_000
 MOST_PLACES = 1000
-ITEM_BYTES = 200
-"""What an item costs beside its bytes: objects while it is read, and its answer."""
+ITEM_BYTES = 100
+"""What the objects of an item cost beside its bytes and its answer."""
 
 STEP_BYTES = 1 << 18
 """More than that of a body is not loaded at once, but for a line that is longer."""
@@ -76,7 +76,7 @@ class BulkRequest:
     @property
     def held(self) -> int:
         """About how many bytes of memory this request takes, with what the line that is coming unfolds to."""
-        return self._taken + self._items * ITEM_BYTES + self._rest.weight
+        return self._taken + self._items * ITEM_BYTES + self.answers.size + self._rest.weight
 
     @property
     def is_long(self) -> bool:

@@ -11,6 +11,7 @@ Nothing here grows without bound, whatever clients do:
 | bodies and answers held by all requests | 64 MiB, then 429; one request alone is always let in (to its own limits) |
 | body, received and decompressed | the policy's limits, then 413; inflated in steps of 256 KiB |
 | objects that a body becomes | a step of 256 KiB at a time, of one request after the other; 32 MiB of one document |
+| answers of one request | 64 MiB, then 413 |
 | time | after 30 s a body comes at 1 KiB/s (408); an answer is read within 60 s; idle connections end at 120 s |
 | connections | 256; the next one displaces the oldest idle one, those first that never had a request let in |
 | TLS handshakes | 64 at once, of 10 s |
