@@ -20,7 +20,7 @@ from shipper.aio import open_asyncio
 from shipper.plugin import Batch, Credential, Material, Size, StartFailed
 from shipper.registry import Registry
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs import bulk_server
+from shipper_plugins.inputs import bulk_http, bulk_server
 from shipper_plugins.inputs.bulk_request import BulkRequest
 from shipper_plugins.inputs.elasticsearch import ElasticsearchInput, ServerTls
 
@@ -617,7 +617,7 @@ async def test_a_connection_that_sends_no_whole_header_is_closed(monkeypatch):
 
 
 async def test_a_peer_that_does_not_read_its_answers_is_cut_off(monkeypatch):
-    monkeypatch.setattr(bulk_server, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(bulk_http, "ANSWER_SECONDS", 0.2)
     async with a_receiver() as receiver, await receiver.connect() as client:
 
         async def send_forever():

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import socket
 import ssl
 import time
@@ -36,11 +35,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-import orjson
 from aiohttp import web
 
-from shipper.plugin import Backpressure, Batch, Size, is_own_host
-from shipper_plugins.inputs.bulk_answer import RequestRefused, introduction
+from shipper.plugin import Backpressure, Batch, is_own_host
+from shipper_plugins.inputs.bulk_answer import RequestRefused
+from shipper_plugins.inputs.bulk_http import (
+    abort,
+    bulk_index,
+    encoding_of,
+    introduce,
+    next_block,
+    refused,
+    reply,
+    send,
+    tell_to_continue,
+    too_large,
+)
 from shipper_plugins.inputs.bulk_limits import Door, Inflation, Memory, Share, busy
 from shipper_plugins.inputs.bulk_request import BulkRequest
 
@@ -49,16 +59,8 @@ MOST_HANDSHAKES = 64
 IDLE_SECONDS = 120.0
 BODY_SECONDS = 30.0
 BODY_BYTES_PER_SECOND = 1024
-ANSWER_SECONDS = 60.0
 HANDSHAKE_SECONDS = 10.0
 CLOSING_SECONDS = 1.0
-
-_TYPES = frozenset(
-    f"application/{prefix}{kind}" for prefix in ("", "vnd.elasticsearch+") for kind in ("json", "x-ndjson")
-)
-_COMPATIBLE_JSON = re.compile(r"application/vnd\.elasticsearch\+json; ?compatible-with=[0-9]{1,2}")
-_HEADERS = {"X-Elastic-Product": "Elasticsearch", "Server": "shipper", "Cache-Control": "no-store"}
-_CHALLENGE = 'Basic realm="shipper", charset="UTF-8", ApiKey'
 
 _log = logging.getLogger(__name__)
 
@@ -145,7 +147,7 @@ class BulkServer:
         self._known.intersection_update(connections)
         if len(connections) > MOST_CONNECTIONS:
             idle = [other for other in connections if other is not newcomer and other not in self._busy]
-            _abort(min(idle, key=self._known.__contains__, default=newcomer))
+            abort(min(idle, key=self._known.__contains__, default=newcomer))
 
     def _protocol(self) -> _Connection:
         return _Connection(
@@ -165,7 +167,7 @@ class BulkServer:
             self._busy.add(request.protocol)
             try:
                 response = await self._answer(request, share)
-                await _send(request, response)
+                await send(request, response)
             finally:
                 self._busy.discard(request.protocol)
             return response
@@ -176,11 +178,11 @@ class BulkServer:
             self._admit(request, door)
             self._known.add(request.protocol)
             if request.method in ("GET", "HEAD"):
-                return _response(request, 200, _introduce(request))
-            index = _bulk_index(request)
-            return _response(request, 200, await self._take(request, door, index, share))
+                return reply(request, 200, introduce(request))
+            index = bulk_index(request)
+            return reply(request, 200, await self._take(request, door, index, share))
         except RequestRefused as refusal:
-            return _refused(request, refusal)
+            return refused(request, refusal)
 
     def _admit(self, request: web.BaseRequest, door: Door) -> None:
         if door.keys is None and not is_own_host(request.headers.get("Host", "localhost")):
@@ -196,12 +198,12 @@ class BulkServer:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         filter_path = request.rel_url.query.get("filter_path", "")
         bulk = BulkRequest(stream=door.stream, received=now, index=index, filter_path=filter_path)
-        encoding = _encoding(request)
+        encoding = encoding_of(request)
         declared = request.content_length or 0
         if declared > door.max_body_bytes:
-            raise _too_large(door.max_body_bytes)
+            raise too_large(door.max_body_bytes)
         share.check(declared)
-        await _continue(request)
+        await tell_to_continue(request)
         await self._read(request, door, Inflation(encoding) if encoding else None, bulk, share)
         if batches := bulk.finish():
             try:
@@ -215,14 +217,14 @@ class BulkServer:
     ) -> None:
         latest = asyncio.get_running_loop().time() + BODY_SECONDS
         received = inflated = 0
-        while block := await _block(request, latest + received / BODY_BYTES_PER_SECOND):
+        while block := await next_block(request, latest + received / BODY_BYTES_PER_SECOND):
             received += len(block)
             if received > door.max_body_bytes:
-                raise _too_large(door.max_body_bytes)
+                raise too_large(door.max_body_bytes)
             for piece in inflation.pieces(block) if inflation else (block,):
                 inflated += len(piece)
                 if inflated > door.max_decompressed_bytes:
-                    raise _too_large(door.max_decompressed_bytes)
+                    raise too_large(door.max_decompressed_bytes)
                 await self._feed(bulk, piece)
                 share.resize(bulk.held)
         if inflation:
@@ -264,77 +266,9 @@ class _Connection(web.RequestHandler):
             refusal = RequestRefused(status, "exception", "internal error")
         else:
             refusal = RequestRefused(400, "illegal_argument_exception", "this is not HTTP as it should be")
-        response = _refused(request, refusal)
+        response = refused(request, refusal)
         response.force_close()
         return response
-
-
-def _abort(connection: web.RequestHandler) -> None:
-    """Close without sending the rest of an answer."""
-    transport = connection.transport
-    connection.force_close()
-    if isinstance(transport, asyncio.Transport):
-        transport.abort()
-
-
-# -- one request -------------------------------------------------------------------------------------------------------
-
-
-def _introduce(request: web.BaseRequest) -> bytes:
-    """The answer to a GET; raises RequestRefused (404)."""
-    host = request.headers.get("Host", "localhost")  # else aiohttp asks the resolver
-    answer = introduction(request.path, host.encode(errors="replace").decode())
-    if answer is None:
-        raise RequestRefused(404, "resource_not_found_exception", "no handler found for this path and method")
-    return orjson.dumps(answer)
-
-
-def _bulk_index(request: web.BaseRequest) -> str | None:
-    """The index of the URL; raises RequestRefused where the path or the method is none of `_bulk`."""
-    *index, last = request.path.strip("/").split("/")
-    if last != "_bulk" or len(index) > 1:
-        raise RequestRefused(404, "resource_not_found_exception", "no handler found for this path and method")
-    if request.method not in ("POST", "PUT"):
-        raise RequestRefused(405, "method_not_allowed", "allowed: [POST, PUT]")
-    if not request.path.isprintable():
-        raise RequestRefused(400, "invalid_index_name_exception", "the name of the index is not valid")
-    return index[0] if index else None
-
-
-def _encoding(request: web.BaseRequest) -> str | None:
-    """The Content-Encoding; raises RequestRefused (406, 415) for a body that we do not read.
-
-    Only types of JSON: a web page can send any other to loopback without asking.
-    """
-    if request.content_type not in _TYPES:
-        raise RequestRefused(406, "media_type_header_exception", "the Content-Type is application/x-ndjson")
-    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
-    if encoding not in ("identity", "gzip", "deflate"):
-        raise RequestRefused(
-            415, "illegal_argument_exception", "a body is compressed by gzip or deflate, or not at all"
-        )
-    return None if encoding == "identity" else encoding
-
-
-def _too_large(limit: int) -> RequestRefused:
-    return RequestRefused(413, "content_too_long_exception", f"the body is larger than {Size(limit)}")
-
-
-async def _continue(request: web.BaseRequest) -> None:
-    if request.headers.get("Expect", "").lower() == "100-continue":
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0
-
-
-async def _block(request: web.BaseRequest, deadline: float) -> bytes:
-    """More of the body, nothing at its end; raises RequestRefused if it comes too late (408) or is broken (400)."""
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await request.content.readany()
-    except TimeoutError:
-        raise RequestRefused(408, "timeout_exception", "the body comes too slowly") from None
-    except web.RequestPayloadError:
-        raise RequestRefused(400, "illegal_argument_exception", "the body is not framed as it should be") from None
 
 
 async def _in_a_thread(function: Callable[[bytes], None], piece: bytes) -> None:
@@ -344,34 +278,3 @@ async def _in_a_thread(function: Callable[[bytes], None], piece: bytes) -> None:
         await asyncio.shield(running)
     finally:
         await asyncio.wait({running})
-
-
-async def _send(request: web.BaseRequest, response: web.Response) -> None:
-    """Returns when the kernel has all of the answer; raises ConnectionResetError for a peer that does not read it."""
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            await response.prepare(request)
-            await response.write_eof()
-    except TimeoutError:
-        _abort(request.protocol)
-        raise ConnectionResetError("the answer was not read in time") from None
-
-
-def _response(request: web.BaseRequest, status: int, body: bytes, **headers: str) -> web.Response:
-    accepted = request.headers.get("Accept", "").split(",")[0].strip()
-    content_type = accepted if _COMPATIBLE_JSON.fullmatch(accepted) else "application/json"
-    return web.Response(status=status, body=body, headers={**_HEADERS, "Content-Type": content_type, **headers})
-
-
-def _refused(request: web.BaseRequest, refusal: RequestRefused) -> web.Response:
-    headers = {}
-    if refusal.status == 401:
-        headers["WWW-Authenticate"] = _CHALLENGE
-    if refusal.status == 405:
-        headers["Allow"] = "POST, PUT"
-    if refusal.status == 429:
-        headers["Retry-After"] = "1"
-    response = _response(request, refusal.status, refusal.body(), **headers)
-    if refusal.status == 408 or "Expect" in request.headers:  # whether the body still comes, nobody knows
-        response.force_close()
-    return response

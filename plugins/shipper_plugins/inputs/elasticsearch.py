@@ -11,9 +11,9 @@ Its place is the address, so a revision that adds or removes a key, or brings a 
 input: one assignment replaces the door (see `bulk_server`). Sockets and connections stay, a request that was let in
 completes, and the next one with a removed key is refused, on a kept-alive connection too.
 
-This file says what a policy may ask for. `bulk_server` speaks HTTP; without I/O are `bulk_request`, which reads a body
-(its lines: `bulk_action`, `bulk_document`), `bulk_answer`, which words the answers, and `bulk_limits`, which says who
-may enter with how much.
+This file says what a policy may ask for. `bulk_server` and `bulk_http` speak HTTP; without I/O are `bulk_request`, which
+reads a body (its lines: `bulk_line`, `bulk_action`, `bulk_document`), `bulk_answer`, which words the answers, and
+`bulk_limits`, which says who may enter with how much.
 """
 
 from __future__ import annotations
