@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 StatusView = Mapping[str, Any]
-"""The fields of an `observed`, and `counters`: {output: {delivered, duplicate, dead_letter, dropped, retries}}."""
+"""The fields of an `observed`; `counters`: {output: {delivered, duplicate, dead_letter, dropped, retries}};
+`turned_away`: {input: connections}."""
 
 _CONNECTIONS = 64
 _ANSWER_SECONDS = 2.0

@@ -15,6 +15,7 @@ the queue's limit. A batch larger than the limit enters when nothing else is the
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -100,6 +101,9 @@ class Port:
             self.problem = problem
             self._intake.on_change()
 
+    def turned_away(self, peers: int) -> None:
+        self._intake.turned_away[self.name] += peers
+
     def listen(self, host: str, port: int) -> socket.socket:
         return self._intake.listeners.get(self, self.name, host, port)
 
@@ -140,6 +144,8 @@ class Intake:
         self.running: dict[str, Running] = {}
         self.held: dict[str, InputPlan] = {}
         """Inputs of the active revision that read nothing, since they have no output."""
+        self.turned_away: Counter[str] = Counter()
+        """By input: connections that were closed for lack of room."""
         self.max_bytes = 1 << 30
         self.retired_max_bytes = 1 << 30
         self.lanes: Mapping[int, Lane] = {}

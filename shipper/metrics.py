@@ -59,6 +59,7 @@ class _Collector:
             "credentials_wanted", "Credentials that queued events need and that are missing.", [], [((), wanted)]
         )
         yield from _counters(status.get("counters") or {})
+        yield _turned_away(status.get("turned_away") or {})
 
 
 def _gauge(name: str, text: str, labels: list[str], rows: Iterable[Row]) -> Metric:
@@ -109,3 +110,13 @@ def _counters(counters: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
         retries.add_metric((output,), counts.get("retries", 0))
     yield events
     yield retries
+
+
+def _turned_away(connections: Mapping[str, int]) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    text = "Connections that were closed to make room, before they had shown a valid request."
+    family = CounterMetricFamily("shipper_turned_away", text, labels=["input"])
+    for input, count in connections.items():
+        family.add_metric((input,), count)
+    return family

@@ -164,6 +164,10 @@ class InputContext(Protocol):
         """Say what keeps the input from doing its job (DEGRADED), or None when nothing does (HEALTHY)."""
         ...
 
+    def turned_away(self, peers: int) -> None:
+        """Count connections that were closed for lack of room before they sent anything: a metric shows how many."""
+        ...
+
     def listen(self, host: str, port: int) -> socket.socket:
         """The listening socket of this address; it belongs to the process, so never close it.
 

@@ -336,8 +336,9 @@ class _Parts:
         self.observing.changed()
         latest = self.observing.latest
         if latest is None:
-            return {"state": "STARTING", "message": "", "counters": {}}
+            return {"state": "STARTING", "message": "", "counters": {}, "turned_away": {}}
         total = self.spool.figures.total()
         view: dict[str, Any] = {**msgspec.to_builtins(latest), "counters": self.delivery.counters()}
+        view["turned_away"] = dict(self.intake.turned_away)
         view["queue"] |= {"events": total.events, "bytes": total.bytes}
         return view

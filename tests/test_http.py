@@ -25,6 +25,7 @@ HEALTHY = {
     "dead_letters": {"events": 2, "bytes": 300},
     "credentials_wanted": ["es-1"],
     "counters": {"main": {"delivered": 9, "duplicate": 1, "dead_letter": 2, "dropped": 0, "retries": 4}},
+    "turned_away": {"apps": 12},
 }
 
 
@@ -107,6 +108,7 @@ async def test_metrics_say_what_the_status_says():
         'shipper_events_total{outcome="delivered",output="main"} 9.0',
         'shipper_events_total{outcome="dead_letter",output="main"} 2.0',
         'shipper_retries_total{output="main"} 4.0',
+        'shipper_turned_away_total{input="apps"} 12.0',
         'shipper_revision{stage="drained"} 6.0',
         'shipper_epoch{stage="drained"} 1.0',
         'shipper_state{state="HEALTHY"} 1.0',

@@ -38,6 +38,7 @@ class RecordingInputContext:
         """The positions."""
         self.problems: list[str | None] = []
         """All that was reported, the newest last."""
+        self.peers_turned_away = 0
         if aio is not None:
             self.aio = aio
         self._origin = os.urandom(16)
@@ -110,6 +111,10 @@ class RecordingInputContext:
         """See `InputContext.report`."""
         self.problems.append(problem)
         self._notify()
+
+    def turned_away(self, peers: int) -> None:
+        """See `InputContext.turned_away`."""
+        self.peers_turned_away += peers
 
     def listen(self, host: str, port: int) -> socket.socket:
         """See `InputContext.listen`."""

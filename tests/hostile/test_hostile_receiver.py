@@ -12,7 +12,7 @@ from random import Random
 import pytest
 import trio
 
-from shipper_plugins.inputs import bulk_server
+from shipper_plugins.inputs import bulk_connections, bulk_server
 from tests.hostile.receiver import PATIENCE, Receiver, receiving
 from tests.hostile.requests import AMBIGUOUS, BOMB, CLOSE, Case, ambiguous, documents, post, sound, token
 from tests.hostile.rounds import requests_round
@@ -79,7 +79,7 @@ async def test_bombs_at_once_take_no_memory_and_others_are_served(encoding: str)
 async def test_those_who_drip_are_closed_in_time_and_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte now and then: in a head, in a body, in chunks. Idle connections are displaced before sound ones."""
     monkeypatch.setattr(bulk_server, "BODY_SECONDS", 0.5)
-    monkeypatch.setattr(bulk_server, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(bulk_connections, "IDLE_SECONDS", 0.5)
     body = documents(1, 1)
     slow = [
         b"POST /_bulk HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 400,

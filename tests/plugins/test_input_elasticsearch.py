@@ -20,7 +20,7 @@ from shipper.aio import open_asyncio
 from shipper.plugin import Batch, Credential, Material, Size, StartFailed
 from shipper.registry import Registry
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs import bulk_http, bulk_server
+from shipper_plugins.inputs import bulk_connections, bulk_http, bulk_server
 from shipper_plugins.inputs.bulk_request import BulkRequest
 from shipper_plugins.inputs.elasticsearch import ElasticsearchInput, ServerTls
 
@@ -609,7 +609,7 @@ async def test_a_body_that_drips_is_answered_408(monkeypatch):
 
 
 async def test_a_connection_that_sends_no_whole_header_is_closed(monkeypatch):
-    monkeypatch.setattr(bulk_server, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(bulk_connections, "IDLE_SECONDS", 0.05)
     async with a_receiver() as receiver, await receiver.connect() as client:
         await client.stream.send_all(b"POST /_bulk HTTP/1.1\r\nHo")
 
@@ -629,7 +629,7 @@ async def test_a_peer_that_does_not_read_its_answers_is_cut_off(monkeypatch):
 
 
 async def test_a_flood_of_strangers_displaces_its_own_kind(monkeypatch):
-    monkeypatch.setattr(bulk_server, "MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(bulk_connections, "MOST_NEWCOMERS", 20)
     async with a_receiver(credentials=("old",)) as receiver, await receiver.connect() as known:
         await known.request("POST", "/_bulk", OK, key=OLD)
         strangers = [await receiver.connect() for _ in range(60)]
@@ -640,6 +640,49 @@ async def test_a_flood_of_strangers_displaces_its_own_kind(monkeypatch):
         assert (await receiver.request("POST", "/_bulk", OK, key=OLD)).status == 200
         for stranger in strangers:
             await trio.aclose_forcefully(stranger.stream)
+
+
+async def test_who_is_turned_away_is_counted_logged_and_reported_while_it_lasts(monkeypatch, caplog):
+    monkeypatch.setattr(bulk_connections, "MOST_NEWCOMERS", 4)
+    monkeypatch.setattr(bulk_connections, "TELL_SECONDS", 0.01)
+    async with a_receiver() as receiver:
+        context = receiver.context
+        strangers = [await receiver.connect() for _ in range(10)]
+        await context.wait_until(lambda: context.peers_turned_away == 6 and context.problem is None)
+        for stranger in strangers:
+            await trio.aclose_forcefully(stranger.stream)
+
+    said = [problem for problem in context.problems if problem]
+    assert all(problem.startswith("connections closed to make room") for problem in said)
+    assert all(problem.endswith(", all from 127.0.0.1; see who connects there") for problem in said)
+    assert [record.getMessage() for record in caplog.records] == [f"input test: {problem}" for problem in said]
+
+
+async def test_a_client_too_many_displaces_the_one_that_is_idle_for_longest(monkeypatch):
+    monkeypatch.setattr(bulk_connections, "MOST_CLIENTS", 2)
+    async with a_receiver() as receiver:
+        first, second, third = [await receiver.connect() for _ in range(3)]
+        for client in (first, second, first, third):
+            assert (await client.request("GET", "/")).status == 200
+
+        assert await second.is_closed()
+        assert (await first.request("GET", "/")).status == 200
+        for client in (first, second, third):
+            await trio.aclose_forcefully(client.stream)
+
+
+async def test_while_all_clients_are_busy_another_one_is_told_to_come_again(monkeypatch):
+    monkeypatch.setattr(bulk_connections, "MOST_CLIENTS", 1)
+    async with a_receiver() as receiver, await receiver.connect() as client, await receiver.connect() as other:
+        receiver.context.gate = trio.Event()
+        await client.send("POST", "/_bulk", OK)
+        await receiver.context.wait_until(lambda: receiver.context.emitting == 1)
+        refused = await other.request("GET", "/")
+        receiver.context.gate.set()
+
+        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+        assert (await client.answer()).status == 200
+        assert (await other.request("GET", "/")).status == 200
 
 
 # -- begin and end -----------------------------------------------------------------------------------------------------
@@ -813,3 +856,20 @@ async def test_when_tls_is_added_an_old_plain_connection_is_refused(identity):
         receiver.change(tls=ServerTls(certificate=identity.certificate, key=identity.key))
 
         assert (await client.request("POST", "/_bulk", OK)).status == 401
+
+
+async def test_silent_connections_keep_nobody_with_a_key_from_connecting(identity, monkeypatch):
+    """They never begin the TLS handshake."""
+    monkeypatch.setattr(bulk_connections, "MOST_NEWCOMERS", 8)
+    tls = ServerTls(certificate=identity.certificate, key=identity.key)
+    async with a_receiver(tls=tls, credentials=("old",)) as receiver:
+        silent = [await receiver.connect() for _ in range(8)]
+        for _ in range(8):
+            silent.append(await receiver.connect())
+            async with await secure(receiver.port, identity.client) as client:
+                assert (await client.request("POST", "/_bulk", OK, key=OLD)).status == 200
+        for one in silent:
+            await trio.aclose_forcefully(one.stream)
+
+    assert receiver.context.count == 8
+    assert receiver.context.peers_turned_away > 0

@@ -13,13 +13,14 @@ Nothing here grows without bound, whatever clients do:
 | objects that a body becomes | a step of 256 KiB at a time, of one request after the other; 32 MiB of one document |
 | answers of one request | 64 MiB, then 413 |
 | time | after 30 s a body comes at 1 KiB/s (408); an answer is read within 60 s; idle connections end at 120 s |
-| connections | 256; the next one displaces the oldest idle one, those first that never had a request let in |
-| TLS handshakes | 64 at once, of 10 s |
+| connections of clients | 256; the next one displaces the one that is idle for longest, or is answered 429 |
+| connections without a request that was let in, TLS handshakes too | 128; the next one displaces another of them |
+| a TLS handshake | 10 s |
 | header | aiohttp's: 8 KiB a line, 128 lines |
 
-So a flood of idle or dripping strangers pushes out its own kind, not the clients that ship. aiohttp's own sites are
-not used, since they accept without a limit, TLS handshakes included. Neither is its decompression, which is slower than
-isal's and knows no limit for the whole body.
+So a flood of silent or dripping strangers pushes out its own kind, not the clients that ship (`bulk_connections`).
+aiohttp's own sites are not used, since they accept without a limit, TLS handshakes included. Neither is its
+decompression, which is slower than isal's and knows no limit for the whole body.
 
 This module is imported when an input is opened, as aiohttp.web takes 0.1 s.
 """
@@ -27,9 +28,7 @@ This module is imported when an input is opened, as aiohttp.web takes 0.1 s.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
-import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -39,8 +38,8 @@ from aiohttp import web
 
 from shipper.plugin import Backpressure, Batch, is_own_host
 from shipper_plugins.inputs.bulk_answer import RequestRefused
+from shipper_plugins.inputs.bulk_connections import Connections, Tell
 from shipper_plugins.inputs.bulk_http import (
-    abort,
     bulk_index,
     encoding_of,
     introduce,
@@ -54,15 +53,9 @@ from shipper_plugins.inputs.bulk_http import (
 from shipper_plugins.inputs.bulk_limits import Door, Inflation, Memory, Share, busy
 from shipper_plugins.inputs.bulk_request import BulkRequest
 
-MOST_CONNECTIONS = 256
-MOST_HANDSHAKES = 64
-IDLE_SECONDS = 120.0
 BODY_SECONDS = 30.0
 BODY_BYTES_PER_SECOND = 1024
-HANDSHAKE_SECONDS = 10.0
 CLOSING_SECONDS = 1.0
-
-_log = logging.getLogger(__name__)
 
 Store = Callable[[list[Batch]], Awaitable[None]]
 
@@ -73,16 +66,15 @@ Store = Callable[[list[Batch]], Awaitable[None]]
 class BulkServer:
     """Serves one listening socket, in the asyncio thread; `door` may be replaced from any thread at any time.
 
-    `store` is called with the batches of one request and returns when they are durable, or raises Backpressure.
+    `store` is called with the batches of one request and returns when they are durable, or raises Backpressure. `tell`
+    is called when connections are turned away.
     """
 
-    def __init__(self, door: Door, store: Store) -> None:
+    def __init__(self, door: Door, store: Store, tell: Tell) -> None:
         self.door = door
-        self._store = store
+        self._store, self._tell = store, tell
         self._memory = Memory()
         self._turn = asyncio.Lock()
-        self._busy: set[asyncio.BaseProtocol] = set()
-        self._known: set[asyncio.BaseProtocol] = set()
 
     def close_door(self) -> None:
         """Let nobody in, from now on."""
@@ -91,11 +83,11 @@ class BulkServer:
     async def serve(self, listener: socket.socket) -> None:
         """Accept until cancelled; then requests under way have a second to end. The socket stays open."""
         self._server = web.Server(self._respond)
+        self._connections = Connections(self._server, lambda: self.door.tls, self._tell)
         own = listener.dup()
         own.setblocking(False)
         try:
-            async with asyncio.TaskGroup() as openings:
-                await self._accept(own, openings)
+            await self._connections.accept(own)
         finally:
             own.close()
             await self._close()
@@ -108,75 +100,19 @@ class BulkServer:
             if isinstance(transport, asyncio.Transport):
                 transport.abort()
 
-    # -- connections -----------------------------------------------------------------------------------------------
-
-    async def _accept(self, listener: socket.socket, openings: asyncio.TaskGroup) -> None:
-        opening: set[asyncio.Task[None]] = set()
-        while True:
-            try:
-                connection, _ = await asyncio.get_running_loop().sock_accept(listener)
-            except OSError as error:  # no descriptors left, or the peer has gone again
-                _log.warning("a connection could not be accepted: %s", error.strerror)
-                await asyncio.sleep(0.5)
-                continue
-            tls = self.door.tls
-            if tls is None:
-                await self._open(connection, None)
-            elif len(opening) < MOST_HANDSHAKES:
-                task = openings.create_task(self._open(connection, tls))
-                opening.add(task)
-                task.add_done_callback(opening.discard)
-            else:
-                connection.close()
-
-    async def _open(self, connection: socket.socket, tls: ssl.SSLContext | None) -> None:
-        loop = asyncio.get_running_loop()
-        timeout = HANDSHAKE_SECONDS if tls is not None else None
-        try:
-            _, newcomer = await loop.connect_accepted_socket(
-                self._protocol, connection, ssl=tls, ssl_handshake_timeout=timeout
-            )
-        except OSError:  # no TLS, or gone before it was open
-            connection.close()
-        else:
-            self._make_room(newcomer)
-
-    def _make_room(self, newcomer: _Connection) -> None:
-        """Close the connection that matters least, if there is one too many; the newcomer if all others are busy."""
-        connections = [connection for connection in self._server.connections if connection.transport is not None]
-        self._known.intersection_update(connections)
-        if len(connections) > MOST_CONNECTIONS:
-            idle = [other for other in connections if other is not newcomer and other not in self._busy]
-            abort(min(idle, key=self._known.__contains__, default=newcomer))
-
-    def _protocol(self) -> _Connection:
-        return _Connection(
-            self._server,
-            loop=asyncio.get_running_loop(),
-            keepalive_timeout=IDLE_SECONDS,
-            access_log=None,  # type: ignore[arg-type]  # falsy means off
-            auto_decompress=False,
-            read_bufsize=1 << 16,
-            logger=_log,
-        )
-
     # -- requests --------------------------------------------------------------------------------------------------
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        with self._memory.share() as share:
-            self._busy.add(request.protocol)
-            try:
-                response = await self._answer(request, share)
-                await send(request, response)
-            finally:
-                self._busy.discard(request.protocol)
+        with self._memory.share() as share, self._connections.busy(request):
+            response = await self._answer(request, share)
+            await send(request, response)
             return response
 
     async def _answer(self, request: web.BaseRequest, share: Share) -> web.Response:
         try:
             door = self.door
             self._admit(request, door)
-            self._known.add(request.protocol)
+            self._connections.let_in(request)
             if request.method in ("GET", "HEAD"):
                 return reply(request, 200, introduce(request))
             index = bulk_index(request)
@@ -238,37 +174,6 @@ class BulkServer:
             else:
                 bulk.feed(piece)
                 await asyncio.sleep(0)
-
-
-class _Connection(web.RequestHandler):
-    """Answers what is no HTTP in our words, since aiohttp's quote it; shows a bug of ours in the log.
-
-    An answer counts as written when the kernel has all of it. So a connection that is closed in order never waits for a
-    peer that reads nothing.
-    """
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        if isinstance(transport, asyncio.Transport):
-            transport.set_write_buffer_limits(high=1, low=0)
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        if isinstance(exc, ConnectionError):
-            raise exc  # the peer has gone, which aiohttp expects to be told so
-        if status >= 500:
-            _log.error("a request could not be answered", exc_info=exc)
-            refusal = RequestRefused(status, "exception", "internal error")
-        else:
-            refusal = RequestRefused(400, "illegal_argument_exception", "this is not HTTP as it should be")
-        response = refused(request, refusal)
-        response.force_close()
-        return response
 
 
 async def _in_a_thread(function: Callable[[bytes], None], piece: bytes) -> None:

@@ -11,14 +11,15 @@ Its place is the address, so a revision that adds or removes a key, or brings a 
 input: one assignment replaces the door (see `bulk_server`). Sockets and connections stay, a request that was let in
 completes, and the next one with a removed key is refused, on a kept-alive connection too.
 
-This file says what a policy may ask for. `bulk_server` and `bulk_http` speak HTTP; without I/O are `bulk_request`, which
-reads a body (its lines: `bulk_line`, `bulk_action`, `bulk_document`), `bulk_answer`, which words the answers, and
-`bulk_limits`, which says who may enter with how much.
+This file says what a policy may ask for. `bulk_server`, `bulk_connections` and `bulk_http` speak HTTP; without I/O are
+`bulk_request`, which reads a body (its lines: `bulk_line`, `bulk_action`, `bulk_document`), `bulk_answer`, which words
+the answers, `bulk_limits`, which says who may enter with how much, and `bulk_crowd`, which says who must go.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import logging
 import ssl
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -42,6 +43,8 @@ from shipper.plugin import (
     server_context,
 )
 from shipper_plugins.inputs.bulk_limits import Door, fingerprint
+
+_log = logging.getLogger(__name__)
 
 _DEFAULT_BYTES = Size(100 << 20)
 _OF_KEYS: frozenset[Shape] = frozenset({"api_key", "basic"})
@@ -139,10 +142,13 @@ class _Receiver:
         except ValueError as error:
             raise StartFailed(str(error)) from None
         self._listener = context.listen(*parse_address(settings.address))
-        self._server = BulkServer(door, self._store)
+        self._server = BulkServer(door, self._store, self._tell)
+        self._closed: str | None = None
+        self._crowded: str | None = None
 
     async def run(self) -> None:
         """See `Source.run`; when cancelled, requests under way have a second to end."""
+        self._report()
         await self._context.aio.call(self._server.serve, self._listener)
 
     def change(self, settings: ElasticsearchInput, credentials: Mapping[str, Credential]) -> None:
@@ -151,9 +157,13 @@ class _Receiver:
             self._server.door = settings.door(credentials)
         except ValueError as error:
             self._server.close_door()
-            self._context.report(str(error))
+            self._closed = str(error)
         else:
-            self._context.report(None)
+            self._closed = None
+        self._report()
+
+    def _report(self) -> None:
+        self._context.report("; ".join(filter(None, (self._closed, self._crowded))) or None)
 
     async def _store(self, batches: Sequence[Batch]) -> None:
         """In the asyncio thread: store all batches of a request at once."""
@@ -162,6 +172,18 @@ class _Receiver:
             await self._context.emit(*batches, wait=False)
 
         await self._context.aio.answer(emit)
+
+    async def _tell(self, turned_away: int, problem: str | None) -> None:
+        """In the asyncio thread: count, log and report that connections are turned away."""
+        if problem is not None:
+            _log.warning("input %s: %s", self._context.name, problem)
+
+        async def tell() -> None:
+            self._crowded = problem
+            self._context.turned_away(turned_away)
+            self._report()
+
+        await self._context.aio.answer(tell)
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -1,0 +1,192 @@
+"""The connections of the bulk server: which it opens, which it keeps, and which it closes to make room.
+
+    accepted ──> newcomer (TLS handshake, first header) ──a request that is let in──> client
+
+Newcomers and clients have room each of their own. A newcomer that is one too many displaces another newcomer (`Crowd`
+says which), never a client; a client that is one too many displaces the client that has been idle for longest, and
+is told to come again (429) where none is idle. So who opens connections and says nothing, or speaks slowly, or has no
+key, takes room from his own kind. That happens where somebody floods the port, so it is counted, and told while
+it lasts, at most every `TELL_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+
+from shipper_plugins.inputs.bulk_answer import RequestRefused
+from shipper_plugins.inputs.bulk_crowd import Crowd, origin
+from shipper_plugins.inputs.bulk_http import abort, refused
+from shipper_plugins.inputs.bulk_limits import busy
+
+MOST_CLIENTS = 256
+MOST_NEWCOMERS = 128
+"""An open TLS connection takes 0.3 MiB."""
+HANDSHAKE_SECONDS = 10.0
+IDLE_SECONDS = 120.0
+TELL_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
+
+Tell = Callable[[int, str | None], Awaitable[None]]
+"""How many connections were turned away since the last time, and the sentence for it; 0 and None when it is over."""
+
+
+class Connections:
+    """Those of one server, whose requests `server` answers; `tls` says what a connection is opened with."""
+
+    def __init__(self, server: web.Server, tls: Callable[[], ssl.SSLContext | None], tell: Tell) -> None:
+        self._server, self._tls, self._tell = server, tls, tell
+        self._newcomers: Crowd[_Connection] = Crowd(MOST_NEWCOMERS)
+        self._clients: dict[_Connection, None] = {}
+        """The one that was let in last stands last."""
+        self._busy: set[_Connection] = set()
+        self._turned_away: Counter[str] = Counter()
+        self._crowded = asyncio.Event()
+
+    async def accept(self, listener: socket.socket) -> None:
+        """Accept until cancelled; connections that are being opened end then."""
+        async with asyncio.TaskGroup() as openings:
+            openings.create_task(self._tell_of_crowds())
+            while True:
+                try:
+                    connection, address = await asyncio.get_running_loop().sock_accept(listener)
+                except OSError as error:  # no descriptors left, or the peer has gone again
+                    _log.warning("a connection could not be accepted: %s", error.strerror)
+                    await asyncio.sleep(0.5)
+                    continue
+                self._welcome(connection, origin(address[0]), openings)
+                await asyncio.sleep(0)  # while more of them wait, accepting one does not
+
+    def _welcome(self, connection: socket.socket, address: str, openings: asyncio.TaskGroup) -> None:
+        newcomer = _Connection(self._server, self._gone)
+        newcomer.opening = openings.create_task(self._open(connection, newcomer))
+        newcomer.opening.add_done_callback(lambda opening: connection.close() if opening.cancelled() else None)
+        if displaced := self._newcomers.add(newcomer, address):
+            other, address = displaced
+            other.drop()
+            self._turned_away[address] += 1
+            self._crowded.set()
+
+    async def _open(self, connection: socket.socket, newcomer: _Connection) -> None:
+        tls = self._tls()
+        timeout = HANDSHAKE_SECONDS if tls is not None else None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: newcomer, connection, ssl=tls, ssl_handshake_timeout=timeout
+            )
+        except OSError:  # no TLS, or gone before it was open
+            connection.close()
+            self._gone(newcomer)
+
+    def _gone(self, connection: _Connection) -> None:
+        self._newcomers.remove(connection)
+        self._clients.pop(connection, None)
+
+    # -- clients ---------------------------------------------------------------------------------------------------
+
+    def let_in(self, request: web.BaseRequest) -> None:
+        """Its connection has shown a valid request; raises RequestRefused (429) if there is no room for a client."""
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        if connection not in self._clients and len(self._clients) >= MOST_CLIENTS:
+            idle = next((other for other in self._clients if other not in self._busy), None)
+            if idle is None:
+                raise busy("too many clients are served now")
+            del self._clients[idle]
+            idle.drop()
+        self._newcomers.remove(connection)
+        self._clients.pop(connection, None)
+        self._clients[connection] = None
+
+    @contextmanager
+    def busy(self, request: web.BaseRequest) -> Iterator[None]:
+        """While a request is answered, its connection is not idle."""
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        self._busy.add(connection)
+        try:
+            yield
+        finally:
+            self._busy.discard(connection)
+
+    # -- crowds ----------------------------------------------------------------------------------------------------
+
+    async def _tell_of_crowds(self) -> None:
+        while True:
+            await self._crowded.wait()
+            self._crowded.clear()
+            text, count = _sentence(self._turned_away), self._turned_away.total()
+            self._turned_away.clear()
+            await self._tell(count, text)
+            await asyncio.sleep(TELL_SECONDS)
+            if not self._crowded.is_set():
+                await self._tell(0, None)
+
+
+def _sentence(turned_away: Counter[str]) -> str:
+    [(address, most)] = turned_away.most_common(1)
+    whom = f"all from {address}" if most == turned_away.total() else f"{most} of them from {address}"
+    said = "connections closed to make room for others before they showed a valid request"
+    return f"{said}: {turned_away.total()}, {whom}; see who connects there"
+
+
+class _Connection(web.RequestHandler):
+    """Answers what is no HTTP in our words, since aiohttp's quote it; shows a bug of ours in the log.
+
+    An answer counts as written when the kernel has all of it. So a connection that is closed in order never waits for a
+    peer that reads nothing.
+    """
+
+    opening: asyncio.Task[None]
+
+    def __init__(self, server: web.Server, gone: Callable[[_Connection], None]) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=IDLE_SECONDS,
+            access_log=None,  # type: ignore[arg-type]  # falsy means off
+            auto_decompress=False,
+            read_bufsize=1 << 16,
+            logger=_log,
+        )
+        self._gone = gone
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if isinstance(transport, asyncio.Transport):
+            transport.set_write_buffer_limits(high=1, low=0)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._gone(self)
+        super().connection_lost(exc)
+
+    def drop(self) -> None:
+        """Close it at once, open or not yet."""
+        self.opening.cancel()
+        abort(self)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if isinstance(exc, ConnectionError):
+            raise exc  # the peer has gone, which aiohttp expects to be told so
+        if status >= 500:
+            _log.error("a request could not be answered", exc_info=exc)
+            refusal = RequestRefused(status, "exception", "internal error")
+        else:
+            refusal = RequestRefused(400, "illegal_argument_exception", "this is not HTTP as it should be")
+        response = refused(request, refusal)
+        response.force_close()
+        return response
