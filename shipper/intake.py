@@ -293,6 +293,7 @@ class Intake:
                     positions,
                 ),
                 arrived,
+                wait=wait,
             )
         except NotActive:
             return False

@@ -150,9 +150,9 @@ class InputContext(Protocol):
         """Store batches together with the input's new positions, in one transaction; returns when all is durable.
 
         That return is the acknowledgement for a peer. `positions` are merged into the stored ones (None removes one);
-        never put an event's text there, they are stored in the clear. While there is no room, waits, or raises
-        Backpressure if `wait` is false. If cancelled, the batches were either stored with their positions, or not
-        at all.
+        never put an event's text there, they are stored in the clear. While there is no room, on a full disk too,
+        waits, or raises Backpressure at once if `wait` is false, and has stored nothing. If cancelled, the batches were
+        either stored with their positions, or not at all.
         """
         ...
 

@@ -128,10 +128,10 @@ async def test_the_spool_refuses_what_comes_between_the_cut_and_the_switch(tmp_p
             await go_on.wait()
             return result
 
-        async def counting(entry, *rest):  # type: ignore[no-untyped-def]
+        async def counting(entry, *rest, **options):  # type: ignore[no-untyped-def]
             nonlocal refusals
             try:
-                return await enter(entry, *rest)
+                return await enter(entry, *rest, **options)
             except NotActive:
                 refusals += 1
                 raise
@@ -211,6 +211,18 @@ async def test_without_room_emit_waits_or_raises_as_asked(tmp_path: Path) -> Non
         assert timeout.cancelled_caught
         assert on.spool.figures.total().events == 20
         assert await spring.context.positions() == {}
+
+
+async def test_on_a_full_disk_an_emit_that_does_not_wait_raises_and_stores_nothing(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy())
+        stuck()
+        on.spool.store.problem = "disk full: intake waits"
+        with pytest.raises(Backpressure, match="disk full"):
+            await spring.context.emit(events(*range(20)), wait=False)
+        on.spool.store.problem = None
+
+        assert on.spool.figures.total().events == 0
 
 
 async def test_a_batch_larger_than_the_limit_enters_alone(tmp_path: Path) -> None:

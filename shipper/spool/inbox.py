@@ -34,7 +34,8 @@ class Operation:
 
     `unheard` gets the result if the waiter has gone before it was durable.
 
-    Urgent ones go first; patient ones go with others, or after 5 ms. One that `repairs` a database has it copied to a
+    One that `needs_room` is put aside while there is none, or answered Backpressure if it does not wait. Urgent ones go
+    first; patient ones go with others, or after 5 ms. One that `repairs` a database has it copied to a
     new generation first, unless that was done meanwhile.
     """
 
@@ -44,6 +45,7 @@ class Operation:
     urgent: bool = False
     patient: bool = False
     needs_room: bool = False
+    waits: bool = True
     claimed: bool = False
     withdrawn: bool = False
     repairs: Path | None = None

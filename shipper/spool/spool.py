@@ -56,10 +56,11 @@ class Spool:
     # -- batches -------------------------------------------------------------------------------------------------------
 
     async def enter(
-        self, entry: Entry, unheard: Callable[[list[Entered]], object] = lambda entered: None
+        self, entry: Entry, unheard: Callable[[list[Entered]], object] = lambda entered: None, *, wait: bool = True
     ) -> list[Entered]:
-        """Store batches with their input's positions. Raises queue.NotActive; waits while the disk is full.
+        """Store batches with their input's positions. Raises queue.NotActive.
 
+        While the disk is full, waits, or raises Backpressure if `wait` is false.
         `unheard` is told of what was stored after the caller, cancelled, had waited for some seconds in vain.
         """
         now = time.time()
@@ -70,7 +71,7 @@ class Spool:
         def enter(db: sqlite3.Connection) -> list[Entered]:
             return queue.enter(db, self.store.sealer, self.origin, now, entry)
 
-        return _count(entry, *await self.store.append(self._counted(enter), count_unheard))
+        return _count(entry, *await self.store.append(self._counted(enter), count_unheard, wait=wait))
 
     def _counted(
         self, op: Callable[[sqlite3.Connection], Result]

@@ -27,7 +27,7 @@ from typing import Any, TypeVar, cast
 import outcome
 import trio
 
-from shipper.errors import ShipperError
+from shipper.errors import Backpressure, ShipperError
 from shipper.spool import database
 from shipper.spool.database import Connect, Generation, Prepare
 from shipper.spool.directory import StateDirectory, own, starting
@@ -87,13 +87,19 @@ class Store:
         """
         return cast(T, await self._submit(Operation(op, trio.lowlevel.current_task(), urgent=urgent, patient=patient)))
 
-    async def append(self, op: Callable[[sqlite3.Connection], T], unheard: Callable[[T], object] | None = None) -> T:
-        """As `do`, but while the disk is full it waits for room; a cancel withdraws it then, and it never ran.
+    async def append(
+        self, op: Callable[[sqlite3.Connection], T], unheard: Callable[[T], object] | None = None, *, wait: bool = True
+    ) -> T:
+        """As `do`, but while the disk is full it waits for room; a cancel withdraws what waits, and it never runs.
 
+        If `wait` is false it raises Backpressure, then and while there is any other problem, and has not run.
         `unheard` is called with the result of an `op` that became durable after its caller lost patience.
         """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not wait and self.problem is not None:
+            raise Backpressure(self.problem)
         task = trio.lowlevel.current_task()
-        return cast(T, await self._submit(Operation(op, task, unheard=unheard, needs_room=True)))
+        return cast(T, await self._submit(Operation(op, task, unheard=unheard, needs_room=True, waits=wait)))
 
     def post(self, op: Callable[[sqlite3.Connection], object]) -> None:
         """As `do`, but nobody waits. `op` must not raise: that ends `open_store` with its error."""
@@ -184,8 +190,16 @@ class Store:
 
     def _told(self, problem: str | None) -> None:
         self.problem = problem
+        if problem is not None:
+            self._turn_away(Backpressure(problem))
         for callback in self._on_problem:
             callback(problem)
+
+    def _turn_away(self, error: Backpressure) -> None:
+        """Answer what does not wait and is still in line."""
+        for operation in list(self._waiting):
+            if not operation.waits and self._writer.withdraw(operation):
+                self._resume(operation, outcome.Error(error))
 
     def _reported(self, report: Report) -> None:
         self.report = report

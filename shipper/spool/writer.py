@@ -8,6 +8,7 @@ What happens when a group fails:
   then the transaction as a whole is rolled back.)
 - The disk is full: nothing was committed. Operations that need room are parked, the others go again, and the ballast
   is given up in steps for them. When it could be taken back there is room, and the parked ones go on in their order.
+  Those that do not wait are answered Backpressure at once, as they are while another process locks the database.
 - Anything else (I/O error, damage): the outcome is unknown, since a COMMIT that raised may be found after a crash. So
   nothing is answered and the file is never written again: a second fsync may succeed without having written. What is
   intact is copied, through this connection, into a new generation; there the kept group runs again and is answered.
@@ -28,6 +29,7 @@ from pathlib import Path
 
 import outcome
 
+from shipper.errors import Backpressure
 from shipper.retry import backoff
 from shipper.spool import database
 from shipper.spool.directory import StateDirectory, is_no_room
@@ -39,6 +41,7 @@ from shipper.spool.upkeep import Upkeep
 IDLE_SECONDS = 1.0
 FULL = "disk full: intake waits"
 """The problem of a disk on which everything else still has room."""
+LOCKED = "another process keeps the database locked"
 FULL_SECONDS = 1.0
 _PATIENT_ATTEMPTS = 3
 
@@ -157,9 +160,12 @@ class Writer:
             try:
                 self._transaction(self._group)
             except Busy:
-                self._say("another process keeps the database locked")
-                if self._inbox.closing.is_set():
-                    raise GaveUp("another process keeps the database locked") from None
+                self._say(LOCKED)
+                self._group = self._turn_away(LOCKED)
+                if not self._group:
+                    self._say(None)  # whoever comes next finds out whether it is over
+                elif self._inbox.closing.is_set():
+                    raise GaveUp(LOCKED) from None
             except NoRoom:
                 self._make_room()
             except Broken as broken:
@@ -230,15 +236,22 @@ class Writer:
         self._inbox.full = True
         self._look_at = time.monotonic() + FULL_SECONDS
         self._say(FULL)
-        others = self._inbox.park(self._group)
-        parked = len(others) < len(self._group)
-        self._group = others
-        if parked or self._give_ballast():
+        came = len(self._group)
+        self._group = self._inbox.park(self._turn_away(FULL))
+        if len(self._group) < came or self._give_ballast():
             return
         self._say("disk full: nothing can be stored")
         self._careful(self._upkeep.checkpoint)
         if self._inbox.closing.wait(FULL_SECONDS):
             raise GaveUp("the disk is full")
+
+    def _turn_away(self, why: str) -> list[Operation]:
+        """Of the group, which is not committed: answer what does not wait; returns the others."""
+        turned_away = [operation for operation in self._group if not operation.waits]
+        for operation in turned_away:
+            operation.result = outcome.Error(Backpressure(why))
+        self._listener.answered(turned_away)
+        return [operation for operation in self._group if operation.waits]
 
     def _give_ballast(self) -> bool:
         try:

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
+from shipper.errors import Backpressure
 from shipper.spool import database, writer
 from shipper.spool.directory import Ballast
 from shipper.spool.store import Store, StoreFailed, open_store
@@ -154,6 +156,22 @@ async def test_closing_does_not_wait_for_another_process(
     assert len(failures) == 1
 
 
+async def test_who_does_not_wait_is_turned_away_while_another_process_locks_the_database(
+    tmp_path: Path, disk: Disk, intruder: Callable[[], sqlite3.Connection]
+) -> None:
+    async with opened(tmp_path, disk) as store:
+        locking = intruder()
+        with trio.fail_after(30):
+            for _ in range(2):
+                with pytest.raises(Backpressure, match=LOCKED):
+                    await store.append(insert(b"a"), wait=False)
+        locking.execute("ROLLBACK")
+        await store.append(insert(b"b"), wait=False)
+
+        assert await store.read(bodies) == [b"b"]
+        assert store.problem is None
+
+
 # -- a full disk -------------------------------------------------------------------------------------------------------
 
 
@@ -166,6 +184,60 @@ async def test_what_still_waits_for_room_when_the_store_closes_is_refused(tmp_pa
     assert len(failures) == 1
     async with opened(tmp_path, disk) as store:
         assert await store.read(bodies) == []
+
+
+async def test_on_a_full_disk_who_does_not_wait_is_told_at_once_and_never_stored(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first finds the disk full, the next ones know."""
+    monkeypatch.setattr(writer, "FULL_SECONDS", 0.02)
+    room = threading.Event()
+    with monkeypatch.context() as full:
+        full.setattr(Ballast, "restore", lambda self: room.is_set())
+        async with opened(tmp_path, disk) as store, trio.open_nursery() as nursery:
+            disk.fails("SQLITE_FULL")
+            with trio.fail_after(30):
+                for _ in range(3):
+                    with pytest.raises(Backpressure, match=INTAKE_WAITS):
+                        await store.append(insert(b"a"), wait=False)
+                    await until(lambda: store.problem == INTAKE_WAITS)
+                nursery.start_soon(store.append, insert(b"b"))
+            disk.works()
+            room.set()
+            await until(lambda: store.problem is None)
+            await store.append(insert(b"c"), wait=False)
+
+            assert await store.read(bodies) == [b"b", b"c"]
+
+
+async def test_what_does_not_wait_and_is_still_in_line_is_told_of_a_problem(tmp_path: Path, disk: Disk) -> None:
+    """While the writer is held up by what came before."""
+    held_up, go_on = threading.Event(), threading.Event()
+
+    def hold(statement: str) -> None:
+        if statement == "COMMIT":
+            held_up.set()
+            go_on.wait(30)
+            disk.works()
+
+    async with opened(tmp_path, disk) as store, trio.open_nursery() as nursery:
+        disk.on = hold
+        nursery.start_soon(store.append, insert(b"a"))
+        await trio.to_thread.run_sync(held_up.wait)
+        with trio.fail_after(30):
+            async with trio.open_nursery() as impatient:
+
+                async def told() -> None:
+                    with pytest.raises(Backpressure, match="no disk"):
+                        await store.append(insert(b"b"), wait=False)
+
+                impatient.start_soon(told)
+                await trio.testing.wait_all_tasks_blocked()
+                store._told("no disk")
+        go_on.set()
+        await store.do(insert(b"c"))
+
+        assert await store.read(bodies) == [b"a", b"c"]
 
 
 @pytest.mark.parametrize("ballast", ["given up", "not to be had"])

@@ -125,10 +125,16 @@ class Connections:
             self._crowded.clear()
             text, count = _sentence(self._turned_away), self._turned_away.total()
             self._turned_away.clear()
-            await self._tell(count, text)
+            await self._say(count, text)
             await asyncio.sleep(TELL_SECONDS)
             if not self._crowded.is_set():
-                await self._tell(0, None)
+                await self._say(0, None)
+
+    async def _say(self, count: int, text: str | None) -> None:
+        await self._tell(count, text)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # what is told before a cancel is heeded hides it
+            raise asyncio.CancelledError
 
 
 def _sentence(turned_away: Counter[str]) -> str:

@@ -82,7 +82,7 @@ class BulkServer:
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept until cancelled; then requests under way have a second to end. The socket stays open."""
-        self._server = web.Server(self._respond)
+        self._server = web.Server(self._respond, handler_cancellation=True)
         self._connections = Connections(self._server, lambda: self.door.tls, self._tell)
         own = listener.dup()
         own.setblocking(False)
