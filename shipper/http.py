@@ -24,6 +24,7 @@ from shipper.aio import Asyncio
 from shipper.errors import OptionError
 from shipper.hosts import is_own_host
 from shipper.metrics import exposition
+from shipper.resolve import resolve
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -66,7 +67,8 @@ async def serve_status(aio: Asyncio, address: str, status: Callable[[], StatusVi
     server = _Server(lambda: aio.answer(observe), host)
     try:
         try:
-            bound: str | None = await aio.call(server.start, port)
+            addresses = [found[4][0] for found in await resolve(host, port)]
+            bound: str | None = await aio.call(server.start, addresses, port)
         except OSError as error:
             _log.warning("the status server could not start", address=address, reason=error.strerror or str(error))
             bound = None
@@ -86,7 +88,7 @@ class _Server:
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
 
-    async def start(self, port: int) -> str:
+    async def start(self, addresses: list[str], port: int) -> str:
         from aiohttp import web
 
         @web.middleware
@@ -102,7 +104,7 @@ class _Server:
             app.router.add_get(path, getattr(self, path[1:]))
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
         await self._runner.setup()
-        self._server = await asyncio.get_running_loop().create_server(self._protocol, self._host, port, backlog=16)
+        self._server = await asyncio.get_running_loop().create_server(self._protocol, addresses, port, backlog=16)
         name = self._server.sockets[0].getsockname()
         return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 

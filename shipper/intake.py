@@ -104,8 +104,8 @@ class Port:
     def turned_away(self, peers: int) -> None:
         self._intake.turned_away[self.name] += peers
 
-    def listen(self, host: str, port: int) -> socket.socket:
-        return self._intake.listeners.get(self, self.name, host, port)
+    async def listen(self, host: str, port: int) -> socket.socket:
+        return await self._intake.listeners.get(self, self.name, host, port)
 
     def is_switched_from(self, route: Route) -> bool:
         return self._route is not route

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 from shipper.errors import StartFailed
+from shipper.resolve import AddressInfo, resolve
 
 BACKLOG = 1024
 
@@ -18,11 +19,13 @@ class Listeners:
         self._sockets: dict[Address, socket.socket] = {}
         self._users: dict[Address, set[int]] = {}
 
-    def get(self, user: object, name: str, host: str, port: int) -> socket.socket:
+    async def get(self, user: object, name: str, host: str, port: int) -> socket.socket:
         """The listening socket of an address; `user` holds it until `release`. Raises StartFailed."""
         address = (host, port, name if port == 0 else "")
         if address not in self._sockets:
-            self._sockets[address] = _listen(host, port)
+            found = await _resolved(host, port)
+            if address not in self._sockets:
+                self._sockets[address] = _listen(host, port, found)
         self._users.setdefault(address, set()).add(id(user))
         return self._sockets[address]
 
@@ -35,12 +38,19 @@ class Listeners:
                 self._sockets.pop(address).close()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+async def _resolved(host: str, port: int) -> AddressInfo:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
+        return (await resolve(host, port))[0]
     except OSError as error:
         raise StartFailed(f"cannot listen on {host}:{port}: {error.strerror or 'unknown host'}") from None
+
+
+def _listen(host: str, port: int, found: AddressInfo) -> socket.socket:
+    family, kind, protocol, _, address = found
+    try:
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise StartFailed(f"cannot listen on {host}:{port}: {error.strerror}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

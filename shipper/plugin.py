@@ -168,10 +168,11 @@ class InputContext(Protocol):
         """Count connections that were closed for lack of room before they sent anything: a metric shows how many."""
         ...
 
-    def listen(self, host: str, port: int) -> socket.socket:
+    async def listen(self, host: str, port: int) -> socket.socket:
         """The listening socket of this address; it belongs to the process, so never close it.
 
-        Port 0 is any free one, the same one for each call with the same name. Raises StartFailed.
+        The address of a name is waited for some seconds at most, which holds up this input only. Port 0 is any free
+        one, the same one for each call with the same name. Raises StartFailed.
         """
         ...
 

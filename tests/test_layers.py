@@ -39,6 +39,7 @@ LAYERS = [
         "listeners",
         "memory",
         "recent",
+        "resolve",
         "signal",
         "slots",
         "tap",

@@ -111,14 +111,14 @@ def test_reports_are_kept_and_the_last_one_stands() -> None:
     assert context.problem is None
 
 
-def test_a_listener_is_real_and_the_same_for_each_call() -> None:
+async def test_a_listener_is_real_and_the_same_for_each_call() -> None:
     context = RecordingInputContext()
-    listener = context.listen("127.0.0.1", 0)
+    listener = await context.listen("127.0.0.1", 0)
 
     assert listener.getsockname()[1] > 0
-    assert context.listen("127.0.0.1", 0) is listener
+    assert await context.listen("127.0.0.1", 0) is listener
     with pytest.raises(StartFailed):
-        RecordingInputContext().listen(*listener.getsockname())
+        await RecordingInputContext().listen(*listener.getsockname())
 
 
 # -- the destination ---------------------------------------------------------------------------------------------------

@@ -116,8 +116,9 @@ class RecordingInputContext:
         """See `InputContext.turned_away`."""
         self.peers_turned_away += peers
 
-    def listen(self, host: str, port: int) -> socket.socket:
+    async def listen(self, host: str, port: int) -> socket.socket:
         """See `InputContext.listen`."""
+        await trio.lowlevel.checkpoint()
         if (host, port) not in self._sockets:
             try:
                 self._sockets[host, port] = socket.create_server((host, port))

@@ -147,6 +147,6 @@ async def receiving(**settings: Any) -> AsyncIterator[Receiver]:
         ledger = Ledger(aio=aio)
         async with config.open(ledger) as source, trio.open_nursery() as nursery:
             nursery.start_soon(source.run)
-            port = ledger.listen("127.0.0.1", 0).getsockname()[1]
+            port = (await ledger.listen("127.0.0.1", 0)).getsockname()[1]
             yield Receiver(ledger, port)
             nursery.cancel_scope.cancel()

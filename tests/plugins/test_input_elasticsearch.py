@@ -149,7 +149,7 @@ async def a_receiver(**settings):
         async with an_input(**settings).open(context) as source, trio.open_nursery() as nursery:
             nursery.start_soon(source.run)
             with trio.fail_after(30):
-                yield Receiver(context, source, context.listen("127.0.0.1", 0).getsockname()[1])
+                yield Receiver(context, source, (await context.listen("127.0.0.1", 0)).getsockname()[1])
             nursery.cancel_scope.cancel()
 
 
@@ -697,7 +697,7 @@ async def test_nothing_is_accepted_before_run_and_nothing_is_lost():
     async with open_asyncio() as aio:
         context = Context(aio=aio)
         async with an_input().open(context) as source:
-            port = context.listen("127.0.0.1", 0).getsockname()[1]
+            port = (await context.listen("127.0.0.1", 0)).getsockname()[1]
             async with Client(await trio.open_tcp_stream("127.0.0.1", port)) as client, trio.open_nursery() as nursery:
                 await client.send("POST", "/_bulk", OK)
                 with trio.move_on_after(0.1):
@@ -713,7 +713,7 @@ async def test_at_the_end_a_request_under_way_completes_and_connections_are_clos
     async with open_asyncio() as aio:
         context = Context(aio=aio)
         async with an_input().open(context) as source, trio.open_nursery() as nursery:
-            listener = context.listen("127.0.0.1", 0)
+            listener = await context.listen("127.0.0.1", 0)
             with trio.fail_after(20):
                 nursery.start_soon(source.run)
                 address = listener.getsockname()
@@ -742,7 +742,7 @@ async def test_at_the_end_a_request_that_cannot_be_stored_is_given_up():
         with trio.fail_after(20):
             async with an_input().open(context) as source, trio.open_nursery() as nursery:
                 nursery.start_soon(source.run)
-                client = Client(await trio.open_tcp_stream(*context.listen("127.0.0.1", 0).getsockname()))
+                client = Client(await trio.open_tcp_stream(*(await context.listen("127.0.0.1", 0)).getsockname()))
                 context.gate = trio.Event()
                 await client.send("POST", "/_bulk", OK)
                 await context.wait_until(lambda: context.emitting == 1)
@@ -761,7 +761,7 @@ async def test_the_next_input_on_the_same_socket_takes_over():
                 nursery.start_soon(source.run)
                 with trio.fail_after(30):
                     async with Client(
-                        await trio.open_tcp_stream(*context.listen("127.0.0.1", 0).getsockname())
+                        await trio.open_tcp_stream(*(await context.listen("127.0.0.1", 0)).getsockname())
                     ) as client:
                         assert (await client.request("POST", "/_bulk", OK)).status == 200
                 nursery.cancel_scope.cancel()

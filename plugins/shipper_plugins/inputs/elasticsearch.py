@@ -117,7 +117,9 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def open(self, context: InputContext) -> AsyncIterator[Source]:
-        yield _Receiver(self, context)
+        receiver = _Receiver(self, context)
+        await receiver.listen(*parse_address(self.address))
+        yield receiver
 
     def door(self, credentials: Mapping[str, Credential]) -> Door:
         """What the server shall ask of requests; raises ValueError for a credential that does not fit."""
@@ -141,10 +143,13 @@ class _Receiver:
             door = settings.door(context.credentials)
         except ValueError as error:
             raise StartFailed(str(error)) from None
-        self._listener = context.listen(*parse_address(settings.address))
         self._server = BulkServer(door, self._store, self._tell)
         self._closed: str | None = None
         self._crowded: str | None = None
+
+    async def listen(self, host: str, port: int) -> None:
+        """Raises StartFailed."""
+        self._listener = await self._context.listen(host, port)
 
     async def run(self) -> None:
         """See `Source.run`; when cancelled, requests under way have a second to end."""
