@@ -162,8 +162,9 @@ def positions_beside_the_batches(patch: pytest.MonkeyPatch) -> None:
     """The input's position is stored in a transaction of its own, after the batch."""
     original = Spool.enter
 
-    async def enter(self: Spool, entry: Entry, *unheard: Any) -> Any:
-        entered = await original(self, Entry(entry.revision, entry.input, entry.lanes, entry.batches), *unheard)
+    async def enter(self: Spool, entry: Entry, *unheard: Any, **options: Any) -> Any:
+        batches = Entry(entry.revision, entry.input, entry.lanes, entry.batches)
+        entered = await original(self, batches, *unheard, **options)
         await original(self, Entry(entry.revision, entry.input, entry.lanes, (), entry.positions))
         return entered
 
