@@ -26,7 +26,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         if options.get("flags", 0) & socket.AI_NUMERICHOST:
             return getaddrinfo(*args, **options)
         asked.set()
-        go_on.wait(60)
+        go_on.wait(25)
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
