@@ -143,9 +143,9 @@ class StateDirectory:
             os.fsync(fd)
 
     def clear_leftovers(self) -> None:
-        """Remove what a process that died was still writing; a file by another name may be somebody else's."""
+        """Remove what a process that died was still writing; another name, or no plain file, is somebody else's."""
         for entry in self.path.glob("*.tmp*"):
-            if _BEING_WRITTEN.fullmatch(entry.name):
+            if _BEING_WRITTEN.fullmatch(entry.name) and entry.is_file() and not entry.is_symlink():
                 entry.unlink(missing_ok=True)
 
     def disk_bytes(self) -> int:

@@ -12,11 +12,18 @@ read from either copy; so neither a damaged block nor a crash between the copies
 
 A key is opened by trial with every state key given (a wrong one passes with a chance of 2⁻⁶⁴); ids of state keys serve
 messages only. Rotation rewraps in both copies before anything is added under the new key, so each copy opens by the old
-keys or by the new one, whatever moment a process dies in. When `open_keyring` returns, nothing on disk needs any state
-key but the first.
+keys or by the new one, whatever moment a process dies in. When a sealer was made, nothing on disk needs any state key
+but the first.
 
 Without given keys, the file `state.key` is the state key: it guards copies of single files, not of the directory. It
 is durable before the first key is wrapped by it, and goes once keys are given and everything is rewrapped.
+
+Who can write the directory must not be able to bring a key. So `state.key` opens nothing where a given key opens
+anything, and the takeover is remembered by a line of its own: the former `state.key`, wrapped by the given one. By that
+line, which nobody else can write, a file that a crash left is told from one that was put there. Who removes every line
+that a given key opens removes the data keys with them: the rows that these sealed still stand in the database, and a
+takeover is refused while there is one that its keyring does not open (`opening.refuse_takeover`). A directory that was
+replaced as a whole is one that never had keys.
 """
 
 from __future__ import annotations
@@ -39,7 +46,7 @@ FORMAT = 1
 
 _COPIES = ("keyring", "keyring.copy")
 _LOCAL = "state.key"
-_DATA, _FINGERPRINT = "data", "fingerprint"
+_DATA, _FINGERPRINT, _FORMER = "data", "fingerprint", "former"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +71,43 @@ class _Key:
 class Keyring:
     """The keys of one spool, unwrapped; made by `open_keyring`."""
 
-    def __init__(self, directory: StateDirectory, wrapping: StateKey, spool_id: bytes, keys: list[_Key]) -> None:
+    def __init__(
+        self, directory: StateDirectory, wrapping: StateKey, spool_id: bytes, keys: list[_Key], *, local: bool
+    ) -> None:
         self._directory = directory
         self._wrapping = wrapping
         self._keys = keys
         self.spool_id = spool_id
-        self.local = wrapping.id == _LOCAL
+        self.local = local
         """Whether the state key is the file `state.key`."""
         self.fresh = not keys
         """Whether there was no key: what a database in this directory holds cannot be opened by anybody."""
+        self.takes_over = False
+        """Whether given keys take over from `state.key`; nothing is written before a sealer is made."""
         if not self._of(_FINGERPRINT):
             self._make(_FINGERPRINT)
 
     def __len__(self) -> int:
         return len(self._keys)
 
+    @property
+    def data_keys(self) -> Collection[bytes]:
+        """The ids of the data keys."""
+        return self._of(_DATA).keys()
+
+    def take_over(self, former: StateKey) -> None:
+        """Remember, under the first given key, that `state.key` has opened this directory for the last time."""
+        self.takes_over = True
+        self._keys.append(_Key(_FORMER, secrets.token_bytes(KEY_ID_BYTES), former.key))
+
     def sealer(self) -> Sealer:
-        """A sealer with a data key of its own. Raises OSError."""
+        """A sealer with a data key of its own; beside given keys no `state.key` is left then. Raises OSError."""
+        self.store()
         (fingerprint_key,) = self._of(_FINGERPRINT).values()
-        return Sealer(self.spool_id, self._of(_DATA), fingerprint_key, self._add_data_key)
+        sealer = Sealer(self.spool_id, self._of(_DATA), fingerprint_key, self._add_data_key)
+        if not self.local:
+            self._directory.remove(_LOCAL)
+        return sealer
 
     def keep(self, used: Collection[bytes]) -> None:
         """Forget the data keys whose ids are not among those `used`."""
@@ -118,42 +143,74 @@ class Keyring:
 def open_keyring(directory: StateDirectory, given: Sequence[StateKey] | None) -> Keyring:
     """Open the keys of a directory by state keys (the first wraps, the others only open), or make new ones.
 
-    Raises StateLocked if a key of the directory is not opened by any of them, and StartFailed for a newer format;
-    nothing was touched then.
+    `state.key` opens what no given key ever opened. Raises StateLocked if a key of the directory is not opened, or if
+    somebody put a `state.key` into a directory that given keys seal, and StartFailed for a newer format; nothing was
+    touched then.
     """
     lines = [line for name in _COPIES for line in _checked_lines(directory.read(name) or b"")]
     _refuse_newer(lines)
     local = _read_local(directory)
-    state_keys = [*(given or ()), *([local] if local else ())]
-    keys = _unwrap(lines, state_keys)
-    if not state_keys:
-        state_keys = [_make_local(directory)]
+    own = [local] if local else []
+    opened = _unwrap(lines, given or own)
+    takes_over = bool(given and own and lines and not opened.keys)
+    if takes_over:
+        opened = _unwrap(lines, own)
+    elif given and opened.keys:
+        _refuse_planted(directory, opened, local)
+    _refuse_closed(opened)
+    wrapping = given[0] if given else local or _make_local(directory)
     spool_id = bytes.fromhex(lines[0]["spool"]) if lines else secrets.token_bytes(16)
-    ring = Keyring(directory, state_keys[0], spool_id, keys)
+    ring = Keyring(directory, wrapping, spool_id, opened.keys, local=not given)
     if not lines:
         _set_unreadable_aside(directory)
-    ring.store()
-    if given:
-        directory.remove(_LOCAL)
+    if takes_over and local:
+        ring.take_over(local)
+    else:
+        ring.store()
     return ring
 
 
-def _unwrap(lines: list[dict[str, Any]], state_keys: Sequence[StateKey]) -> list[_Key]:
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The keys that were opened, and by what those are wrapped that were not."""
+
+    keys: list[_Key]
+    closed_by: set[str]
+
+
+def _unwrap(lines: list[dict[str, Any]], state_keys: Sequence[StateKey]) -> _Opened:
     keys: dict[tuple[str, str], _Key] = {}
-    locked: dict[tuple[str, str], str] = {}
+    closed: dict[tuple[str, str], str] = {}
     for line in lines:
         name = (line["kind"], line["id"])
         if name in keys:
             continue
         key = _unwrap_one(bytes.fromhex(line["wrapped"]), state_keys)
         if key is None:
-            locked[name] = line["by"]
+            closed[name] = line["by"]
         else:
             keys[name] = _Key(line["kind"], bytes.fromhex(line["id"]), key)
-    if closed := locked.keys() - keys.keys():
-        by = ", ".join(sorted({repr(locked[name]) for name in closed}))
+    return _Opened(list(keys.values()), {closed[name] for name in closed.keys() - keys.keys()})
+
+
+def _refuse_planted(directory: StateDirectory, opened: _Opened, local: StateKey | None) -> None:
+    """Where a given key opens anything, a `state.key` is a leftover of the takeover, or it was put there."""
+    if local and all(key.key != local.key for key in opened.keys if key.kind == _FORMER):
+        raise StateLocked(
+            f"{directory.path / _LOCAL} is not trusted, since given state keys seal this directory: find out who put "
+            "it there, and remove it"
+        )
+    if _LOCAL in opened.closed_by:
+        raise StateLocked(
+            f"a data key in {directory.path / _COPIES[0]} is wrapped by a {_LOCAL}, which is not trusted, since given "
+            "state keys seal this directory: restore it, or use another directory"
+        )
+
+
+def _refuse_closed(opened: _Opened) -> None:
+    if opened.closed_by:
+        by = ", ".join(sorted(map(repr, opened.closed_by)))
         raise StateLocked(f"the state directory is sealed by the state key {by}, which was not given, or not as it was")
-    return list(keys.values())
 
 
 def _unwrap_one(wrapped: bytes, state_keys: Sequence[StateKey]) -> bytes | None:

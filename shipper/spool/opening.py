@@ -8,17 +8,17 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from shipper.errors import StartFailed
+from shipper.errors import StartFailed, StateLocked
 from shipper.spool import database
 from shipper.spool.database import Generation
 from shipper.spool.directory import StateDirectory
 from shipper.spool.keys import Keyring
 from shipper.spool.repair import everything_lost, renew, retire
 from shipper.spool.report import Report
-from shipper.spool.seal import KEY_ID_BYTES
+from shipper.spool.seal import KEY_ID_BYTES, OVERHEAD_BYTES
 from shipper.spool.wal import lost_commits
 
 _IO_ATTEMPTS = 3
@@ -140,6 +140,23 @@ def _repair(directory: StateDirectory, number: int, prepare: database.Prepare, c
 
 
 # -- data keys ---------------------------------------------------------------------------------------------------------
+
+
+def refuse_takeover(ring: Keyring, db: sqlite3.Connection, sealed: Collection[tuple[str, str]]) -> None:
+    """Raises StateLocked if a value of the `sealed` columns (table, column) needs a data key that `ring` does not have.
+
+    For the start in which given keys take over from `state.key`: such a value was sealed under another keyring, which
+    somebody has replaced by one of his own. What cannot be read says nothing.
+    """
+    for table, column in sealed:
+        with contextlib.suppress(*database.UNREADABLE):
+            values = f'FROM "{table}" WHERE typeof("{column}") = \'blob\' AND length("{column}") >= ?'
+            query = f'SELECT DISTINCT substr("{column}", 1, ?) {values}'
+            if any(id not in ring.data_keys for (id,) in db.execute(query, (KEY_ID_BYTES, OVERHEAD_BYTES))):
+                raise StateLocked(
+                    "the state directory holds data that its own state.key does not open, so the given state keys do "
+                    "not take over from that file: restore keyring and keyring.copy, or use another directory"
+                )
 
 
 def forget_unused_keys(directory: StateDirectory, ring: Keyring, db: sqlite3.Connection) -> None:

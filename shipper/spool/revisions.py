@@ -225,20 +225,26 @@ def _put_barrier(db: sqlite3.Connection, lane: int, seq: int, at: Revision) -> N
 
 
 def lanes(db: sqlite3.Connection, sealer: Sealer) -> list[LaneRow]:
-    """Every lane, oldest first."""
+    """Every lane, oldest first.
+
+    A credential goes where a policy sent it: hosts are sealed together with the id of their credential, and a row that
+    names another one than its settings has none that may be used.
+    """
     rows = db.execute("SELECT id, output, type, destination, credential, settings, active FROM lane ORDER BY id")
     return [
-        LaneRow(id, LaneKey(output, type, destination, credential), _settings(sealer, id, sealed), bool(active))
+        LaneRow(
+            id, LaneKey(output, type, destination, credential), _settings(sealer, id, credential, sealed), bool(active)
+        )
         for id, output, type, destination, credential, sealed, active in rows.fetchall()
     ]
 
 
-def _settings(sealer: Sealer, lane: int, sealed: bytes) -> dict[str, Any] | None:
+def _settings(sealer: Sealer, lane: int, credential: str | None, sealed: bytes) -> dict[str, Any] | None:
     try:
         settings: dict[str, Any] = json.loads(sealer.open("lane", lane, 0, 0, sealed))
     except Damaged:
         return None
-    return settings
+    return settings if settings.get("credential", credential) == credential else None
 
 
 # -- the barrier -------------------------------------------------------------------------------------------------------

@@ -23,6 +23,15 @@ BATCH: Final = 0
 REST: Final = 1
 BARRIER: Final = 2
 
+SEALED: Final = (
+    ("batch", "body"),
+    ("dead_letter", "body"),
+    ("lane", "settings"),
+    ("rest", "body"),
+    ("revision", "policy"),
+)
+"""The columns, each with its table, that hold what `seal` made."""
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS revision (

@@ -301,7 +301,10 @@ def _count(entry: Entry, entered: list[Entered], figures: Figures) -> list[Enter
 @asynccontextmanager
 async def open_spool(directory: Path, keys: Sequence[StateKey] | None) -> AsyncIterator[Spool]:
     """Own a state directory. Raises StateBusy, StateLocked, StartFailed."""
-    async with open_store(directory, keys, prepare=schema.prepare) as store, trio.open_nursery() as nursery:
+    async with (
+        open_store(directory, keys, prepare=schema.prepare, sealed=schema.SEALED) as store,
+        trio.open_nursery() as nursery,
+    ):
         spool = Spool(store, Figures.none())
         await spool.heed_damage()
         spool.terms = await spool.query(kept.load)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from shipper.spool.database import Connect, Generation, Prepare
 from shipper.spool.directory import StateDirectory, own, starting
 from shipper.spool.inbox import Operation
 from shipper.spool.keys import Keyring, StateKey, open_keyring
-from shipper.spool.opening import forget_unused_keys, open_newest
+from shipper.spool.opening import forget_unused_keys, open_newest, refuse_takeover
 from shipper.spool.readers import Readers, Unreadable
 from shipper.spool.report import Report
 from shipper.spool.seal import Damaged, Sealer
@@ -264,18 +264,24 @@ class Store:
 
 @asynccontextmanager
 async def open_store(
-    directory: Path, keys: Sequence[StateKey] | None, *, prepare: Prepare, connect: Connect = database.connect
+    directory: Path,
+    keys: Sequence[StateKey] | None,
+    *,
+    prepare: Prepare,
+    sealed: Collection[tuple[str, str]] = (),
+    connect: Connect = database.connect,
 ) -> AsyncIterator[Store]:
     """Own a state directory, open its newest generation and keep it open for as long as the block runs.
 
-    `prepare` makes or migrates the tables; it runs inside a transaction, also on empty databases. Any content of the
-    database opens: `Store.report` says what had to be left behind. Raises StateBusy, StateLocked or StartFailed before
+    `prepare` makes or migrates the tables; it runs inside a transaction, also on empty databases. `sealed` are the
+    columns (table, column) that hold sealed values. Any content of the database
+    opens: `Store.report` says what had to be left behind. Raises StateBusy, StateLocked or StartFailed before
     the block, and StoreFailed after it if something that was handed over could not be committed. Closing takes 10 s at
     most, whatever the disk does.
     """
     prepare = database.with_damage(prepare)
     with ExitStack() as owned:
-        opened = await trio.to_thread.run_sync(_open, owned, directory, keys, prepare, connect)
+        opened = await trio.to_thread.run_sync(_open, owned, directory, keys, prepare, connect, sealed)
         store = Store(opened)
         async with trio.open_nursery() as nursery:
             store._start(nursery, opened, prepare, connect)
@@ -297,12 +303,21 @@ class _Opened:
     generation: Generation
 
 
-def _open(owned: ExitStack, path: Path, keys: Sequence[StateKey] | None, prepare: Prepare, connect: Connect) -> _Opened:
+def _open(
+    owned: ExitStack,
+    path: Path,
+    keys: Sequence[StateKey] | None,
+    prepare: Prepare,
+    connect: Connect,
+    sealed: Collection[tuple[str, str]],
+) -> _Opened:
     directory = owned.enter_context(own(path))
     with starting(directory.path):
         ring = open_keyring(directory, keys)
         generation = open_newest(directory, prepare, connect, locked_out=ring.fresh)
         try:
+            if ring.takes_over:
+                refuse_takeover(ring, generation.db, sealed)
             forget_unused_keys(directory, ring, generation.db)
             return _Opened(directory, ring, ring.sealer(), generation)
         except BaseException:

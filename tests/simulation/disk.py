@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -263,7 +263,12 @@ def opener(disk: Disk) -> Callable[..., store._Opened]:
     """`store._open` for this disk."""
 
     def open_(
-        owned: ExitStack, path: Path, keys: Sequence[StateKey] | None, prepare: Prepare, connect: Connect
+        owned: ExitStack,
+        path: Path,
+        keys: Sequence[StateKey] | None,
+        prepare: Prepare,
+        connect: Connect,
+        sealed: Collection[tuple[str, str]],
     ) -> store._Opened:
         directory = _Directory(disk)
         ring = open_keyring(directory, keys)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.keywrap import aes_key_wrap
 
 from shipper.errors import StartFailed, StateLocked
 from shipper.spool import keys
@@ -112,10 +114,90 @@ def test_given_keys_take_over_from_the_directorys_own(directory: StateDirectory)
 
 
 def test_fingerprints_survive_restarts_and_rotation(directory: StateDirectory) -> None:
-    rings = [open_keyring(directory, given) for given in (None, [K1], [K2, K1], [K2])]
+    rings = [open_keyring(directory, None)]
+    marks = {rings[0].sealer().fingerprint(b"secret")}
+    for given in ([K1], [K2, K1], [K2]):
+        rings.append(open_keyring(directory, given))
+        marks.add(rings[-1].sealer().fingerprint(b"secret"))
 
-    assert len({ring.sealer().fingerprint(b"secret") for ring in rings}) == 1
+    assert len(marks) == 1
     assert len({ring.spool_id for ring in rings}) == 1
+
+
+# -- who can write the directory must not be able to bring a key -------------------------------------------------------
+
+
+def line(directory: StateDirectory, key_id: bytes, wrapped: bytes) -> bytes:
+    """A line of the keyring, as anybody can write it who can write the directory."""
+    spool = json.loads((directory.read("keyring") or b"").split(b"\n")[0].partition(b" ")[2])["spool"]
+    names = {"format": 1, "spool": spool, "kind": "data", "id": key_id.hex(), "by": "state.key"}
+    return keys._checked({**names, "wrapped": wrapped.hex()})
+
+
+def plant(directory: StateDirectory, local: bytes) -> None:
+    (directory.path / "state.key").write_bytes(keys._checked({"key": local.hex()}))
+
+
+def refused(directory: StateDirectory, match: str, *given: StateKey) -> None:
+    """The directory is locked, and as it was."""
+    before = content(directory)
+    with pytest.raises(StateLocked, match=match):
+        open_keyring(directory, given)
+    assert content(directory) == before
+
+
+@pytest.mark.parametrize("before", [(K1,), ()])
+def test_a_state_key_that_was_put_beside_given_keys_is_refused(
+    directory: StateDirectory, before: tuple[StateKey, ...]
+) -> None:
+    """Also where a `state.key` was there once, and given keys took over from it."""
+    sealed = sealed_in(directory, *before)
+    assert opens(directory, sealed, K1)
+    plant(directory, bytes(32))
+
+    for given in ([K1], [K2, K1]):
+        refused(directory, r"state/state\.key is not trusted.* remove it", *given)
+    (directory.path / "state.key").unlink()
+    assert opens(directory, sealed, K2, K1)
+    plant(directory, bytes(32))
+    refused(directory, "is not trusted", K2)
+
+
+def test_a_data_key_that_a_state_key_wraps_is_refused_where_given_keys_seal(directory: StateDirectory) -> None:
+    """Nor does it help to have copied the former `state.key`."""
+    sealed_in(directory)
+    former = (directory.path / "state.key").read_bytes()
+    sealed_in(directory, K1)
+    (local,) = keys._checked_lines(former)
+    planted = line(directory, b"his ours", aes_key_wrap(bytes.fromhex(local["key"]), bytes(32)))
+    for name in ("keyring", "keyring.copy"):
+        with (directory.path / name).open("ab") as file:
+            file.write(planted)
+    (directory.path / "state.key").write_bytes(former)
+
+    refused(directory, r"wrapped by a state\.key, which is not trusted", K1)
+
+
+def test_who_removes_the_memory_of_a_takeover_is_not_let_in(directory: StateDirectory) -> None:
+    sealed_in(directory)
+    former = (directory.path / "state.key").read_bytes()
+    sealed_in(directory, K1)
+    for name in ("keyring", "keyring.copy"):
+        lines = (directory.read(name) or b"").splitlines(keepends=True)
+        directory.write(name, b"".join(each for each in lines if b'"former"' not in each))
+    (directory.path / "state.key").write_bytes(former)
+
+    refused(directory, "is not trusted", K1)
+
+
+def test_a_state_key_that_a_crash_left_beside_given_keys_is_removed(directory: StateDirectory) -> None:
+    sealed = sealed_in(directory)
+    former = (directory.path / "state.key").read_bytes()
+    sealed_in(directory, K1)
+    (directory.path / "state.key").write_bytes(former)
+
+    assert opens(directory, sealed, K1)
+    assert "state.key" not in content(directory)
 
 
 class Died(Exception):

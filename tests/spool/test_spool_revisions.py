@@ -271,6 +271,15 @@ def test_a_lane_that_nobody_can_open_settles_its_barriers_and_stays_if_it_is_act
     assert lane in {row.id for row in revisions.lanes(spool.db, spool.sealer)}
 
 
+def test_a_lane_whose_row_names_another_credential_than_its_settings_has_none_to_use(spool: Spool) -> None:
+    """Else who can write the database sends the secret of one destination to another."""
+    spool.receive(1, main="k1")
+    revisions.cut(spool.db, spool.sealer, Revision(0, 1), [(key("main", "k1"), {"credential": "k1"})])
+    spool.db.execute("UPDATE lane SET credential = 'k2'")
+
+    assert [row.settings for row in revisions.lanes(spool.db, spool.sealer)] == [None]
+
+
 def test_a_lane_that_an_order_opens_has_the_settings_of_the_one_it_relieves(spool: Spool) -> None:
     lane = spool.activate(1, main="k1")["main"]
     made = revisions.adopt_retired(spool.db, spool.sealer, key("main", "k9"), lane)

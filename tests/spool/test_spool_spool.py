@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.messages import Counts
+from shipper.errors import StateLocked
+from shipper.messages import Counts, Revision
 from shipper.spool import store
 from shipper.spool.figures import Figures
+from shipper.spool.keys import StateKey
 from shipper.spool.queue import Entry, Packed, Verdict
-from shipper.spool.spool import Spool
+from shipper.spool.revisions import Text
+from shipper.spool.spool import Spool, open_spool
 from tests.fakes import PATIENCE, bench, events
 
 
@@ -122,3 +126,43 @@ async def test_a_process_repairs_its_database_once_for_bodies_that_do_not_open(t
             await on.spool.repair_once()
 
         assert on.spool.store.directory.generations() == [2]
+
+
+# -- who can write the directory must not be able to bring a key -------------------------------------------------------
+
+K1 = StateKey("k1", b"1" * 32)
+
+
+async def replaced_keyring(tmp_path: Path) -> Path:
+    """A directory that a given key seals, with the keyring and the `state.key` of another one, which had none."""
+    async with open_spool(tmp_path / "state", [K1]) as spool:
+        await spool.receive(Text(Revision(0, 1), "sha", "meaning", "live", [], "version: 1"), {})
+    async with open_spool(tmp_path / "his", None):
+        pass
+    for name in ("keyring", "keyring.copy", "state.key"):
+        shutil.copy(tmp_path / "his" / name, tmp_path / "state" / name)
+    return tmp_path / "state"
+
+
+async def test_no_state_key_takes_over_what_another_keyring_sealed(tmp_path: Path) -> None:
+    """Who removes all that the given key opens removes the data keys as well, and their rows say so."""
+    state = await replaced_keyring(tmp_path)
+    keyring = (state / "keyring").read_bytes()
+
+    for _ in range(2):
+        with pytest.raises(StateLocked, match=r"data that its own state\.key does not open"):
+            async with open_spool(state, [K1]):
+                pass
+    assert (state / "keyring").read_bytes() == keyring
+    assert (state / "state.key").exists()
+
+
+async def test_given_keys_take_over_a_directory_with_rows_of_every_kind(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing-1", other="missing-2")
+        await on.enter(5, batches=3)
+        before = on.spool.figures
+    async with open_spool(tmp_path, [K1]) as spool:
+        assert spool.figures == before
+        assert [row.settings is None for row in await spool.lanes()] == [False, False]
+        assert not (tmp_path / "state.key").exists()
