@@ -33,12 +33,13 @@ import secrets
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 
 from shipper.errors import StartFailed, StateLocked
-from shipper.spool.directory import StateDirectory
+from shipper.spool.directory import StateDirectory, starting
 from shipper.spool.seal import KEY_ID_BYTES, Sealer
 
 FORMAT = 1
@@ -147,7 +148,7 @@ def open_keyring(directory: StateDirectory, given: Sequence[StateKey] | None) ->
     somebody put a `state.key` into a directory that given keys seal, and StartFailed for a newer format; nothing was
     touched then.
     """
-    lines = [line for name in _COPIES for line in _checked_lines(directory.read(name) or b"")]
+    lines = _lines(directory)
     _refuse_newer(lines)
     local = _read_local(directory)
     own = [local] if local else []
@@ -168,6 +169,21 @@ def open_keyring(directory: StateDirectory, given: Sequence[StateKey] | None) ->
     else:
         ring.store()
     return ring
+
+
+def may_be_taken_over(path: Path, given: Sequence[StateKey]) -> bool:
+    """Whether a state directory looks as one that never had given keys: absent, empty, or opened by its `state.key`.
+
+    Touches nothing. Raises StartFailed.
+    """
+    directory = StateDirectory(path)
+    if not path.exists():
+        return True
+    with starting(path):
+        lines, local = _lines(directory), _read_local(directory)
+        if not lines:
+            return not directory.generations()
+    return not _unwrap(lines, given).keys and not _unwrap(lines, [local] if local else []).closed_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +266,11 @@ def _make_local(directory: StateDirectory) -> StateKey:
 
 
 # -- lines -------------------------------------------------------------------------------------------------------------
+
+
+def _lines(directory: StateDirectory) -> list[dict[str, Any]]:
+    """Of both copies of the keyring."""
+    return [line for name in _COPIES for line in _checked_lines(directory.read(name) or b"")]
 
 
 def _checked(record: dict[str, Any]) -> bytes:

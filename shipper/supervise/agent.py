@@ -84,7 +84,7 @@ class _Agent:
         self._conversation = Conversation(
             ledger,
             fresh=not existed,
-            state_keys=options.config.state_keys,
+            state_keys=options.config.state_keys if vault.is_taken_over else (),
             revokes=options.config.on_release is not None,
             once=options.once,
         )

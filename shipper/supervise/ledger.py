@@ -72,6 +72,8 @@ class Ledger(msgspec.Struct):
     signature: str = ""
     ids: list[str] = msgspec.field(default_factory=list)
     kept: dict[str, Kept] = msgspec.field(default_factory=dict)
+    former: str = ""
+    """The name of the `supervise.key` that configured keys took over from; see `vault`."""
 
     @property
     def at(self) -> Revision:

@@ -8,6 +8,10 @@
 A save writes a new file, fsyncs it, renames it, and fsyncs the directory, so that a crash leaves the old or the new
 content. The nonce is random: some thousands of saves are far below the 2³² that a key bears. A configured key is not
 used as it stands, as the sidecar may be given the same one: HKDF derives another from it.
+
+Configured keys take over from `supervise.key` once. The ledger remembers its name, so a file that a crash left is told
+from one that somebody put there, who must not be able to bring a key: that is refused. So is a ledger that such a file
+opens, once DIR/sidecar shows that there were configured keys before: who removes that too removes the whole state.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from shipper.errors import OptionError, StateBusy, StateLocked
+from shipper.spool.keys import StateKey, may_be_taken_over
 from shipper.supervise.ledger import Ledger
 
 FORMAT = 1
@@ -63,10 +68,19 @@ class Vault:
         self._reserve = directory / "supervise.reserve"
         self._key_file = directory / "supervise.key"
         self._configured = [_derived(key) for key in keys]
+        self._of_sidecar = [StateKey(key_name(key), key) for key in keys]
+        self.is_taken_over = True
+        """Whether configured keys seal the state. If not, for want of room, the sidecar gets none of them either: what
+        it seals by them would say that they did."""
 
     def load(self) -> tuple[Ledger, bool]:
-        """The ledger, and whether there was one; raises StateLocked if no key opens it, or it is damaged."""
-        keys = self._keys()
+        """The ledger, and whether there was one.
+
+        Raises StateLocked if no key opens it, if it is damaged, or if somebody put a `supervise.key` beside configured
+        keys.
+        """
+        own = [_read_key(self._key_file)] if self._key_file.exists() else []
+        keys = [*self._configured, *own]
         try:
             raw = _content(self._file)
         except FileNotFoundError:
@@ -74,11 +88,31 @@ class Vault:
             self._drop_unused_key()
             return Ledger(), False
         ledger, key = self._opened(raw, keys)
+        if self._configured:
+            self._refuse_planted(ledger, key, own)
         self._seals = keys[0]
         if key == self._seals or self._resealed(ledger):
             self._drop_unused_key()
+        else:
+            self.is_taken_over = key in self._configured
         self._keep_reserve()
         return ledger, True
+
+    def _refuse_planted(self, ledger: Ledger, key: bytes, own: Sequence[bytes]) -> None:
+        """`key` has opened the ledger; `own` holds the one of `supervise.key`, if there is that file."""
+        if key in self._configured:
+            if own and key_name(own[0]) != ledger.former:
+                raise StateLocked(
+                    f"{self._key_file} is not trusted, since state_key (--config) seals this directory: find out who "
+                    "put it there, and remove it"
+                )
+        elif may_be_taken_over(self._directory / "sidecar", self._of_sidecar):
+            ledger.former = key_name(key)
+        else:
+            raise StateLocked(
+                f"{self._file} is sealed by {self._key_file}, which is not trusted, since state_key (--config) has "
+                "sealed this directory before: find out who put them there, and restore them, or give another --state"
+            )
 
     def _resealed(self, ledger: Ledger) -> bool:
         """Whether the newest key seals it now; on a full disk that waits for the next save, and the old key stays."""
@@ -108,10 +142,6 @@ class Vault:
         if not self._reserve.exists():
             with suppress(OSError):
                 _replace(self._reserve, secrets.token_bytes(RESERVE_BYTES))
-
-    def _keys(self) -> list[bytes]:
-        """Those that may have sealed the state, the one that seals from now on first."""
-        return [*self._configured, *([_read_key(self._key_file)] if self._key_file.exists() else [])]
 
     def _new_key(self) -> bytes:
         key = secrets.token_bytes(KEY_BYTES)

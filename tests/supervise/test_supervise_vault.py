@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -8,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from shipper.errors import OptionError, StateBusy, StateLocked
+from shipper.spool.directory import own
+from shipper.spool.keys import StateKey, open_keyring
 from shipper.supervise.ledger import Kept, Ledger
-from shipper.supervise.vault import Vault, decoded_key
+from shipper.supervise.vault import Vault, decoded_key, key_name
 from tests.disks import fill, small_disk
 
 LEDGER = Ledger(number=7, kept={"es-1": Kept("es-1", {"api_key": "id:hunter2"}, ["file:/es"], ["outputs.main"])})
@@ -73,12 +76,79 @@ def test_keys_rotate_the_first_seals_the_others_open(tmp_path: Path) -> None:
 
 def test_a_configured_key_takes_over_from_the_file_which_is_removed(tmp_path: Path) -> None:
     saved(tmp_path)
-    assert loaded(tmp_path, b"k" * 32) == LEDGER
+    assert loaded(tmp_path, b"k" * 32).kept == LEDGER.kept
 
     assert not (tmp_path / "supervise.key").exists()
     named = json.loads((tmp_path / "supervise.json").read_bytes())["key"]
     with pytest.raises(StateLocked, match=rf"sealed with key {named}, .* give state_key \(--config\), or bring back"):
         loaded(tmp_path)
+
+
+# -- who can write the directory must not be able to bring a key -------------------------------------------------------
+
+GIVEN = b"k" * 32
+
+
+def sidecar_sealed_by(directory: Path, key: bytes | None) -> None:
+    """A sidecar has run there, with a state key or without one."""
+    with own(directory / "sidecar") as sidecar:
+        open_keyring(sidecar, None if key is None else [StateKey(key_name(key), key)]).sealer()
+
+
+def refused(directory: Path, match: str, *keys: bytes) -> None:
+    """The state is locked, and as it was."""
+    before = {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()}
+    with pytest.raises(StateLocked, match=match):
+        loaded(directory, *keys)
+    assert {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()} == before
+
+
+@pytest.mark.parametrize("before", [(GIVEN,), ()])
+def test_a_key_that_was_put_beside_a_configured_one_is_refused(tmp_path: Path, before: tuple[bytes, ...]) -> None:
+    saved(tmp_path, before)
+    assert loaded(tmp_path, GIVEN).kept == LEDGER.kept
+    (tmp_path / "supervise.key").write_bytes(base64.b64encode(b"h" * 32))
+
+    refused(tmp_path, r"supervise\.key is not trusted.* remove it", GIVEN)
+    (tmp_path / "supervise.key").unlink()
+    assert loaded(tmp_path, GIVEN).number == LEDGER.number
+
+
+def test_a_key_that_a_crash_left_beside_a_configured_one_is_removed(tmp_path: Path) -> None:
+    saved(tmp_path)
+    former = (tmp_path / "supervise.key").read_bytes()
+    loaded(tmp_path, GIVEN)
+    (tmp_path / "supervise.key").write_bytes(former)
+
+    assert loaded(tmp_path, GIVEN).number == LEDGER.number
+    assert not (tmp_path / "supervise.key").exists()
+
+
+@pytest.mark.parametrize("removed", [(), ("keyring", "keyring.copy")])
+def test_a_ledger_that_was_put_there_with_its_key_is_refused_once_keys_were_configured(
+    tmp_path: Path, removed: tuple[str, ...]
+) -> None:
+    """Else it names what is revoked. What the sidecar sealed is the proof, and who removes its keys leaves the rows."""
+    saved(tmp_path / "his")
+    saved(tmp_path / "state", (GIVEN,))
+    sidecar_sealed_by(tmp_path / "state", GIVEN)
+    (tmp_path / "state" / "sidecar" / "spool-1.db").touch()
+    for name in removed:
+        (tmp_path / "state" / "sidecar" / name).unlink()
+    for name in ("supervise.key", "supervise.json"):
+        (tmp_path / "his" / name).replace(tmp_path / "state" / name)
+
+    refused(tmp_path / "state", r"supervise\.json is sealed by .*supervise\.key, which is not trusted", GIVEN)
+    refused(tmp_path / "state", "is not trusted", b"n" * 32, GIVEN)
+
+
+def test_a_configured_key_takes_over_from_the_file_where_the_sidecar_has_its_own_too(tmp_path: Path) -> None:
+    saved(tmp_path)
+    sidecar_sealed_by(tmp_path, None)
+
+    assert loaded(tmp_path, GIVEN).number == LEDGER.number
+    sidecar_sealed_by(tmp_path, GIVEN)
+    assert loaded(tmp_path, GIVEN).number == LEDGER.number
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\xff", b'{"format":1,"key":"\xff"}', b'{"a":' + b"[" * 5000])
@@ -151,10 +221,13 @@ def test_on_a_full_disk_a_new_key_seals_with_the_first_save_that_can_be_done(tmp
         saved(disk / "state")
         (disk / "state" / "supervise.reserve").unlink()
         fill(disk / "filler")
-        assert [loaded(disk / "state", b"k" * 32) for _ in range(2)] == [LEDGER] * 2
+        for _ in range(2):
+            with Vault(disk / "state", [b"k" * 32]) as vault:
+                assert vault.load()[0].kept == LEDGER.kept
+                assert not vault.is_taken_over
         (disk / "filler").unlink()
 
-        assert loaded(disk / "state", b"k" * 32) == LEDGER
+        assert loaded(disk / "state", b"k" * 32).kept == LEDGER.kept
         assert not (disk / "state" / "supervise.key").exists()
 
 
