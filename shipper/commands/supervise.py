@@ -28,7 +28,8 @@ def command(
     """Launch a shipper and keep it on the policy in PATH…: files, or directories of *.yaml.
 
     A changed file or secret becomes a new revision at once. What is queued drains with the credential it was accepted
-    under, and `on_release` (see --config) runs the moment that one can be revoked.
+    under, and `on_release` (see --config) runs the moment that one can be revoked. The file of a secret that is absent
+    at the first start is waited for (but for --once).
 
     \b
     Examples:

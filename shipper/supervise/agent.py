@@ -44,6 +44,7 @@ from shipper.supervise.orders import Orders, refused
 from shipper.supervise.questions import Order, Question
 from shipper.supervise.report import Report
 from shipper.supervise.revocations import Revocations
+from shipper.supervise.secrets import SecretsAbsent
 from shipper.supervise.standing import Troubles
 from shipper.supervise.vault import Vault
 from shipper.supervise.watch import Watch
@@ -56,6 +57,7 @@ _UNABLE = "the sidecar cannot start"
 _UNSERVED = "there is no status server"
 _UNSAVED = "the state cannot be saved"
 _INVALID = "the files are not a valid policy"
+_ABSENT = "nothing runs before every secret is there"
 _OVERTIME_SECONDS = 5.0
 _KILLED_SECONDS = 1.0
 _ANSWER_SECONDS = 1.0
@@ -66,7 +68,7 @@ async def supervise(options: Options, environment: Mapping[str, str], report: Re
 
     Raises StateBusy, StateLocked and OptionError before anything runs. Policy files that are wrong at the first start,
     with `once` at any, are reported, and the status is 78; so it is if no sidecar ever started, for a lasting cause in
-    its state directory.
+    its state directory. But a file of a secret that is absent at the first start is waited for.
     """
     with Vault(options.state, options.config.state_keys) as vault, Watch() as watch:
         return await _Agent(options, environment, report, vault, watch).run()
@@ -108,7 +110,7 @@ class _Agent:
 
     async def run(self) -> int:
         first = await self._first()
-        if first is None and not self._has_policy:
+        if first is None and not self._has_policy and _ABSENT not in self._troubles:
             return 78
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -202,22 +204,28 @@ class _Agent:
         return bool(self._conversation.ledger.policy) and not self._options.once
 
     async def _first(self) -> Wanted | None:
-        """What the files want at the start; None if that is not valid, which is told."""
+        """What the files want at the start; None if that is not valid, or absent yet, which is told."""
         try:
             return await self._files.read()
         except PolicyError as error:
-            if self._has_policy:
+            if self._has_policy or (isinstance(error, SecretsAbsent) and not self._options.once):
                 self._invalid(error)
             else:
                 self._say("invalid", errors=error.problems, consequence="; there is nothing to run")
             return None
 
     def _invalid(self, error: PolicyError, *, known: bool = False) -> None:
-        """The last valid policy runs on; `known` problems are not told again."""
-        self._troubles.begin(_INVALID, map(str, error.problems))
+        """The last valid policy runs on, if there is one; `known` problems are not told again."""
+        runs = bool(self._conversation.ledger.policy)
+        absent = isinstance(error, SecretsAbsent) and not runs
+        self._troubles.over(_INVALID if absent else _ABSENT)
+        self._troubles.begin(_ABSENT if absent else _INVALID, map(str, error.problems))
+        if absent:
+            self._notify.send("READY=1", f"STATUS={_ABSENT}")
         if not known:
-            consequence = "; the last valid policy runs on"
-            self._say("invalid", state="DEGRADED", errors=error.problems, consequence=consequence)
+            consequence = "; the last valid policy runs on" if runs else "; there is nothing to run"
+            fields = {} if absent else {"consequence": consequence}
+            self._say("absent" if absent else "invalid", state="DEGRADED", errors=error.problems, **fields)
 
     async def _follow_files(self) -> None:
         """Every change becomes a revision; what is not valid is told once, and the last valid policy runs on."""
@@ -230,6 +238,8 @@ class _Agent:
             except PolicyError as error:
                 self._invalid(error, known=before == error.problems and not asked)
             else:
+                if self._troubles.over(_ABSENT):
+                    self._say("present", revision=str(self._conversation.ledger.at))
                 if self._troubles.over(_INVALID):
                     self._say("valid", revision=str(self._conversation.ledger.at))
             if asked:

@@ -335,7 +335,7 @@ class Conversation:
     # -- what is said --------------------------------------------------------------------------------------------------
 
     def _policy(self) -> Effects:
-        if not self.connected:
+        if not self.connected or not self.ledger.policy:
             return
         self._nacked, at = False, self.ledger.at
         self._releases.sent(at, self.ledger.ids)

@@ -21,7 +21,7 @@ from shipper.policy import Policy
 from shipper.registry import Registry
 from shipper.supervise import secrets, sources
 from shipper.supervise.ledger import Found, Wanted, identified
-from shipper.supervise.secrets import Reference
+from shipper.supervise.secrets import Absent, Reference, SecretsAbsent
 from shipper.tls import Material
 
 
@@ -39,7 +39,10 @@ class Desired:
         self._once = once
 
     def read(self, known: Mapping[bytes, str]) -> Wanted:
-        """What is wanted now, with the known ids for known contents; raises PolicyError. Blocks on files."""
+        """What is wanted now, with the known ids for known contents; blocks on files.
+
+        Raises PolicyError, which is SecretsAbsent if nothing is wrong but that.
+        """
         seen = {*self.paths, *sources.policy_files(self.paths, [])}
         try:
             return self._read(known, seen)
@@ -52,33 +55,43 @@ class Desired:
             tree = stopping_at_end(tree)
         places = secrets.references(tree)
         self.secret_variables |= {reference.name for reference in places if reference.kind == "env"}
-        kept = identified(known, self._found(places, seen))
+        try:
+            kept = identified(known, self._found(places, seen))
+        except SecretsAbsent:
+            self._valid(secrets.substituted(tree, {one: f"{one.label}-{at}" for at, one in enumerate(places)}), seen)
+            raise
         tree = secrets.substituted(tree, dict(zip(places, (one.id for one in kept), strict=True)))
+        valid = self._valid(tree, seen)
+        credentials = {one.id: one for one in kept}
+        reused = frozenset(credentials.keys() & set(known.values()))
+        return Wanted(tree, document.write(tree), policy.meaning(valid), credentials, reused)
+
+    def _valid(self, tree: Node, seen: set[Path]) -> Policy:
         try:
             valid = policy.build(tree, self._registry)
         except PolicyError as error:
             seen.update(_named(tree, error.problems))
             raise
         seen.update(_materials(valid))
-        credentials = {one.id: one for one in kept}
-        reused = frozenset(credentials.keys() & set(known.values()))
-        return Wanted(tree, document.write(tree), policy.meaning(valid), credentials, reused)
+        return valid
 
     def _found(self, places: Mapping[Reference, list[tuple[str, Node]]], seen: set[Path]) -> list[Found]:
         found: list[Found] = []
         problems: list[Problem] = []
+        absent = True
         for reference, uses in places.items():
             try:
                 path = reference.path(self._environment)
                 seen.update([path] if path else [])
                 credential = secrets.read(reference, self._environment)
             except ValueError as error:
+                absent = absent and isinstance(error, Absent)
                 problems += [secrets.problem(path, node, str(error)) for path, node in uses]
             else:
                 units = tuple(".".join(path.split(".")[:2]) for path, _ in uses)
                 found.append(Found(credential, reference.label, str(reference), units))
         if problems:
-            raise PolicyError(problems)
+            raise (SecretsAbsent if absent else PolicyError)(problems)
         return found
 
 

@@ -26,6 +26,7 @@ _RED, _YELLOW, _GREEN, _DIM = "\033[31m", "\033[33m", "\033[32m", "\033[2m"
 _PLAIN = "\033[0m"
 _COLOURS = {
     "invalid": _RED,
+    "absent": _YELLOW,
     "nack": _RED,
     "failed": _RED,
     "start_failed": _RED,
@@ -34,6 +35,7 @@ _COLOURS = {
     "unknown": _YELLOW,
     "revoke_failed": _YELLOW,
     "valid": _GREEN,
+    "present": _GREEN,
     "released": _GREEN,
     "revoked": _GREEN,
 }
@@ -192,6 +194,11 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
         *_problems(f["errors"]),
     ],
     "valid": _line("the files are valid again (revision {revision})"),
+    "absent": lambda f: [
+        "DEGRADED: nothing runs before every secret is there, which is waited for",
+        *_problems(f["errors"]),
+    ],
+    "present": _line("every secret is there (revision {revision})"),
     "unchanged": _line("read again: nothing new, revision {revision} stays"),
     "released": _released,
     "revoked": _line("on_release done for {credential}"),

@@ -32,6 +32,14 @@ _WHERE = "{file: PATH}, {env: NAME} or {systemd: NAME}"
 _HINT = f"a secret does not stand in a policy; write where it lies: {_WHERE}"
 
 
+class Absent(ValueError):
+    """The file of a secret is not there, and may come yet."""
+
+
+class SecretsAbsent(PolicyError):
+    """Nothing is wrong with a policy but that files of its secrets are absent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """Where one secret lies."""
@@ -152,13 +160,17 @@ def _setting(path: str, key: str, node: Node, visit: Visit) -> Node:
 
 
 def read(reference: Reference, environment: Mapping[str, str]) -> Credential:
-    """The secret of a reference; raises ValueError that names the reference and the remedy, never the content."""
+    """The secret of a reference; raises ValueError that names the reference and the remedy, never the content.
+
+    It is Absent where a file may come yet; what systemd hands over, and the environment, change at a restart only.
+    """
     try:
         path = reference.path(environment)
         text = environment.get(reference.name) if path is None else _content(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ValueError(f"the secret {reference} cannot be read: {reason}") from None
+        kind = Absent if isinstance(error, FileNotFoundError) and reference.kind == "file" else ValueError
+        raise kind(f"the secret {reference} cannot be read: {reason}") from None
     if text is None:
         raise ValueError(f"the secret {reference} is not set in the supervisor's environment")
     try:

@@ -15,6 +15,7 @@ import trio
 from shipper.supervise import questions
 from shipper.supervise.child import Child, Said
 from shipper.supervise.questions import Status
+from shipper.supervise.report import in_words
 from tests.supervise.driver import POLICY, Site
 
 
@@ -68,13 +69,67 @@ async def test_a_comment_sends_nothing(site: Site) -> None:
 
 
 async def test_with_a_wrong_policy_at_the_start_it_exits_with_78_and_names_the_place(site: Site) -> None:
-    site.secret.unlink()
+    site.replace(site.policy, POLICY.replace("hosts", "hots"))
     async with site.supervisor() as process:
         assert await site.ended(process) == 78
         (line,) = await site.when(lambda: site.happened("invalid"))
 
+    assert "outputs.main.hots" in [error["path"] for error in line["errors"]]
+    assert 5 in [error["line"] for error in line["errors"]]
+
+
+async def test_a_secret_that_is_absent_at_the_first_start_is_waited_for_in_sight_of_all(site: Site) -> None:
+    """At boot keys may come after the shipper, which nobody starts again once it has ended with 78."""
+    site.secret.rename(site.directory / "away")
+    async with site.supervisor() as process:
+        line = await site.until("absent")
+        await site.until("ready")
+        waiting = await trio.to_thread.run_sync(questions.ask, site.state, Status())
+        (site.directory / "away").rename(site.secret)
+        await site.until("ack", revision="1", stage="drained")
+        await site.until("present", revision="1")
+        shipping = await trio.to_thread.run_sync(questions.ask, site.state, Status())
+        process.send_signal(signal.SIGTERM)
+        assert await site.ended(process) == 0
+
+    assert (line["state"], line["errors"][0]["line"]) == ("DEGRADED", 6)
     assert "No such file" in line["errors"][0]["message"]
-    assert line["errors"][0]["line"] == 6
+    assert in_words("absent", line | {"errors": []}) == [
+        "DEGRADED: nothing runs before every secret is there, which is waited for"
+    ]
+    assert waiting["state"] == "DEGRADED"
+    assert str(site.secret) in waiting["troubles"][0]["message"]
+    assert (shipping["state"], shipping["troubles"]) == ("HEALTHY", [])
+    assert [message["revision"] for message in site.heard("policy")] == [1]
+
+
+async def test_who_waits_for_a_secret_is_told_of_mistakes_that_come_meanwhile(site: Site) -> None:
+    site.secret.unlink()
+    async with site.supervisor():
+        await site.until("watching")
+        site.replace(site.policy, POLICY.replace("hosts", "hots"))
+        wrong = await site.until("invalid")
+        site.replace(site.policy, POLICY)
+        await site.when(lambda: len(site.happened("absent")) == 2)
+        site.replace(site.secret, "k1:hunter2\n")
+        await site.until("ack", revision="1", stage="drained")
+
+    assert wrong["consequence"] == "; there is nothing to run"
+
+
+@pytest.mark.parametrize("credential", ["{env: NOWHERE_SET}", "{systemd: es}"])
+async def test_a_secret_that_only_a_restart_can_bring_is_not_waited_for(site: Site, credential: str) -> None:
+    site.environment["CREDENTIALS_DIRECTORY"] = str(site.directory / "credentials")
+    site.replace(site.policy, POLICY.replace("{file: es}", credential))
+    async with site.supervisor() as process:
+        assert await site.ended(process) == 78
+
+
+async def test_an_absent_secret_hides_no_mistake_of_the_first_policy(site: Site) -> None:
+    site.secret.unlink()
+    site.replace(site.policy, POLICY.replace("hosts", "hots"))
+    async with site.supervisor() as process:
+        assert await site.ended(process) == 78
 
 
 async def test_over_a_restart_without_the_secret_the_last_valid_policy_runs_on(site: Site) -> None:

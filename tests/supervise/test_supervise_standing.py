@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import msgspec
 import pytest
@@ -116,6 +119,21 @@ async def test_a_status_server_whose_port_is_taken_is_told_in_words_and_by_the_s
     assert in_words("unserved", line)[0].startswith(f"DEGRADED: no status server: {address} ")
     assert bad["state"] == "DEGRADED"
     assert address in str(bad["troubles"])
+
+
+async def test_while_a_secret_is_waited_for_the_status_server_is_not_ready(tmp_path: Path) -> None:
+    site = Site(tmp_path, fake_sidecar=False)
+    (site.directory / "config.yaml").write_text("http: 127.0.0.1:0\n")
+    site.secret.unlink()
+    async with site.supervisor() as process:
+        await site.until("absent")
+        address = (await site.until("ready"))["http"]
+        with pytest.raises(HTTPError) as refusal:
+            await trio.to_thread.run_sync(lambda: urlopen(f"http://{address}/readyz", timeout=10))
+        process.send_signal(signal.SIGTERM)
+        assert await site.ended(process) == 0
+
+    assert (refusal.value.code, json.load(refusal.value)["reason"]) == (503, "STARTING: waiting for a policy")
 
 
 NEWER = "the state directory has format 2; this version knows formats up to 1"
