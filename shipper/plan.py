@@ -79,6 +79,13 @@ class Plan:
         return Text(self.at, self.sha256, self.meaning, change, sorted(self.credentials), self.text)
 
     @property
+    def warnings(self) -> frozenset[tuple[str, str]]:
+        """What its outputs warn of, each with the name of the output."""
+        return frozenset(
+            (name, warning) for name, output in self.outputs.items() for warning in output.spec.config.warnings()
+        )
+
+    @property
     def terms(self) -> Terms:
         """What it wants of the spool."""
         letters, drain = self.policy.dead_letters, self.policy.drain

@@ -294,6 +294,10 @@ class Output(Settings, frozen=True):
         """
         return [""] * batch.count
 
+    def warnings(self) -> Sequence[str]:
+        """What is valid and yet hardly meant, a sentence each: told by `validate`, and when a policy becomes active."""
+        return ()
+
     def open(self, context: OutputContext) -> AbstractAsyncContextManager[Sender]:
         """Acquire what sending needs, without contacting the destination: a dead one is no reason to fail.
 

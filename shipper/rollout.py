@@ -319,7 +319,13 @@ class Rollout:
         lanes = {row.key.output: self._delivery.lanes[row.id] for row in cut.lanes}
         for running in self._intake.switch(plan, prepared, lanes):
             self._closing.append((plan.at, running))
+        self._warn(plan)
         self.plan = plan
+
+    def _warn(self, plan: Plan) -> None:
+        """Say what a plan hardly means and the one before did not say: a rotation repeats nothing."""
+        for name, warning in sorted(plan.warnings - (self.plan.warnings if self.plan else frozenset())):
+            _log.warning(f"output {name}: {warning}", revision=str(plan.at))
 
     def _output(self, plan: Plan, name: str, settings: Mapping[str, object] | None) -> Output:
         """The planned output, or the stored one where it differs (a file that the policy names has changed since)."""

@@ -216,6 +216,8 @@ def varying(line: str) -> str:
 
 @pytest.mark.parametrize("name", ["policy.yaml", "full.yaml"])
 async def test_a_policy_that_is_shown_is_valid(place: Path, name: str) -> None:
+    (place / "keys").mkdir()
+    (place / "keys" / "es").touch(mode=0o600)
     said = await shell(place, f"shipper validate {name}", environment(place))
 
     assert said == f"{name}: ok, 1 input, 1 output\n"

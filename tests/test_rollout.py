@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 
+from shipper import rollout
 from shipper.credentials import Credential
 from shipper.errors import CredentialError
 from shipper.messages import Ack, Counts, Nack, Policy, Released, Revision
@@ -584,6 +585,25 @@ async def test_the_active_text_is_accepted_though_a_file_that_it_names_is_gone(
         await on.offer(1, text)
 
         assert on.said[-1] == first
+
+
+async def test_what_an_output_warns_of_is_logged_when_it_becomes_active_and_not_at_each_rotation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Plain(ScriptedOutput, frozen=True):
+        def warnings(self) -> list[str]:
+            return [f"the credential goes to {self.to} unencrypted"]
+
+    logged: list[str] = []
+    monkeypatch.setattr(fakes, "REGISTRY", Registry({"outputs": {"plain": Plain}}))
+    monkeypatch.setattr(rollout._log, "warning", lambda message, **fields: logged.append(message))
+    async with theatre(tmp_path / "state") as on:
+        for revision, (to, credential) in enumerate([("main", "k1"), ("main", "k2"), ("other", "k2")], 1):
+            text = f"version: 1\noutputs:\n  main: {{type: plain, to: {to}, credential: {credential}}}\n"
+            await on.offer(revision, text, credential)
+            await on.ack(revision, "active")
+
+    assert logged == [f"output main: the credential goes to {to} unencrypted" for to in ("main", "other")]
 
 
 async def test_an_older_revision_is_stale_also_in_the_moment_after_the_cut_of_a_newer_one(

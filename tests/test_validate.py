@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 from click.testing import CliRunner
@@ -56,15 +57,92 @@ def test_the_result_can_be_read_by_programs(good, bad):
     assert (second["valid"], second["errors"][1]["line"], second["errors"][1]["path"]) == (False, 3, "quue")
 
 
-@pytest.mark.parametrize("reference", ["{file: /no/such/secret}", "{env: NO_SUCH_VARIABLE}", "{systemd: x}", "es-2"])
+def with_credential(path, reference, host="https://a:9200"):
+    text = f"version: 1\noutputs: {{main: {{type: elasticsearch, hosts: ['{host}'], credential: {reference}}}}}\n"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("reference", ["{env: NO_SUCH_VARIABLE}", "{systemd: x}", "es-2"])
 def test_a_secret_is_neither_read_nor_needed(tmp_path, reference):
-    path = tmp_path / "p.yaml"
-    path.write_text(
-        f"version: 1\noutputs: {{main: {{type: elasticsearch, hosts: ['https://a:9200'], credential: {reference}}}}}\n"
-    )
+    path = with_credential(tmp_path / "p.yaml", reference)
     result = validate(path)
 
     assert (result.exit_code, result.stdout) == (0, f"{path}: ok, 0 inputs, 1 output\n")
+
+
+def test_the_file_of_a_secret_that_is_not_here_is_a_warning_with_its_place(tmp_path):
+    """On the host where it must be, that is a mistake; elsewhere, in CI perhaps, it must not be."""
+    path = with_credential(tmp_path / "p.yaml", "{file: /no/such/secret}")
+    text = "outputs.main.credential: the secret file:/no/such/secret is not here: No such file or directory"
+    result = validate(path)
+    (told,) = json.loads(validate("--format", "json", path).stdout)
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        f"{path}: ok, 0 inputs, 1 output",
+        f"{path}: warning: {path}:2:78: {text}",
+    ]
+    assert told["warnings"] == [f"{path}:2:78: {text}"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "wrong"),
+    [
+        ("{file: /no/such/secret}", "the secret file:/no/such/secret cannot be read: No such file or directory"),
+        ("{env: NO_SUCH_VARIABLE}", "the secret env:NO_SUCH_VARIABLE is not set"),
+        ("{file: es}", "is empty"),
+    ],
+)
+def test_on_demand_secrets_are_read_and_a_missing_one_is_an_error(tmp_path, reference, wrong):
+    path = with_credential(tmp_path / "p.yaml", reference)
+    (tmp_path / "es").touch(mode=0o600)
+    result = validate("--secrets", path)
+
+    assert result.exit_code == REFUSED
+    assert result.stdout.startswith(f"{path}:2:78: outputs.main.credential: ")
+    assert wrong in result.stdout
+    (tmp_path / "es").write_text("id:hunter2")
+    assert validate("--secrets", with_credential(path, "{file: es}")).stdout == f"{path}: ok, 0 inputs, 1 output\n"
+
+
+@pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o400, False), (0o640, True), (0o604, True)])
+def test_a_secret_that_others_can_read_is_a_warning(tmp_path, mode, told):
+    path = with_credential(tmp_path / "p.yaml", "{file: es}")
+    (tmp_path / "es").write_text("id:hunter2")
+    (tmp_path / "es").chmod(mode)
+    result = validate(path)
+    warnings = result.stdout.splitlines()[1:]
+
+    assert result.exit_code == 0
+    assert "hunter2" not in result.output
+    assert [f"other users have rights to it (mode {mode:04o})" in warning for warning in warnings] == [True] * told
+
+
+@pytest.mark.root
+def test_a_secret_that_belongs_to_somebody_else_is_a_warning(tmp_path):
+    path = with_credential(tmp_path / "p.yaml", "{file: es}")
+    (tmp_path / "es").touch(mode=0o600)
+    os.chown(tmp_path / "es", 65534, 65534)
+
+    assert "it belongs to another user (uid 65534); write: chown 0 " in validate(path).stdout
+
+
+@pytest.mark.parametrize("host", ["http://es-1:9200", "http://10.0.0.1:9200", "http://[2001:db8::1]:9200/es"])
+def test_a_credential_that_leaves_this_host_unencrypted_is_a_warning(tmp_path, host):
+    path = with_credential(tmp_path / "p.yaml", "es-1", host)
+    warning = f"{path}: warning: outputs.main: the credential goes to {host} unencrypted; write https://"
+
+    assert validate(path).stdout.splitlines()[1:] == [warning]
+
+
+@pytest.mark.parametrize(
+    "host", ["https://es-1:9200", "http://127.0.0.1:9200", "http://[::1]:9200", "http://localhost"]
+)
+def test_what_is_encrypted_or_stays_on_this_host_is_no_warning(tmp_path, host):
+    path = with_credential(tmp_path / "p.yaml", "es-1", host)
+
+    assert validate(path).stdout == f"{path}: ok, 0 inputs, 1 output\n"
 
 
 @pytest.mark.parametrize("reference", ["{vault: A}", "{env: 5}", "{env: A, file: b}", "{file: }", "{api_key: a:b}"])

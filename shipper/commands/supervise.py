@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from shipper.errors import Problem
+    from shipper.supervise.report import Report
 
 
 @click.command(short_help="Watch policy files, and keep a shipper running by them.")
@@ -56,15 +62,20 @@ def command(
 
     descriptors.open_closed()
     hardening.harden()
+    report = Report(1, json=json)
     options = Options(
         paths,
         state,
-        read_config(config, os.environ, runnable=True) if config else Config(),
+        read_config(config, os.environ, runnable=True, warn=partial(_warn, report)) if config else Config(),
         grace=_seconds("--grace", grace),
         once=once,
         once_timeout=_seconds("--once-timeout", once_timeout) if once_timeout else math.inf,
     )
-    return trio.run(supervise, options, dict(os.environ), Report(1, json=json))
+    return trio.run(supervise, options, dict(os.environ), report)
+
+
+def _warn(report: Report, problem: Problem) -> None:
+    report.say("warning", {"problem": problem})
 
 
 def _seconds(option: str, text: str) -> float:

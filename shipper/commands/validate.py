@@ -1,15 +1,16 @@
 """`shipper validate`: what a supervisor would say of policy files on this host.
 
 Variables and PEM files are read as they are here. Secrets are not: a file that refers to them can be checked where
-they must not be, so only the form of a reference is looked at. An id, as policies for `shipper run` have it, is
-accepted too.
+they must not be. So of a reference the form is looked at, and of its file whether it is there and who else can read it,
+which are warnings; with `--secrets` they are read as well, and one that is missing is an error. An id, as policies for
+`shipper run` have it, is accepted too.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,16 +34,18 @@ class Checked:
     path: Path
     policy: Policy | None
     problems: Sequence[Problem] = ()
+    warnings: Sequence[str] = ()
 
 
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the result.")
-def command(files: Sequence[Path], form: str) -> None:
+@click.option("--secrets", "with_secrets", is_flag=True, help="Read the secrets too: what is missing is an error.")
+def command(files: Sequence[Path], form: str, with_secrets: bool) -> None:
     """Check policy files and name every mistake by its place.
 
     Each FILE is one policy; a directory is one as well, merged from its *.yaml and *.yml files. The exit status is 78
-    if any is refused.
+    if any is refused. A secret file that is missing on this host is a warning, or with --secrets an error.
 
     \b
     Example:       shipper validate policy.yaml
@@ -51,7 +54,7 @@ def command(files: Sequence[Path], form: str) -> None:
     from shipper.registry import Registry
 
     registry = Registry.installed()
-    results = [check(path, registry) for path in files]
+    results = [check(path, registry, with_secrets=with_secrets) for path in files]
     if form == "json":
         click.echo(json.dumps([_json(result) for result in results], indent=2))
     else:
@@ -60,17 +63,23 @@ def command(files: Sequence[Path], form: str) -> None:
         click.get_current_context().exit(REFUSED)
 
 
-def check(path: Path, registry: Registry) -> Checked:
-    """The policy of a file or a directory, read as a supervisor reads it, but for the secrets."""
+def check(path: Path, registry: Registry, *, with_secrets: bool = False) -> Checked:
+    """The policy of a file or a directory, as a supervisor reads it, but for the secrets where not `with_secrets`."""
     from shipper.policy import build
     from shipper.supervise.sources import read_tree
 
     problems: list[Problem] = []
     try:
-        policy = build(references(read_tree([path], os.environ), problems), registry)
+        tree = read_tree([path], os.environ)
+        policy = build(references(tree, problems), registry)
     except PolicyError as error:
         problems += error.problems
-    return Checked(path, None if problems else policy, problems)
+        return Checked(path, None, problems)
+    missing, exposed = secret_files(tree, os.environ, with_secrets=with_secrets) if not problems else ([], [])
+    if with_secrets:
+        problems += missing
+    warnings = [*_warnings(policy), *map(str, exposed if with_secrets else [*missing, *exposed])]
+    return Checked(path, None if problems else policy, problems, warnings)
 
 
 def references(tree: Node, problems: list[Problem]) -> Node:
@@ -92,19 +101,54 @@ def references(tree: Node, problems: list[Problem]) -> Node:
     return everywhere(tree, placeholder)
 
 
+def secret_files(
+    tree: Node, environment: Mapping[str, str], *, with_secrets: bool
+) -> tuple[list[Problem], list[Problem]]:
+    """Secrets of a valid policy that are missing here, and those that others can read, each once.
+
+    Files are looked at only, and nothing else is; `with_secrets` all of them are read.
+    """
+    from shipper.supervise.secrets import Reference, everywhere, exposed, problem, read
+
+    missing: dict[Reference, Problem] = {}
+    found: dict[Reference, Problem] = {}
+
+    def look(path: str, node: Node) -> Node:
+        if isinstance(node.value, dict):
+            reference = Reference.parse(node)
+            try:
+                if with_secrets:
+                    read(reference, environment)
+                elif reference.kind == "file":
+                    os.stat(reference.name)
+            except OSError as error:
+                text = f"the secret {reference} is not here: {error.strerror}"
+                missing.setdefault(reference, problem(path, node, text))
+            except ValueError as error:
+                missing.setdefault(reference, problem(path, node, str(error)))
+            if (how := exposed(reference)) is not None:
+                found.setdefault(reference, problem(path, node, how))
+        return node
+
+    everywhere(tree, look)
+    return list(missing.values()), list(found.values())
+
+
 def _lines(result: Checked) -> list[str]:
     if result.policy is None:
         return [str(problem) for problem in result.problems]
     counts = [_count(len(result.policy.inputs), "input"), _count(len(result.policy.outputs), "output")]
-    warnings = [f"{result.path}: warning: {warning}" for warning in _warnings(result.policy)]
+    warnings = [f"{result.path}: warning: {warning}" for warning in result.warnings]
     return [f"{result.path}: ok, {', '.join(counts)}", *warnings]
 
 
 def _warnings(policy: Policy) -> list[str]:
     """What is valid, and yet hardly meant."""
-    if policy.inputs and not policy.outputs:
-        return ["there are inputs and no outputs: nothing is delivered"]
-    return []
+    idle = ["there are inputs and no outputs: nothing is delivered"] if policy.inputs and not policy.outputs else []
+    outputs = [
+        f"outputs.{name}: {warning}" for name, spec in policy.outputs.items() for warning in spec.config.warnings()
+    ]
+    return [*idle, *outputs]
 
 
 def _count(number: int, noun: str) -> str:
@@ -122,7 +166,7 @@ def _json(result: Checked) -> dict[str, Any]:
         else {
             "inputs": len(result.policy.inputs),
             "outputs": len(result.policy.outputs),
-            "warnings": _warnings(result.policy),
+            "warnings": list(result.warnings),
         }
     )
     return {"file": str(result.path), "valid": result.policy is not None, **found, "errors": errors}

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import trio
 
-from shipper.errors import PolicyError
+from shipper.errors import PolicyError, Problem
 from shipper.messages import Error, Observed, Ready, Result
 from shipper.registry import Registry
 from shipper.retry import backoff
@@ -82,6 +82,7 @@ class _Agent:
         self._options, self._environment, self._report = options, environment, report
         self._vault, self._watch = vault, watch
         self._troubles = Troubles()
+        self._warned: Sequence[Problem] = ()
         self._desired = Desired(options.paths, environment, Registry.installed(), once=options.once)
         self._conversation = Conversation(
             ledger,
@@ -120,6 +121,7 @@ class _Agent:
             self._say("watching", paths=[str(path) for path in self._options.paths], method=self._watch.method)
             await self._perform(self._conversation.begin())
             if first is not None:
+                self._warn(first)
                 await self._perform(self._conversation.wants(first))
             nursery.start_soon(self._follow_files)
             if self._options.once_timeout < math.inf:
@@ -245,8 +247,16 @@ class _Agent:
             if asked:
                 self._notify.send("READY=1")
 
+    def _warn(self, wanted: Wanted) -> None:
+        """Tell what was not told of the reading before."""
+        new = [problem for problem in wanted.warnings if problem not in self._warned]
+        self._warned = wanted.warnings
+        for problem in new:
+            self._say("warning", problem=problem)
+
     async def _adopt(self, wanted: Wanted, *, asked: bool) -> bool:
         """Make it the policy, unless a credential that it refers to was released since it was read."""
+        self._warn(wanted)
         async with self._lock:
             if self._conversation.ledger.outdates(wanted):
                 return False

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,11 +21,11 @@ import msgspec
 
 from shipper import document
 from shipper.document import Node, below
-from shipper.errors import OptionError, PolicyError
+from shipper.errors import OptionError, PolicyError, Problem
 from shipper.http import parse_address
 from shipper.settings import Reader, TooMany
 from shipper.supervise.reading import content
-from shipper.supervise.secrets import LARGEST, Reference
+from shipper.supervise.secrets import LARGEST, Reference, exposed, problem
 from shipper.supervise.vault import decoded_key
 from shipper.units import Duration
 
@@ -53,11 +53,20 @@ class Config(msgspec.Struct, frozen=True):
         return [*self.sidecar, "--state", str(state / "sidecar"), *address]
 
 
-def read_config(path: Path, environment: Mapping[str, str], *, runnable: bool = False) -> Config:
-    """Raises OptionError that names file, line and remedy. `runnable`: the program of `on_release` must be there."""
+def read_config(
+    path: Path,
+    environment: Mapping[str, str],
+    *,
+    runnable: bool = False,
+    warn: Callable[[Problem], None] = lambda problem: None,
+) -> Config:
+    """Raises OptionError that names file, line and remedy. `runnable`: the program of `on_release` must be there.
+
+    `warn` is told of a key that others can read.
+    """
     try:
         root = document.read(content(path, document.LARGEST), file=str(path))
-        return _Reading(environment, runnable).config(root)
+        return _Reading(environment, runnable, warn).config(root)
     except OSError as error:
         raise OptionError(f"{path}: {error.strerror}") from None
     except PolicyError as error:
@@ -67,8 +76,9 @@ def read_config(path: Path, environment: Mapping[str, str], *, runnable: bool = 
 class _Reading(Reader):
     """One reading of one configuration, by the rules of policies."""
 
-    def __init__(self, environment: Mapping[str, str], runnable: bool) -> None:
+    def __init__(self, environment: Mapping[str, str], runnable: bool, warn: Callable[[Problem], None]) -> None:
         super().__init__()
+        self.warn = warn
         self.environment = environment
         self.runnable = runnable
 
@@ -105,6 +115,8 @@ class _Reading(Reader):
             reference = Reference.parse(node)
             place = reference.path(self.environment)
             assert place is not None
+            if (how := exposed(reference)) is not None:
+                self.warn(problem(path, node, how))
             return decoded_key(content(place, LARGEST), str(reference))
         except OSError as error:
             self.problem(path, node.mark, f"{error.filename}: {error.strerror}")

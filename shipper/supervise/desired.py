@@ -64,7 +64,7 @@ class Desired:
         valid = self._valid(tree, seen)
         credentials = {one.id: one for one in kept}
         reused = frozenset(credentials.keys() & set(known.values()))
-        return Wanted(tree, document.write(tree), policy.meaning(valid), credentials, reused)
+        return Wanted(tree, document.write(tree), policy.meaning(valid), credentials, reused, tuple(_exposed(places)))
 
     def _valid(self, tree: Node, seen: set[Path]) -> Policy:
         try:
@@ -93,6 +93,13 @@ class Desired:
         if problems:
             raise (SecretsAbsent if absent else PolicyError)(problems)
         return found
+
+
+def _exposed(places: Mapping[Reference, list[tuple[str, Node]]]) -> Iterator[Problem]:
+    """The secrets that others can read, each at its first place."""
+    for reference, (first, *_) in places.items():
+        if (how := secrets.exposed(reference)) is not None:
+            yield secrets.problem(*first, how)
 
 
 def stopping_at_end(tree: Node) -> Node:

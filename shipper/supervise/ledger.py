@@ -20,6 +20,7 @@ import msgspec
 
 from shipper.credentials import Credential
 from shipper.document import Node
+from shipper.errors import Problem
 from shipper.messages import Revision
 
 
@@ -60,6 +61,8 @@ class Wanted:
     credentials: Mapping[str, Kept]
     reused: frozenset[str] = frozenset()
     """Those of the ids that were known when the files were read."""
+    warnings: tuple[Problem, ...] = ()
+    """Secrets that others can read."""
 
 
 class Ledger(msgspec.Struct):

@@ -27,6 +27,7 @@ _PLAIN = "\033[0m"
 _COLOURS = {
     "invalid": _RED,
     "absent": _YELLOW,
+    "warning": _YELLOW,
     "nack": _RED,
     "failed": _RED,
     "start_failed": _RED,
@@ -199,6 +200,7 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
         *_problems(f["errors"]),
     ],
     "present": _line("every secret is there (revision {revision})"),
+    "warning": _line("warning: {problem}"),
     "unchanged": _line("read again: nothing new, revision {revision} stays"),
     "released": _released,
     "revoked": _line("on_release done for {credential}"),

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -177,6 +179,27 @@ def read(reference: Reference, environment: Mapping[str, str]) -> Credential:
         return interpreted(text, reference.shape)
     except ValueError as error:
         raise ValueError(f"the secret {reference}: {error}") from None
+
+
+def exposure(path: Path) -> str | None:
+    """How others may get at the file of a secret, and what to do; None if they may not, or there is no such file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    if found.st_mode & 0o077:
+        return f"other users have rights to it (mode {stat.S_IMODE(found.st_mode):04o}); write: chmod go= {path}"
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to another user (uid {found.st_uid}); write: chown {os.geteuid()} {path}"
+    return None
+
+
+def exposed(reference: Reference) -> str | None:
+    """The same for a reference, in a sentence. What systemd hands over has rights that a mode cannot say."""
+    how = exposure(Path(reference.name)) if reference.kind == "file" else None
+    return how and f"the secret {reference}: {how}"
 
 
 def _content(path: Path) -> str:

@@ -38,6 +38,7 @@ class Site:
         self.fake.mkdir(parents=True)
         self.policy.write_text(POLICY)
         self.secret.write_text("k1:hunter2\n")
+        self.secret.chmod(0o600)
         self.on_release(
             "echo $SHIPPER_CREDENTIAL_ID $SHIPPER_CREDENTIAL_NAME $SHIPPER_CREDENTIAL_SOURCE $SHIPPER_OUTPUTS"
             f" >> {directory}/revoked"

@@ -117,6 +117,27 @@ async def test_who_waits_for_a_secret_is_told_of_mistakes_that_come_meanwhile(si
     assert wrong["consequence"] == "; there is nothing to run"
 
 
+async def test_a_secret_that_others_can_read_is_told_once_and_again_when_it_is_so_again(site: Site) -> None:
+    site.secret.chmod(0o644)
+    async with site.supervisor() as process:
+        await site.until("ack", revision="1", stage="drained")
+        site.replace(site.policy, POLICY + "log_level: debug\n")
+        await site.until("ack", revision="2", stage="drained")
+        assert len(site.happened("warning")) == 1
+        site.secret.chmod(0o600)
+        process.send_signal(signal.SIGHUP)
+        await site.until("unchanged")
+        site.secret.chmod(0o640)
+        await site.when(lambda: len(site.happened("warning")) == 2)
+
+    first, again = site.happened("warning")
+    assert first["problem"]["line"] == 6
+    assert first["problem"]["message"] == (
+        f"the secret file:{site.secret}: other users have rights to it (mode 0644); write: chmod go= {site.secret}"
+    )
+    assert "mode 0640" in again["problem"]["message"]
+
+
 @pytest.mark.parametrize("credential", ["{env: NOWHERE_SET}", "{systemd: es}"])
 async def test_a_secret_that_only_a_restart_can_bring_is_not_waited_for(site: Site, credential: str) -> None:
     site.environment["CREDENTIALS_DIRECTORY"] = str(site.directory / "credentials")

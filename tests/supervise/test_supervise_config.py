@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shipper.errors import OptionError
+from shipper.errors import OptionError, Problem
 from shipper.supervise import reading
 from shipper.supervise.config import Config, OnRelease, read_config
 
@@ -73,6 +73,20 @@ def test_what_is_right_is_read(file: Path) -> None:
     assert float(config.on_release.timeout) == 5
     assert (config.http, config.state_keys) == ("127.0.0.1:0", (b"k" * 32,))
     assert isinstance(config.on_release, OnRelease)
+
+
+@pytest.mark.parametrize(("mode", "places"), [(0o600, []), (0o644, [("state_key", 1, 12)])])
+def test_a_state_key_that_others_can_read_is_told_with_its_place(
+    file: Path, mode: int, places: list[tuple[str, int, int]]
+) -> None:
+    (file.parent / "key").write_bytes(base64.b64encode(b"k" * 32))
+    (file.parent / "key").chmod(mode)
+    file.write_text("state_key: {file: key}\n")
+    told: list[Problem] = []
+    read_config(file, {}, warn=told.append)
+
+    assert [(problem.path, problem.line, problem.column) for problem in told] == places
+    assert all("mode 0644" in problem.message for problem in told)
 
 
 def test_an_empty_file_changes_nothing(file: Path) -> None:

@@ -18,7 +18,6 @@ the answers, `bulk_limits`, which says who may enter with how much, and `bulk_cr
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import ssl
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -43,6 +42,7 @@ from shipper.plugin import (
     server_context,
 )
 from shipper_plugins.inputs.bulk_limits import Door, fingerprint
+from shipper_plugins.loopback import is_loopback
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         host, _ = parse_address(self.address)
-        if not _is_loopback(host) and (self.tls is None or self.credentials is None):
+        if not is_loopback(host) and (self.tls is None or self.credentials is None):
             raise BadOption("an address other than loopback needs both tls and credentials", "address")
         for option in ("max_body_bytes", "max_decompressed_bytes"):
             if getattr(self, option) < 1:
@@ -201,13 +201,6 @@ def parse_address(address: str) -> tuple[str, int]:
     if not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise BadOption("an address is host:port, such as 127.0.0.1:9200", "address")
     return host, int(port)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _keys(ids: Sequence[str], credentials: Mapping[str, Credential]) -> tuple[bytes, ...]:

@@ -43,6 +43,7 @@ from shipper.plugin import (
     TooLarge,
     client_context,
 )
+from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs import bulk, encoding
 from shipper_plugins.outputs.http_client import Client, Unreachable, address
 
@@ -130,6 +131,12 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         target = encoding.target_of(batch, self.index)
         return [target] * batch.count if isinstance(target, str) else target
 
+    def warnings(self) -> Sequence[str]:
+        if self.credential is None:
+            return ()
+        plain = [host for host in self.hosts if host.startswith("http://") and not _is_here(host)]
+        return [f"the credential goes to {host} unencrypted; write https://" for host in plain]
+
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
         try:
@@ -158,6 +165,10 @@ def _check_host(host: str) -> None:
         raise ValueError("a host is a URL such as https://es-1:9200")
     if url.username is not None:
         raise ValueError("a host's URL holds no credentials; name one by `credential`")
+
+
+def _is_here(host: str) -> bool:
+    return is_loopback(urlsplit(host).hostname or "")
 
 
 def _headers(output: ElasticsearchOutput, credential: Credential | None) -> dict[str, str]:
