@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from shipper.errors import Problem
+    from shipper.supervise.config import Config
+    from shipper.supervise.options import Options
     from shipper.supervise.report import Report
 
 
@@ -35,7 +40,7 @@ def command(
 
     A changed file or secret becomes a new revision at once. What is queued drains with the credential it was accepted
     under, and `on_release` (see --config) runs the moment that one can be revoked. The file of a secret that is absent
-    at the first start is waited for (but for --once).
+    at the first start, or of the state key, is waited for (but for --once).
 
     \b
     Examples:
@@ -55,7 +60,6 @@ def command(
     import trio
 
     from shipper import descriptors, hardening
-    from shipper.supervise.agent import supervise
     from shipper.supervise.config import Config, read_config
     from shipper.supervise.options import Options
     from shipper.supervise.report import Report
@@ -66,12 +70,23 @@ def command(
     options = Options(
         paths,
         state,
-        read_config(config, os.environ, runnable=True, warn=partial(_warn, report)) if config else Config(),
+        Config(),
         grace=_seconds("--grace", grace),
         once=once,
         once_timeout=_seconds("--once-timeout", once_timeout) if once_timeout else math.inf,
     )
-    return trio.run(supervise, options, dict(os.environ), report)
+    read = partial(read_config, config, os.environ, runnable=True, warn=partial(_warn, report)) if config else Config
+    return trio.run(_supervise, read, options, dict(os.environ), report)
+
+
+async def _supervise(
+    read: Callable[[], Config], options: Options, environment: Mapping[str, str], report: Report
+) -> int:
+    from shipper.supervise.agent import supervise
+    from shipper.supervise.awaiting import configured
+
+    config = await configured(read, options, environment, report)
+    return 0 if config is None else await supervise(replace(options, config=config), environment, report)
 
 
 def _warn(report: Report, problem: Problem) -> None:

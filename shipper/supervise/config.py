@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,6 +39,14 @@ class OnRelease(msgspec.Struct, frozen=True):
     timeout: Duration = Duration(30)
 
 
+class KeyAbsent(OptionError):
+    """Nothing is wrong with a configuration but that the files of state keys are absent; `paths` may come yet."""
+
+    def __init__(self, message: str, paths: Sequence[Path]) -> None:
+        super().__init__(message)
+        self.paths = tuple(paths)
+
+
 class Config(msgspec.Struct, frozen=True):
     """The whole of it; every part may be absent."""
 
@@ -60,16 +68,19 @@ def read_config(
     runnable: bool = False,
     warn: Callable[[Problem], None] = lambda problem: None,
 ) -> Config:
-    """Raises OptionError that names file, line and remedy. `runnable`: the program of `on_release` must be there.
+    """Raises OptionError that names file, line and remedy; it is KeyAbsent if only that is wrong.
 
+    `runnable`: the program of `on_release` must be there.
     `warn` is told of a key that others can read.
     """
+    reading = _Reading(environment, runnable, warn)
     try:
-        root = document.read(content(path, document.LARGEST), file=str(path))
-        return _Reading(environment, runnable, warn).config(root)
+        return reading.config(document.read(content(path, document.LARGEST), file=str(path)))
     except OSError as error:
         raise OptionError(f"{path}: {error.strerror}") from None
     except PolicyError as error:
+        if reading.absent and len(reading.absent) == len(error.problems):
+            raise KeyAbsent(str(error), [path, *reading.absent]) from None
         raise OptionError(str(error)) from None
 
 
@@ -79,6 +90,7 @@ class _Reading(Reader):
     def __init__(self, environment: Mapping[str, str], runnable: bool, warn: Callable[[Problem], None]) -> None:
         super().__init__()
         self.warn = warn
+        self.absent: list[Path] = []
         self.environment = environment
         self.runnable = runnable
 
@@ -119,6 +131,8 @@ class _Reading(Reader):
                 self.warn(problem(path, node, how))
             return decoded_key(content(place, LARGEST), str(reference))
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and reference.kind == "file":
+                self.absent.append(Path(reference.name))
             self.problem(path, node.mark, f"{error.filename}: {error.strerror}")
         except (ValueError, OptionError) as error:
             self.problem(path, node.mark, str(error))

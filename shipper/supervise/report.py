@@ -27,6 +27,7 @@ _PLAIN = "\033[0m"
 _COLOURS = {
     "invalid": _RED,
     "absent": _YELLOW,
+    "key_absent": _YELLOW,
     "warning": _YELLOW,
     "nack": _RED,
     "failed": _RED,
@@ -199,6 +200,7 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
         "DEGRADED: nothing runs before every secret is there, which is waited for",
         *_problems(f["errors"]),
     ],
+    "key_absent": _line("DEGRADED: nothing runs before the state key is there, which is waited for: {message}"),
     "present": _line("every secret is there (revision {revision})"),
     "warning": _line("warning: {problem}"),
     "unchanged": _line("read again: nothing new, revision {revision} stays"),

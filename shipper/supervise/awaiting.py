@@ -1,0 +1,98 @@
+"""Waits for the file of a state key, where the supervisor starts before whoever brings it.
+
+Nothing can be opened without that key. Meanwhile the directory is owned, `shipper status` is answered, and the service
+manager is told; there is no sidecar, so there is no status server either.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+
+from shipper.errors import OptionError
+from shipper.supervise import questions, standing
+from shipper.supervise.config import Config, KeyAbsent
+from shipper.supervise.conversation import Conversation
+from shipper.supervise.ledger import Ledger
+from shipper.supervise.notify import Notify
+from shipper.supervise.options import Options
+from shipper.supervise.orders import refused
+from shipper.supervise.questions import Order, Question
+from shipper.supervise.report import Report
+from shipper.supervise.standing import Troubles
+from shipper.supervise.vault import Vault
+from shipper.supervise.watch import Watch
+
+_ABSENT = "nothing runs before the state key is there"
+
+
+async def configured(
+    read: Callable[[], Config], options: Options, environment: Mapping[str, str], report: Report
+) -> Config | None:
+    """What `read` gives, once every file of a state key is there; None if told to stop before.
+
+    Raises StateBusy, and OptionError for a configuration that is wrong at the start; with `once` an absent file is
+    wrong, too.
+    """
+    try:
+        return read()
+    except KeyAbsent as error:
+        if options.once:
+            raise
+        paths = error.paths
+    with Vault(options.state), Watch() as watch:
+        watch.follow(paths)
+        return await _Waiting(read, options, environment, report, watch).run()
+
+
+class _Waiting:
+    def __init__(
+        self,
+        read: Callable[[], Config],
+        options: Options,
+        environment: Mapping[str, str],
+        report: Report,
+        watch: Watch,
+    ) -> None:
+        self._read, self._options, self._report, self._watch = read, options, report, watch
+        self._notify = Notify(environment)
+        self._troubles = Troubles()
+        self._config: Config | None = None
+
+    async def run(self) -> Config | None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._notify.keep_alive)
+            nursery.start_soon(questions.serve, self._options.state, self._answer)
+            nursery.start_soon(self._heed_signals, nursery.cancel_scope)
+            self._notify.send("READY=1", f"STATUS={_ABSENT}")
+            self._config = await self._present()
+            nursery.cancel_scope.cancel("the key is there")
+        return self._config
+
+    async def _present(self) -> Config:
+        """Other mistakes are told and waited out as well: a key that is just being written is none yet."""
+        told = ""
+        while True:
+            try:
+                return await trio.to_thread.run_sync(self._read)
+            except OptionError as error:
+                self._troubles.begin(_ABSENT, [str(error)])
+                if str(error) != told:
+                    told = str(error)
+                    self._report.say("key_absent", {"state": "DEGRADED", "message": told})
+                if not (isinstance(error, KeyAbsent) and self._watch.follow(error.paths)):
+                    await self._watch.changed()
+
+    async def _answer(self, question: Question) -> Mapping[str, Any]:
+        if isinstance(question, Order):
+            result = refused(f"the sidecar takes no order now ({_ABSENT})")
+            return {name: getattr(result, name) for name in ("status", "message", "result")}
+        return standing.told(Conversation(Ledger(), fresh=True), self._troubles, "waiting", None)
+
+    async def _heed_signals(self, scope: trio.CancelScope) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            await anext(signals)
+        scope.cancel("told to stop")
