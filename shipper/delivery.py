@@ -132,6 +132,11 @@ class Delivery:
             for lane in self.lanes.values():
                 lane.watch(holds_events=lane.id in holding)
 
+    def hurry(self) -> None:
+        """The process stops: nothing waits to be sent with more."""
+        for lane in self.lanes.values():
+            lane.hurry()
+
     def needed(self) -> set[str]:
         """The credentials that queued events need."""
         return {

@@ -71,6 +71,7 @@ class Lane:
         self._on_change, self._on_barrier = on_change, on_barrier
         self._news = Signal()
         self._gone = False
+        self._hurries = False
         self._suspended = 0
         self._idle = trio.Event()
         self._turn = trio.Event()
@@ -109,6 +110,11 @@ class Lane:
         self._backlog = Backlog(self._backoff)
         if self._session is not None:
             self._session.end()
+
+    def hurry(self) -> None:
+        """From now on nothing waits to be sent with more."""
+        self._hurries = True
+        self._news.set()
 
     def arrived(self, seq: int, batch: Batch) -> None:
         """A batch was stored for this lane; it may be kept in memory until it is sent."""
@@ -260,6 +266,7 @@ class Lane:
             slot=self._slot,
             is_active=lambda: self.active,
             settle_barrier=partial(self._settle_barrier, connected=True),
+            flush=lambda: self.output.flush if self.active and not self._hurries else 0.0,
             backoff=self._backoff,
         )
 

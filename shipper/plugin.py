@@ -274,10 +274,14 @@ class Sender(Protocol):
         ...
 
 
+MOST_FLUSH = Duration(5)
+"""A lane that delivers nothing for 10 s, though it holds events, does not look healthy."""
+
+
 class Output(Settings, frozen=True):
     """Where events go. All settings but those named in `live` say where, or as whom: changing one puts a barrier."""
 
-    live: ClassVar[frozenset[str]] = frozenset({"workers"})
+    live: ClassVar[frozenset[str]] = frozenset({"workers", "flush"})
     """Settings that do not matter to an event already queued; they are changed without a barrier."""
     takes: ClassVar[frozenset[Shape]] = frozenset()
     """Shapes of credential that it takes."""
@@ -286,6 +290,14 @@ class Output(Settings, frozen=True):
     """The id of the secret to authenticate with."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
     """Requests under way at once."""
+    flush: Duration = Duration(0.05)
+    """How long events wait at most, after a request, for more to go with them in the next one: `0ms` not at all. An
+    event after a pause goes at once, and a drain, a barrier or a stop never waits."""
+
+    def __post_init__(self) -> None:
+        """Who has checks of its own calls this one, too."""
+        if not 0 <= self.flush <= MOST_FLUSH:
+            raise BadOption(f"flush is at most {MOST_FLUSH}", "flush")
 
     def places(self, batch: Batch) -> Sequence[str]:
         """Where each event goes within the destination, such as the name of an index or a topic. Runs in any thread.

@@ -267,9 +267,9 @@ def _part(config: Settings) -> Any:
 def destination(spec: OutputSpec) -> str:
     """A digest (SHA-256, hex) of name, type and every setting that matters to an event already queued.
 
-    Not among them are the id of the credential, `workers`, and what the plugin calls `live`.
+    Not among them are the id of the credential, `workers`, `flush`, and what the plugin calls `live`.
     """
-    apart = {"credential", "workers", *spec.config.live}
+    apart = {"credential", "workers", "flush", *spec.config.live}
     names = {field.encode_name for field in msgspec.structs.fields(spec.config) if field.name not in apart}
     settings = exported(spec.config, paths=False)
     return digest([spec.name, spec.type, {name: settings[name] for name in settings if name in names}])

@@ -1,7 +1,7 @@
 """A session of a lane: its output is open, some workers send, and answers are noted in the spool.
 
     feed: todos in order ──> work: attempt ──> note: settle
-            │ small ones together: a log that trickled into the spool leaves it in few requests
+            │ small ones together: a log that trickled into the spool leaves it in few requests (`gathers_until`)
             │ a barrier: kept, until everything taken before it is settled
 
 What happens in a session is in memory only, so it may end at any moment. What the destination does not take now is
@@ -74,7 +74,8 @@ class Session:
 
     `places` is that of the output, `backlog` the lane's: it goes on from one session to the next. A retired lane holds
     `slot` while it sends. `settle_barrier` is called for a barrier that an active lane has passed; a lane that is not
-    ends its session there, also if it learns of that by the False that is returned.
+    ends its session there, also if it learns of that by the False that is returned. `flush` says for how many seconds
+    todos may wait for more.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Session:
         slot: Slot,
         is_active: Callable[[], bool],
         settle_barrier: Callable[[int], Awaitable[bool]],
+        flush: Callable[[], float],
         backoff: Callable[[], Iterator[float]],
     ) -> None:
         self.trouble: Trouble | None = None
@@ -104,13 +106,17 @@ class Session:
         self._lane, self._output, self._places, self._spool = lane, output, places, spool
         self._recent, self._taps, self._news, self._counters = recent, taps, news, counters
         self._report, self._slot, self._is_active, self._settle_barrier = report, slot, is_active, settle_barrier
-        self._backoff = backoff
+        self._flush, self._backoff = flush, backoff
         self._refused = 0
         self._refused_waits = backoff()
         self._rejected = 0
         self._rejected_reason: str | None = None
         self._quiet_until = 0.0
         self._over = trio.Event()
+        self._gathered: list[Todo] = []
+        """Todos above the front that wait for more to be sent with them."""
+        self._handed = -math.inf
+        """When the front handed out todos last."""
         self._noting = trio.Semaphore(NOTING)
         self._ending = False
 
@@ -188,19 +194,27 @@ class Session:
                 continue
             if not self._is_active() and backlog.has_left and not backlog.is_worth_a_slot(trio.current_time()):
                 return self.end(self._left_behind())
-            with trio.move_on_at(backlog.next_due()):
+            with trio.move_on_at(min(backlog.next_due(), self._gathers_until())):
                 await self._news.wait()
         return None
 
     async def _feed_front(self, send: trio.MemorySendChannel[Parcel]) -> bool:
-        """Hand out the next todos; returns whether there may be more."""
-        todos = await self._spool.window(self._lane, self.backlog.front, WINDOW)
+        """Hand out the next todos, unless they wait for more; returns whether there may be more."""
+        newest = self._gathered[-1].seq if self._gathered else self.backlog.front
+        self._gathered += await self._spool.window(self._lane, newest, WINDOW - len(self._gathered))
+        if self._gathers_until() > trio.current_time():
+            return False
+        todos, self._gathered = self._gathered, []
         for parcel in parcels(todos):
             for todo in parcel:
                 self.backlog.at_front(todo)
             if not parcel[0].is_barrier and not await self._hand_out(send, Parcel(parcel)):
                 return False
+            self._handed = trio.current_time()
         return len(todos) == WINDOW
+
+    def _gathers_until(self) -> float:
+        return gathers_until(self._gathered, self._handed, self._flush() if self._is_quiet() else 0.0)
 
     async def _feed_pass(self, send: trio.MemorySendChannel[Parcel]) -> bool:
         """Hand out again what was left behind and may be taken now; returns whether there may be more."""
@@ -449,6 +463,19 @@ class Session:
         for verdict in changed.values():
             for name in ("delivered", "duplicate", "dead_letter", "damaged"):
                 self._counters[name] += getattr(verdict.counts, name)
+
+
+def gathers_until(todos: Sequence[Todo], handed: float, flush: float) -> float:
+    """Until when these todos wait for more to be sent with them, if the last ones were handed out at `handed`.
+
+    So what comes after a pause goes at once, and under load no more than one request in `flush` is not a full one. To
+    wait from the first event on was refused: each lone line would be late by `flush`. A barrier never waits.
+    """
+    if not todos:
+        return math.inf
+    events, size = sum(todo.events for todo in todos), sum(todo.size for todo in todos)
+    is_full = events >= TOGETHER_EVENTS or size >= TOGETHER_BYTES or len(todos) >= WINDOW
+    return -math.inf if is_full or any(todo.is_barrier for todo in todos) else handed + flush
 
 
 def parcels(todos: Sequence[Todo]) -> Iterator[list[Todo]]:

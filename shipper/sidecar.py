@@ -201,6 +201,7 @@ async def _ship(options: Options, hello: Hello, conversation: Conversation, outb
                 parts.observing.stopping = "STOPPING"
                 parts.observing.ask()
             taking_in.cancel_scope.cancel("told to stop")
+        parts.delivery.hurry()
         with trio.move_on_after(stop.within_seconds) as grace:
             delivering.start_soon(conversation.stopping, grace, parts.observing)
             await parts.performing.finished()

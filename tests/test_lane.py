@@ -15,8 +15,20 @@ import trio
 
 from shipper.event import Batch
 from shipper.messages import Counts, Revision
-from shipper.plugin import Answer, Answers, Held, Later, Outcome, OutputContext, Sender, StartFailed, TooLarge
-from shipper.session import REFUSED
+from shipper.plugin import (
+    MOST_FLUSH,
+    Answer,
+    Answers,
+    Duration,
+    Held,
+    Later,
+    Outcome,
+    OutputContext,
+    Sender,
+    StartFailed,
+    TooLarge,
+)
+from shipper.session import REFUSED, TOGETHER_EVENTS
 from shipper.spool import queue
 from shipper.spool.letters import Limits
 from shipper.spool.queue import Entry, Packed, Todo
@@ -82,6 +94,81 @@ async def test_a_batch_for_two_outputs_is_settled_by_each_alone(tmp_path: Path) 
         await DESTINATIONS["main"].until(lambda: len(DESTINATIONS["main"].received) == 5)
 
         assert on.spool.figures.total().events == 5
+
+
+# -- waiting for more --------------------------------------------------------------------------------------------------
+
+PATIENT = {"main": {"flush": MOST_FLUSH}}
+SOON = MOST_FLUSH / 2
+
+
+@asynccontextmanager
+async def gathering(
+    path: Path, settings: dict[str, dict[str, Any]] = PATIENT
+) -> AsyncIterator[tuple[Bench, Destination]]:
+    """A lane that has just sent something, so that what comes now may wait; it is left at once."""
+    async with bench(path) as on:
+        await on.activate(1, settings, main="k1")
+        script = DESTINATIONS["main"]
+        await on.enter()
+        await script.until(lambda: len(script.received) == 1)
+        with trio.fail_after(SOON):
+            yield on, script
+
+
+async def test_an_event_after_a_pause_goes_at_once_and_more_wait_for_each_other(tmp_path: Path) -> None:
+    async with gathering(tmp_path) as (on, script):
+        await on.enter(batches=20)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+
+        assert script.asked == [0]
+    async with bench(tmp_path) as on:
+        await on.activate(2, {"main": {"flush": Duration(0.3)}}, main="k1")
+        await on.enter(batches=20)
+        await on.empty()
+
+        assert len(DESTINATIONS["main"].log) < 10
+
+
+async def test_with_no_time_to_flush_nothing_waits(tmp_path: Path) -> None:
+    async with gathering(tmp_path, {"main": {"flush": Duration(0)}}) as (on, script):
+        await on.enter()
+        await script.until(lambda: len(script.received) == 2)
+
+
+async def test_a_full_batch_does_not_wait(tmp_path: Path) -> None:
+    async with gathering(tmp_path) as (on, script):
+        await on.enter(TOGETHER_EVENTS // 2, batches=2)
+        await script.until(lambda: len(script.received) == 1 + TOGETHER_EVENTS)
+
+
+@pytest.mark.parametrize("end", ["a drain", "a stop", "another time", "a barrier of an active lane"])
+async def test_nothing_that_ends_waits_for_more_events(tmp_path: Path, end: str) -> None:
+    async with gathering(tmp_path) as (on, script):
+        await on.enter()
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert len(script.asked) == 1
+        if end == "a drain":
+            await on.activate(2, PATIENT, main="k2")
+        elif end == "a stop":
+            on.delivery.hurry()
+        elif end == "another time":
+            await on.activate(2, {"main": {"flush": Duration(0)}}, main="k1")
+        else:
+            await on.activate(2, PATIENT, main="k2")
+            await on.activate(3, PATIENT, main="k1")
+        await on.empty()
+
+        assert script.received == [0, 1]
+
+
+async def test_events_that_are_put_off_again_and_again_do_not_hold_up_new_ones(tmp_path: Path) -> None:
+    async with gathering(tmp_path, {"main": {"flush": Duration(0.3)}}) as (on, script):
+        script.send = script.refusing(1)
+        await on.enter()
+        await script.until(lambda: script.asked.count(1) > 3)
+        await on.enter(5)
+        await script.until(lambda: len(script.received) == 6)
 
 
 # -- later, held, rejected, too large ----------------------------------------------------------------------------------
@@ -1121,7 +1208,9 @@ async def test_a_live_setting_is_applied_without_a_barrier(tmp_path: Path) -> No
 
 
 async def test_while_the_disk_hangs_no_more_is_sent_than_can_be_noted(tmp_path: Path) -> None:
-    async with one_output(tmp_path) as (on, script):
+    async with bench(tmp_path) as on:
+        await on.activate(1, {"main": {"flush": Duration(0)}}, main=None)
+        script = DESTINATIONS["main"]
         settle, hung = on.spool.settle, trio.Event()
 
         async def hanging(*args, **more):  # type: ignore[no-untyped-def]

@@ -35,6 +35,7 @@ def change(text: str) -> str:
         (BASE.replace("credential: k1", "credential: k1, to: main"), "none"),
         (BASE + "log_level: debug\n", "live"),
         (BASE.replace("credential: k1", "credential: k1, workers: 5"), "live"),
+        (BASE.replace("credential: k1", "credential: k1, flush: 1s"), "live"),
         (BASE.replace("credential: k1", "credential: k1, live_setting: 5"), "live"),
         (BASE.replace("mark: common", "mark: another"), "live"),
         (BASE + "  third: {type: scripted}\n", "live"),

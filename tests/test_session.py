@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.messages import Revision
-from shipper.session import TOGETHER_BYTES, parcels
+from shipper.session import TOGETHER_BYTES, TOGETHER_EVENTS, WINDOW, gathers_until, parcels
 from shipper.spool.queue import Todo
 from shipper.spool.schema import BARRIER, BATCH
 
@@ -32,3 +35,22 @@ def test_every_todo_is_in_one_parcel_in_its_order(sizes: list[int]) -> None:
 
 def test_small_todos_go_together() -> None:
     assert len(list(parcels([todo(n, 100) for n in range(50)]))) == 1
+
+
+def test_todos_wait_for_more_since_the_last_were_handed_out() -> None:
+    assert gathers_until([todo(1, 100)], handed=10.0, flush=0.5) == 10.5
+    assert gathers_until([todo(1, 100)], handed=-math.inf, flush=0.5) == -math.inf
+
+
+@pytest.mark.parametrize(
+    "todos",
+    [
+        [],
+        [todo(1, TOGETHER_BYTES)],
+        [todo(1, 100)._replace(events=TOGETHER_EVENTS)],
+        [todo(n, 1) for n in range(WINDOW)],
+        [todo(1, 100), todo(2, 0, BARRIER)],
+    ],
+)
+def test_what_is_full_or_has_a_barrier_does_not_wait(todos: list[Todo]) -> None:
+    assert gathers_until(todos, handed=10.0, flush=0.5) == -math.inf

@@ -1,6 +1,7 @@
 """How long a line takes from its file into the destination, at rest and under load.
 
     python tests/benchmarks/latency.py [--seconds 10] [--capacity EVENTS/S] [--lines 1000000]
+    python tests/benchmarks/latency.py --rates 100 2000 20000 --flush 0ms 50ms 100ms
 
 A line is written, read, sealed, made durable, sent and accepted: from the instant at which it was due in its file to
 the instant at which the sink has read the request that it is in, on one clock. First it is measured what the shipper
@@ -9,12 +10,15 @@ waits for nobody; every step has one line whose arrival is noted. Aim: at half l
 
 At 90 % of the capacity producer, shipper and sink want more than two cores have; what `late` shows is time for which
 the producer itself did not get a processor, and it is part of the delays.
+
+With `--rates`, it is measured at so many events a second instead, with each `flush` of the output.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +41,9 @@ class Load:
     delays: list[float]
     seconds: float
     cpu: float
+    flush: str = ""
+    together: float = 0.0
+    """Events in a request."""
 
     def cells(self) -> list[str]:
         """A row of the table."""
@@ -56,19 +63,21 @@ def capacity(target: Sink, lines: int) -> float:
         return lines / (time.monotonic() - begun)
 
 
-def measure(target: Sink, share: float, rate: float, seconds: float) -> Load:
+def measure(target: Sink, share: float, rate: float, seconds: float, flush: str = "") -> Load:
     """One load on a shipper of its own."""
+    options = {"flush": flush} if flush else {}
     target.reset()
     target.note_probes()
     with workplace() as place, running(place / "state") as child:
         log: Path = place / "app.log"
         log.touch()
-        activate(child, 1, {"log": file_input(log)}, {"main": bulk_output(target.port)})
+        activate(child, 1, {"log": file_input(log)}, {"main": bulk_output(target.port, **options)})
         begun, cpu = time.monotonic(), child.cpu_seconds()
         schedule = append(log, share * rate, seconds)
         took, used = time.monotonic() - begun, child.cpu_seconds() - cpu
         until_settled(child, target, schedule.lines)
-        return Load(share, schedule, schedule.delays(target.probes()), took, used)
+        together = schedule.lines / target.counts()["requests"]
+        return Load(share, schedule, schedule.delays(target.probes()), took, used, flush, together)
 
 
 def report(loads: list[Load]) -> Table:
@@ -78,14 +87,32 @@ def report(loads: list[Load]) -> Table:
     )
 
 
+def report_flushes(target: Sink, rates: Sequence[float], flushes: Sequence[str], seconds: float) -> Table:
+    """What is sent together, and how late it comes."""
+    rows = []
+    for rate in rates:
+        for flush in flushes:
+            progress(f"{rate:,.0f} events/s, flush {flush}, {seconds:.0f} s")
+            load = measure(target, 1.0, rate, seconds, flush)
+            cpu = f"{load.cpu / load.seconds:.0%}"
+            rows.append([f"{rate:,.0f}", flush, f"{load.together:,.0f}", *milliseconds(load.delays), cpu])
+    progress()
+    return Table(["events/s", "flush", "events/request", "p50 ms", "p99 ms", "max ms", "CPU"], rows)
+
+
 def main() -> None:
     """Parse the command line, run, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each load")
     parser.add_argument("--capacity", type=float, help="events a second that count as all it can (default: measured)")
     parser.add_argument("--lines", type=int, default=1_000_000, help="of the log that the capacity is measured with")
+    parser.add_argument("--rates", type=float, nargs="+", help="events a second, instead of shares of the capacity")
+    parser.add_argument("--flush", nargs="+", default=["0ms", "50ms"], help="of the output, for each of the rates")
     options = parser.parse_args()
     with sink() as target:
+        if options.rates:
+            print(report_flushes(target, options.rates, options.flush, options.seconds))
+            return
         progress("how much can it move?")
         rate = options.capacity or capacity(target, options.lines)
         loads = []

@@ -295,4 +295,4 @@ def test_a_credential_is_refused() -> None:
 
 
 def test_only_the_path_and_the_shape_of_lines_say_where() -> None:
-    assert FileOutput.live == {"workers", "sync", "rotate_bytes", "keep"}
+    assert FileOutput.live == {"workers", "flush", "sync", "rotate_bytes", "keep"}

@@ -95,6 +95,22 @@ async def test_the_end_of_standard_input_is_a_stop(tmp_path: Path) -> None:
     assert sidecar.said[-1]["type"] == "stopped"
 
 
+async def test_a_stop_waits_for_no_fuller_request(tmp_path: Path) -> None:
+    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
+        await sidecar.hello()
+        outputs = f'  main: {{type: elasticsearch, hosts: ["{world.destination.url}"], credential: a, flush: 5s}}\n'
+        await world.settled(sidecar, 1, "a", outputs=outputs)
+        world.write()
+        await world.delivered()
+        world.write(3)
+        await sidecar.state(lambda o: o["queue"]["events"] >= 3)
+        with trio.fail_after(3):
+            stopped = await sidecar.stop()
+
+    assert stopped["undelivered"] == 0
+    assert world.destination.total == 4
+
+
 async def test_a_signal_is_a_stop_and_a_second_one_ends_at_once(tmp_path: Path) -> None:
     from shipper.testing import Reply
 

@@ -31,6 +31,7 @@ class ConsoleOutput(Output, frozen=True, kw_only=True):
     """Whether an event takes several lines, indented."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.credential is not None:
             raise BadOption("the console takes no credential", "credential")
 

@@ -89,7 +89,7 @@ class Backoff(Settings, frozen=True, kw_only=True):
 class ElasticsearchOutput(Output, frozen=True, kw_only=True):
     """Writes events to Elasticsearch 8/9 or OpenSearch 2/3 by the bulk API, each under an id of its own."""
 
-    live: ClassVar[frozenset[str]] = frozenset({"workers", "compression", "bulk_max_bytes", "timeout", "backoff"})
+    live: ClassVar[frozenset[str]] = Output.live | {"compression", "bulk_max_bytes", "timeout", "backoff"}
     takes: ClassVar[frozenset[Shape]] = frozenset({"api_key", "basic", "bearer_token", "certificate"})
 
     hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1, max_length=64)]
@@ -110,6 +110,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
     """How long to wait before the next attempt."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for number, host in enumerate(self.hosts):
             try:
                 _check_host(host)

@@ -53,6 +53,7 @@ class FileOutput(Output, frozen=True, kw_only=True):
     """The key under which to write the id of an event, such as `_id`; no event may have it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.credential is not None:
             raise BadOption("a file takes no credential", "credential")
         if "\0" in self.path:
