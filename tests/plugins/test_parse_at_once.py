@@ -190,3 +190,28 @@ def test_one_object_of_many_may_have_a_shared_field(text: str, place: int) -> No
     lines[place] = text
 
     assert_as_alone(Parse(format="json"), lines, SHARED[2])
+
+
+@pytest.mark.parametrize("place", [0, 1, 299])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('{"a":{"b":{"c.d":1,"c":2}},"l":[{"x":1}]}', '{"a":{"b":{"":1}},"l":[{"x":1}]}', '{"n":{"c.d":1,"c":2}}'),
+        *(
+            '{"a":{"b":{"c":1}},"l":[{"x":1},{"x":{"y":1}}]}',
+            '{"a":{"b":{"c":1}},"l":[{"x.y":1},1]}',
+            '{"a":"{","l":1}',
+        ),
+        *(
+            '{"a":{"b":"{{{"},"l":[]}',
+            '{"a":[{"b.c":1,"b":1}]}',
+            '{"l":[[{"x":1},{"x":{"":1}}]]}',
+            '{"a":{},"l":{"":1}}',
+        ),
+    ],
+)
+def test_one_object_of_many_may_have_other_groups(text: str, place: int) -> None:
+    lines = ['{"a":{"b":{"c":1}},"l":[{"x":1},{"x":2}]}'] * 300
+    lines[place] = text
+
+    assert_as_alone(Parse(format="json"), lines, SHARED[2])

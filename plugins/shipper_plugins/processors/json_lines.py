@@ -230,7 +230,7 @@ def at_once(batch: Batch, shape: Fields, target: str | None, own: frozenset[str]
     if target is not None and target.partition(".")[0] in shape:
         raise ValueError("fields are to be put together with those of the event")
     lines = batch.body.split(b"\n")[:-1]
-    is_flat = len(batch.body) - len(batch.body.replace(b"{", b"")) == len(lines)
+    is_flat = _braces(batch.body) == len(lines)
     own = own if own is not None else _own(lines[:1], batch, shape, target, is_flat=is_flat)
     offsets = list(map(int, batch.log_columns()[1])) if "log" in own else []
     documents: list[bytes] = []
@@ -260,7 +260,7 @@ def _objects(lines: Sequence[bytes], target: str | None, *, is_flat: bool) -> tu
     names = set[str]().union(*objects)
     if not all(map(_is_name, names)):
         raise ValueError("a name cannot stand")
-    if not is_flat:
+    if not is_flat and _known(objects) < _braces(b"".join(lines)) - len(lines):
         _check_inside(objects)
     dotted = [name for name in names if "." in name]
     if len(dotted) > _MOST_DOTTED:
@@ -271,6 +271,28 @@ def _objects(lines: Sequence[bytes], target: str | None, *, is_flat: bool) -> tu
     if target is not None:
         return [nested({target: made}) for made in objects], {target.partition(".")[0]}
     return objects, names
+
+
+def _braces(text: bytes) -> int:
+    return len(text) - len(text.replace(b"{", b""))
+
+
+def _known(objects: Sequence[Fields]) -> int:
+    """How many groups can stand that have a place in which the first object has one, too.
+
+    Lines of one kind have no others, as the braces of their text tell: so most values need not be looked at. What is
+    only plain values, such as a list of numbers, can stand anyway.
+    """
+    known = 0
+    for name, value in objects[0].items() if objects else ():
+        if type(value) is dict or (type(value) is list and value and type(value[0]) is dict):
+            groups = _column(objects, name)
+            if type(value) is list and set(map(type, groups)) == {list}:
+                groups = list(chain.from_iterable(groups))
+                known += len(groups) if _are_simple(groups) else 0
+            elif set(map(type, groups)) == {dict} and _are_plain_names(groups):
+                known += len(groups) + _known(groups)
+    return known
 
 
 def _check_inside(level: Sequence[Fields]) -> None:
