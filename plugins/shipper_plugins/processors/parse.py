@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from shipper.plugin import BadOption, Batch, Fields, Processor, tagged
-from shipper_plugins.processors import json_lines, nginx
+from shipper_plugins.processors import json_lines, json_runs, nginx
 
 
 class Parse(Processor, frozen=True):
@@ -55,7 +55,7 @@ class Parse(Processor, frozen=True):
 
     def _at_once(self, batch: Batch) -> Batch:
         if self.format == "json":
-            return json_lines.at_once(batch, json_lines.shape(batch.shared), self.target)
+            return json_runs.at_once(batch, json_lines.shape(batch.shared), self.target)
         return nginx.at_once(batch, lambda event: self._parsed(event, batch.shared))
 
     def _parsed(self, event: Fields, shape: Fields) -> Fields:
