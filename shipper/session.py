@@ -201,7 +201,8 @@ class Session:
     async def _feed_front(self, send: trio.MemorySendChannel[Parcel]) -> bool:
         """Hand out the next todos, unless they wait for more; returns whether there may be more."""
         newest = self._gathered[-1].seq if self._gathered else self.backlog.front
-        self._gathered += await self._spool.window(self._lane, newest, WINDOW - len(self._gathered))
+        more = await self._spool.window(self._lane, newest, WINDOW - len(self._gathered))
+        self._gathered += more
         if self._gathers_until() > trio.current_time():
             return False
         todos, self._gathered = self._gathered, []

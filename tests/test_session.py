@@ -40,12 +40,12 @@ def test_small_todos_go_together() -> None:
 def test_todos_wait_for_more_since_the_last_were_handed_out() -> None:
     assert gathers_until([todo(1, 100)], handed=10.0, flush=0.5) == 10.5
     assert gathers_until([todo(1, 100)], handed=-math.inf, flush=0.5) == -math.inf
+    assert gathers_until([], handed=10.0, flush=0.5) == math.inf
 
 
 @pytest.mark.parametrize(
     "todos",
     [
-        [],
         [todo(1, TOGETHER_BYTES)],
         [todo(1, 100)._replace(events=TOGETHER_EVENTS)],
         [todo(n, 1) for n in range(WINDOW)],
