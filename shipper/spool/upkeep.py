@@ -1,14 +1,25 @@
-"""Upkeep of a database: what its WAL holds goes into it, and pages that it does not use go back to the disk."""
+"""Upkeep of a database: what its WAL holds goes into it, and pages that it does not use go back to the disk.
+
+A database grows in the WAL first, so on a disk that fills up the WAL may owe it more than there is room for; then no
+checkpoint ends, the WAL takes all that is left, and nothing can ever be stored again. So the room is taken in the
+database's own file before a commit that makes it grow: a checkpoint never needs any, and gives back that of the WAL.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from pathlib import Path
 
+from shipper.spool.database import PAGE_BYTES
+from shipper.spool.directory import is_no_room
+
 CHECKPOINT_BYTES = 16 * 2**20
 VACUUM_PAGES = 256
 VACUUM_ABOVE_PAGES = 256
+GROWTH_BYTES = 2**20
+"""By which the file grows, where there is room for so much."""
 
 
 class Upkeep:
@@ -22,6 +33,25 @@ class Upkeep:
         self._db = db
         self._wal = path.with_name(path.name + "-wal")
         self._due_at = CHECKPOINT_BYTES
+        self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """After the connection was closed: to close a file takes away all locks that SQLite holds on it."""
+        if self._file is not None:
+            os.close(self._file)
+
+    def reserve(self) -> bool:
+        """Have room in the database's file for all pages of the transaction that is to be committed.
+
+        False if the disk is full. Where room cannot be reserved for another reason, the commit is as safe as ever.
+        """
+        if self._file is None:
+            return True
+        (pages,) = self._db.execute("PRAGMA page_count").fetchone()
+        has, needs = os.fstat(self._file).st_size, pages * PAGE_BYTES
+        return needs <= has or _grow(self._file, has, needs + GROWTH_BYTES) or _grow(self._file, has, needs)
 
     def is_due(self) -> bool:
         """Whether the WAL has become so large that a checkpoint should not wait until the writer is idle."""
@@ -51,3 +81,13 @@ class Upkeep:
             return os.stat(self._wal).st_size
         except FileNotFoundError:
             return 0
+
+
+def _grow(file: int, has: int, size: int) -> bool:
+    try:
+        os.posix_fallocate(file, has, size - has)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.ftruncate(file, has)
+        return not is_no_room(error)
+    return True

@@ -6,8 +6,9 @@ What happens when a group fails:
 
 - An operation raises: only it is rolled back, and its caller gets the error. (One that is alone needs no savepoint:
   then the transaction as a whole is rolled back.)
-- The disk is full: nothing was committed. Operations that need room are parked, the others go again, and the ballast
-  is given up in steps for them. When it could be taken back there is room, and the parked ones go on in their order.
+- The disk is full: nothing was committed. Operations that need room are parked, and the others go again. For them the
+  WAL is emptied, which needs no room (`upkeep`), and then the ballast is given up in steps. When it could be taken back
+  there is room, and the parked ones go on in their order.
   Those that do not wait are answered Backpressure at once, as they are while another process locks the database.
 - Anything else (I/O error, damage): the outcome is unknown, since a COMMIT that raised may be found after a crash. So
   nothing is answered and the file is never written again: a second fsync may succeed without having written. What is
@@ -95,6 +96,8 @@ class Writer:
         self._group: list[Operation] = []
         self._look_at = 0.0
         self._dirty = True
+        self._emptied = False
+        """Whether the WAL was emptied since the last commit, for want of room."""
         self._problem: str | None = None
         self._thread = threading.Thread(target=self._run, name="spool writer", daemon=True)
 
@@ -127,6 +130,7 @@ class Writer:
         except BaseException as error:
             failure = error
         self._generation.close(failed=failure is not None)
+        self._upkeep.close()
         self._listener.ended(len(self._group) + len(self._inbox.left()), failure)
 
     def _next_group(self) -> bool:
@@ -176,9 +180,8 @@ class Writer:
     def _committed(self) -> None:
         done, self._group = self._group, []
         self._listener.answered(done)
-        self._dirty = True
-        if not self._inbox.full:
-            self._say(None)
+        self._dirty, self._emptied = True, False
+        self._say(FULL if self._inbox.full else None)
         if self._upkeep.is_due():
             self._careful(self._upkeep.checkpoint)
 
@@ -186,15 +189,19 @@ class Writer:
         db = self._generation.db
         try:
             db.execute("BEGIN IMMEDIATE")
-            if len(group) == 1:
-                db.execute("COMMIT" if self._run_one(db, group[0]) else "ROLLBACK")
+            if len(group) == 1 and not self._run_one(db, group[0]):
+                db.execute("ROLLBACK")
                 return
-            for operation in group:
+            for operation in group if len(group) > 1 else ():
                 self._run_beside(db, operation)
+            if not self._upkeep.reserve():
+                raise NoRoom
             db.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, NoRoom) as error:
             with contextlib.suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
+            if isinstance(error, NoRoom):
+                raise
             raise self._verdict(error) from error
 
     def _run_beside(self, db: sqlite3.Connection, operation: Operation) -> None:
@@ -238,10 +245,9 @@ class Writer:
         self._say(FULL)
         came = len(self._group)
         self._group = self._inbox.park(self._turn_away(FULL))
-        if len(self._group) < came or self._give_ballast():
+        if len(self._group) < came or self._empty_wal() or self._give_ballast():
             return
         self._say("disk full: nothing can be stored")
-        self._careful(self._upkeep.checkpoint)
         if self._inbox.closing.wait(FULL_SECONDS):
             raise GaveUp("the disk is full")
 
@@ -252,6 +258,13 @@ class Writer:
             operation.result = outcome.Error(Backpressure(why))
         self._listener.answered(turned_away)
         return [operation for operation in self._group if operation.waits]
+
+    def _empty_wal(self) -> bool:
+        """Give the room of the WAL back, once between two commits."""
+        if not self._emptied:
+            self._emptied = self._careful(lambda: self._upkeep.checkpoint(cut=True))
+            return self._emptied
+        return False
 
     def _give_ballast(self) -> bool:
         try:
@@ -289,13 +302,14 @@ class Writer:
                 raise GaveUp(why)
 
     def _switch(self, *, patient: bool) -> None:
-        old = self._generation
+        old, upkeep = self._generation, self._upkeep
         new, report = renew(self._directory, old.number, old.db, self._prepare, self._connect, patient=patient)
         self._generation, self._upkeep = new, Upkeep(new.db, new.path)
         with contextlib.suppress(OSError):  # then it goes at the next start
             retire(self._directory, new, report)
         self._listener.renewed(new.path, None if report.intact else Report.load(new.db))
         old.close(failed=True)
+        upkeep.close()
 
     # -- when nothing waits --------------------------------------------------------------------------------------------
 

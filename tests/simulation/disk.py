@@ -138,7 +138,9 @@ class SimulatedWriter(Writer):
         self._stage = current()
         self._disk: Disk = cast(_Directory, directory)._disk
         self._disk.writer = self
-        self._upkeep = cast(Any, SimpleNamespace(is_due=lambda: False, checkpoint=lambda: True))
+        self._upkeep = cast(
+            Any, SimpleNamespace(is_due=lambda: False, checkpoint=lambda cut=False: not cut, reserve=lambda: True)
+        )
         self._arrival = Alarm()
         self._scope = trio.CancelScope()
         self._dead = False
