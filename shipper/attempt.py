@@ -193,7 +193,7 @@ class Attempt:
         still_open = self._still_open()
         return frozenset(place for at, place in enumerate(self.places) if at not in still_open)
 
-    def keeps(self, part: range, closed: Collection[str], *, keep_rejected: bool = False) -> set[str | None] | None:
+    def keeps(self, part: range, *, keep_rejected: bool = False) -> set[str | None] | None:
         """What keeps the open events of a part: their places; None in the set: nothing but they themselves.
 
         None: not all of them were asked for, so they come again at once.
@@ -202,11 +202,7 @@ class Attempt:
             return None
         left = {at: answer.of_place for at, answer in self._open.items()} | dict.fromkeys(self._unasked, True)
         left |= dict.fromkeys(self._rejected, False) if keep_rejected else {}
-        return {self._keeper(at, closed) if of_place else None for at, of_place in left.items() if at in part}
-
-    def _keeper(self, at: int, closed: Collection[str]) -> str | None:
-        place = None if self.places is None else self.places[at]
-        return place if place in closed or at not in self._open else None
+        return {self.places[at] if of_place and self.places else None for at, of_place in left.items() if at in part}
 
     def _still_open(self) -> set[int]:
         return {*self._open, *self._unasked, *chain(*self._pieces)}

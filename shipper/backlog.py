@@ -179,15 +179,17 @@ class Backlog:
             self._retried_to, self._waits, self._reason = -1, self._backoff(), None
 
     def left(self, seq: int, keys: Collection[str | None], now: float, problem: str | None, wait: float) -> None:
-        """Events of it were left behind: of these places, or put off one by one (None) for `wait` seconds at least."""
+        """Events of it were left behind: of these places, or put off one by one (None) for `wait` seconds at least.
+
+        Those of a place that is not closed are put off too. It takes events by now, or it never refused any: they were
+        not sent because another place was asked.
+        """
         self.outstanding.pop(seq, None)
         for key in keys:
-            if key is None:
-                self._leave_single(seq, now, problem, wait)
-            elif key in self._closed:
+            if key is not None and key in self._closed:
                 self._closed[key].first = min(self._closed[key].first, seq)
-            else:  # it takes events again by now
-                self._closed[key] = Closed(seq, now, "it is asked again", self._backoff())
+            else:
+                self._leave_single(seq, now, problem, wait)
 
     def _leave_single(self, seq: int, now: float, problem: str | None, wait: float) -> None:
         if self._put_off is None:

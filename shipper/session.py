@@ -416,7 +416,7 @@ class Session:
             verdict = verdicts[todo.seq]
             if verdict is not None and verdict.rest is None:
                 self.backlog.settled(todo.seq)
-            elif (keys := attempt.keeps(part, self.backlog.closed, keep_rejected=is_full)) is not None:
+            elif (keys := attempt.keeps(part, keep_rejected=is_full)) is not None:
                 self.backlog.left(todo.seq, keys, now, problem, wait)
             self._see_to_letters(verdict)
         self._open_places(attempt, parts)

@@ -257,7 +257,7 @@ def test_events_of_places_that_refuse_are_left_out_and_stay_open() -> None:
     assert verdict.counts.delivered == 2
     assert verdict.rest is not None
     assert [event["n"] for event in verdict.rest.own()] == [0, 2]
-    assert attempt.keeps(range(4), {"a"}) == {"a"}
+    assert attempt.keeps(range(4)) == {"a"}
 
 
 def test_a_batch_all_of_whose_places_refuse_is_not_sent() -> None:
@@ -273,7 +273,7 @@ def test_a_place_is_asked_with_a_few_of_its_events() -> None:
 
     assert answer(attempt, {}) == [1, 2]
     assert attempt.taking_places() == {"a"}
-    assert attempt.keeps(range(4), set()) == {"a", "b"}
+    assert attempt.keeps(range(4)) == {"a", "b"}
 
 
 def test_a_place_refuses_unless_it_takes_another_event_in_the_same_moment() -> None:
@@ -282,22 +282,22 @@ def test_a_place_refuses_unless_it_takes_another_event_in_the_same_moment() -> N
 
     assert set(attempt.refused_places()) == {"b"}
     assert attempt.taking_places() == {"a", "c"}
-    assert attempt.keeps(range(4), {"b"}) == {None, "b"}
+    assert attempt.keeps(range(4)) == {"a", "b"}
 
 
 def test_a_part_is_kept_by_what_keeps_its_own_events() -> None:
     attempt = with_places("a", "b", "b", "c")
     answer(attempt, refused(0) | {3: later()})
 
-    assert attempt.keeps(range(2), {"a"}) == {"a"}
-    assert attempt.keeps(range(2, 4), {"a"}) == {None}
+    assert attempt.keeps(range(2)) == {"a"}
+    assert attempt.keeps(range(2, 4)) == {None}
 
 
 def test_rejected_events_without_room_are_kept_by_themselves() -> None:
     attempt = with_places("a", "b")
     answer(attempt, refused(0) | {1: Answer(Outcome.REJECTED, "400")})
 
-    assert attempt.keeps(range(2), {"a"}, keep_rejected=True) == {None, "a"}
+    assert attempt.keeps(range(2), keep_rejected=True) == {None, "a"}
 
 
 def test_what_was_not_asked_for_comes_again_at_once() -> None:
@@ -306,8 +306,8 @@ def test_what_was_not_asked_for_comes_again_at_once() -> None:
     failed = Attempt(batch(4))
     failed.failed(Trouble("503"))
 
-    assert (probe.keeps(range(4), set()), failed.keeps(range(4), set())) == (None, None)
-    assert Attempt(batch(4)).keeps(range(4), set()) is None
+    assert (probe.keeps(range(4)), failed.keeps(range(4))) == (None, None)
+    assert Attempt(batch(4)).keeps(range(4)) is None
 
 
 def test_places_that_refuse_most_events_are_no_trouble_of_the_destination() -> None:
@@ -323,4 +323,4 @@ def test_nothing_is_known_of_places_before_somebody_asks() -> None:
     answer(attempt, refused(0))
 
     assert (attempt.refused_places(), attempt.taking_places()) == ({}, frozenset())
-    assert attempt.keeps(range(2), set()) == {None}
+    assert attempt.keeps(range(2)) == {None}

@@ -124,11 +124,24 @@ def test_what_is_left_below_the_todo_that_is_asked_for_is_not_forgotten() -> Non
     assert backlog.ask(1.0) == ("a", 2)
 
 
-def test_a_todo_that_comes_back_after_its_place_took_others_has_it_asked_at_once() -> None:
+def test_a_todo_that_comes_back_after_its_place_took_others_is_put_off() -> None:
     backlog = handed_out(1)
     backlog.left(1, {"a"}, 7.0, None, 0.0)
 
-    assert backlog.ask(7.0) == ("a", 1)
+    assert (set(backlog.closed), backlog.next_due()) == (set(), 8.0)
+
+
+def test_a_question_has_no_place_asked_that_refused_nothing() -> None:
+    """Else each answer of one has the other asked at once, for ever."""
+    backlog = left_at("a", 1)
+    backlog.left(1, {None}, 0.0, "the dead-letter store is full", 100.0)
+    backlog.ask(1.0)
+    backlog.hand_out([todo(1)])
+    backlog.refuse("a", "403", 1.0, 0.0)
+    backlog.left(1, {"a", "b"}, 1.0, "403", 0.0)
+    backlog.answered("a", 1.0, takes=False)
+
+    assert (set(backlog.closed), backlog.next_due()) == ({"a"}, 3.0)
 
 
 def test_of_more_places_than_fit_the_events_are_put_off_singly() -> None:
