@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from shipper.spool.queue import Todo
 
@@ -44,6 +45,13 @@ class Closed(Left):
     waits: Iterator[float]
 
 
+class Question(NamedTuple):
+    """To a place; `first` is the lowest todo that may have events of it."""
+
+    place: str
+    first: int
+
+
 class Backlog:
     """Todos are named by their `seq`. A handed out one is outstanding until it is `settled` or `left`."""
 
@@ -63,8 +71,7 @@ class Backlog:
         self._pass: float = math.inf
         self._retried_to = -1
         """The front when the last pass began for events that were put off."""
-        self._asking: tuple[str, int] | None = None
-        """The place that is asked, and its lowest todo then."""
+        self._asking: Question | None = None
         self._ask_after = -math.inf
         self._in_vain = 0
         """Questions to places since one took events."""
@@ -131,13 +138,13 @@ class Backlog:
             self._pass = min(self._pass, self._put_off.first - 1)
             self._put_off, self._retried_to = None, self.front
 
-    def ask(self, now: float) -> tuple[str, int] | None:
-        """The place to ask now, if one is due, and its lowest todo; it ends with `answered` or `nothing_asked`."""
+    def ask(self, now: float) -> Question | None:
+        """The place to ask now, if one is due; it ends with `answered` or `nothing_asked`."""
         if self._asks_at() > now:
             return None
         _, place, first = min((left.due, place, int(left.first)) for place, left in self._to_ask())
-        self._asking = place, first
-        return place, first
+        self._asking = Question(place, first)
+        return self._asking
 
     def next_due(self) -> float:
         """When something that was left behind is due."""
@@ -210,14 +217,14 @@ class Backlog:
         known = self._closed.get(place)
         if known is None and len(self._closed) < PLACES:
             known = self._closed[place] = Closed(math.inf, now, reason, self._backoff())
-        elif self._asking is None or self._asking[0] != place:
+        elif self._asking is None or self._asking.place != place:
             return
         assert known is not None
         known.reason, known.due = reason, now + max(next(known.waits), wait)
 
     def answered(self, place: str, now: float, *, takes: bool) -> None:
         """The place that was asked takes events again, or refuses as before."""
-        if self._asking is not None and self._asking[0] == place:
+        if self._asking is not None and self._asking.place == place:
             self._asking = None
         if not takes:
             self._ask_after = now + ASK_SECONDS
@@ -230,16 +237,19 @@ class Backlog:
         for other in self._closed.values():
             other.due = now
 
-    def nothing_asked(self, upto: int) -> None:
-        """No todo up to this one has events of the place that was to be asked."""
-        assert self._asking is not None
-        (place, first), self._asking = self._asking, None
-        left = self._closed.get(place)
-        if left is None or left.first < first:
+    def nothing_asked(self, question: Question, upto: int) -> None:
+        """No todo from the question's first up to this one has events of the place that was to be asked.
+
+        Meanwhile the place may have taken events that were sent before, and another one may be asked.
+        """
+        if self._asking == question:
+            self._asking = None
+        left = self._closed.get(question.place)
+        if left is None or left.first < question.first:
             return
         left.first = upto + 1
         if upto >= self.front:
-            del self._closed[place]
+            del self._closed[question.place]
 
     def problem(self) -> str | None:
         """Why something was left behind."""

@@ -23,7 +23,7 @@ import trio
 
 from shipper import log
 from shipper.attempt import Attempt, Trouble
-from shipper.backlog import Backlog
+from shipper.backlog import Backlog, Question
 from shipper.errors import Held, Later, StartFailed, TooLarge, place
 from shipper.event import Batch, together
 from shipper.messages import Counts
@@ -59,10 +59,10 @@ QUIET_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Todos that are sent together; with a `place`, a question to it: a few of its events are sent, and no others."""
+    """Todos that are sent together; with a `question`, a few events of its place are sent, and no others."""
 
     todos: Sequence[Todo]
-    place: str | None = None
+    question: Question | None = None
 
 
 Sent = tuple[Attempt, list[tuple[Todo, range]]]
@@ -234,20 +234,19 @@ class Session:
 
     async def _ask_place(self, send: trio.MemorySendChannel[Parcel]) -> bool:
         """Ask a place that refused events whether it takes them now, if one is due."""
-        due = self.backlog.ask(trio.current_time())
-        if due is None:
+        question = self.backlog.ask(trio.current_time())
+        if question is None:
             return False
-        place, first = due
         front, under_way = self.backlog.front, frozenset(self.backlog.outstanding)
-        found = await self._spool.window(self._lane, first - 1, 1)
+        found = await self._spool.window(self._lane, question.first - 1, 1)
         if not found or found[0].seq > front:
-            self.backlog.nothing_asked(front)
+            self.backlog.nothing_asked(question, front)
         elif found[0].is_barrier:
-            self.backlog.nothing_asked(found[0].seq)
+            self.backlog.nothing_asked(question, found[0].seq)
         elif found[0].seq in under_way:
-            self.backlog.nothing_asked(found[0].seq - 1)
+            self.backlog.nothing_asked(question, found[0].seq - 1)
         else:
-            await self._hand_out(send, Parcel(found, place))
+            await self._hand_out(send, Parcel(found, question))
         return True
 
     async def _hand_out(self, send: trio.MemorySendChannel[Parcel], parcel: Parcel) -> bool:
@@ -296,10 +295,11 @@ class Session:
         """Send what todos hold (the first `few` events); notes what was answered if it is cancelled."""
         outstanding = self.backlog.outstanding
         outstanding.update((todo.seq, trio.current_time()) for todo in parcel.todos)
-        loaded = await self._load(parcel.todos)
-        if parcel.place is not None and not loaded:
-            self.backlog.nothing_asked(parcel.todos[0].seq)
-        sent = [await self._prepared(group, parcel.place, few) for group in _by_way(loaded)]
+        loaded, question = await self._load(parcel.todos), parcel.question
+        place = None if question is None else question.place
+        sent = [await self._prepared(group, place, few) for group in _by_way(loaded)]
+        if question is not None and not any(attempt.is_asked for attempt, _ in sent):  # also if it was damaged
+            self.backlog.nothing_asked(question, parcel.todos[0].seq)
         try:
             for attempt, _ in sent:
                 if self.trouble is not None:
@@ -419,17 +419,15 @@ class Session:
             elif (keys := attempt.keeps(part, keep_rejected=is_full)) is not None:
                 self.backlog.left(todo.seq, keys, now, problem, wait)
             self._see_to_letters(verdict)
-        self._open_places(attempt, parts)
+        self._open_places(attempt)
         if self.trouble is None:
             self._report(self._problem())
 
-    def _open_places(self, attempt: Attempt, parts: Sequence[tuple[Todo, range]]) -> None:
+    def _open_places(self, attempt: Attempt) -> None:
         """What was left behind for places that took events is sent again."""
         now, asked = trio.current_time(), attempt.asked_place
         takes = attempt.taking_places().intersection(self.backlog.closed)
-        if asked is not None and not attempt.is_asked:
-            self.backlog.nothing_asked(parts[0][0].seq)
-        elif asked is not None and asked not in takes:
+        if asked is not None and attempt.is_asked and asked not in takes:
             put_off_singly = attempt.is_singly_put_off and attempt.trouble is None
             self.backlog.answered(asked, now, takes=put_off_singly and asked not in attempt.refused_places())
         for name in takes:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shipper.backlog import ASK_SECONDS, ASKS, PLACES, Backlog
+from shipper.backlog import ASK_SECONDS, ASKS, PLACES, Backlog, Question
 from shipper.messages import Revision
 from shipper.spool.queue import Todo
 from shipper.spool.schema import BARRIER, BATCH
@@ -105,9 +105,9 @@ def test_places_that_refuse_are_asked_one_after_the_other() -> None:
 def test_a_place_without_any_todo_left_is_forgotten() -> None:
     backlog = left_at("a", 3, 5)
     backlog.ask(1.0)
-    backlog.nothing_asked(3)
+    backlog.nothing_asked(Question("a", 3), 3)
     assert backlog.ask(1.0) == ("a", 4)
-    backlog.nothing_asked(5)
+    backlog.nothing_asked(Question("a", 4), 5)
 
     assert not backlog.has_left
 
@@ -119,9 +119,25 @@ def test_what_is_left_below_the_todo_that_is_asked_for_is_not_forgotten() -> Non
     backlog.left(3, {"a"}, 0.0, None, 0.0)
     backlog.ask(1.0)
     backlog.left(2, {"a"}, 1.0, None, 0.0)
-    backlog.nothing_asked(3)
+    backlog.nothing_asked(Question("a", 3), 3)
 
     assert backlog.ask(1.0) == ("a", 2)
+
+
+def test_a_question_without_events_says_nothing_of_another_place_that_is_asked_by_now() -> None:
+    backlog = left_at("a", 1)
+    for seq in (2, 9):
+        backlog.at_front(todo(seq))
+    backlog.refuse("b", "403", 0.0, 0.0)
+    backlog.left(2, {"b"}, 0.0, None, 0.0)
+    question = backlog.ask(1.0)
+    assert question == ("a", 1)
+    backlog.answered("a", 1.0, takes=True)  # a slow request that was sent before
+    assert backlog.ask(1.0) == ("b", 2)
+    backlog.nothing_asked(question, 4)
+
+    backlog.answered("b", 1.0, takes=False)
+    assert backlog.ask(100.0) == ("b", 2)
 
 
 def test_a_todo_that_comes_back_after_its_place_took_others_is_put_off() -> None:
@@ -309,14 +325,14 @@ class Lanes(RuleBasedStateMachine):
     def ask(self) -> None:
         if (due := self.backlog.ask(self.now)) is None:
             return
-        place, first = due
-        found = self.window(first - 1, 1)
+        place = due.place
+        found = self.window(due.first - 1, 1)
         if not found or found[0].seq > self.backlog.front:
-            self.backlog.nothing_asked(self.backlog.front)
+            self.backlog.nothing_asked(due, self.backlog.front)
         elif found[0].seq in self.backlog.outstanding:
-            self.backlog.nothing_asked(found[0].seq - 1)
+            self.backlog.nothing_asked(due, found[0].seq - 1)
         elif place not in self.store[found[0].seq]:
-            self.backlog.nothing_asked(found[0].seq)
+            self.backlog.nothing_asked(due, found[0].seq)
         else:
             self.backlog.hand_out(found)
             self.with_worker.append((found[0].seq, set(NAMES) - {place}, place))
