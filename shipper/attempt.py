@@ -196,11 +196,13 @@ class Attempt:
     def keeps(self, part: range, *, keep_rejected: bool = False) -> set[str | None] | None:
         """What keeps the open events of a part: their places; None in the set: nothing but they themselves.
 
-        None: not all of them were asked for, so they come again at once.
+        None: not all of them were asked for, so they come again at once. A question to a place is asked again instead.
         """
-        if self.trouble is not None or self._pieces or self._is_probe:
+        in_vain = self.trouble is not None or bool(self._pieces)
+        if self._is_probe or (in_vain and self.asked_place is None):
             return None
-        left = {at: answer.of_place for at, answer in self._open.items()} | dict.fromkeys(self._unasked, True)
+        left = dict.fromkeys(self._still_open(), True)
+        left |= {at: in_vain or answer.of_place for at, answer in self._open.items()}
         left |= dict.fromkeys(self._rejected, False) if keep_rejected else {}
         return {self.places[at] if of_place and self.places else None for at, of_place in left.items() if at in part}
 

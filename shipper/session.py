@@ -159,8 +159,7 @@ class Session:
                 for _ in range(workers):
                     nursery.start_soon(self._work, sender, receive.clone(), nursery)
             async with send:
-                with suppress(trio.BrokenResourceError):  # all workers have stopped, for trouble
-                    await self._feed(send)
+                await self._feed(send)
                 self._over.set()
 
     async def _probe(self, sender: Sender, last: Trouble | None) -> bool:
@@ -245,8 +244,8 @@ class Session:
             self.backlog.nothing_asked(question, found[0].seq)
         elif found[0].seq in under_way:
             self.backlog.nothing_asked(question, found[0].seq - 1)
-        else:
-            await self._hand_out(send, Parcel(found, question))
+        elif not await self._hand_out(send, Parcel(found, question)):
+            self.backlog.left(found[0].seq, {question.place}, trio.current_time(), None, 0.0)
         return True
 
     async def _hand_out(self, send: trio.MemorySendChannel[Parcel], parcel: Parcel) -> bool:
@@ -254,10 +253,11 @@ class Session:
         self.backlog.hand_out(parcel.todos)
         if not self._ending:
             await self._slot.take_to_drain()
-        if self._ending:
-            return False
-        await send.send(parcel)
-        return True
+        with suppress(trio.BrokenResourceError):  # all workers have stopped, for trouble
+            if not self._ending:
+                await send.send(parcel)
+                return True
+        return False
 
     def _left_behind(self) -> Trouble:
         return Trouble(self.backlog.problem() or "events were put off", held=bool(self.backlog.closed))

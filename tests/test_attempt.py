@@ -310,6 +310,15 @@ def test_what_was_not_asked_for_comes_again_at_once() -> None:
     assert Attempt(batch(4)).keeps(range(4)) is None
 
 
+def test_a_question_without_an_answer_leaves_its_events_to_their_places() -> None:
+    attempt = with_places("a", "b", "a")
+    attempt.ask_place("a", 1)
+    assert attempt.keeps(range(3)) == {"a", "b"}
+    attempt.failed(Trouble("503"))
+
+    assert attempt.keeps(range(3)) == {"a", "b"}
+
+
 def test_places_that_refuse_most_events_are_no_trouble_of_the_destination() -> None:
     attempt = with_places("a", "a", "a", "b")
     answer(attempt, {at: Answer(Outcome.LATER, "404", of_place=True) for at in range(3)})

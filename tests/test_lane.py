@@ -614,6 +614,30 @@ async def test_what_a_place_refused_is_not_read_again_after_a_trouble_of_the_des
         assert sorted(script.received) == list(range(42))
 
 
+async def test_a_question_without_an_answer_has_nothing_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    async with odd_refused(tmp_path) as (on, script):
+        await on.enter(2, batches=20)
+        await script.until(lambda: len(script.received) == 20 and on.spool.figures.total().events == 20)
+        window = on.spool.window
+
+        async def spied(lane: int, after: int, limit: int) -> list[Todo]:
+            read.extend([after] if limit > 1 else [])
+            return await window(lane, after, limit)
+
+        monkeypatch.setattr(on.spool, "window", spied)
+        asked = len(script.asked)
+        script.send = script.raising(Later("503"), times=3)
+        await script.until(lambda: script.log.count("open nobody") == 4 and len(script.asked) > asked + 4)
+        assert min(read) >= on.seqs[-1]
+
+        script.send, script.refused = script.deliver, set()
+        await on.empty()
+        assert sorted(script.received) == list(range(40))
+
+
 async def test_a_setting_that_changed_has_a_place_asked_at_once(tmp_path: Path) -> None:
     async with odd_refused(tmp_path) as (on, script):
         await on.enter(4)
