@@ -5,6 +5,7 @@ Pure bookkeeping: `Session` sends, and asks here what to send next and what to n
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ class Trouble:
     reason: str
     held: bool = False
     retry_after: float | None = None
+    due: float = math.inf
+    """When there is something to try at the latest, as `trio.current_time()`, whatever else the lane waits for."""
 
 
 class Attempt:

@@ -223,7 +223,7 @@ class Lane:
         self._tell(trouble)
         self.counters["retries"] += 1
         wait = max(next(self._waits), trouble.retry_after or 0.0)
-        self._due = -math.inf if self._poked else trio.current_time() + wait
+        self._due = -math.inf if self._poked else min(trio.current_time() + wait, trouble.due)
 
     async def _wait_out(self, trouble: Trouble) -> None:
         """Until it is due, or an order wants the lane quiet."""

@@ -260,7 +260,9 @@ class Session:
         return False
 
     def _left_behind(self) -> Trouble:
-        return Trouble(self.backlog.problem() or "events were put off", held=bool(self.backlog.closed))
+        """The destination answers, so its places are asked when they are due: nothing else is waited for."""
+        reason = self.backlog.problem() or "events were put off"
+        return Trouble(reason, held=bool(self.backlog.closed), due=self.backlog.next_due())
 
     async def _work(self, sender: Sender, todos: trio.MemoryReceiveChannel[Parcel], nursery: trio.Nursery) -> None:
         async with todos:

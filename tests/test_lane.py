@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import trio
 
+from shipper.backlog import ASK_SECONDS, Backlog
 from shipper.event import Batch
 from shipper.messages import Counts, Revision
 from shipper.plugin import (
@@ -612,6 +613,23 @@ async def test_what_a_place_refused_is_not_read_again_after_a_trouble_of_the_des
         script.refused = set()
         await on.empty()
         assert sorted(script.received) == list(range(42))
+
+
+async def test_a_retired_lane_asks_each_place_when_that_is_due(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.place, script.refused = lambda n: ("even", "odd")[n % 2], {"even", "odd"}
+        lane = on.active["main"]
+        lane._backlog = Backlog(lambda: repeat(2 * ASK_SECONDS))  # so long that it gives up its slot meanwhile
+        await on.enter(1, batches=2)
+        await on.activate(2, main="k2")
+        await script.until(lambda: "close nobody" in script.log and script.open_senders == 0)
+        lane._waits = repeat(1000.0)
+
+        asked = script.asked.count(1)
+        await script.until(lambda: script.asked.count(1) > asked + 2)
+        script.refused = set()
+        await on.empty()
+        assert sorted(script.received) == [0, 1]
 
 
 async def test_a_question_without_an_answer_has_nothing_read_again(
