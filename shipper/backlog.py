@@ -105,9 +105,14 @@ class Backlog:
         """These are with a worker now."""
         self.outstanding.update((todo.seq, math.inf) for todo in todos)
 
-    def passing_after(self) -> int | None:
-        """The pass goes on with the todos above this one; None: there is none."""
-        return int(self._pass) if self.is_passing else None
+    def passing_after(self, now: float) -> int | None:
+        """The pass goes on with the todos above this one; None: there is none, or it waits for questions.
+
+        If one repair serves many places, one pass serves them all: it waits until a place refuses or all were asked.
+        Else each place that takes events again would have it begin anew.
+        """
+        others_first = self._ask_after == -math.inf and (self._asking is not None or self._asks_at() <= now)
+        return int(self._pass) if self.is_passing and not others_first else None
 
     def passed(self, after: int, todos: Sequence[Todo], under_way: Container[int]) -> list[Todo]:
         """The todos of the store above `after` (none: there are no more): those of them to hand out now, for the pass.

@@ -218,8 +218,9 @@ class Session:
 
     async def _feed_pass(self, send: trio.MemorySendChannel[Parcel]) -> bool:
         """Hand out again what was left behind and may be taken now; returns whether there may be more."""
-        self.backlog.begin_due(trio.current_time())
-        after = self.backlog.passing_after()
+        now = trio.current_time()
+        self.backlog.begin_due(now)
+        after = self.backlog.passing_after(now)
         if after is None:
             return False
         under_way = frozenset(self.backlog.outstanding)

@@ -73,7 +73,7 @@ def test_a_place_that_takes_events_again_gets_all_that_was_left_behind_for_it() 
     backlog.answered("a", 1.0, takes=True)
 
     assert not backlog.closed
-    assert backlog.passing_after() == 2
+    assert backlog.passing_after(1.0) == 2
     assert backlog.passed(2, [todo(5)], frozenset()) == [todo(5)]
     assert not backlog.is_passing
 
@@ -88,6 +88,23 @@ def test_a_place_that_takes_events_again_has_the_others_asked_at_once() -> None:
     backlog.answered("a", 1.0, takes=True)
 
     assert backlog.ask(1.0) == ("b", 2)
+
+
+def test_one_pass_serves_all_places_that_take_events_again() -> None:
+    backlog = left_at("a", 1)
+    for seq in (2, 3):
+        backlog.at_front(todo(seq))
+    for place, seq in (("b", 2), ("c", 3)):
+        backlog.refuse(place, "403", 0.0, 0.0)
+        backlog.left(seq, {place}, 0.0, None, 0.0)
+    backlog.ask(1.0)
+    backlog.answered("a", 1.0, takes=True)
+    assert backlog.passing_after(1.0) is None
+    backlog.ask(1.0)
+    assert backlog.passing_after(1.0) is None
+    backlog.answered("b", 1.0, takes=False)
+
+    assert backlog.passing_after(1.0) == 0
 
 
 def test_places_that_refuse_are_asked_one_after_the_other() -> None:
@@ -221,19 +238,19 @@ def test_a_pass_goes_by_what_is_under_way_and_stops_before_what_came_back_meanwh
     backlog.left(3, {None}, 1.0, "429", 0.0)
 
     assert backlog.passed(0, [todo(1), todo(2), todo(3)], under_way) == [todo(1)]
-    assert backlog.passing_after() == 2
+    assert backlog.passing_after(1.0) == 2
 
 
 def test_a_pass_that_was_set_back_meanwhile_reads_again() -> None:
     backlog = left_at("a", 1, 2, 3)
     backlog.left(3, {None}, 0.0, "429", 0.0)
     backlog.begin_due(1.0)
-    assert backlog.passing_after() == 2
+    assert backlog.passing_after(0.9) == 2
     backlog.ask(1.0)
     backlog.answered("a", 1.0, takes=True)
 
     assert backlog.passed(2, [todo(3)], frozenset()) == []
-    assert backlog.passing_after() == 0
+    assert backlog.passing_after(0.9) == 0
 
 
 # -- barriers and sessions ---------------------------------------------------------------------------------------------
@@ -310,7 +327,7 @@ class Lanes(RuleBasedStateMachine):
     @rule()
     def ask_the_store_for_a_pass(self) -> None:
         self.backlog.begin_due(self.now)
-        if (after := self.backlog.passing_after()) is not None:
+        if (after := self.backlog.passing_after(self.now)) is not None:
             self.read = after, self.window(after, 2), frozenset(self.backlog.outstanding)
 
     @precondition(lambda self: self.read is not None)
