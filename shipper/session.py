@@ -240,14 +240,19 @@ class Session:
         front, under_way = self.backlog.front, frozenset(self.backlog.outstanding)
         found = await self._spool.window(self._lane, question.first - 1, 1)
         if not found or found[0].seq > front:
-            self.backlog.nothing_asked(question, front)
+            self._nothing_asked(question, front)
         elif found[0].is_barrier:
-            self.backlog.nothing_asked(question, found[0].seq)
+            self._nothing_asked(question, found[0].seq)
         elif found[0].seq in under_way:
-            self.backlog.nothing_asked(question, found[0].seq - 1)
+            self._nothing_asked(question, found[0].seq - 1)
         elif not await self._hand_out(send, Parcel(found, question)):
             self.backlog.left(found[0].seq, {question.place}, trio.current_time(), None, 0.0)
         return True
+
+    def _nothing_asked(self, question: Question, upto: int) -> None:
+        self.backlog.nothing_asked(question, upto)
+        if self.trouble is None:  # perhaps nothing is held any more
+            self._report(self._problem())
 
     async def _hand_out(self, send: trio.MemorySendChannel[Parcel], parcel: Parcel) -> bool:
         """Give it to a worker that has time; false if the session ends instead."""
@@ -302,7 +307,7 @@ class Session:
         place = None if question is None else question.place
         sent = [await self._prepared(group, place, few) for group in _by_way(loaded)]
         if question is not None and not any(attempt.is_asked for attempt, _ in sent):  # also if it was damaged
-            self.backlog.nothing_asked(question, parcel.todos[0].seq)
+            self._nothing_asked(question, parcel.todos[0].seq)
         try:
             for attempt, _ in sent:
                 if self.trouble is not None:

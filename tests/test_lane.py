@@ -676,6 +676,7 @@ async def test_a_damaged_batch_of_a_place_that_refuses_is_asked_for_once(tmp_pat
         await on.empty()
 
         assert main_counts(on) == {"delivered": 2, "damaged": 1}
+        await script.until(lambda: on.active["main"].problem is None)
 
 
 async def test_bytes_that_cannot_be_read_any_more_are_settled_as_damaged(tmp_path: Path) -> None:
