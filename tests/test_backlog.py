@@ -153,6 +153,7 @@ def test_a_question_without_events_says_nothing_of_another_place_that_is_asked_b
     assert backlog.ask(1.0) == ("b", 2)
     backlog.nothing_asked(question, 4)
 
+    assert backlog.ask(1.0) is None
     backlog.answered("b", 1.0, takes=False)
     assert backlog.ask(100.0) == ("b", 2)
 
