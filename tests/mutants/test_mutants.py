@@ -39,7 +39,7 @@ def test_there_are_faults_of_every_part() -> None:
     parts = {mutant.name.partition("/")[0] for mutant in MUTANTS}
 
     assert len(MUTANTS) >= 60
-    assert parts == {"spool", "lane", "rollout", "control", "intake", "inputs", "outputs", "supervise"}
+    assert parts == {"spool", "lane", "rollout", "control", "intake", "inputs", "processors", "outputs", "supervise"}
 
 
 def test_every_patch_applies_to_the_program_as_it_is() -> None:

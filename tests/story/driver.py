@@ -37,7 +37,7 @@ class Sidecar:
         self._news = trio.Event()
         self.closed = False
         self._secrets: set[bytes] = set()
-        self._shown = canary.shown_by(process.pid, "cmdline") + canary.shown_by(process.pid, "environ")
+        self._shown = _started_with(process)
         """Taken at once: most tests end the process before they end."""
 
     # -- what a supervisor says ----------------------------------------------------------------------------------------
@@ -154,6 +154,13 @@ class Sidecar:
     def _notify(self) -> None:
         self._news.set()
         self._news = trio.Event()
+
+
+def _started_with(process: trio.Process) -> bytes:
+    """Its arguments and environment. /proc has them a moment after `exec` has let go of the parent."""
+    while process.poll() is None and not canary.shown_by(process.pid, "cmdline"):
+        os.sched_yield()
+    return canary.shown_by(process.pid, "cmdline", "environ")
 
 
 @asynccontextmanager
