@@ -53,7 +53,7 @@ class Attempt:
         self._duplicates: set[int] = set()
         self._rejected: dict[int, str] = {}
         self._open: dict[int, Answer] = {}
-        self._unasked: Sequence[int] = ()
+        self._unasked: frozenset[int] = frozenset()
         self._is_probe = False
         self._small = 0
         """Events that were too large though they are small."""
@@ -80,7 +80,7 @@ class Attempt:
     def _ask(self, positions: Sequence[int]) -> None:
         asked = frozenset(positions)
         self._pieces = [positions] if positions else []
-        self._unasked = [at for at in range(self._count) if at not in asked]
+        self._unasked = frozenset(at for at in range(self._count) if at not in asked)
 
     # -- what to send --------------------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class Attempt:
         """The places that gave an event its final answer."""
         if self.places is None:
             return frozenset()
-        still_open = self._still_open()
+        still_open = frozenset(self._still_open(range(self._count)))
         return frozenset(place for at, place in enumerate(self.places) if at not in still_open)
 
     def keeps(self, part: range, *, keep_rejected: bool = False) -> set[str | None] | None:
@@ -204,13 +204,20 @@ class Attempt:
         in_vain = self.trouble is not None or bool(self._pieces)
         if self._is_probe or (in_vain and self.asked_place is None):
             return None
-        left = dict.fromkeys(self._still_open(), True)
-        left |= {at: in_vain or answer.of_place for at, answer in self._open.items()}
-        left |= dict.fromkeys(self._rejected, False) if keep_rejected else {}
-        return {self.places[at] if of_place and self.places else None for at, of_place in left.items() if at in part}
+        kept = {self._keeper(at, in_vain=in_vain) for at in self._still_open(part)}
+        return kept | {None} if keep_rejected and any(at in self._rejected for at in part) else kept
 
-    def _still_open(self) -> set[int]:
-        return {*self._open, *self._unasked, *chain(*self._pieces)}
+    def _keeper(self, at: int, *, in_vain: bool) -> str | None:
+        answer = self._open.get(at)
+        is_of_place = in_vain or answer is None or answer.of_place
+        return self.places[at] if is_of_place and self.places else None
+
+    def _still_open(self, part: range) -> list[int]:
+        """Linear in the part: a parcel has hundreds of them, and where a place refuses all of each may be open."""
+        unsent = frozenset(chain(*self._pieces))
+        if not (self._open or self._unasked or unsent):
+            return []
+        return [at for at in part if at in self._open or at in self._unasked or at in unsent]
 
     def verdict(self, output: str, part: range | None = None, *, keep_rejected: bool = False) -> Verdict | None:
         """What to note in the spool of a part of the events (None: of all); None if nothing changed there.
@@ -220,12 +227,13 @@ class Attempt:
         `keep_rejected`: there is no room for dead letters.
         """
         within = range(self._count) if part is None else part
-        rejected = {} if keep_rejected else {at: why for at, why in self._rejected.items() if at in within}
-        kept = self._rejected if keep_rejected else ()
-        still_open = sorted(at for at in self._still_open().union(kept) if at in within)
+        rejected = {at: self._rejected[at] for at in within if at in self._rejected} if self._rejected else {}
+        still_open = self._still_open(within)
+        if keep_rejected:
+            still_open, rejected = sorted((*still_open, *rejected)), {}
         if len(still_open) == len(within):
             return None
-        duplicate = sum(at in within for at in self._duplicates)
+        duplicate = sum(at in self._duplicates for at in within) if self._duplicates else 0
         delivered = len(within) - len(still_open) - len(rejected) - duplicate
         counts = Counts(delivered=delivered, duplicate=duplicate, dead_letter=len(rejected))
         rest = self.batch.pick(still_open) if still_open else None

@@ -284,7 +284,8 @@ class Session:
         """Batch after batch refused event by event: the others still get their turn, but no storm of requests."""
         if any(attempt.progress for attempt, _ in sent):
             self._refused, self._refused_waits = 0, self._backoff()
-        if any(attempt.progress or not attempt.is_singly_put_off for attempt, _ in sent) or not sent:
+            return
+        if not any(attempt.is_singly_put_off and attempt.asked_place is None for attempt, _ in sent):
             return
         self._refused += 1
         if self._refused >= REFUSED and not self._ending:
