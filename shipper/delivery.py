@@ -21,7 +21,7 @@ from shipper.policy import restore_output
 from shipper.recent import Recent
 from shipper.registry import Registry
 from shipper.slots import Slots
-from shipper.spool.revisions import LaneRow
+from shipper.spool.revisions import LaneKey, LaneRow
 from shipper.spool.spool import Spool
 from shipper.tap import Taps
 
@@ -112,6 +112,7 @@ class Delivery:
             taps=self._taps,
             on_change=self._on_change,
             on_barrier=self._on_barrier,
+            on_success=self._hasten_others,
         )
         self.lanes[row.id] = lane
         self._unreadable.pop(row.id, None)
@@ -124,6 +125,12 @@ class Delivery:
         self._past.update({(lane.key.output, name): count for name, count in lane.counters.items()})
         self._spool.made_room()
         self._on_change()
+
+    def _hasten_others(self, key: LaneKey) -> None:
+        """After an outage the lanes of a destination need not find out each by itself that it is over."""
+        for lane in self.lanes.values():
+            if lane.key.credential != key.credential and lane.key._replace(credential=key.credential) == key:
+                lane.hasten()
 
     async def _watch(self) -> None:
         while True:

@@ -32,7 +32,7 @@ from shipper.retry import backoff
 from shipper.session import Session, failed
 from shipper.signal import Signal
 from shipper.slots import Slot, Slots
-from shipper.spool.revisions import LaneRow
+from shipper.spool.revisions import LaneKey, LaneRow
 from shipper.spool.spool import Spool
 from shipper.tap import Taps
 
@@ -43,7 +43,11 @@ STALLED_SECONDS = 10.0
 
 
 class Lane:
-    """One destination identity. `on_change` is called when its problem changes, `on_barrier` when one was settled."""
+    """One destination identity.
+
+    `on_change` is called when its problem changes, `on_barrier` when one was settled, `on_success` when the destination
+    took events for the first time in a session.
+    """
 
     def __init__(
         self,
@@ -58,6 +62,7 @@ class Lane:
         taps: Taps,
         on_change: Callable[[], None],
         on_barrier: Callable[[], None],
+        on_success: Callable[[LaneKey], None] = lambda key: None,
     ) -> None:
         self.id, self.key, self.active = row.id, row.key, row.active
         self.output = output
@@ -68,7 +73,7 @@ class Lane:
         self._spool, self._keyring, self._aio = spool, keyring, aio
         self._slot = Slot(slots, is_needed=not row.active)
         self._recent, self._taps = recent, taps
-        self._on_change, self._on_barrier = on_change, on_barrier
+        self._on_change, self._on_barrier, self._on_success = on_change, on_barrier, on_success
         self._news = Signal()
         self._gone = False
         self._hurries = False
@@ -82,6 +87,10 @@ class Lane:
         """When the destination may be asked again."""
         self._poked = False
         """Since the session began."""
+        self._may_hasten = False
+        """Whether the wait is one that another lane's success may end."""
+        self._hastened = False
+        """Whether it was ended so."""
         self._answers = False
         """Whether the destination answered when it was asked last."""
         self._session: Session | None = None
@@ -98,6 +107,17 @@ class Lane:
         self._due = -math.inf
         self._poked = True
         self._news.set()
+
+    def hasten(self) -> None:
+        """The destination took events of another lane: try at once, if it was unreachable or overloaded.
+
+        Not after a refusal, which may be about this lane's credential, nor where the destination asked for a wait. If
+        it fails again all the same, the wait after that is kept.
+        """
+        if self._may_hasten:
+            self._may_hasten, self._hastened = False, True
+            self._due = -math.inf
+            self._news.set()
 
     def look(self, *, anew: bool = False) -> None:
         """There may be something to do; `anew`: also below what was handed out, so a session ends."""
@@ -203,7 +223,7 @@ class Lane:
             elif trouble is not None and self._due > trio.current_time():
                 await self._wait_out(trouble)
             else:
-                self.is_held = self._poked = False
+                self.is_held = self._poked = self._may_hasten = False
                 trouble = await self._deliver(trouble)
                 if trouble is not None:
                     self._put_off(trouble)
@@ -224,6 +244,8 @@ class Lane:
         self.counters["retries"] += 1
         wait = max(next(self._waits), trouble.retry_after or 0.0)
         self._due = -math.inf if self._poked else min(trio.current_time() + wait, trouble.due)
+        self._may_hasten = not (trouble.held or trouble.retry_after or self._hastened)
+        self._hastened = False
 
     async def _wait_out(self, trouble: Trouble) -> None:
         """Until it is due, or an order wants the lane quiet."""
@@ -266,6 +288,7 @@ class Lane:
             slot=self._slot,
             is_active=lambda: self.active,
             settle_barrier=partial(self._settle_barrier, connected=True),
+            on_success=lambda: self._on_success(self.key),
             flush=lambda: self.output.flush if self.active and not self._hurries else 0.0,
             backoff=self._backoff,
         )

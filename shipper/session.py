@@ -74,8 +74,8 @@ class Session:
 
     `places` is that of the output, `backlog` the lane's: it goes on from one session to the next. A retired lane holds
     `slot` while it sends. `settle_barrier` is called for a barrier that an active lane has passed; a lane that is not
-    ends its session there, also if it learns of that by the False that is returned. `flush` says for how many seconds
-    todos may wait for more.
+    ends its session there, also if it learns of that by the False that is returned. `on_success` is called
+    when the first event has its final answer. `flush` says for how many seconds todos may wait for more.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class Session:
         slot: Slot,
         is_active: Callable[[], bool],
         settle_barrier: Callable[[int], Awaitable[bool]],
+        on_success: Callable[[], None],
         flush: Callable[[], float],
         backoff: Callable[[], Iterator[float]],
     ) -> None:
@@ -106,7 +107,7 @@ class Session:
         self._lane, self._output, self._places, self._spool = lane, output, places, spool
         self._recent, self._taps, self._news, self._counters = recent, taps, news, counters
         self._report, self._slot, self._is_active, self._settle_barrier = report, slot, is_active, settle_barrier
-        self._flush, self._backoff = flush, backoff
+        self._on_success, self._flush, self._backoff = on_success, flush, backoff
         self._refused = 0
         self._refused_waits = backoff()
         self._rejected = 0
@@ -419,7 +420,9 @@ class Session:
             problem, is_full = "the dead-letter store is full, rejected events are held", True
             verdicts = {todo.seq: attempt.verdict(self._output, part, keep_rejected=True) for todo, part in parts}
             await self._settle(verdicts)
-        self.progressed = self.progressed or attempt.progress > 0
+        if attempt.progress and not self.progressed:
+            self.progressed = True
+            self._on_success()
         now, wait = trio.current_time(), attempt.retry_after or 0.0
         for todo, part in parts:
             verdict = verdicts[todo.seq]

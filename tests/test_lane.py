@@ -36,7 +36,7 @@ from shipper.spool.queue import Entry, Packed, Todo
 from shipper.spool.report import Report
 from shipper.spool.revisions import Text
 from shipper.spool.terms import Terms
-from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, ScriptedOutput, bench, poke, secret
+from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, Pace, ScriptedOutput, bench, poke, secret
 
 
 @asynccontextmanager
@@ -516,6 +516,73 @@ async def test_any_number_of_held_events_is_left_behind_in_one_session(tmp_path:
         await on.empty()
         assert sorted(script.received) == list(range(2400))
         await script.until(lambda: on.active["main"].problem is None)
+
+
+# -- lanes of one destination ------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def two_lanes_in_trouble(path: Path, trouble: Exception, patch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    """Both wait for long: `k1`, which is retired, and `k2`."""
+    patch.setattr(ScriptedOutput, "backoff", Pace(1000.0, 1000.0))
+    async with bench(path) as on:
+        await on.activate(1, main="k1")
+        script = DESTINATIONS["main"]
+        script.send = script.raising(trouble)
+        await on.enter(2)
+        await script.until(lambda: script.log.count("close k1") == 1)
+        await on.activate(2, main="k2")
+        await on.enter(2)
+        await script.until(lambda: script.log.count("close k2") == 1)
+        yield on
+
+
+async def test_a_destination_that_takes_events_of_one_lane_is_asked_by_the_others_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_lanes_in_trouble(tmp_path, Later("503"), monkeypatch) as on:
+        DESTINATIONS["main"].send = DESTINATIONS["main"].deliver
+        on.active["main"].poke()
+        await on.empty()
+
+        assert sorted(DESTINATIONS["main"].received) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("trouble", [Held("401"), Later("429", retry_after=1000.0)])
+async def test_a_lane_that_was_refused_or_asked_to_wait_does_not_mind_the_success_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    async with two_lanes_in_trouble(tmp_path, trouble, monkeypatch) as on:
+        script = DESTINATIONS["main"]
+        script.send = script.deliver
+        on.active["main"].poke()
+        await script.until(lambda: script.received == [2, 3])
+        await trio.testing.wait_all_tasks_blocked(0.01)
+
+        assert script.log.count("open k1") == 1
+
+
+async def test_a_lane_that_fails_though_others_succeed_keeps_its_next_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_lanes_in_trouble(tmp_path, Later("503"), monkeypatch) as on:
+        script, active = DESTINATIONS["main"], on.active["main"]
+
+        async def only_k2(batch: Batch) -> Answers:
+            await trio.lowlevel.checkpoint()
+            if any(event["n"] < 2 for event in batch.own()):
+                raise Later("503")
+            return script.answer(batch, {})
+
+        script.send = only_k2
+        active.poke()
+        await script.until(lambda: script.log.count("close k1") == 2)
+        for number in range(3):
+            active.look(anew=True)
+            await on.enter()
+            await script.until(lambda number=number: len(script.received) == 3 + number)  # type: ignore[misc]
+
+        assert script.log.count("open k1") == 2
 
 
 # -- places that refuse their events -----------------------------------------------------------------------------------
