@@ -40,6 +40,10 @@ from shipper.tap import Taps
 
 _log = log.get(__name__)
 
+CHUNK_BYTES = 4 << 10, 1 << 20
+CHUNKS = 16
+"""At least so many fill a queue. What does not fit waits as a whole: a chunk of the queue's own size left it all but
+empty, and said that it is full."""
 INLINE_BYTES = 4 << 10
 INLINE_PLAIN_BYTES = 32 << 10
 """Without processors: to compress as much takes 50 µs, a worker thread and back 100."""
@@ -92,6 +96,10 @@ class Port:
                 return
             if self._route is route:
                 await switched.wait()
+
+    @property
+    def chunk_bytes(self) -> int:
+        return max(CHUNK_BYTES[0], min(self._intake.max_bytes // CHUNKS, CHUNK_BYTES[1]))
 
     async def positions(self) -> dict[str, bytes]:
         return await self._intake.spool.positions(f"{self.type}/{self.name}")

@@ -156,6 +156,11 @@ class InputContext(Protocol):
         """
         ...
 
+    @property
+    def chunk_bytes(self) -> int:
+        """How many bytes of text to read and emit at once, at most: a small queue fills up by small steps."""
+        ...
+
     async def positions(self) -> dict[str, bytes]:
         """The stored positions of this input (by its name and type); call it in `Source.run`, not before."""
         ...

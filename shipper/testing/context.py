@@ -102,6 +102,11 @@ class RecordingInputContext:
                 self.stored[key] = position
         self._notify()
 
+    @property
+    def chunk_bytes(self) -> int:
+        """See `InputContext.chunk_bytes`."""
+        return 1 << 20
+
     async def positions(self) -> dict[str, bytes]:
         """See `InputContext.positions`."""
         await trio.lowlevel.checkpoint()

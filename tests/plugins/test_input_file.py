@@ -22,7 +22,8 @@ import trio
 import trio.lowlevel
 
 from shipper.plugin import Batch, DataStream, Size
-from shipper_plugins.inputs.tail import content, copies, reader, shelf, tailer, watch
+from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs.tail import content, copies, shelf, tailer, watch
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.stream import Stream
 from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
@@ -30,7 +31,7 @@ from tests.plugins.tail import Store, append, becomes, following, lines, names, 
 
 @pytest.fixture(autouse=True)
 def chunks_that_small_files_have_several_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "CHUNK", 256 << 10)
+    monkeypatch.setattr(RecordingInputContext, "chunk_bytes", 256 << 10)
 
 
 # -- lines ------------------------------------------------------------------------------------------------------------

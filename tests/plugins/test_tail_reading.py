@@ -14,6 +14,7 @@ import pytest
 import trio.testing
 
 from shipper.plugin import Duration
+from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.tail import content, reader, shelf, tailer
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.stream import Stream
@@ -27,7 +28,7 @@ LONG = [f"{number} {'x' * (number * 7919 % 20_000)}" for number in range(100)]
 
 @pytest.fixture(autouse=True)
 def chunks_that_small_files_have_several_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "CHUNK", 64 << 10)
+    monkeypatch.setattr(RecordingInputContext, "chunk_bytes", 64 << 10)
 
 
 @pytest.fixture

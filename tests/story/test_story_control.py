@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from shipper.testing import Reply
+from tests.canary import EVENT
 from tests.disks import fill, small_disk
 from tests.story.driver import launched, policy
 from tests.story.world import open_world, secret
@@ -313,3 +316,23 @@ async def test_all_nack_reasons_of_a_policy(tmp_path: Path) -> None:
         "invalid",
     ]
     assert drained == repeated
+
+
+async def test_a_small_queue_fills_up_to_its_limit_while_a_destination_is_away(tmp_path: Path) -> None:
+    """And what entered reaches the output that takes it."""
+    limit = 512 << 10
+    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
+        world.destination.script = lambda request, documents: Reply(status=503)
+        world.log.write_text("".join(f"{EVENT} {n} {secrets.token_hex(500)}\n" for n in range(3000)))
+        copy = tmp_path / "copy.ndjson"
+        outputs = f'  main: {{type: elasticsearch, hosts: ["{world.destination.url}"]}}\n'
+        outputs += f'  copy: {{type: file, path: "{copy}"}}\n'
+        small = policy(paths=str(world.log), outputs=outputs, more=f"queue: {{max_bytes: {limit >> 10}KiB}}\n")
+        await sidecar.hello()
+        await sidecar.policy(1, small)
+        observed = await sidecar.state(lambda o: "the queue is full" in o["message"])
+        full = await sidecar.state(lambda o: o["queue"]["events"] == copy.read_bytes().count(b"\n"))
+        await sidecar.stop(0)
+
+    assert limit * 14 // 16 <= observed["queue"]["bytes"] <= limit
+    assert full["queue"]["events"] > 500

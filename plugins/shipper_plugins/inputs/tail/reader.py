@@ -30,7 +30,6 @@ from shipper_plugins.inputs.tail.turns import Turns
 if TYPE_CHECKING:
     from shipper_plugins.inputs.file import FileInput
 
-CHUNK = 1 << 20
 DETACHED = 300.0
 """Seconds without a new line after which a file that was moved out of the globs is closed."""
 _VERSION = version("shipper")
@@ -152,9 +151,9 @@ class Reader:
             return False
         charset = await self._charset(stream, content)
         alike = was_open or await self._begins_alike(stream, content)
-        look = await self._call(content.look, stream.offset, CHUNK)
+        look = await self._call(content.look, stream.offset, self._context.chunk_bytes)
         while content.compressed and not look.at_end and not look.found:  # until the next turn it might be closed
-            look = await self._call(content.look, stream.offset, CHUNK)
+            look = await self._call(content.look, stream.offset, self._context.chunk_bytes)
         if not alike or not await self._is_same(stream, content, look):
             self._restart(stream)
             return False
@@ -167,7 +166,8 @@ class Reader:
         final = look.at_end and (look.complete or (not content.compressed and self._is_final(stream)))
         cut = await self._cut(cutter, stream, look, final=final, flush=stream.flush and look.at_end)
         if not cut.consumed and not look.at_end:
-            look = await self._call(content.look, stream.offset, CHUNK + self.settings.max_line_bytes)
+            longest = self._context.chunk_bytes + self.settings.max_line_bytes
+            look = await self._call(content.look, stream.offset, longest)
             cut = await self._cut(cutter, stream, look, final=False, flush=not look.at_end)
             final = False
             if not cut.consumed and not look.at_end:  # the read stopped too early: raise what stopped it

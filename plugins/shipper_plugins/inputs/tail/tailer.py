@@ -27,7 +27,7 @@ from shipper.plugin import Credential, InputContext
 from shipper_plugins.inputs.tail.content import Moved
 from shipper_plugins.inputs.tail.discovery import Found, Globs, Scan
 from shipper_plugins.inputs.tail.known import KEPT, Known
-from shipper_plugins.inputs.tail.reader import CHUNK, Reader, Taken
+from shipper_plugins.inputs.tail.reader import Reader, Taken
 from shipper_plugins.inputs.tail.shelf import is_short
 from shipper_plugins.inputs.tail.start import MARK, begin_at_end
 from shipper_plugins.inputs.tail.strays import Recovered, Search, search
@@ -111,7 +111,7 @@ class Tailer:
                     size += len(one.look.found)
                 else:
                     turns.done(stream, more=one)
-                stream = turns.next_nowait() if size < CHUNK and len(taken) < TAKEN else None
+                stream = turns.next_nowait() if size < self._context.chunk_bytes and len(taken) < TAKEN else None
             for one, more in zip(taken, await reader.store(taken), strict=True):
                 turns.done(one.stream, more=more)
             self._report()
