@@ -12,8 +12,9 @@ Reading order, as an event travels and a policy does:
     intake     from an input into the spool         rollout    the life of a revision
     spool/     the durable store; the barrier       orders     ends drains that cannot end
     attempt    one request's answers                observer   what a supervisor sees
-    lane       a destination's todos, until settled sidecar    the process that holds all this
-    delivery   all lanes                            supervise/ the agent that launches it, for people
+    lane       a destination's todos, until settled requeue    dead letters enter again
+    delivery   all lanes                            sidecar    the process that holds all this
+                                                    supervise/ the agent that launches it, for people
 """
 
 __version__ = "0.1.0"

@@ -19,10 +19,12 @@ from shipper import __version__, log
 from shipper.delivery import Delivery
 from shipper.errors import ShipperError, place
 from shipper.intake import Intake
-from shipper.messages import MAX_LINE_BYTES, Action, Count, Observed, Result, Revision
+from shipper.messages import LARGEST_COUNT, MAX_LINE_BYTES, Action, Count, Observed, Result, Revision
 from shipper.orders import Orders
+from shipper.requeue import Requeuing
 from shipper.rollout import Rollout
 from shipper.spool.directory import StateDirectory
+from shipper.spool.requeue import Wanted
 from shipper.spool.spool import Spool
 
 _log = log.get(__name__)
@@ -55,9 +57,20 @@ class _Tap(msgspec.Struct):
     seconds: float = 5.0
 
 
+class _Requeue(msgspec.Struct, forbid_unknown_fields=True):
+    """A filter that is misspelled would requeue everything."""
+
+    output: str | None = None
+    reason: str | None = None
+    upto: Count = LARGEST_COUNT
+    ids: Sequence[Count] | None = None
+
+
 class _Letters(msgspec.Struct):
     list: bool | dict[str, Any] | int | None = None
     export: str | None = None
+    events: bool = False
+    requeue: _Requeue | None = None
     delete: Count | None = None
     after: Count = 0
     limit: int = PAGE
@@ -74,10 +87,11 @@ class Actions:
         delivery: Delivery,
         rollout: Rollout,
         orders: Orders,
+        requeuing: Requeuing,
         look: Callable[[], Awaitable[Observed]],
     ) -> None:
         self._spool, self._intake, self._delivery = spool, intake, delivery
-        self._rollout, self._orders, self._look = rollout, orders, look
+        self._rollout, self._orders, self._requeuing, self._look = rollout, orders, requeuing, look
         self._verbs: dict[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
             "rebind": self._rebind,
             "dead_letter": lambda params: self._end("dead_letter", params),
@@ -134,7 +148,9 @@ class Actions:
         if wanted.delete is not None:
             return await self._delete(wanted.delete)
         if wanted.export is not None:
-            return await self._export(wanted.export)
+            return await self._export(wanted.export, events_alone=wanted.events)
+        if wanted.requeue is not None:
+            return await self._requeue(wanted.requeue)
         page = await self._spool.letters(wanted.after, min(max(1, wanted.limit), PAGE))
         listed = [{key: value for key, value in letter.items() if key != "event"} for letter in page]
         return {"dead_letters": listed}
@@ -144,14 +160,23 @@ class Actions:
             raise _Wrong(f"no dead letter has an id up to {upto}: nothing was deleted")
         return {"deleted": deleted}
 
-    async def _export(self, name: str) -> dict[str, Any]:
-        """Write all letters, with their events in the clear, to a new file of mode 0600 in the state directory."""
+    async def _requeue(self, wanted: _Requeue) -> dict[str, Any]:
+        ids = None if wanted.ids is None else orjson.dumps(list(wanted.ids)).decode()
+        done = await self._requeuing.requeue(Wanted(wanted.output, wanted.reason, ids, wanted.upto))
+        return done._asdict()
+
+    async def _export(self, name: str, *, events_alone: bool) -> dict[str, Any]:
+        """Write all letters, with their events in the clear, to a new file of mode 0600 in the state directory.
+
+        The events alone, as they were to be delivered, are what a `file` input with `parse: json` reads.
+        """
         path = _new_file(self._spool.store.directory, name)
         count = after = 0
         async with await trio.open_file(path, "xb", opener=_private) as file:
             while page := await self._spool.letters(after, PAGE):
-                await file.write(b"".join(orjson.dumps(letter) + b"\n" for letter in page))
-                count, after = count + len(page), page[-1]["id"]
+                lines = [letter["event"] for letter in page if "event" in letter] if events_alone else page
+                await file.write(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+                count, after = count + len(lines), page[-1]["id"]
         return {"exported": count, "path": str(path), "upto": after}
 
     async def _diagnostics(self, params: Mapping[str, Any]) -> dict[str, Any]:

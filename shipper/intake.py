@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -35,6 +36,7 @@ from shipper.plan import InputPlan, Plan
 from shipper.plugin import Credential, Processor, Source
 from shipper.retry import backoff
 from shipper.spool.queue import Entered, Entry, NotActive, Packed
+from shipper.spool.requeue import Room
 from shipper.spool.spool import Spool
 from shipper.tap import Taps
 
@@ -328,6 +330,21 @@ class Intake:
             if port.is_switched_from(route):
                 return False
         return True
+
+    @contextmanager
+    def room(self, most: int, max_bytes: int) -> Iterator[Room]:
+        """What of `most` bytes may enter beside the inputs, within the queue's limit and this one.
+
+        Until the block ends the inputs take it for used.
+        """
+        held = self.used() + self._reserved
+        size = max(0, min(most, min(self.max_bytes, max_bytes) - held))
+        self._reserved += size
+        try:
+            yield Room(size, is_empty=not held)
+        finally:
+            self._reserved -= size
+            self.spool.made_room()
 
     def used(self) -> int:
         """Bytes that count against the queue's limit."""

@@ -54,6 +54,7 @@ from shipper.orders import Orders
 from shipper.outbox import Outbox
 from shipper.plan import digest
 from shipper.registry import Registry
+from shipper.requeue import Requeuing
 from shipper.rollout import Rollout
 from shipper.signal import Signal
 from shipper.spool.keys import StateKey
@@ -272,6 +273,7 @@ class _Parts:
             on_change=changed,
         )
         self.orders = Orders(spool=spool, delivery=self.delivery, keyring=keyring, settled=settled.set)
+        self.requeuing = Requeuing(spool=spool, intake=self.intake, delivery=self.delivery)
         self.deadlines = Deadlines(
             spool=spool,
             rollout=self.rollout,
@@ -294,6 +296,7 @@ class _Parts:
             delivery=self.delivery,
             rollout=self.rollout,
             orders=self.orders,
+            requeuing=self.requeuing,
             look=self.observer.look,
         )
         self.performing = Performing(delivering, actions, outbox)
@@ -309,6 +312,7 @@ class _Parts:
         delivering.start_soon(self.rollout.watch)
         delivering.start_soon(self.deadlines.run)
         delivering.start_soon(self.orders.resume)
+        delivering.start_soon(self.requeuing.resume)
         delivering.start_soon(self.observing.run, self.observer.look)
         self.rollout.settled.set()
 

@@ -36,6 +36,7 @@ from shipper.plugin import (
 )
 from shipper.policy import OutputSpec, destination, output_settings
 from shipper.registry import Registry
+from shipper.requeue import Requeuing
 from shipper.rollout import Rollout
 from shipper.signal import Signal
 from shipper.spool.queue import Entry, Packed
@@ -426,6 +427,7 @@ class Theatre:
             on_change=lambda: None,
         )
         self.orders = Orders(spool=spool, delivery=self.delivery, keyring=self.keyring, settled=settled.set)
+        self.requeuing = Requeuing(spool=spool, intake=self.intake, delivery=self.delivery)
         self.settled = settled
 
     async def offer(
@@ -491,6 +493,7 @@ async def theatre(path: Path, *, keep: bool = False) -> AsyncIterator[Theatre]:
         await stage.rollout.restore()
         delivering.start_soon(stage.rollout.watch)
         delivering.start_soon(stage.orders.resume)
+        delivering.start_soon(stage.requeuing.resume)
         stage.settled.set()
         taking_in.start_soon(stage.rollout.run)
         try:

@@ -35,6 +35,7 @@ async def perform(on: Theatre, name: str, **params: Any) -> Result:
         delivery=on.delivery,
         rollout=on.rollout,
         orders=on.orders,
+        requeuing=on.requeuing,
         look=observer(on).look,
     )
     with trio.fail_after(PATIENCE):
@@ -62,6 +63,12 @@ async def started(on: Theatre) -> None:
         ("dead_letters", {"export": "a\0.ndjson"}),
         ("dead_letters", {"export": "a" * 5000 + ".ndjson"}),
         ("dead_letters", {"delete": 2**64}),
+        ("dead_letters", {"requeue": {}}),
+        ("dead_letters", {"requeue": True}),
+        ("dead_letters", {"requeue": {"outputs": "main"}}),
+        ("dead_letters", {"requeue": {"ids": [-1]}}),
+        ("dead_letters", {"requeue": {"ids": ["1"]}}),
+        ("dead_letters", {"requeue": {"upto": 2**64}}),
         ("dead_letters", {"after": -(2**64)}),
         ("drop", {"revision": 2**64}),
         ("drop", {"revision": 1, "epoch": 10**40}),
@@ -122,6 +129,44 @@ async def test_dead_letters_are_listed_exported_and_deleted(tmp_path: Path) -> N
         assert [orjson.loads(line)["event"]["n"] for line in lines] == [1, 2]
         assert again.status == "FAILED"
         assert deleted == {"deleted": 2}
+
+
+async def test_dead_letters_are_requeued_by_a_filter(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        script = DESTINATIONS["main"]
+        script.send = script.refusing(0, 1, 2, outcome=Outcome.REJECTED, reason="400 mapping")
+        await SPRINGS["in"].context.emit(events(0, 1, 2))
+        await script.until(lambda: on.spool.figures.total().events == 0)
+        script.send = script.deliver
+        first = await perform(on, "dead_letters", requeue={"output": "main", "reason": "map", "upto": 2, "ids": [2, 3]})
+        await script.until(lambda: script.received == [1])
+        gone = await perform(on, "dead_letters", requeue={"ids": [2]})
+        others = await perform(on, "dead_letters", requeue={})
+        await script.until(lambda: sorted(script.received) == [0, 1, 2])
+
+        assert (first.result, others.result) == ({"requeued": 1, "damaged": 0}, {"requeued": 2, "damaged": 0})
+        assert (gone.status, gone.message) == (
+            "FAILED",
+            "no dead letter is like that: nothing was requeued; there are 2 of output main",
+        )
+
+
+async def test_the_events_of_dead_letters_are_exported_as_they_were(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        script = DESTINATIONS["main"]
+        script.send = script.refusing(0, 1, outcome=Outcome.REJECTED, reason="400")
+        lines = [b'{"n":0,"big":123456789012345678901234567890}', b'{"n":1,"x":1.50}']
+        await SPRINGS["in"].context.emit(Batch.documents(lines))
+        await script.until(lambda: on.spool.figures.total().events == 0)
+        await on.spool.store.do(lambda db: db.execute("UPDATE dead_letter SET body = zeroblob(80) WHERE id = 2"))
+        whole = (await perform(on, "dead_letters", export="letters.ndjson")).result
+        alone = (await perform(on, "dead_letters", export="events.ndjson", events=True)).result
+
+        assert (whole["exported"], alone["exported"], alone["upto"]) == (2, 1, 2)
+        assert lines[0] in written(whole["path"])[1][0]
+        assert written(alone["path"]) == (0o600, lines[:1])
 
 
 @pytest.mark.parametrize("name", ["letters.json", "export", "sub/x.ndjson", "sub/../y", "{state}/z", "{link}/sub/lock"])

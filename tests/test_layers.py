@@ -20,7 +20,7 @@ LAYERS = [
     {"sidecar", "supervise", "demo"},
     {"control"},
     {"actions", "deadline", "observer"},
-    {"rollout", "orders"},
+    {"rollout", "orders", "requeue"},
     {"intake", "delivery"},
     {"lane", "offer"},
     {"session"},

@@ -91,32 +91,80 @@ def drop(revision: str, output: str | None, state: Path, json: bool) -> int:
     return _end("drop", revision, output, state, json=json)
 
 
-@command.command("dead-letters", short_help="List, export or delete rejected events.")
+@command.group("dead-letters", invoke_without_command=True, short_help="List, export, delete, requeue rejected events.")
 @click.option("--after", default=0, metavar="ID", help="List those above this id; default: from the oldest.")
 @click.option(
     "--export", metavar="PATH", help="Write all, with their events, to a new file in the sidecar's directory."
 )
+@click.option("--events", is_flag=True, help="With --export: the events alone, as a file input with parse reads them.")
 @click.option("--delete", type=int, metavar="ID", help="Delete those up to this id, as an export told it.")
-@_to_supervisor
-def dead_letters(after: int, export: str | None, delete: int | None, state: Path, json: bool) -> int:
-    """List, export or delete the events that a destination refused for ever.
+@click.option("--state", type=click.Path(path_type=Path), help="The supervisor's --state.  [required]")
+@click.option("--json", is_flag=True, help="The result as one JSON object.")
+@click.pass_context
+def dead_letters(
+    context: click.Context,
+    after: int,
+    export: str | None,
+    events: bool,
+    delete: int | None,
+    state: Path | None,
+    json: bool,
+) -> int:
+    """List, export or delete the events that a destination refused for ever, or deliver them after all.
 
     \b
     Examples:
       shipper order dead-letters --state /var/lib/shipper
       shipper order dead-letters --export rejected.ndjson --state /var/lib/shipper
       shipper order dead-letters --delete 812 --state /var/lib/shipper
+      shipper order dead-letters requeue --output main --state /var/lib/shipper
     """
+    if context.invoked_subcommand is not None:
+        if after or export is not None or delete is not None or events or state is not None or json:
+            raise click.UsageError(f"write the options behind `{context.invoked_subcommand}`")
+        return 0
+    if state is None:
+        raise click.MissingParameter(param_hint="'--state'", param_type="option")
+    if events and export is None:
+        raise click.UsageError("--events goes with --export")
     if export is not None and delete is not None:
         raise click.UsageError("--export and --delete are two orders; delete what an export has told")
     params: dict[str, Any] = {"list": True, "after": after}
     if export is not None:
-        params = {"export": export}
+        params = {"export": export} | ({"events": True} if events else {})
     elif delete is not None:
         params = {"delete": delete}
     result = _given(state, "dead_letters", params, json=json)
     if result is not None:
         _tell_of_letters(result)
+    return 0
+
+
+@dead_letters.command()
+@click.option("--output", metavar="NAME", help="Of this output only; default: of all.")
+@click.option("--reason", metavar="TEXT", help="Whose reason contains this text.")
+@click.option("--upto", type=int, metavar="ID", help="Up to this id.")
+@click.option("--id", "ids", type=int, multiple=True, metavar="ID", help="With this id; may be given several times.")
+@_to_supervisor
+def requeue(
+    output: str | None, reason: str | None, upto: int | None, ids: tuple[int, ...], state: Path, json: bool
+) -> int:
+    """Put dead letters into the queue again, once what refused them is repaired; what is refused again comes back.
+
+    Of several options, all must fit. An event keeps its id: one that the destination has already is a duplicate.
+
+    \b
+    Examples:
+      shipper order dead-letters requeue --state /var/lib/shipper
+      shipper order dead-letters requeue --output main --reason mapper_parsing --state /var/lib/shipper
+      shipper order dead-letters requeue --id 7 --id 9 --state /var/lib/shipper
+    """
+    given = {"output": output, "reason": reason, "upto": upto, "ids": list(ids) or None}
+    wanted = {name: value for name, value in given.items() if value is not None}
+    result = _given(state, "dead_letters", {"requeue": wanted}, json=json)
+    if result is not None:
+        damaged = f"; {result['damaged']} are damaged, and stay" if result["damaged"] else ""
+        click.echo(f"{result['requeued']} dead letters are in the queue again{damaged}")
     return 0
 
 

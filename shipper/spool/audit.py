@@ -58,6 +58,14 @@ def _is_ids(value: Any) -> bool:
     return True
 
 
+def _is_numbers(value: Any) -> bool:
+    try:
+        msgspec.json.decode(value, type=list[int])
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return False
+    return True
+
+
 def _is_ack(value: Any) -> bool:
     try:
         return value is None or bool(msgspec.json.decode(value, type=Ack))
@@ -111,6 +119,11 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         "epoch": _or_none(_is_revision_part),
         "revision": _or_none(_is_revision_part),
         "upto": _is_count,
+    },
+    "requeue": {
+        **dict.fromkeys(("id", "after", "upto", "max_bytes"), _is_count),
+        **dict.fromkeys(("output", "reason"), _or_none(_is_text)),
+        "ids": _or_none(_is_numbers),
     },
     "meta": {"key": _is_text, "value": lambda value: _is_count(value) or (_is_text(value) and _is_revision(value))},
 }

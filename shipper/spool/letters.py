@@ -24,13 +24,25 @@ class Full(ShipperError):
 
 
 class Letter(NamedTuple):
-    """A rejected event: the item's number in its batch, its id, the event as JSON, the output's name and the reason."""
+    """A rejected event: the item's number in its batch, its id, the event as JSON, the output's name and the reason.
+
+    `index_name` is the index that the event's client named, where that is no data stream.
+    """
 
     item: int
     id: str
     document: bytes
     output: str
     reason: str
+    index_name: str | None = None
+
+
+class Content(NamedTuple):
+    """What is sealed of a letter: the event's id, the index that its client named, and the event as JSON."""
+
+    id: str
+    index_name: str | None
+    document: bytes
 
 
 class Limits(NamedTuple):
@@ -87,7 +99,15 @@ def fitting(db: sqlite3.Connection, letters: Sequence[Letter], limits: Limits) -
 
 
 def _plain(letter: Letter) -> bytes:
-    return orjson.dumps([letter.id]) + b"\n" + letter.document
+    head = [letter.id] if letter.index_name is None else [letter.id, letter.index_name]
+    return orjson.dumps(head) + b"\n" + letter.document
+
+
+def content(sealer: Sealer, place: tuple[int, int, int], revision: Revision, body: bytes) -> Content:
+    """Open the body of the letter at (lane, seq, item); raises Damaged."""
+    head, _, document = sealer.open("dead_letter", ":".join(map(str, place)), *revision, body).partition(b"\n")
+    id, *names = orjson.loads(head)
+    return Content(id, names[0] if names else None, document)
 
 
 def held_bytes(db: sqlite3.Connection) -> int:
@@ -102,7 +122,10 @@ def figures(db: sqlite3.Connection, now: float) -> DeadLetterFigures:
 
 
 def page(db: sqlite3.Connection, sealer: Sealer, after: int, limit: int) -> list[dict[str, Any]]:
-    """Letters above the id `after`, oldest first, opened; one that is damaged says so instead of its event."""
+    """Letters above the id `after`, oldest first, opened; one that is damaged says so instead of its event.
+
+    The event is JSON as it was stored, since to read a number of 20 digits and write it again would change it.
+    """
     rows = db.execute(
         "SELECT id, lane, seq, item, output, at, reason, body FROM dead_letter WHERE id > ? ORDER BY id LIMIT ?",
         (after, limit),
@@ -116,15 +139,24 @@ def _opened(sealer: Sealer, row: tuple[int, int, int, int, str, float, str, byte
     revision = Revision.parse(code)
     letter: dict[str, Any] = {"id": id, "output": output, "at": at, "revision": list(revision), "reason": reason}
     try:
-        plain = sealer.open("dead_letter", f"{lane}:{seq}:{item}", *revision, body)
+        opened = content(sealer, (lane, seq, item), revision, body)
     except Damaged:
         return {**letter, "damaged": True}
-    head, _, document = plain.partition(b"\n")
-    return {**letter, "event_id": orjson.loads(head)[0], "event": orjson.loads(document)}
+    named = {} if opened.index_name is None else {"index": opened.index_name}
+    return {**letter, "event_id": opened.id, **named, "event": orjson.Fragment(opened.document)}
 
 
 def delete(db: sqlite3.Connection, upto: int) -> int:
     """Delete the letters up to and with this id; returns how many there were."""
-    (freed,) = db.execute("SELECT total(bytes) FROM dead_letter WHERE id <= ?", (upto,)).fetchone()
+    return _delete(db, "id <= ?", upto)
+
+
+def remove(db: sqlite3.Connection, ids: Sequence[int]) -> None:
+    """Delete the letters with these ids."""
+    _delete(db, "id IN (SELECT value FROM json_each(?))", orjson.dumps(ids).decode())
+
+
+def _delete(db: sqlite3.Connection, where: str, value: int | str) -> int:
+    (freed,) = db.execute(f"SELECT total(bytes) FROM dead_letter WHERE {where}", (value,)).fetchone()
     set_meta(db, "dead_letter_bytes", max(0, held_bytes(db) - int(freed)))
-    return db.execute("DELETE FROM dead_letter WHERE id <= ?", (upto,)).rowcount
+    return db.execute(f"DELETE FROM dead_letter WHERE {where}", (value,)).rowcount

@@ -227,6 +227,6 @@ def letters_of(batch: Batch, reasons: dict[int, str], output: str) -> list[lette
     ids = picked.id_texts()
     items = range(picked.count) if picked.items is None else picked.items
     return [
-        letters.Letter(item, id, document, output, reasons[position])
+        letters.Letter(item, id, document, output, reasons[position], batch.index)
         for position, item, id, document in zip(sorted(reasons), items, ids, documents, strict=False)
     ]

@@ -7,6 +7,7 @@
              not keep a megabyte
     barrier  what each open barrier counts; (lane, seq) of its todo
     lane     one destination identity; `active` where the active revision routes events to it
+    requeue  orders to requeue dead letters that are not done, and how far they have come
     revision texts that were received; `stage` is received, superseded or active; older active ones stay until drained
 
 Counts and sizes stand twice, in `batch` and in `todo`, so that one damaged page does not make the queue unknowable.
@@ -70,6 +71,9 @@ CREATE TABLE IF NOT EXISTS dead_letter (
 CREATE TABLE IF NOT EXISTS standing_order (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, lane INTEGER NOT NULL, target INTEGER,
     epoch INTEGER, revision INTEGER, upto INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS requeue (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, after INTEGER NOT NULL, upto INTEGER NOT NULL, max_bytes INTEGER NOT NULL,
+    output TEXT, reason TEXT, ids TEXT);
 """
 
 

@@ -17,7 +17,7 @@ import trio
 
 from shipper.event import Batch
 from shipper.messages import Ack, DeadLetterFigures, Revision, Revisions
-from shipper.spool import audit, credentials, doubt, letters, orders, queue, revisions, schema
+from shipper.spool import audit, credentials, doubt, letters, orders, queue, requeue, revisions, schema
 from shipper.spool import terms as kept
 from shipper.spool.credentials import Before, Forgotten
 from shipper.spool.figures import Figures
@@ -281,6 +281,35 @@ class Spool:
 
     async def delete_letters(self, upto: int) -> int:
         return await self._config(lambda db: letters.delete(db, upto))
+
+    async def find_letters(self, wanted: requeue.Wanted) -> requeue.Found:
+        """Look at all dead letters: which of them are wanted."""
+        return await self.store.read(lambda db: requeue.find(db, wanted))
+
+    async def active_outputs(self) -> list[str]:
+        """The outputs of the active revision."""
+        return list(await self.store.read(requeue.lanes))
+
+    async def place_requeue(self, order: requeue.Requeue) -> requeue.Requeue:
+        """Make an order durable; it is carried out by `step_requeue` until that says how it ended."""
+        return await self._config(lambda db: requeue.place(db, order))
+
+    async def standing_requeues(self) -> list[requeue.Requeue]:
+        return await self._config(requeue.standing)
+
+    async def step_requeue(self, order: requeue.Requeue, room: requeue.Room) -> requeue.Step:
+        """Carry out one bounded step. Raises Backpressure while there is no room on the disk, or it has a problem."""
+        now, sealer = time.time(), self.store.sealer
+        step, figures = await self.store.append(
+            self._counted(lambda db: requeue.step(db, sealer, self.origin, order, room, now)), wait=False
+        )
+        for revision, lane, batch in step.entered:
+            figures.add(revision, frozenset({lane}), batch.events, batch.size)
+        return step
+
+    async def forget_requeue(self, order: requeue.Requeue) -> None:
+        """End an order that is not done."""
+        await self._config(lambda db: requeue.forget(db, order))
 
     async def query(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
         """One bounded read."""

@@ -7,10 +7,11 @@ import sqlite3
 
 from shipper.event import Batch
 from shipper.messages import Counts, Revision
-from shipper.spool import letters, orders, queue, revisions, schema
+from shipper.spool import letters, orders, queue, requeue, revisions, schema
 from shipper.spool.database import with_damage
 from shipper.spool.orders import Order
 from shipper.spool.queue import Entry, Packed, Verdict
+from shipper.spool.requeue import Requeue, Room, Wanted
 from shipper.spool.revisions import LaneKey, Text
 from tests.spool.test_spool_revisions import new_sealer
 
@@ -49,6 +50,7 @@ def test_what_is_done_for_each_batch_searches_and_never_scans() -> None:
     queue.recount(db, lanes[1], todo, 4)
     order = orders.place(db, Order("drop", lanes[1], entered[-1], revision=at))
     orders.step(db, sealer, order, limits, 0.0)
+    requeued = requeue.step(db, sealer, b"o" * 16, requeue.place(db, Requeue(Wanted(), 1)), Room(1 << 20, False), 0.0)
     db.set_trace_callback(None)
 
     scans = []
@@ -59,4 +61,5 @@ def test_what_is_done_for_each_batch_searches_and_never_scans() -> None:
             if re.match(rf"SCAN ({'|'.join(GROWING)})\b(?!.*INDEX)", step):
                 scans.append((step, statement))
     assert len(statements) > 30
+    assert requeued.requeued == 1
     assert scans == []

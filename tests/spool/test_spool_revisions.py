@@ -15,12 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shipper.event import Batch
 from shipper.messages import Ack, Counts, Revision
-from shipper.spool import credentials, doubt, letters, orders, queue, revisions, schema
+from shipper.spool import credentials, doubt, letters, orders, queue, requeue, revisions, schema
 from shipper.spool.database import with_damage
 from shipper.spool.figures import Figures
 from shipper.spool.orders import Order
 from shipper.spool.queue import Entry, NotActive, Packed, Todo, Verdict
 from shipper.spool.report import Report
+from shipper.spool.requeue import Requeue, Room, Wanted
 from shipper.spool.revisions import Cut, LaneKey, Text
 from shipper.spool.schema import BARRIER, BATCH, REST
 from shipper.spool.seal import Damaged, Sealer
@@ -704,6 +705,42 @@ class Machine(RuleBasedStateMachine):
         for todo, others in step.moved:
             assert order.target is not None
             self.figures.rebound(todo, others, order.lane, order.target)
+
+    # -- dead letters --------------------------------------------------------------------------------------------------
+
+    def stored(self) -> Counter[tuple[str, str]]:
+        """The dead letters, as outputs and ids of events."""
+        page = letters.page(self.db, self.spool.sealer, 0, 10_000)
+        return Counter((letter["output"], letter["event_id"]) for letter in page)
+
+    @precondition(lambda self: "dead_letter" in self.final.values())
+    @rule(output=st.sampled_from([None, *OUTPUTS]), room=st.sampled_from([0, 300, 1 << 20]), crash=CRASH)
+    def requeue(self, output: str | None, room: int, crash: bool) -> None:
+        wanted = Wanted(output, upto=requeue.find(self.db, Wanted(output)).upto)
+        order = self.do(crash, lambda db: requeue.place(db, Requeue(wanted, 1 << 30)))
+        end = None
+        while end is None:
+            assert requeue.standing(self.db) == [order]
+            order, end = self.step_requeue(order, Room(room, not self.open), crash)
+        assert requeue.standing(self.db) == []
+        left = requeue.find(self.db, wanted).outputs
+        assert (end == "done") == (not left)
+        assert end != "gone" or not set(left) <= set(self.lanes)
+
+    def step_requeue(self, order: Requeue, room: Room, crash: bool) -> tuple[Requeue, requeue.End | None]:
+        before = self.stored()
+        step = self.do(crash, lambda db: requeue.step(db, self.spool.sealer, ORIGIN, order, room, 1.0))
+        entered = Counter[tuple[str, str]]()
+        for at, lane, batch in step.entered:
+            output = self.output_of(lane)
+            assert (at, lane) == (Revision(0, self.active), self.lanes[output])
+            self.figures.add(at, frozenset({lane}), batch.events, batch.size)
+            self.open |= {(batch.seq, item, output): self.active for item in range(batch.events)}
+            todo = next(todo for todo in self.spool.todos(lane) if todo.seq == batch.seq)
+            entered.update((output, id) for id in queue.load(self.db, self.spool.sealer, lane, todo).id_texts())
+        assert self.stored() == before - entered
+        assert step.requeued == entered.total() == before.total() - self.stored().total()
+        return step.order, step.end
 
     # -- a restart -----------------------------------------------------------------------------------------------------
 

@@ -411,6 +411,27 @@ ORDERS = [
         {"deleted": 3},
         "3 dead letters are deleted\n",
     ),
+    (
+        ["dead-letters", "--export", "all.ndjson", "--events"],
+        {"name": "dead_letters", "params": {"export": "all.ndjson", "events": True}},
+        {"exported": 0, "path": "/state/all.ndjson", "upto": 0},
+        "0 dead letters are in /state/all.ndjson\n",
+    ),
+    (
+        ["dead-letters", "requeue"],
+        {"name": "dead_letters", "params": {"requeue": {}}},
+        {"requeued": 3, "damaged": 0},
+        "3 dead letters are in the queue again\n",
+    ),
+    (
+        ["dead-letters", "requeue", "--output", "main", "--reason", "mapping", "--upto", "9", "--id", "7", "--id", "8"],
+        {
+            "name": "dead_letters",
+            "params": {"requeue": {"output": "main", "reason": "mapping", "upto": 9, "ids": [7, 8]}},
+        },
+        {"requeued": 1, "damaged": 1},
+        "1 dead letters are in the queue again; 1 are damaged, and stay\n",
+    ),
 ]
 
 

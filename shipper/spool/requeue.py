@@ -1,0 +1,232 @@
+"""Dead letters enter the queue again, by an order: as new batches of the lane that their output has now.
+
+A requeue is durable before it runs, runs in bounded steps, and resumes after a crash. A step is one transaction: it
+deletes letters and puts their events into the queue, under the active revision and the ids that they had, so that what
+the destination has already is a duplicate. They stand above every barrier, and the next one counts them as accepted;
+the barrier that counted them as dead letters keeps its sum.
+
+A letter that was written after the order was given is not touched, though it fits: what is refused again would go round
+for ever. What is damaged stays a letter. The order ends early where the queue has no room, or where the active revision
+has no such output any more.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, takewhile
+from typing import Literal, NamedTuple
+
+import orjson
+
+from shipper.event import Batch
+from shipper.messages import LARGEST_COUNT, Revision
+from shipper.spool import letters, queue
+from shipper.spool.letters import Content
+from shipper.spool.queue import Entered, Entry, Packed
+from shipper.spool.schema import get_meta
+from shipper.spool.seal import OVERHEAD_BYTES, Damaged, Sealer
+
+LOOK = 4096
+"""Letters that a step looks at, whether they are wanted or not."""
+STEP = 512
+STEP_BYTES = 1 << 20
+"""Of letters that a step requeues, or one letter."""
+
+_FITS = (
+    "id > :after AND id <= :upto AND (:output IS NULL OR output = :output)"
+    " AND (:reason IS NULL OR instr(substr(reason, instr(reason, ' ') + 1), :reason) > 0)"
+    " AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))"
+)
+
+
+End = Literal["done", "full", "gone"]
+"""Nothing is left, there is no room, or the active revision has no such output any more."""
+
+
+class Room(NamedTuple):
+    """What may enter: so many bytes, but at least one event if the queue `is_empty`."""
+
+    bytes: int
+    is_empty: bool
+
+
+class Wanted(NamedTuple):
+    """Which letters: those to which all applies that is given. `reason` is a part of theirs, `ids` is JSON."""
+
+    output: str | None = None
+    reason: str | None = None
+    ids: str | None = None
+    upto: int = LARGEST_COUNT
+    after: int = 0
+
+
+class Requeue(NamedTuple):
+    """One order. It has come to the letter `wanted.after`, and the queue may hold `max_bytes`."""
+
+    wanted: Wanted
+    max_bytes: int
+    id: int = 0
+
+
+class Found(NamedTuple):
+    """How many letters were found, by their output, and the highest id."""
+
+    outputs: dict[str, int]
+    upto: int
+
+
+@dataclass(slots=True)
+class Step:
+    """What a step changed, and the order as it is now; `end` is None if it goes on."""
+
+    order: Requeue
+    end: End | None = None
+    entered: Sequence[tuple[Revision, int, Entered]] = ()
+    """Batches, each with the active revision and its lane."""
+    damaged: int = 0
+    """Letters that stay, since they cannot be read any more."""
+
+    @property
+    def requeued(self) -> int:
+        """How many letters entered the queue."""
+        return sum(batch.events for *_, batch in self.entered)
+
+
+class _Letter(NamedTuple):
+    """`lane` is the one that its output has now; without `content` it is damaged."""
+
+    id: int
+    lane: int | None
+    content: Content | None
+
+
+def find(db: sqlite3.Connection, wanted: Wanted) -> Found:
+    """Look at all letters: which of them are wanted."""
+    query = f"SELECT output, count(*), max(id) FROM dead_letter WHERE {_FITS} GROUP BY output ORDER BY output"
+    rows = db.execute(query, wanted._asdict()).fetchall()
+    return Found({output: count for output, count, _ in rows}, max((last for *_, last in rows), default=0))
+
+
+def lanes(db: sqlite3.Connection) -> dict[str, int]:
+    """The lanes of the active revision, by output."""
+    if get_meta(db, "active") is None:
+        return {}
+    return dict(db.execute("SELECT output, id FROM lane WHERE active ORDER BY output").fetchall())
+
+
+def place(db: sqlite3.Connection, order: Requeue) -> Requeue:
+    """Make an order durable; returns it with its id."""
+    id = db.execute(
+        "INSERT INTO requeue (after, upto, max_bytes, output, reason, ids)"
+        " VALUES (:after, :upto, :max_bytes, :output, :reason, :ids)",
+        {**order.wanted._asdict(), "max_bytes": order.max_bytes},
+    ).lastrowid
+    return order._replace(id=int(id or 0))
+
+
+def standing(db: sqlite3.Connection) -> list[Requeue]:
+    """The orders that are not done, oldest first."""
+    rows = db.execute("SELECT output, reason, ids, upto, after, max_bytes, id FROM requeue ORDER BY id").fetchall()
+    return [Requeue(Wanted(*row[:5]), *row[5:]) for row in rows]
+
+
+def forget(db: sqlite3.Connection, order: Requeue) -> None:
+    """The order ends here."""
+    db.execute("DELETE FROM requeue WHERE id = ?", (order.id,))
+
+
+def step(db: sqlite3.Connection, sealer: Sealer, origin: bytes, order: Requeue, room: Room, now: float) -> Step:
+    """Carry out the next part of an order; where it ends, forget the order."""
+    found, last = _next(db, sealer, order.wanted)
+    if last is None:
+        return _ended(db, order, "done")
+    ready = list(takewhile(lambda letter: letter.content is None or letter.lane is not None, found))
+    fitting, batches = _fitting(ready, room)
+    if len(fitting) < len(found):
+        if not fitting:
+            return _ended(db, order, "full" if ready else "gone")
+        last = fitting[-1].id
+    sound = [letter.id for letter in fitting if letter.content is not None]
+    letters.remove(db, sound)
+    entered = [_enter(db, sealer, origin, lane, packed, now) for lane, packed in batches]
+    return Step(_moved(db, order, last), entered=entered, damaged=len(fitting) - len(sound))
+
+
+def _ended(db: sqlite3.Connection, order: Requeue, end: End) -> Step:
+    forget(db, order)
+    return Step(order, end)
+
+
+def _moved(db: sqlite3.Connection, order: Requeue, after: int) -> Requeue:
+    db.execute("UPDATE requeue SET after = ? WHERE id = ?", (after, order.id))
+    return order._replace(wanted=order.wanted._replace(after=after))
+
+
+def _next(db: sqlite3.Connection, sealer: Sealer, wanted: Wanted) -> tuple[list[_Letter], int | None]:
+    """The next wanted letters, as many as a step takes, and up to which id these are all; None: there are no more."""
+    query = "SELECT max(id) FROM (SELECT id FROM dead_letter WHERE id > ? AND id <= ? ORDER BY id LIMIT ?)"
+    (last,) = db.execute(query, (wanted.after, wanted.upto, LOOK)).fetchone()
+    if last is None:
+        return [], None
+    query = f"SELECT id, bytes FROM dead_letter WHERE {_FITS} ORDER BY id LIMIT {STEP + 1}"
+    rows = db.execute(query, wanted._replace(upto=last)._asdict()).fetchall()
+    count = max(1, sum(size <= STEP_BYTES for size in accumulate(size for _, size in rows[:STEP])))
+    ids = [id for id, _ in rows[:count]]
+    return _opened(db, sealer, ids), last if count >= len(rows) else ids[-1]
+
+
+def _opened(db: sqlite3.Connection, sealer: Sealer, ids: Sequence[int]) -> list[_Letter]:
+    """Letters by their ids. Texts are read as bytes: a flipped bit may have made them invalid."""
+    active = {output.encode(): lane for output, lane in lanes(db).items()}
+    rows = db.execute(
+        "SELECT id, lane, seq, item, CAST(output AS BLOB), CAST(reason AS BLOB), CAST(body AS BLOB) FROM dead_letter"
+        " WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
+        (orjson.dumps(ids).decode(),),
+    ).fetchall()
+    return [
+        _Letter(id, active.get(output), _content(sealer, (lane, seq, item), noted, body))
+        for id, lane, seq, item, output, noted, body in rows
+    ]
+
+
+def _content(sealer: Sealer, place: tuple[int, int, int], noted: bytes, body: bytes) -> Content | None:
+    try:
+        revision = Revision.parse(noted.partition(b" ")[0].decode())
+        return letters.content(sealer, place, revision, body)
+    except (Damaged, ValueError):
+        return None
+
+
+def _fitting(ready: Sequence[_Letter], room: Room) -> tuple[Sequence[_Letter], list[tuple[int, Packed]]]:
+    """The first of these letters, about as many as there is room for, and what enters of them, with its lane."""
+    while ready:
+        batches = _packed(ready)
+        size = sum(OVERHEAD_BYTES + len(packed.body) for _, packed in batches)
+        if size <= room.bytes or (room.is_empty and len(ready) == 1):
+            return ready, batches
+        ready = ready[: len(ready) // 2]
+    return (), []
+
+
+def _packed(ready: Sequence[_Letter]) -> list[tuple[int, Packed]]:
+    """Batches of what goes the same way."""
+    ways: dict[tuple[int, str | None], list[Content]] = {}
+    for letter in ready:
+        if letter.content is not None and letter.lane is not None:
+            ways.setdefault((letter.lane, letter.content.index_name), []).append(letter.content)
+    return [(lane, _batch(contents, index)) for (lane, index), contents in ways.items()]
+
+
+def _batch(contents: Sequence[Content], index: str | None) -> Packed:
+    documents, ids = [each.document for each in contents], [each.id for each in contents]
+    return Packed(len(contents), Batch.documents(documents, ids=ids, index=index).pack())
+
+
+def _enter(
+    db: sqlite3.Connection, sealer: Sealer, origin: bytes, lane: int, packed: Packed, now: float
+) -> tuple[Revision, int, Entered]:
+    at = Revision.parse(get_meta(db, "active"))
+    (entered,) = queue.enter(db, sealer, origin, now, Entry(at, "", [lane], [packed]))
+    return at, lane, entered

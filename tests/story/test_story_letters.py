@@ -1,0 +1,84 @@
+"""Dead letters of the real process: delivered after all, and read again from their export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from shipper.testing import BulkDestination, Document, Reply, Request
+from tests.story.driver import Sidecar, launched
+from tests.story.world import World, open_world
+
+COUNT = 50
+
+
+def conflict(request: Request, documents: list[Document]) -> Reply:
+    """A mapping refuses every event."""
+    return Reply(items=dict.fromkeys(range(len(documents)), (400, "mapper_parsing_exception")))
+
+
+async def refused(world: World, sidecar: Sidecar) -> None:
+    """Lines that a mapping conflict made dead letters; then the destination is repaired."""
+    await sidecar.hello()
+    await world.settled(sidecar, 1, "a")
+    world.destination.script = conflict
+    world.write(COUNT)
+    await sidecar.state(lambda o: o["dead_letters"]["events"] == COUNT)
+    assert world.destination.total == 0
+    world.destination.script = None
+
+
+def sources(destination: BulkDestination) -> list[str]:
+    """The documents, whatever their ids."""
+    return sorted(json.dumps(event, sort_keys=True) for event in destination.events)
+
+
+async def test_what_a_mapping_conflict_refused_is_delivered_once_when_it_is_repaired(tmp_path: Path) -> None:
+    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
+        await refused(world, sidecar)
+        sent = set(world.destination.copies)
+        result = await sidecar.action("dead_letters", requeue={"reason": "mapper_parsing"})
+        await world.delivered()
+        observed = await sidecar.state(lambda o: o["queue"]["events"] == 0)
+        drained = await world.settled(sidecar, 2, "a", more="log_level: debug\n")
+        await sidecar.stop()
+
+    assert (result["status"], result["result"]) == ("SUCCESS", {"requeued": COUNT, "damaged": 0})
+    assert observed["dead_letters"]["events"] == 0
+    assert dict.fromkeys(world.destination.copies, 1) == dict(world.destination.copies)
+    assert len(world.destination.copies) == COUNT
+    assert not sent
+    assert drained["stage"] == "drained"
+
+
+async def test_dead_letters_that_are_requeued_enter_once_though_the_process_is_killed(tmp_path: Path) -> None:
+    async with open_world(tmp_path, "a") as world:
+        async with launched(world.state) as sidecar:
+            await refused(world, sidecar)
+            await sidecar.send({"type": "action", "id": "r", "name": "dead_letters", "params": {"requeue": {}}})
+            await sidecar.kill()
+        async with launched(world.state) as sidecar:
+            await sidecar.hello()
+            await world.settled(sidecar, 1, "a")
+            await sidecar.action("dead_letters", requeue={})
+            await world.delivered()
+            observed = await sidecar.state(lambda o: o["queue"]["events"] == 0)
+            await sidecar.stop()
+
+    assert observed["dead_letters"]["events"] == 0
+
+
+async def test_the_exported_events_are_input_again(tmp_path: Path) -> None:
+    """Read by `file` and `parse`, they are delivered with what was to be delivered, byte for byte but for their ids."""
+    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
+        await refused(world, sidecar)
+        exported = await sidecar.action("dead_letters", export="letters.ndjson", events=True)
+        path = exported["result"]["path"]
+        wanted = sorted(json.dumps(json.loads(line), sort_keys=True) for line in Path(path).read_text().splitlines())
+        again = f"  again: {{type: file, paths: ['{path}'], processors: [{{type: parse, format: json}}]}}\n"
+        await world.settled(sidecar, 2, "a", inputs=again)
+        await world.destination.wait_for(COUNT)
+        await sidecar.stop()
+
+    assert exported["result"]["exported"] == len(wanted) == COUNT
+    assert sources(world.destination) == wanted
