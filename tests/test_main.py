@@ -151,6 +151,24 @@ def test_a_state_that_is_no_directory_is_told_in_one_line(verb, tmp_path):
     assert file.read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "Missing option '--state'"),
+        (["requeue"], "Missing option '--state'"),
+        (["--state", "s", "requeue", "--state", "s"], "write the options behind `requeue`"),
+        (["--export", "x", "requeue", "--state", "s"], "write the options behind `requeue`"),
+        (["--events", "--state", "s"], "--events goes with --export"),
+        (["--export", "x", "--delete", "3", "--state", "s"], "two orders"),
+    ],
+)
+def test_orders_for_dead_letters_that_do_not_go_together_are_refused(arguments, told):
+    ended = run("order", "dead-letters", *arguments)
+
+    assert ended.returncode == 2
+    assert told in ended.stderr
+
+
 def test_help_works_on_a_terminal():
     primary, secondary = pty.openpty()
     try:

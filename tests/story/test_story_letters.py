@@ -28,6 +28,11 @@ async def refused(world: World, sidecar: Sidecar) -> None:
     world.destination.script = None
 
 
+def moved(source: str, target: Path) -> list[str]:
+    """The lines of a file, which is at `target` now."""
+    return Path(source).rename(target).read_text().splitlines()
+
+
 def sources(destination: BulkDestination) -> list[str]:
     """The documents, whatever their ids."""
     return sorted(json.dumps(event, sort_keys=True) for event in destination.events)
@@ -36,19 +41,15 @@ def sources(destination: BulkDestination) -> list[str]:
 async def test_what_a_mapping_conflict_refused_is_delivered_once_when_it_is_repaired(tmp_path: Path) -> None:
     async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
         await refused(world, sidecar)
-        sent = set(world.destination.copies)
+        listed = (await sidecar.action("dead_letters", list=True))["result"]["dead_letters"]
         result = await sidecar.action("dead_letters", requeue={"reason": "mapper_parsing"})
         await world.delivered()
         observed = await sidecar.state(lambda o: o["queue"]["events"] == 0)
-        drained = await world.settled(sidecar, 2, "a", more="log_level: debug\n")
         await sidecar.stop()
 
     assert (result["status"], result["result"]) == ("SUCCESS", {"requeued": COUNT, "damaged": 0})
     assert observed["dead_letters"]["events"] == 0
-    assert dict.fromkeys(world.destination.copies, 1) == dict(world.destination.copies)
-    assert len(world.destination.copies) == COUNT
-    assert not sent
-    assert drained["stage"] == "drained"
+    assert dict(world.destination.copies) == dict.fromkeys([letter["event_id"] for letter in listed], 1)
 
 
 async def test_dead_letters_that_are_requeued_enter_once_though_the_process_is_killed(tmp_path: Path) -> None:
@@ -73,8 +74,10 @@ async def test_the_exported_events_are_input_again(tmp_path: Path) -> None:
     async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
         await refused(world, sidecar)
         exported = await sidecar.action("dead_letters", export="letters.ndjson", events=True)
-        path = exported["result"]["path"]
-        wanted = sorted(json.dumps(json.loads(line), sort_keys=True) for line in Path(path).read_text().splitlines())
+        path = tmp_path / "events.ndjson"  # in the state directory it would lie in the clear
+        wanted = sorted(
+            json.dumps(json.loads(line), sort_keys=True) for line in moved(exported["result"]["path"], path)
+        )
         again = f"  again: {{type: file, paths: ['{path}'], processors: [{{type: parse, format: json}}]}}\n"
         await world.settled(sidecar, 2, "a", inputs=again)
         await world.destination.wait_for(COUNT)
