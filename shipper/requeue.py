@@ -47,7 +47,7 @@ class Requeuing:
             try:
                 done = await self._carry_out(order)
                 _log.info("dead letters entered the queue again", letters=done.requeued)
-            except EndedEarly as error:
+            except ShipperError as error:
                 _log.warning("an order ended early", error=str(error))
 
     async def requeue(self, wanted: Wanted) -> Requeued:

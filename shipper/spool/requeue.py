@@ -22,7 +22,7 @@ import orjson
 
 from shipper.event import Batch
 from shipper.messages import LARGEST_COUNT, Revision
-from shipper.spool import letters, queue
+from shipper.spool import clock, letters, queue
 from shipper.spool.letters import Content
 from shipper.spool.queue import Entered, Entry, Packed
 from shipper.spool.schema import get_meta
@@ -117,7 +117,8 @@ def lanes(db: sqlite3.Connection) -> dict[str, int]:
 
 
 def place(db: sqlite3.Connection, order: Requeue) -> Requeue:
-    """Make an order durable; returns it with its id."""
+    """Make an order durable; returns it as it is stored."""
+    order = order._replace(max_bytes=min(order.max_bytes, clock.LARGEST))
     id = db.execute(
         "INSERT INTO requeue (after, upto, max_bytes, output, reason, ids)"
         " VALUES (:after, :upto, :max_bytes, :output, :reason, :ids)",

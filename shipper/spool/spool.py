@@ -300,12 +300,8 @@ class Spool:
     async def step_requeue(self, order: requeue.Requeue, room: requeue.Room) -> requeue.Step:
         """Carry out one bounded step. Raises Backpressure while there is no room on the disk, or it has a problem."""
         now, sealer = time.time(), self.store.sealer
-        step, figures = await self.store.append(
-            self._counted(lambda db: requeue.step(db, sealer, self.origin, order, room, now)), wait=False
-        )
-        for revision, lane, batch in step.entered:
-            figures.add(revision, frozenset({lane}), batch.events, batch.size)
-        return step
+        counted = self._counted(lambda db: requeue.step(db, sealer, self.origin, order, room, now))
+        return _count_requeued(await self.store.append(counted, _count_requeued, wait=False))
 
     async def forget_requeue(self, order: requeue.Requeue) -> None:
         """End an order that is not done."""
@@ -325,6 +321,13 @@ def _count(entry: Entry, entered: list[Entered], figures: Figures) -> list[Enter
     for batch in entered:
         figures.add(entry.revision, lanes, batch.events, batch.size)
     return entered
+
+
+def _count_requeued(counted: tuple[requeue.Step, Figures]) -> requeue.Step:
+    step, figures = counted
+    for revision, lane, batch in step.entered:
+        figures.add(revision, frozenset({lane}), batch.events, batch.size)
+    return step
 
 
 @asynccontextmanager

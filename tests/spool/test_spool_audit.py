@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from shipper.messages import LARGEST_COUNT, Revision
-from shipper.spool import doubt, orders, queue, revisions
+from shipper.spool import doubt, orders, queue, requeue, revisions
 from shipper.spool.audit import audit
 from shipper.spool.report import Report
+from shipper.spool.requeue import Requeue, Wanted
 from tests.spool.test_spool_doubt import draining
 from tests.spool.test_spool_revisions import Spool
 
@@ -94,6 +95,21 @@ def test_a_value_that_cannot_be_true_is_taken_out_and_holds_the_barrier(table: s
     revisions.lanes(spool.db, spool.sealer)
     if table != "credential":
         assert doubt.lanes(spool.db)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("after", -1), ("upto", 2**62), ("max_bytes", "x"), ("reason", b"\xff"), ("ids", '[1,"2"]')]
+)
+def test_an_order_to_requeue_that_cannot_be_true_is_forgotten(column: str, value: Any) -> None:
+    """Its letters stay; whoever gave it sees that, and gives it again."""
+    spool = Spool()
+    sound = requeue.place(spool.db, Requeue(Wanted("main", "mapping", "[1,2]", 9), 2**70))
+    assert audited(spool) == {}
+    assert requeue.standing(spool.db) == [sound]
+    spool.db.execute(f"UPDATE requeue SET {column} = ?", (value,))
+
+    assert audited(spool) == {"requeue": 1}
+    assert requeue.standing(spool.db) == []
 
 
 def test_bytes_that_are_no_text_are_taken_out_too() -> None:
