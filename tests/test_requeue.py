@@ -13,7 +13,7 @@ from shipper.orders import NothingToOrder
 from shipper.plugin import Held, Outcome
 from shipper.requeue import EndedEarly, Requeued
 from shipper.spool.figures import Figures
-from shipper.spool.requeue import STEP, Requeue, Wanted
+from shipper.spool.requeue import STEP, Requeue, Step, Wanted
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
 
 COUNT = 50
@@ -203,3 +203,48 @@ async def test_of_two_orders_for_the_same_letters_each_letter_enters_once(tmp_pa
 
         assert sorted(done) == [0, COUNT]
         assert await delivered(on) == list(range(COUNT))
+
+
+async def test_letters_that_come_while_it_runs_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is refused again at once would go round for ever."""
+    async with theatre(tmp_path) as on:
+        await refused(on)
+        script = DESTINATIONS["main"]
+        script.send = script.refusing(*range(COUNT), outcome=Outcome.REJECTED, reason="400 again")
+        steps = []
+        step = on.requeuing._step
+
+        async def step_and_refuse(order: Requeue) -> Step:
+            assert len(steps) < 3
+            steps.append(await step(order))
+            await script.until(lambda: on.spool.figures.total().events == 0)
+            return steps[-1]
+
+        monkeypatch.setattr(on.requeuing, "_step", step_and_refuse)
+        with trio.fail_after(PATIENCE):
+            done = await on.requeuing.requeue(Wanted())
+
+        assert [each.requeued for each in steps] == [COUNT, 0]
+        assert done.requeued == (await on.spool.dead_letters()).events == COUNT
+
+
+async def test_it_stops_where_a_revision_took_the_output_away_meanwhile(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await refused(on)
+        order = await on.spool.place_requeue(Requeue(Wanted(upto=COUNT), 1 << 30))
+        await on.offer(2, "version: 1\noutputs:\n  other: {type: scripted, to: other}\n")
+        await on.ack(2, "drained")
+        with pytest.raises(EndedEarly, match=r"its outputs are: other; 0 dead letters were requeued, 50 are left"):
+            await on.requeuing._carry_out(order)
+
+        assert await on.spool.standing_requeues() == []
+
+
+async def test_letters_wait_for_an_output_that_cannot_be_opened(tmp_path: Path) -> None:
+    """Its plugin is gone: what is requeued is held like all that waits for it."""
+    async with theatre(tmp_path) as on:
+        await refused(on)
+        await on.spool.store.do(lambda db: db.execute("UPDATE lane SET settings = zeroblob(60)"))
+    async with theatre(tmp_path, keep=True) as on:
+        assert await on.requeuing.requeue(Wanted()) == Requeued(COUNT, 0)
+        assert on.spool.figures.total().events == COUNT

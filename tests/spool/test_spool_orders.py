@@ -31,6 +31,12 @@ def test_a_letter_carries_the_id_and_the_whole_event() -> None:
     assert letters[1].id.endswith("-2")
 
 
+def test_a_letter_carries_the_index_that_its_client_named() -> None:
+    (letter,) = letters_of(Batch.documents([b"{}"], index="theirs"), {0: "why"}, "main")
+
+    assert letter.index_name == "theirs"
+
+
 def test_letters_of_a_rest_keep_the_numbers_of_the_batch() -> None:
     rest = Batch.documents([b'{"n":%d}' % n for n in range(9)]).pick([3, 7])
 

@@ -713,8 +713,8 @@ class Machine(RuleBasedStateMachine):
         page = letters.page(self.db, self.spool.sealer, 0, 10_000)
         return Counter((letter["output"], letter["event_id"]) for letter in page)
 
-    @precondition(lambda self: "dead_letter" in self.final.values())
-    @rule(output=st.sampled_from([None, *OUTPUTS]), room=st.sampled_from([0, 300, 1 << 20]), crash=CRASH)
+    @precondition(lambda self: self.stored())
+    @rule(output=st.sampled_from([None, None, *OUTPUTS]), room=st.sampled_from([0, 300, 1 << 20, 1 << 20]), crash=CRASH)
     def requeue(self, output: str | None, room: int, crash: bool) -> None:
         wanted = Wanted(output, upto=requeue.find(self.db, Wanted(output)).upto)
         order = self.do(crash, lambda db: requeue.place(db, Requeue(wanted, 1 << 30)))
