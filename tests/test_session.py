@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.messages import Revision
-from shipper.session import TOGETHER_BYTES, TOGETHER_EVENTS, WINDOW, gathers_until, parcels
+from shipper.session import GATHERED_BYTES, GATHERED_EVENTS, TOGETHER_BYTES, WINDOW, gathers_until, parcels
 from shipper.spool.queue import Todo
 from shipper.spool.schema import BARRIER, BATCH
 
@@ -46,8 +46,8 @@ def test_todos_wait_for_more_since_the_last_were_handed_out() -> None:
 @pytest.mark.parametrize(
     "todos",
     [
-        [todo(1, TOGETHER_BYTES)],
-        [todo(1, 100)._replace(events=TOGETHER_EVENTS)],
+        [todo(1, GATHERED_BYTES)],
+        [todo(1, 100)._replace(events=GATHERED_EVENTS)],
         [todo(n, 1) for n in range(WINDOW)],
         [todo(1, 100), todo(2, 0, BARRIER)],
     ],
