@@ -16,6 +16,7 @@ from shipper.aio import Asyncio
 from shipper.errors import ShipperError, StartFailed
 from shipper.keyring import Keyring
 from shipper.lane import Lane
+from shipper.loans import Lender
 from shipper.plugin import Output
 from shipper.policy import restore_output
 from shipper.recent import Recent
@@ -52,6 +53,7 @@ class Delivery:
         self._spool, self._keyring, self._aio, self._registry = spool, keyring, aio, registry
         self._on_change, self._on_barrier = on_change, on_barrier
         self._slots = Slots()
+        self._lender = Lender()
         self._recent = Recent()
         self._taps = taps
         self._past: Counter[tuple[str, str]] = Counter()
@@ -108,6 +110,7 @@ class Delivery:
             keyring=self._keyring,
             aio=self._aio,
             slots=self._slots,
+            lender=self._lender,
             recent=self._recent,
             taps=self._taps,
             on_change=self._on_change,

@@ -30,6 +30,12 @@ import orjson
 from isal import igzip_lib, isal_zlib
 
 from shipper.columns import Column, encoded, escaped, join, line_count, numerals, offsets, quoted
+from shipper.errors import ShipperError
+
+
+class Oversized(ShipperError):
+    """A batch unpacks to more bytes than there is room for."""
+
 
 Fields = dict[str, Any]
 """Nested fields of an event, as JSON has them."""
@@ -271,10 +277,13 @@ class Batch:
         return isal_zlib.compress(msgspec.json.encode(header) + b"\n" + self.body, 0, -15)
 
     @classmethod
-    def unpack(cls, packed: bytes, *, origin: bytes, seq: int) -> Batch:
-        """The batch that was packed; raises ValueError if the bytes are none."""
+    def unpack(cls, packed: bytes, *, origin: bytes, seq: int, limit: int | None = None) -> Batch:
+        """The batch that was packed; raises ValueError if the bytes are none.
+
+        Raises Oversized if it is larger than `limit` bytes, and has not taken more memory then.
+        """
         try:
-            header_bytes, _, body = isal_zlib.decompress(packed, -15).partition(b"\n")
+            header_bytes, _, body = _inflated(packed, limit).partition(b"\n")
             header = msgspec.json.decode(header_bytes, type=_Header)
         except (_IsalError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError("not a packed batch") from error
@@ -290,6 +299,18 @@ class Batch:
             seq=seq,
             items=header.items,
         )
+
+
+def _inflated(packed: bytes, limit: int | None) -> bytes:
+    if limit is None:
+        return isal_zlib.decompress(packed, -15)
+    stream = isal_zlib.decompressobj(-15)
+    plain = stream.decompress(packed, limit + 1)
+    if len(plain) > limit:
+        raise Oversized(f"a batch is larger than {limit} bytes")
+    if not stream.eof:
+        raise ValueError("not a packed batch")
+    return plain
 
 
 def together(batches: Sequence[Batch]) -> Batch:

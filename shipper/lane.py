@@ -26,6 +26,7 @@ from shipper.backlog import Backlog
 from shipper.event import Batch
 from shipper.groups import failures_apart
 from shipper.keyring import Keyring
+from shipper.loans import Borrower, Lender
 from shipper.plugin import Output, OutputContext
 from shipper.recent import Recent
 from shipper.retry import backoff
@@ -58,6 +59,7 @@ class Lane:
         keyring: Keyring,
         aio: Asyncio,
         slots: Slots,
+        lender: Lender,
         recent: Recent,
         taps: Taps,
         on_change: Callable[[], None],
@@ -72,6 +74,7 @@ class Lane:
         self.counters: Counter[str] = Counter()
         self._spool, self._keyring, self._aio = spool, keyring, aio
         self._slot = Slot(slots, is_needed=not row.active)
+        self._loans = Borrower(lender)
         self._recent, self._taps = recent, taps
         self._on_change, self._on_barrier, self._on_success = on_change, on_barrier, on_success
         self._news = Signal()
@@ -189,12 +192,16 @@ class Lane:
             self._done, self._moved = done, now
         if self._session is not None and now - max(self._slot.since, self._session.answered) > SILENT_SECONDS:
             self._slot.give_back()
+        if self._session is not None and self._session.waiting_seconds() > SILENT_SECONDS:
+            self._loans.set_aside()
         if self._session is not None and (overdue := self._session.overdue()) is not None:
             self._report(overdue)
         elif self.problem is None and now - self._moved > STALLED_SECONDS:
             self._report(f"nothing was delivered for more than {STALLED_SECONDS:g} s{self._queue()}")
 
     def _queue(self) -> str:
+        if self._loans.is_waiting:
+            return ", it waits for memory that other requests hold"
         return ", others drain before it" if self._slot.is_waited_for else ""
 
     # -- its life ------------------------------------------------------------------------------------------------------
@@ -286,6 +293,7 @@ class Lane:
             counters=self.counters,
             report=self._report,
             slot=self._slot,
+            loans=self._loans,
             is_active=lambda: self.active,
             settle_barrier=partial(self._settle_barrier, connected=True),
             on_success=lambda: self._on_success(self.key),
@@ -306,6 +314,7 @@ class Lane:
         finally:
             self._session = None
             self._slot.give_back()
+            self._loans.give_back()
         self._answers = session is not None and session.trouble is None and session.answered > -math.inf
         if session is not None and session.progressed:
             self._waits = self._backoff()

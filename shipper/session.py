@@ -26,6 +26,7 @@ from shipper.attempt import Attempt, Trouble
 from shipper.backlog import Backlog, Question
 from shipper.errors import Held, Later, StartFailed, TooLarge, place
 from shipper.event import Batch, together
+from shipper.loans import MOST_UNPACKED, REQUEST_BYTES, Borrower, Loan
 from shipper.messages import Counts
 from shipper.plugin import Sender
 from shipper.recent import Recent
@@ -45,7 +46,7 @@ WINDOW = 512
 TOGETHER_EVENTS = 4000
 TOGETHER_BYTES = 256 << 10
 """Of sealed bodies. What is sent in one request though it entered in several batches (with 500 events at most, ten
-thousand files of 200 lines took 1.5 times the CPU)."""
+thousand files of 200 lines took 1.5 times the CPU). What it unpacks to is counted as it is loaded (`loans`)."""
 GATHERED_EVENTS = 1000
 GATHERED_BYTES = 64 << 10
 """For which nothing waits to become more. To put large batches together costs more than the requests that it saves: an
@@ -69,6 +70,8 @@ class Parcel:
     question: Question | None = None
 
 
+Loaded = list[tuple[Todo, Batch]]
+
 Sent = tuple[Attempt, list[tuple[Todo, range]]]
 """An attempt, and which of its events are those of which todo."""
 
@@ -77,9 +80,10 @@ class Session:
     """`lane` is the id; `news` is set when there may be something to do; `report` takes what is wrong, or None.
 
     `places` is that of the output, `backlog` the lane's: it goes on from one session to the next. A retired lane holds
-    `slot` while it sends. `settle_barrier` is called for a barrier that an active lane has passed; a lane that is not
-    ends its session there, also if it learns of that by the False that is returned. `on_success` is called
-    when the first event has its final answer. `flush` says for how many seconds todos may wait for more.
+    `slot` while it sends; memory for what it sends is borrowed by `loans`. `settle_barrier` is called for a barrier
+    that an active lane has passed; a lane that is not ends its session there, also if it learns of that by the False
+    that is returned. `on_success` is called when the first event has its final answer. `flush` says for how many
+    seconds todos may wait for more.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class Session:
         counters: Counter[str],
         report: Callable[[str | None], None],
         slot: Slot,
+        loans: Borrower,
         is_active: Callable[[], bool],
         settle_barrier: Callable[[int], Awaitable[bool]],
         on_success: Callable[[], None],
@@ -110,7 +115,8 @@ class Session:
         """When a request had its answer last, or failed."""
         self._lane, self._output, self._places, self._spool = lane, output, places, spool
         self._recent, self._taps, self._news, self._counters = recent, taps, news, counters
-        self._report, self._slot, self._is_active, self._settle_barrier = report, slot, is_active, settle_barrier
+        self._report, self._slot, self._loans = report, slot, loans
+        self._is_active, self._settle_barrier = is_active, settle_barrier
         self._on_success, self._flush, self._backoff = on_success, flush, backoff
         self._refused = 0
         self._refused_waits = backoff()
@@ -137,6 +143,7 @@ class Session:
         self._ending = True
         self._over.set()
         self._slot.leave_queue()
+        self._loans.leave_queue()
         self._news.set()
 
     def overdue(self) -> str | None:
@@ -175,7 +182,8 @@ class Session:
             first = await self._spool.window(self._lane, 0, 1)
         if first and not first[0].is_barrier:
             few = PROBE_EVENTS if last is not None and last.held else None
-            await self._note(await self._attempt(sender, Parcel(first), few))
+            loan, sent, _ = await self._attempt(sender, Parcel(first), few)
+            await self._note(sent, loan)
             if first[0].seq <= backlog.front:  # it was left behind before
                 backlog.outstanding.pop(first[0].seq, None)
         backlog.rewind()
@@ -278,12 +286,14 @@ class Session:
     async def _work(self, sender: Sender, todos: trio.MemoryReceiveChannel[Parcel], nursery: trio.Nursery) -> None:
         async with todos:
             async for parcel in todos:
-                await self._noting.acquire()
-                sent = await self._attempt(sender, parcel)
-                nursery.start_soon(self._note_beside, sent)
-                await self._slow_down_if_refused(sent)
-                if self._ending:
-                    return
+                left: Sequence[Todo] = parcel.todos
+                while left:
+                    await self._noting.acquire()
+                    loan, sent, left = await self._attempt(sender, Parcel(left, parcel.question))
+                    nursery.start_soon(self._note_beside, sent, loan)
+                    await self._slow_down_if_refused(sent)
+                    if self._ending:
+                        return
 
     async def _slow_down_if_refused(self, sent: list[Sent]) -> None:
         """Batch after batch refused event by event: the others still get their turn, but no storm of requests."""
@@ -297,23 +307,29 @@ class Session:
             with trio.move_on_after(next(self._refused_waits)):
                 await self._over.wait()
 
-    async def _note_beside(self, sent: list[Sent]) -> None:
+    async def _note_beside(self, sent: list[Sent], loan: Loan | None) -> None:
         try:
-            await self._note(sent)
+            await self._note(sent, loan)
         finally:
             self._noting.release()
 
     # -- a parcel ------------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, sender: Sender, parcel: Parcel, few: int | None = None) -> list[Sent]:
-        """Send what todos hold (the first `few` events); notes what was answered if it is cancelled."""
+    async def _attempt(
+        self, sender: Sender, parcel: Parcel, few: int | None = None
+    ) -> tuple[Loan | None, list[Sent], Sequence[Todo]]:
+        """Send what todos hold (the first `few` events), as far as memory goes: the loan, and the todos that are left.
+
+        Notes what was answered if it is cancelled.
+        """
         outstanding = self.backlog.outstanding
-        outstanding.update((todo.seq, trio.current_time()) for todo in parcel.todos)
-        loaded, question = await self._load(parcel.todos), parcel.question
+        question = parcel.question
         place = None if question is None else question.place
+        loan, loaded, left = await self._borrow_and_load(parcel.todos)
+        outstanding.update((todo.seq, trio.current_time()) for todo, _ in loaded)
         sent = [await self._prepared(group, place, few) for group in _by_way(loaded)]
-        if question is not None and not any(attempt.is_asked for attempt, _ in sent):  # also if it was damaged
-            self._nothing_asked(question, parcel.todos[0].seq)
+        if question is not None and not left and not any(attempt.is_asked for attempt, _ in sent):
+            self._nothing_asked(question, parcel.todos[0].seq)  # also if it was damaged
         try:
             for attempt, _ in sent:
                 if self.trouble is not None:
@@ -322,11 +338,26 @@ class Session:
                 await self._close_places(attempt)
                 if (trouble := attempt.overloaded()) is not None:
                     self.end(trouble)
-            outstanding.update((todo.seq, math.inf) for todo in parcel.todos if todo.seq in outstanding)
+            outstanding.update((todo.seq, math.inf) for todo, _ in loaded if todo.seq in outstanding)
         except trio.Cancelled:
-            await self._note(sent)
+            await self._note(sent, loan)
             raise
-        return sent
+        return loan, sent, left
+
+    async def _borrow_and_load(self, todos: Sequence[Todo]) -> tuple[Loan | None, Loaded, Sequence[Todo]]:
+        """As many of the todos as an ordinary request has memory for, else one alone; none if the session ends."""
+        loan, loaded, left = None, Loaded(), todos
+        if not self._loans.is_careful and not self._ending and (loan := await self._loans.borrow()) is not None:
+            loaded, left = await self._load(todos, REQUEST_BYTES)
+            if len(left) == len(todos):
+                loan.give_back()
+        if len(left) == len(todos) and not self._ending:
+            loan = await self._loans.borrow(max(todos[0].size * MOST_UNPACKED, REQUEST_BYTES + 1))
+            if loan is not None:
+                (loaded, _), left = await self._load(todos[:1], None), todos[1:]
+        if loan is not None:
+            loan.hold(sum(len(batch.body) for _, batch in loaded))
+        return loan, loaded, left
 
     async def _prepared(self, group: Sequence[tuple[Todo, Batch]], place: str | None, few: int | None) -> Sent:
         """One attempt for all that goes the same way, without what goes to places that refuse it."""
@@ -354,20 +385,33 @@ class Session:
         for name, answer in attempt.refused_places().items():
             self.backlog.refuse(name, answer.reason, now, wait)
 
-    async def _load(self, parcel: Sequence[Todo]) -> list[tuple[Todo, Batch]]:
-        """From memory or disk; what cannot be read is repaired first, and only what stays damaged counts as that."""
-        found = {todo.seq: batch for todo in parcel if (batch := self._recently(todo)) is not None}
+    async def _load(self, todos: Sequence[Todo], limit: int | None) -> tuple[Loaded, Sequence[Todo]]:
+        """From memory or disk, and the todos from the first on that goes beyond `limit` bytes.
+
+        What cannot be read is repaired first, and only what stays damaged counts as that.
+        """
+        every = todos
+        found = {todo.seq: batch for todo in todos if (batch := self._recently(todo)) is not None}
         for repaired in (False, True):
-            missing = [todo for todo in parcel if todo.seq not in found]
+            missing = [todo for todo in todos if todo.seq not in found]
             if not missing:
                 break
             if repaired:
                 await self._spool.repair_once()
-            found |= await self._spool.load_all(self._lane, missing)
-        for todo in parcel:
+            loaded, beyond = await self._spool.load_all(self._lane, missing, limit)
+            found |= loaded
+            todos = todos[: todos.index(beyond[0])] if beyond else todos
+        todos = fitting(todos, found, limit)
+        left = every[len(todos) :]
+        for todo in left:
+            if todo.seq in found and todo.kind == BATCH:
+                self._recent.keep(self._lane, todo.seq, found[todo.seq])
+        for todo in todos:
             if todo.seq not in found:
                 await self._note_damage(todo)
-        return [(await self._counted(todo, found[todo.seq]), found[todo.seq]) for todo in parcel if todo.seq in found]
+        return [
+            (await self._counted(todo, found[todo.seq]), found[todo.seq]) for todo in todos if todo.seq in found
+        ], left
 
     def _recently(self, todo: Todo) -> Batch | None:
         return self._recent.take(self._lane, todo.seq) if todo.kind == BATCH else None
@@ -403,11 +447,13 @@ class Session:
                 attempt.failed(failed(self._output, error))
             self.answered = trio.current_time()
 
-    async def _note(self, sent: list[Sent]) -> None:
+    async def _note(self, sent: list[Sent], loan: Loan | None) -> None:
         """Settle what was answered, and see to what is left. Not cancelled: the destination has said yes."""
         with trio.CancelScope(shield=True):
             for attempt, parts in sent:
                 await self._note_answers(attempt, parts)
+        if loan is not None:
+            loan.give_back()
         if self.backlog.has_left or self.backlog.is_passing or not self._is_quiet():
             self._news.set()
 
@@ -508,7 +554,13 @@ def parcels(todos: Sequence[Todo]) -> Iterator[list[Todo]]:
         yield parcel
 
 
-def _by_way(loaded: Sequence[tuple[Todo, Batch]]) -> Iterator[list[tuple[Todo, Batch]]]:
+def fitting(todos: Sequence[Todo], found: Mapping[int, Batch], limit: int | None) -> list[Todo]:
+    """The first todos, as many as have `limit` bytes together; those that were not found have none."""
+    sizes = accumulate(len(found[todo.seq].body) if todo.seq in found else 0 for todo in todos)
+    return [todo for todo, size in zip(todos, sizes, strict=True) if limit is None or size <= limit]
+
+
+def _by_way(loaded: Loaded) -> Iterator[Loaded]:
     for _, group in groupby(loaded, key=lambda pair: pair[1].way()):
         yield list(group)
 

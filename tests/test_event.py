@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from isal import isal_zlib
 
 from shipper.columns import join
-from shipper.event import Batch, merged, nested, tagged, together
+from shipper.event import Batch, Oversized, merged, nested, tagged, together
 
 _ORIGIN = bytes(range(16))
 
@@ -329,8 +329,18 @@ def test_a_packed_batch_that_was_cut_is_refused(batch: Batch, data: st.DataObjec
     packed = batch.pack()
     cut = packed[: data.draw(st.integers(0, len(packed) - 1))]
 
-    with pytest.raises(ValueError, match="not a packed batch"):
-        Batch.unpack(cut, origin=_ORIGIN, seq=1)
+    for limit in (None, 1 << 20):
+        with pytest.raises(ValueError, match="not a packed batch"):
+            Batch.unpack(cut, origin=_ORIGIN, seq=1, limit=limit)
+
+
+def test_a_packed_batch_is_unpacked_only_within_the_limit() -> None:
+    batch = Batch.lines(b"a" * 9999 + b"\n", offset=0, shared={})
+    header = len(isal_zlib.decompress(batch.pack(), -15)) - len(batch.body)
+
+    assert Batch.unpack(batch.pack(), origin=b"", seq=0, limit=10_000 + header) == batch
+    with pytest.raises(Oversized):
+        Batch.unpack(batch.pack(), origin=b"", seq=0, limit=9_999 + header)
 
 
 # -- small parts -------------------------------------------------------------------------------------------------------

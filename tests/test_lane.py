@@ -16,6 +16,7 @@ import trio
 
 from shipper.backlog import ASK_SECONDS, Backlog
 from shipper.event import Batch
+from shipper.loans import REQUEST_BYTES, Borrower
 from shipper.messages import Counts, Revision
 from shipper.plugin import (
     MOST_FLUSH,
@@ -96,6 +97,104 @@ async def test_a_batch_for_two_outputs_is_settled_by_each_alone(tmp_path: Path) 
         await DESTINATIONS["main"].until(lambda: len(DESTINATIONS["main"].received) == 5)
 
         assert on.spool.figures.total().events == 5
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def note_sizes(on: Bench, script: Destination) -> list[int]:
+    """What the requests from now on hold, unpacked."""
+    sizes: list[int] = []
+
+    async def send(batch: Batch) -> Answers:
+        sizes.append(len(batch.body))
+        return await script.deliver(batch)
+
+    script.send = send
+    return sizes
+
+
+@pytest.mark.parametrize("recent", [True, False])
+async def test_batches_go_together_by_what_they_unpack_to(
+    tmp_path: Path, recent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not recent:
+        monkeypatch.setattr("shipper.recent.Recent.keep", lambda *_: None)
+    async with one_output(tmp_path, "missing") as (on, script):
+        sizes = note_sizes(on, script)
+        sent = await on.enter(batches=40, padding=REQUEST_BYTES // 8)
+        on.keyring.keep({"missing": secret("missing")})
+        poke(on.delivery)
+        await on.empty()
+
+        assert script.received == sent
+        assert REQUEST_BYTES // 2 < max(sizes) <= REQUEST_BYTES
+
+
+async def test_a_batch_that_is_larger_than_a_request_goes_alone(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        sizes = note_sizes(on, script)
+        small = await on.enter()
+        large = await on.enter(padding=3 * REQUEST_BYTES)
+        small += await on.enter()
+        await on.empty()
+
+        assert sorted(script.received) == sorted(small + large)
+        assert [size for size in sizes if size > REQUEST_BYTES] == [3 * REQUEST_BYTES + len(b'{"n":1,"p":""}\n')]
+
+
+async def test_a_lane_with_a_large_batch_passes_others_whose_destination_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper.delivery.WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("shipper.lane.SILENT_SECONDS", 0.1)
+    monkeypatch.setattr("shipper.loans.SHARED_BYTES", REQUEST_BYTES + 1)
+    async with bench(tmp_path) as on:
+        await on.activate(1, main=None, silent=None)
+        silent, script = DESTINATIONS["silent"], DESTINATIONS["main"]
+        silent.send = silent.hang
+        await on.enter(padding=REQUEST_BYTES, to=["silent"])
+        await silent.until(lambda: silent.sending == 1)
+        sent = await on.enter(padding=REQUEST_BYTES, to=["main"])
+        await script.until(lambda: script.received == sent)
+
+
+async def test_who_waits_for_memory_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shipper.delivery.WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("shipper.lane.STALLED_SECONDS", 0.1)
+    async with one_output(tmp_path) as (on, script):
+        lender = on.delivery._lender
+        held = await Borrower(lender).borrow(lender.shared)
+        sent = await on.enter(padding=2 * REQUEST_BYTES)
+        await script.until(lambda: on.active["main"].problem is not None)
+        assert on.active["main"].problem == (
+            "nothing was delivered for more than 0.1 s, it waits for memory that other requests hold"
+        )
+        assert held is not None
+        held.give_back()
+        await script.until(lambda: script.received == sent)
+
+
+async def test_a_session_that_ends_waits_for_no_memory(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        lender = on.delivery._lender
+        await Borrower(lender).borrow(lender.shared)
+        await on.enter(padding=2 * REQUEST_BYTES)
+        await script.until(lambda: on.active["main"]._loans.is_waiting)
+        with trio.fail_after(PATIENCE):
+            async with on.active["main"].suspended():
+                assert not on.active["main"]._loans.loans
+
+
+async def test_a_session_that_is_aborted_gives_back_what_it_borrowed(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.hang
+        await on.enter(padding=2 * REQUEST_BYTES)
+        await script.until(lambda: script.sending == 1)
+        lender = on.delivery._lender
+        assert lender.free < lender.shared
+        async with on.active["main"].suspended():
+            assert lender.free == lender.shared
 
 
 # -- waiting for more --------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ LAYERS = [
         "inotify",
         "lines",
         "listeners",
+        "loans",
         "memory",
         "recent",
         "resolve",

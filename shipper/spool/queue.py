@@ -133,8 +133,11 @@ _BYTES = "CAST(origin AS BLOB), CAST(body AS BLOB)"
 """A flipped bit makes a text of them, which Python would refuse to decode before anybody can say that it is damaged."""
 
 
-def load(db: sqlite3.Connection, sealer: Sealer, lane: int, todo: Todo) -> Batch:
-    """The events of a todo; raises Damaged if the stored bytes cannot be read any more."""
+def load(db: sqlite3.Connection, sealer: Sealer, lane: int, todo: Todo, limit: int | None = None) -> Batch:
+    """The events of a todo; raises Damaged if the stored bytes cannot be read any more.
+
+    Raises Oversized if they take more than `limit` bytes.
+    """
     epoch, number = todo.revision
     if todo.kind == REST:
         row = db.execute(f"SELECT id, {_BYTES} FROM rest WHERE lane = ? AND seq = ?", (lane, todo.seq)).fetchone()
@@ -146,7 +149,7 @@ def load(db: sqlite3.Connection, sealer: Sealer, lane: int, todo: Todo) -> Batch
         raise Damaged(f"{kind} {todo.seq} is missing")
     packed = sealer.open(kind, row[0], epoch, number, row[2])
     try:
-        return Batch.unpack(packed, origin=row[1], seq=todo.seq)
+        return Batch.unpack(packed, origin=row[1], seq=todo.seq, limit=limit)
     except ValueError as error:
         raise Damaged(str(error)) from None
 

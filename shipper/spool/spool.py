@@ -9,13 +9,13 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import trio
 
-from shipper.event import Batch
+from shipper.event import Batch, Oversized
 from shipper.messages import Ack, DeadLetterFigures, Revision, Revisions
 from shipper.spool import audit, credentials, doubt, letters, orders, queue, requeue, revisions, schema
 from shipper.spool import terms as kept
@@ -91,15 +91,26 @@ class Spool:
         """The events of a todo, from disk. Raises Damaged."""
         return await self.store.read(lambda db: queue.load(db, self.store.sealer, lane, todo))
 
-    async def load_all(self, lane: int, todos: Sequence[Todo]) -> dict[int, Batch]:
-        """The events of several todos, by their places; one that is damaged is missing."""
+    async def load_all(
+        self, lane: int, todos: Sequence[Todo], limit: int | None = None
+    ) -> tuple[dict[int, Batch], Sequence[Todo]]:
+        """The events of several todos, by their places, and the todos from the first on that does not fit any more.
 
-        def load_all(db: sqlite3.Connection) -> dict[int, Batch]:
-            found = {}
-            for todo in todos:
-                with suppress(Damaged):
-                    found[todo.seq] = queue.load(db, self.store.sealer, lane, todo)
-            return found
+        All bodies fit into `limit` bytes. One that is damaged is missing.
+        """
+
+        def load_all(db: sqlite3.Connection) -> tuple[dict[int, Batch], Sequence[Todo]]:
+            found: dict[int, Batch] = {}
+            free = limit
+            for number, todo in enumerate(todos):
+                try:
+                    batch = found[todo.seq] = queue.load(db, self.store.sealer, lane, todo, free)
+                except Oversized:
+                    return found, todos[number:]
+                except Damaged:
+                    continue
+                free = None if free is None else free - len(batch.body)
+            return found, ()
 
         return await self.store.read(load_all)
 
