@@ -53,7 +53,7 @@ class Delivery:
         self._spool, self._keyring, self._aio, self._registry = spool, keyring, aio, registry
         self._on_change, self._on_barrier = on_change, on_barrier
         self._slots = Slots()
-        self._lender = Lender()
+        self._lender = Lender(careful=spool.was_killed)
         self._recent = Recent()
         self._taps = taps
         self._past: Counter[tuple[str, str]] = Counter()

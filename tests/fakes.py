@@ -380,11 +380,12 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(path: Path) -> AsyncIterator[Bench]:
+async def bench(path: Path, *, was_killed: bool = False) -> AsyncIterator[Bench]:
     """A bench on a state directory; leaving it is a crash of all but the spool."""
     DESTINATIONS.clear()
     DESTINATIONS["main"] = Destination()
     async with open_spool(path, None) as spool, trio.open_nursery() as nursery:
+        spool.was_killed = was_killed
         yield Bench(spool, nursery)
         nursery.cancel_scope.cancel("the test is over")
 

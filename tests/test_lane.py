@@ -16,7 +16,7 @@ import trio
 
 from shipper.backlog import ASK_SECONDS, Backlog
 from shipper.event import Batch
-from shipper.loans import REQUEST_BYTES, Borrower
+from shipper.loans import CAREFUL_REQUESTS, REQUEST_BYTES, Borrower
 from shipper.messages import Counts, Revision
 from shipper.plugin import (
     MOST_FLUSH,
@@ -195,6 +195,21 @@ async def test_a_session_that_is_aborted_gives_back_what_it_borrowed(tmp_path: P
         assert lender.free < lender.shared
         async with on.active["main"].suspended():
             assert lender.free == lender.shared
+
+
+async def test_after_a_process_that_was_killed_batches_are_sent_one_by_one(tmp_path: Path) -> None:
+    async with one_output(tmp_path, "missing") as (on, script):
+        sent = await on.enter(batches=2 * CAREFUL_REQUESTS)
+    async with bench(tmp_path, was_killed=True) as on:
+        script = DESTINATIONS["main"]
+        on.keyring.keep({"missing": secret("missing")})
+        await on.delivery.restore(await on.spool.lanes())
+        await on.empty()
+
+        assert script.received == sent
+        sizes = [int(line.split()[1]) for line in script.log if line.startswith("send")]
+        assert sizes[:CAREFUL_REQUESTS] == [1] * CAREFUL_REQUESTS
+        assert max(sizes[CAREFUL_REQUESTS:]) > 1
 
 
 # -- waiting for more --------------------------------------------------------------------------------------------------

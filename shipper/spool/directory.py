@@ -1,6 +1,6 @@
 """The state directory: one owner, names that say what is complete, and room kept back for a full disk.
 
-    lock                        locked (flock) while a process owns the directory; holds its pid
+    lock                        locked (flock) while a process owns the directory; holds its pid until it ends in order
     state.key                   the state key, if the supervisor gives none
     keyring, keyring.copy       the data keys, wrapped
     spool-<generation>.db       the database (with -wal and -shm); the highest generation is the one
@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shipper.errors import StartFailed, StateBusy
+from shipper.errors import ShipperError, StartFailed, StateBusy
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DATABASE = re.compile(r"spool-([0-9]{1,15})\.db")
@@ -94,8 +94,10 @@ class Ballast:
 class StateDirectory:
     """A state directory that this process owns; made by `own`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, was_killed: bool = False) -> None:
         self.path = path
+        self.was_killed = was_killed
+        """Whether the last owner did not end in order."""
         self.ballast = Ballast(path / "ballast")
         self._disk_bytes = 0
 
@@ -239,8 +241,13 @@ def own(path: Path) -> Iterator[StateDirectory]:
         fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         with starting(path):
-            _lock(fd, path)
-        yield StateDirectory(path)
+            last = _lock(fd, path)
+        try:
+            yield StateDirectory(path, was_killed=last != b"")
+        except ShipperError:  # it ends by itself, and says why; what it has not begun is as it was
+            _write(fd, last)
+            raise
+        _write(fd, b"")
     finally:
         os.close(fd)
 
@@ -276,15 +283,22 @@ def _check(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], ki
         raise StartFailed(f"{path} belongs to another user (uid {found.st_uid})")
 
 
-def _lock(fd: int, path: Path) -> None:
+def _lock(fd: int, path: Path) -> bytes:
+    """Returns the line of the last owner, if it did not end in order."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         owner = os.pread(fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
         raise StateBusy(f"the state directory {path} belongs to another process (pid {owner})") from None
-    with contextlib.suppress(OSError):  # the pid is there for people; a full disk must not stop a start
+    last = os.pread(fd, 20, 0)
+    _write(fd, b"%d\n" % os.getpid())
+    return last
+
+
+def _write(fd: int, owner: bytes) -> None:
+    with contextlib.suppress(OSError):  # a full disk must not stop a start
         os.ftruncate(fd, 0)
-        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        os.pwrite(fd, owner, 0)
 
 
 @contextmanager

@@ -48,6 +48,8 @@ class Spool:
         self.origin = os.urandom(16)
         self.terms = kept.DEFAULTS
         """Of the active revision."""
+        self.was_killed = store.directory.was_killed
+        """Whether the process before this one did not close the state directory."""
         self._is_repaired = False
         self._on_damage: list[Callable[[], None]] = []
         self.room = trio.Event()

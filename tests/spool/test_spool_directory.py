@@ -73,6 +73,20 @@ def die_while_owning(path: Path) -> None:
         os._exit(9)
 
 
+def test_an_owner_that_did_not_end_in_order_is_known_to_the_next_alone(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=die_while_owning, args=(tmp_path / "state",))
+    process.start()
+    process.join()
+    with pytest.raises(StartFailed), own(tmp_path / "state"):
+        raise StartFailed("this one has not begun anything")
+    found = []
+    for _ in range(2):
+        with own(tmp_path / "state") as directory:
+            found.append(directory.was_killed)
+
+    assert found == [True, False]
+
+
 def test_a_directory_is_free_again_when_its_owner_died(tmp_path: Path) -> None:
     process = multiprocessing.get_context("spawn").Process(target=die_while_owning, args=(tmp_path / "state",))
     process.start()
