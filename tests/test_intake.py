@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from shipper.event import Batch
+from shipper.intake import MOST_EVENTS
 from shipper.messages import Revision
 from shipper.plugin import Backpressure, InputContext
 from shipper.spool.queue import NotActive
@@ -233,6 +234,23 @@ async def test_a_batch_larger_than_the_limit_enters_alone(tmp_path: Path) -> Non
                 await spring.context.emit(events(n))
 
         await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "text", [b"\n" * 100_000, b"\n" * 50_000 + b"a" * 200_000 + b"\n" + b"\n" * 50_000, b"b\n" * 20_000]
+)
+async def test_many_small_events_enter_as_several_batches_in_their_order(tmp_path: Path, text: bytes) -> None:
+    """Each has what all share, so what they become is a matter of their number, not of their bytes."""
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        stuck()
+        batch = Batch.lines(text, offset=7, shared={}, gap=2)
+        await spring.context.emit(batch)
+        stored = await _stored(on)
+
+        assert max(part.count for part in stored) <= MOST_EVENTS
+        assert [event for part in stored for event in part.own()] == batch.own()
+        assert len({id for part in stored for id in part.id_texts()}) == batch.count
 
 
 async def test_many_at_once_do_not_pass_an_empty_queue_together(tmp_path: Path) -> None:
