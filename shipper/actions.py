@@ -151,9 +151,15 @@ class Actions:
             return await self._export(wanted.export, events_alone=wanted.events)
         if wanted.requeue is not None:
             return await self._requeue(wanted.requeue)
-        page = await self._spool.letters(wanted.after, min(max(1, wanted.limit), PAGE))
-        listed = [{key: value for key, value in letter.items() if key != "event"} for letter in page]
-        return {"dead_letters": listed}
+        return {"dead_letters": await self._listed(wanted.after, min(max(1, wanted.limit), PAGE))}
+
+    async def _listed(self, after: int, limit: int) -> list[dict[str, Any]]:
+        """Letters without their events."""
+        listed: list[dict[str, Any]] = []
+        while len(listed) < limit and (page := await self._spool.letters(after, limit - len(listed))):
+            listed += [{key: value for key, value in letter.items() if key != "event"} for letter in page]
+            after = page[-1]["id"]
+        return listed
 
     async def _delete(self, upto: int) -> dict[str, Any]:
         if not (deleted := await self._spool.delete_letters(upto)):

@@ -110,7 +110,11 @@ def written(path: str) -> tuple[int, list[bytes]]:
     return Path(path).stat().st_mode & 0o777, Path(path).read_bytes().splitlines()
 
 
-async def test_dead_letters_are_listed_exported_and_deleted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [1, 4 << 20])
+async def test_dead_letters_are_listed_exported_and_deleted(
+    tmp_path: Path, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper.spool.letters.PAGE_BYTES", page)
     async with theatre(tmp_path) as on:
         await started(on)
         script = DESTINATIONS["main"]

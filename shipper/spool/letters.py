@@ -18,6 +18,9 @@ from shipper.messages import DeadLetterFigures, Revision
 from shipper.spool.schema import get_meta, set_meta
 from shipper.spool.seal import OVERHEAD_BYTES, Damaged, Sealer
 
+PAGE_BYTES = 4 << 20
+"""Of the letters that are opened at once; a page of a few hundred could be a few hundred MiB."""
+
 
 class Full(ShipperError):
     """The store has no room, and the policy says that the event stays queued then."""
@@ -124,13 +127,21 @@ def figures(db: sqlite3.Connection, now: float) -> DeadLetterFigures:
 def page(db: sqlite3.Connection, sealer: Sealer, after: int, limit: int) -> list[dict[str, Any]]:
     """Letters above the id `after`, oldest first, opened; one that is damaged says so instead of its event.
 
+    `limit` of them at most, and fewer where they are large: none only where there are no more.
     The event is JSON as it was stored, since to read a number of 20 digits and write it again would change it.
     """
     rows = db.execute(
         "SELECT id, lane, seq, item, output, at, reason, body FROM dead_letter WHERE id > ? ORDER BY id LIMIT ?",
         (after, limit),
-    ).fetchall()
-    return [_opened(sealer, row) for row in rows]
+    )
+    opened, size = [], 0
+    for row in rows:
+        opened.append(_opened(sealer, row))
+        size += len(row[-1])
+        if size >= PAGE_BYTES:
+            break
+    rows.close()
+    return opened
 
 
 def _opened(sealer: Sealer, row: tuple[int, int, int, int, str, float, str, bytes]) -> dict[str, Any]:

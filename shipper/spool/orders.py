@@ -26,6 +26,8 @@ from shipper.spool.schema import BARRIER, BATCH
 from shipper.spool.seal import Damaged, Sealer
 
 STEP = 32
+LETTERS_STEP = 4
+"""Todos whose events are unpacked and written anew in one transaction, which is in memory until it is committed."""
 GIVEN_UP = "given up by an order, or at the deadline of its drain"
 
 Name = Literal["rebind", "dead_letter", "drop"]
@@ -125,7 +127,7 @@ def step(
     rows = db.execute(
         "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq <= ? AND kind != ?"
         " AND (? IS NULL OR (epoch, revision) = (?, ?)) ORDER BY seq LIMIT ?",
-        (order.lane, order.upto, BARRIER, epoch, epoch, number, STEP),
+        (order.lane, order.upto, BARRIER, epoch, epoch, number, LETTERS_STEP if order.name == "dead_letter" else STEP),
     ).fetchall()
     todos = [queue.todo_of(row) for row in rows]
     if not todos:

@@ -117,6 +117,14 @@ def test_pages_go_on_after_an_id(db: sqlite3.Connection, sealer: Sealer) -> None
     assert [read["id"] for read in letters.page(db, sealer, 2, 2)] == [3, 4]
 
 
+def test_a_page_of_large_letters_is_shorter(db: sqlite3.Connection, sealer: Sealer) -> None:
+    letters.add(db, sealer, 1, AT, 1, [letter(n, letters.PAGE_BYTES // 2) for n in range(5)], Limits(), 100.0)
+
+    assert [read["id"] for read in letters.page(db, sealer, 0, 200)] == [1, 2]
+    assert [read["id"] for read in letters.page(db, sealer, 4, 200)] == [5]
+    assert letters.page(db, sealer, 5, 200) == []
+
+
 def test_a_damaged_letter_says_so_and_the_others_are_read(db: sqlite3.Connection, sealer: Sealer) -> None:
     add(db, sealer, 1, 2)
     db.execute("UPDATE dead_letter SET body = zeroblob(80) WHERE id = 1")

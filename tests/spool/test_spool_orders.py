@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import orjson
 import pytest
@@ -12,7 +13,7 @@ from shipper.lane import Lane
 from shipper.messages import Ack, Counts, Revision
 from shipper.spool.figures import Figures
 from shipper.spool.letters import Limits
-from shipper.spool.orders import STEP, Order, letters_of
+from shipper.spool.orders import LETTERS_STEP, STEP, Order, letters_of
 from shipper.spool.seal import OVERHEAD_BYTES
 from shipper.spool.terms import Terms
 from tests.fakes import Bench, bench
@@ -50,24 +51,27 @@ def test_lines_become_whole_events() -> None:
     assert b'"offset":14' in letter.document
 
 
-async def test_an_order_runs_in_bounded_steps_and_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "step"), [("drop", STEP), ("dead_letter", LETTERS_STEP)])
+async def test_an_order_runs_in_bounded_steps_and_ends(
+    tmp_path: Path, name: Literal["drop", "dead_letter"], step: int
+) -> None:
     async with bench(tmp_path) as on:
         await on.activate(1, main="missing-1")
         lane = on.active["main"]
-        await on.enter(batches=STEP * 2 + 1)
+        await on.enter(batches=step * 2 + 1)
         await on.activate(2, main="missing-2")
         upto = (await on.spool.window(lane.id, 0, 1000))[-1].seq
         async with lane.suspended():
-            order = await on.spool.place_order(Order("drop", lane.id, upto))
+            order = await on.spool.place_order(Order(name, lane.id, upto))
             waiting = []
             while not (await on.spool.step_order(order)).done:
                 waiting.append(on.spool.figures.total().events)
         await on.empty()
         ack = (await on.spool.advance(None, ()))[0]
 
-    assert waiting == [STEP + 1, 1, 0]
+    assert waiting == [step + 1, 1, 0]
     assert ack is not None
-    assert ack.ledger == Counts(accepted=STEP * 2 + 1, dropped=STEP * 2 + 1)
+    assert (ack.ledger.accepted, ack.ledger.dropped + ack.ledger.dead_letter) == (step * 2 + 1, step * 2 + 1)
 
 
 async def test_an_order_ends_what_entered_under_its_revision_and_nothing_above_its_barrier(tmp_path: Path) -> None:
