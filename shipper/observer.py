@@ -77,7 +77,7 @@ class Observer:
         stalled = self._spool.store.stalled_seconds()
         if self._spool.store.problem is None and stalled > STALLED_SECONDS:
             return f"the disk has not answered for {stalled:.0f} s"
-        return self._spool.store.problem
+        return self._spool.store.problem or self._spool.store.unread
 
     def _units(self, views: dict[int, LaneView], failure: str) -> list[Unit]:
         full = self._full_message(views) if self._intake.is_full else ""

@@ -171,6 +171,7 @@ def open_reader(path: Path, connect: Connect = connect) -> sqlite3.Connection:
         db.execute("PRAGMA query_only=ON")
         db.execute("PRAGMA cell_size_check=ON")
         db.execute("PRAGMA cache_size=-4096")
+        db.execute("PRAGMA temp_store=MEMORY")  # a file takes a descriptor in the middle of a query
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:
         db.close()

@@ -2,6 +2,9 @@
 
 No cursor outlives its call: one left open would keep every page of the WAL since then. So a read either returns values
 or raises, and its snapshot ends with it.
+
+All are opened at the start and kept, since nobody reads the queue without them: later there may be no descriptor. Those
+of a new generation are opened when they are needed, and tried for until that is possible.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ from typing import TypeVar
 
 import trio
 
+from shipper import descriptors
 from shipper.spool import database
 
 T = TypeVar("T")
 
 _AT_ONCE = 4
+_PAUSE_SECONDS = 0.1
 
 
 class Unreadable(Exception):
@@ -35,11 +40,20 @@ class Readers:
 
     def __init__(self, path: Path, connect: database.Connect) -> None:
         self.path = path
+        self.problem: str | None = None
+        """Why a query waits for a connection."""
         self._closed = False
         self._connect = connect
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
+        self._given_back = threading.Event()
         self._limiter = trio.CapacityLimiter(_AT_ONCE)
+
+    def open_all(self) -> None:
+        """Open them before the first query, as many as can be opened."""
+        with contextlib.suppress(sqlite3.Error):
+            while len(self._idle) < _AT_ONCE:
+                self._idle.append(database.open_reader(self.path, self._connect))
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Run a query in a worker thread. Raises what it raises, or Unreadable.
@@ -65,33 +79,49 @@ class Readers:
             db.close()
 
     def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        path = self.path
-        try:
-            return self._on_snapshot(path, query)
-        except sqlite3.Error as error:
-            if not (database.is_damage(error) or database.is_io(error)):
-                raise
-            raise Unreadable(path, error) from error
-
-    def _on_snapshot(self, path: Path, query: Callable[[sqlite3.Connection], T]) -> T:
-        db = self._take(path)
+        path, db = self._take()
         try:
             db.execute("BEGIN")
             return query(db)
+        except sqlite3.Error as error:
+            raise _verdict(path, error) from error
         finally:
             with contextlib.suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
             self._give_back(path, db)
 
-    def _take(self, path: Path) -> sqlite3.Connection:
-        with self._lock:
-            if self._idle and path == self.path:
-                return self._idle.pop()
-        return database.open_reader(path, self._connect)
+    def _take(self) -> tuple[Path, sqlite3.Connection]:
+        """A connection of the newest generation, waited for while there is no descriptor for another one."""
+        while True:
+            self._given_back.clear()
+            with self._lock:
+                path, idle = self.path, self._idle.pop() if self._idle else None
+            db = idle or self._opened(path)
+            if db is not None:
+                self.problem = None
+                return path, db
+            self._given_back.wait(_PAUSE_SECONDS)
+
+    def _opened(self, path: Path) -> sqlite3.Connection | None:
+        """None where another attempt may succeed."""
+        try:
+            return database.open_reader(path, self._connect)
+        except sqlite3.Error as error:
+            if path != self.path:  # it was replaced meanwhile, and removed
+                return None
+            if self._closed or not (database.code(error) == sqlite3.SQLITE_CANTOPEN and descriptors.none_is_left()):
+                raise _verdict(path, error) from error
+            self.problem = f"the spool cannot be read: {descriptors.shortage()}"
+            return None
 
     def _give_back(self, path: Path, db: sqlite3.Connection) -> None:
         with self._lock:
             if path == self.path and not self._closed:
                 self._idle.append(db)
+                self._given_back.set()
                 return
         db.close()
+
+
+def _verdict(path: Path, error: sqlite3.Error) -> Exception:
+    return Unreadable(path, error) if database.is_damage(error) or database.is_io(error) else error

@@ -139,6 +139,11 @@ class Store:
         """Whether something cannot be noted; not if only intake waits for room: what was accepted is durable then."""
         return self.problem not in (None, FULL)
 
+    @property
+    def unread(self) -> str | None:
+        """What keeps queries waiting, in a sentence, or None."""
+        return self._readers.problem
+
     def stalled_seconds(self) -> float:
         """How long the oldest operation has waited to become durable; a disk that hangs shows here first."""
         return trio.current_time() - min(self._waiting.values(), default=trio.current_time())
@@ -228,6 +233,7 @@ class Store:
     def _start(self, nursery: trio.Nursery, opened: _Opened, prepare: Prepare, connect: Connect) -> None:
         self._nursery = nursery
         self._readers = Readers(opened.generation.path, connect)
+        self._readers.open_all()
         self._writer = Writer(self.directory, opened.generation, prepare, connect, self._listener())
         self._writer.start()
 

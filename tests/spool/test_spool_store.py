@@ -21,6 +21,7 @@ from shipper.errors import StartFailed, StateBusy, StateLocked
 from shipper.spool import database, store, writer
 from shipper.spool.store import Damaged, StateKey, Store, StoreFailed, open_store
 from tests.disks import fill, small_disk
+from tests.limits import descriptors_at_most
 
 K1 = StateKey("k1", b"1" * 32)
 K2 = StateKey("k2", b"2" * 32)
@@ -789,3 +790,26 @@ async def test_what_no_repair_makes_readable_is_damaged(tmp_path: Path) -> None:
 
         assert store.directory.generations() == [2]
         assert await store.do(insert(b"a")) == 1
+
+
+# -- without descriptors ----------------------------------------------------------------------------------------------
+
+
+async def test_without_a_descriptor_what_is_stored_is_read(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        with descriptors_at_most(0):
+            await store.do(insert(b"a"))
+            assert await store.read(bodies) == [b"a"]
+            assert store.unread is None
+
+
+async def test_a_query_waits_for_a_descriptor_and_that_is_told(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store, trio.open_nursery() as nursery:
+        await store.do(insert(b"a"))
+        store._readers.move(store._readers.path)  # as for a new generation: all of them are closed
+        with descriptors_at_most(0):
+            nursery.start_soon(store.read, bodies)
+            await until(lambda: store.unread is not None)
+            assert "Too many open files" in str(store.unread)
+        assert await store.read(bodies) == [b"a"]
+        assert store.unread is None
