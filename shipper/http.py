@@ -4,7 +4,7 @@ The server lives in the asyncio thread and asks trio for the status, one questio
 does not answer within two seconds, `/livez` says so with 503, which is what a probe wants to know. A view is read-only
 and shows no secret, so there is no log-in; it listens on loopback unless an address says otherwise, and answers only
 to a `Host` of this host (`hosts`), so that a web page whose name is pointed at 127.0.0.1 reads nothing. At most 64
-connections are kept: the oldest makes room.
+connections are kept, or fewer where there are few descriptors: the oldest makes room.
 
 aiohttp.web and prometheus_client are imported when a server starts: together they take 0.1 s, and few ask for one.
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import trio
 
-from shipper import log
+from shipper import descriptors, log
 from shipper.aio import Asyncio
 from shipper.errors import OptionError
 from shipper.hosts import is_own_host
@@ -122,7 +122,7 @@ class _Server:
         assert self._runner is not None
         server = self._runner.server
         assert server is not None
-        if len(server.connections) >= _CONNECTIONS:
+        if len(server.connections) >= min(_CONNECTIONS, descriptors.limit() // 16):
             server.connections[0].force_close()
         return server()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 
+from shipper.descriptors import in_words
 from shipper.errors import StartFailed
 from shipper.resolve import AddressInfo, resolve
 
@@ -50,7 +51,7 @@ def _listen(host: str, port: int, found: AddressInfo) -> socket.socket:
     try:
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise StartFailed(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        raise StartFailed(f"cannot listen on {host}:{port}: {in_words(error)}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -58,5 +59,5 @@ def _listen(host: str, port: int, found: AddressInfo) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise StartFailed(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        raise StartFailed(f"cannot listen on {host}:{port}: {in_words(error)}") from None
     return listener

@@ -33,6 +33,7 @@ import msgspec
 from shipper.aio import Asyncio
 from shipper.columns import Column, encoded, join
 from shipper.credentials import Credential, Shape
+from shipper.descriptors import in_words, is_reserved, is_short, shortage
 from shipper.errors import Backpressure, BadOption, Held, Later, StartFailed, TooLarge
 from shipper.event import LONGEST_PART, STREAM_PART, STREAM_TYPE, Batch, Fields, merged, nested, tagged
 from shipper.hosts import is_own_host
@@ -76,11 +77,15 @@ __all__ = [
     "backoff",
     "client_context",
     "encoded",
+    "in_words",
     "is_own_host",
+    "is_reserved",
+    "is_short",
     "join",
     "merged",
     "nested",
     "server_context",
+    "shortage",
     "tagged",
 ]
 

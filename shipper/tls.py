@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from shipper.credentials import Credential
+from shipper.descriptors import in_words
 
 _LARGEST = 1 << 20
 
@@ -107,7 +108,7 @@ def load_identity(context: ssl.SSLContext, certificate: str, key: str) -> None:
     except ssl.SSLError as error:
         raise ValueError(f"bad TLS material: {error.reason or 'not a PEM certificate with its key'}") from None
     except OSError as error:
-        raise NotNow(f"TLS material cannot be looked at now: {error.strerror}") from None
+        raise NotNow(f"TLS material cannot be looked at now: {in_words(error)}") from None
 
 
 def _no_password() -> str:

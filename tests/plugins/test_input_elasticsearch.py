@@ -676,6 +676,38 @@ async def test_a_client_too_many_displaces_the_one_that_is_idle_for_longest(monk
             await trio.aclose_forcefully(client.stream)
 
 
+async def test_where_descriptors_are_short_a_connection_takes_the_place_of_a_stranger_and_that_is_told(monkeypatch):
+    monkeypatch.setattr(bulk_connections, "TELL_SECONDS", 0.01)
+    async with a_receiver() as receiver, await receiver.connect() as known:
+        context = receiver.context
+        stranger = await receiver.connect()
+        await known.request("POST", "/_bulk", OK)
+        await receiver.request("POST", "/_bulk", OK)  # the stranger is accepted, as it came before
+        monkeypatch.setattr(bulk_connections, "is_reserved", lambda descriptor: True)
+        async with await receiver.connect() as late:
+            assert await late.is_closed()
+        assert await stranger.is_closed()
+        await context.wait_until(lambda: context.peers_turned_away == 2 and context.problem is None)
+        monkeypatch.setattr(bulk_connections, "is_reserved", lambda descriptor: False)
+        assert (await receiver.request("POST", "/_bulk", OK)).status == 200
+        assert (await known.request("POST", "/_bulk", OK)).status == 200
+        await trio.aclose_forcefully(stranger.stream)
+
+    assert any("Too many open files: the limit is" in problem for problem in context.problems if problem)
+
+
+async def test_where_descriptors_are_short_and_all_are_clients_the_one_idle_for_longest_goes(monkeypatch):
+    async with a_receiver() as receiver, await receiver.connect() as first, await receiver.connect() as second:
+        await first.request("POST", "/_bulk", OK)
+        await second.request("POST", "/_bulk", OK)
+        monkeypatch.setattr(bulk_connections, "is_reserved", lambda descriptor: True)
+        async with await receiver.connect() as late:
+            assert await late.is_closed()
+
+        assert await first.is_closed()
+        assert (await second.request("POST", "/_bulk", OK)).status == 200
+
+
 async def test_while_all_clients_are_busy_another_one_is_told_to_come_again(monkeypatch):
     monkeypatch.setattr(bulk_connections, "MOST_CLIENTS", 1)
     async with a_receiver() as receiver, await receiver.connect() as client, await receiver.connect() as other:

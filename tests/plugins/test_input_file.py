@@ -8,11 +8,9 @@ import gzip
 import os
 import random
 import re
-import resource
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.tail import content, copies, shelf, tailer, watch
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.stream import Stream
+from tests.limits import descriptors_at_most
 from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
 
 
@@ -1127,16 +1126,6 @@ async def test_a_position_holds_no_text(tmp_path: Path) -> None:
 # -- without descriptors ----------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def descriptors_at_most(limit: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 @pytest.mark.parametrize("pattern", ["a.log", "*.log"])
 async def test_without_a_descriptor_a_file_waits_until_there_is_one(tmp_path: Path, pattern: str) -> None:
     append(tmp_path / "a.log", lines(0, 10))
@@ -1251,6 +1240,32 @@ async def test_a_directory_that_cannot_be_listed_makes_no_file_a_missing_one(tmp
         await store.comes(210)
 
     assert store.messages == names(0, 210)
+
+
+async def test_the_last_descriptors_are_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(tmp_path / "a.log", lines(0, 10))
+    store = Store()
+    monkeypatch.setattr(content, "is_reserved", lambda descriptor: True)
+    async with following(settings(tmp_path / "a.log"), store):
+        await store.until(lambda: bool(store.problems))
+        assert "Too many open files: the limit is" in str(store.problems[0])
+        monkeypatch.setattr(content, "is_reserved", lambda descriptor: False)
+        await store.comes(10)
+        await store.until(lambda: store.problems[-1] is None)
+
+
+async def test_a_file_that_is_read_takes_the_descriptor_of_an_idle_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path / "a.log", lines(0, 10))
+    append(tmp_path / "b.log", lines(10, 20))
+    store = Store()
+    async with following(settings(tmp_path / "*.log"), store) as source:
+        shelf = source._reader.shelf
+        monkeypatch.setattr(content, "is_reserved", lambda descriptor: bool(shelf._open))
+        await store.comes(20)
+
+    assert sorted(store.messages) == sorted(names(0, 20))
 
 
 async def test_inputs_share_the_descriptors_that_there_are(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ Newcomers and clients have room each of their own. A newcomer that is one too ma
 says which), never a client; a client that is one too many displaces the client that has been idle for longest, and
 is told to come again (429) where none is idle. So who opens connections and says nothing, or speaks slowly, or has no
 key, takes room from his own kind. That happens where somebody floods the port, so it is counted, and told while
-it lasts, at most every `TELL_SECONDS`.
+it lasts, at most every `TELL_SECONDS`. So is a want of descriptors: then each connection makes another one go, by the
+same rules, and what is accepted with a descriptor of the reserve is closed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
+from shipper.plugin import in_words, is_reserved, is_short, shortage
 from shipper_plugins.inputs.bulk_answer import RequestRefused
 from shipper_plugins.inputs.bulk_crowd import Crowd, origin
 from shipper_plugins.inputs.bulk_http import abort, refused
@@ -32,6 +34,7 @@ MOST_NEWCOMERS = 128
 HANDSHAKE_SECONDS = 10.0
 IDLE_SECONDS = 120.0
 TELL_SECONDS = 10.0
+PAUSE_SECONDS = 0.5
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +52,8 @@ class Connections:
         """The one that was let in last stands last."""
         self._busy: set[_Connection] = set()
         self._turned_away: Counter[str] = Counter()
+        self._short: str | None = None
+        """Why connections could not be accepted, since that was told last."""
         self._crowded = asyncio.Event()
 
     async def accept(self, listener: socket.socket) -> None:
@@ -59,21 +64,41 @@ class Connections:
                 try:
                     connection, address = await asyncio.get_running_loop().sock_accept(listener)
                 except OSError as error:  # no descriptors left, or the peer has gone again
-                    _log.warning("a connection could not be accepted: %s", error.strerror)
-                    await asyncio.sleep(0.5)
+                    if is_short(error):
+                        self._make_room(in_words(error))
+                    await asyncio.sleep(PAUSE_SECONDS)
                     continue
-                self._welcome(connection, origin(address[0]), openings)
+                if is_reserved(connection.fileno()):
+                    connection.close()
+                    self._turn_away(origin(address[0]))
+                    self._make_room(shortage())
+                else:
+                    self._welcome(connection, origin(address[0]), openings)
                 await asyncio.sleep(0)  # while more of them wait, accepting one does not
+
+    def _make_room(self, short: str) -> None:
+        """For want of a descriptor one connection goes, if it is a newcomer or idle; the next one has its place."""
+        self._short = short
+        self._crowded.set()
+        if displaced := self._newcomers.displace():
+            self._drop_newcomer(*displaced)
+        elif idle := self._idle():
+            self._drop_client(idle)
 
     def _welcome(self, connection: socket.socket, address: str, openings: asyncio.TaskGroup) -> None:
         newcomer = _Connection(self._server, self._gone)
         newcomer.opening = openings.create_task(self._open(connection, newcomer))
         newcomer.opening.add_done_callback(lambda opening: connection.close() if opening.cancelled() else None)
         if displaced := self._newcomers.add(newcomer, address):
-            other, address = displaced
-            other.drop()
-            self._turned_away[address] += 1
-            self._crowded.set()
+            self._drop_newcomer(*displaced)
+
+    def _drop_newcomer(self, newcomer: _Connection, address: str) -> None:
+        newcomer.drop()
+        self._turn_away(address)
+
+    def _turn_away(self, address: str) -> None:
+        self._turned_away[address] += 1
+        self._crowded.set()
 
     async def _open(self, connection: socket.socket, newcomer: _Connection) -> None:
         tls = self._tls()
@@ -97,14 +122,21 @@ class Connections:
         connection = request.protocol
         assert isinstance(connection, _Connection)
         if connection not in self._clients and len(self._clients) >= MOST_CLIENTS:
-            idle = next((other for other in self._clients if other not in self._busy), None)
+            idle = self._idle()
             if idle is None:
                 raise busy("too many clients are served now")
-            del self._clients[idle]
-            idle.drop()
+            self._drop_client(idle)
         self._newcomers.remove(connection)
         self._clients.pop(connection, None)
         self._clients[connection] = None
+
+    def _idle(self) -> _Connection | None:
+        """The client that has been idle for longest."""
+        return next((client for client in self._clients if client not in self._busy), None)
+
+    def _drop_client(self, client: _Connection) -> None:
+        del self._clients[client]
+        client.drop()
 
     @contextmanager
     def busy(self, request: web.BaseRequest) -> Iterator[None]:
@@ -123,8 +155,9 @@ class Connections:
         while True:
             await self._crowded.wait()
             self._crowded.clear()
-            text, count = _sentence(self._turned_away), self._turned_away.total()
+            text, count = _told(self._turned_away, self._short), self._turned_away.total()
             self._turned_away.clear()
+            self._short = None
             await self._say(count, text)
             await asyncio.sleep(TELL_SECONDS)
             if not self._crowded.is_set():
@@ -135,6 +168,10 @@ class Connections:
         task = asyncio.current_task()
         if task is not None and task.cancelling():  # what is told before a cancel is heeded hides it
             raise asyncio.CancelledError
+
+
+def _told(turned_away: Counter[str], short: str | None) -> str:
+    return "; ".join(filter(None, (short, _sentence(turned_away) if turned_away else None)))
 
 
 def _sentence(turned_away: Counter[str]) -> str:

@@ -25,7 +25,11 @@ class Crowd(Generic[Connection]):
         """Take a connection in; returns one that must go instead, with its address, and has forgotten it."""
         self._addresses[connection] = address
         self._of.setdefault(address, {})[connection] = None
-        if len(self._addresses) <= self._most:
+        return self.displace() if len(self._addresses) > self._most else None
+
+    def displace(self) -> tuple[Connection, str] | None:
+        """Forget the one that must go first, and return it with its address; None if there is none."""
+        if not self._of:
             return None
         crowded = max(self._of, key=lambda address: len(self._of[address]))
         oldest = next(iter(self._of[crowded]))

@@ -28,7 +28,7 @@ import msgspec
 import orjson
 import trio
 
-from shipper.plugin import Answers, BadOption, Batch, Later, Output, OutputContext, Sender, Size, join
+from shipper.plugin import Answers, BadOption, Batch, Later, Output, OutputContext, Sender, Size, in_words, join
 from shipper_plugins.reading import read_at
 
 _LOOK_BACK = 1 << 16
@@ -81,7 +81,7 @@ class _FileSender:
             try:
                 await trio.to_thread.run_sync(self._write, batch)
             except OSError as error:
-                raise Later(f"{self._settings.path}: {error.strerror}") from error
+                raise Later(f"{self._settings.path}: {in_words(error)}") from error
         return Answers(batch.count)
 
     def _write(self, batch: Batch) -> None:

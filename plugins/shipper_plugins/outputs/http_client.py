@@ -24,7 +24,7 @@ from weakref import WeakSet
 
 import aiohttp
 
-from shipper.plugin import Later
+from shipper.plugin import Later, in_words, is_short
 
 LARGEST_ANSWER = 64 << 20
 """Bytes of an answer, before decompression."""
@@ -130,6 +130,8 @@ class Client:
                 return f"certificate verify failed: {cause.verify_message}"
             case ssl.SSLError(reason=str(reason)) | aiohttp.ClientOSError(__cause__=ssl.SSLError(reason=str(reason))):
                 return f"TLS: {reason.lower().replace('_', ' ')}"
+            case OSError() if is_short(error):
+                return in_words(error)
             case OSError(errno=int(number)):
                 return os.strerror(number).lower()
             case aiohttp.ClientPayloadError():

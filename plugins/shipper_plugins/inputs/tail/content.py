@@ -19,6 +19,7 @@ from typing import Protocol
 
 from isal import isal_zlib
 
+from shipper.plugin import is_reserved
 from shipper_plugins.reading import read_at, read_some
 
 HEAD = 1024
@@ -101,12 +102,17 @@ class Content(Protocol):
 
 
 def open_content(path: str, file: File) -> Content:
-    """Open a regular file; raises Moved if another file (or none) is there, or OSError."""
+    """Open a regular file; raises Moved if another file (or none) is there, or OSError.
+
+    Where descriptors are short it is an OSError (EMFILE) before the last ones are taken.
+    """
     try:
         fd = os.open(path, _FLAGS)
     except FileNotFoundError as error:
         raise Moved(errno.ENOENT, "another file is there") from error
     try:
+        if is_reserved(fd):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         status = os.fstat(fd)
         if (status.st_dev, status.st_ino) != file or not stat.S_ISREG(status.st_mode):
             raise Moved(errno.ENOENT, "another file is there")

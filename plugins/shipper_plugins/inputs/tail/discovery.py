@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 
-from shipper.plugin import BadOption
+from shipper.plugin import BadOption, in_words
 from shipper_plugins.inputs.tail.content import File
 from shipper_plugins.wildcards import fits
 
@@ -212,7 +212,7 @@ class _Walk:
 
     def _problem(self, path: str, error: OSError) -> None:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-            self.scan.problems[path] = error.strerror or str(error)
+            self.scan.problems[path] = in_words(error)
 
 
 def _is_named(pattern: re.Pattern[str] | None, name: str) -> bool:

@@ -1,26 +1,22 @@
 """Open files, at most so many; the ones used longest ago are closed, and opened again when they change.
 
 All inputs of a process share half of the descriptors that it may have, in equal parts: the other half is for
-connections, the spool and whatever else there is. A file that left the globs is closed last, since it may have no name
-any more by which it could be opened again.
+connections, the spool and whatever else there is. Where these leave less, half of the idle files are closed for one
+that is to be read. A file that left the globs is closed last, since it may have no name any more by which it could be
+opened again.
 """
 
 from __future__ import annotations
 
-import errno
 import resource
 from typing import ClassVar
 
+from shipper.plugin import is_short
 from shipper_plugins.inputs.tail.content import Content, open_content
 from shipper_plugins.inputs.tail.stream import Stream
 
 OPEN_FILES = 256
 """Open files of an input, at most."""
-
-
-def is_short(error: OSError) -> bool:
-    """Whether a file could not be opened for want of a descriptor, so that it can be later."""
-    return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def _shared() -> int:
@@ -44,8 +40,7 @@ class Shelf:
         """The content of a stream; raises Moved if its path leads elsewhere now, or OSError."""
         content = self._open.pop(stream, None)
         if content is None:
-            assert stream.file is not None
-            content = open_content(stream.path, stream.file)
+            content = self._opened(stream)
         self._open[stream] = content
         if self not in self._in_use:
             self._in_use[self] = None
@@ -53,6 +48,17 @@ class Shelf:
         for shelf in list(self._in_use):
             shelf._shrink(room)
         return content
+
+    def _opened(self, stream: Stream) -> Content:
+        assert stream.file is not None
+        try:
+            return open_content(stream.path, stream.file)
+        except OSError as error:
+            if not is_short(error):
+                raise
+        for shelf in list(self._in_use):
+            shelf._shrink(len(shelf._open) // 2)
+        return open_content(stream.path, stream.file)
 
     def _shrink(self, room: int) -> None:
         """Close idle files until so many are left."""

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shipper.plugin import InputContext
+from shipper.plugin import InputContext, is_short
 from shipper_plugins.inputs.tail.content import WINDOW, open_content
 from shipper_plugins.inputs.tail.discovery import Found, Scan
 from shipper_plugins.inputs.tail.known import Known
 from shipper_plugins.inputs.tail.lines import Charset
-from shipper_plugins.inputs.tail.shelf import is_short
 from shipper_plugins.inputs.tail.stream import Position, fingerprint
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from shipper.plugin import is_short
 from shipper_plugins.inputs.tail.content import File, open_content
 from shipper_plugins.inputs.tail.copies import Verdict, compare
 from shipper_plugins.inputs.tail.discovery import Found
-from shipper_plugins.inputs.tail.shelf import is_short
 from shipper_plugins.inputs.tail.stream import Stream, fingerprint
 
 ENTRIES = 50_000

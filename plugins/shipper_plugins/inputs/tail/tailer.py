@@ -23,12 +23,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shipper.plugin import Credential, InputContext
+from shipper.plugin import Credential, InputContext, in_words, is_short
 from shipper_plugins.inputs.tail.content import Moved
 from shipper_plugins.inputs.tail.discovery import Found, Globs, Scan
 from shipper_plugins.inputs.tail.known import KEPT, Known
 from shipper_plugins.inputs.tail.reader import Reader, Taken
-from shipper_plugins.inputs.tail.shelf import is_short
 from shipper_plugins.inputs.tail.start import MARK, begin_at_end
 from shipper_plugins.inputs.tail.strays import Recovered, Search, search
 from shipper_plugins.inputs.tail.stream import Stream, shown
@@ -142,7 +141,7 @@ class Tailer:
             self._problems.pop(stream.path, None)
             self._give_up(stream, unread=True)
             return
-        self._problems[stream.path] = error.strerror or str(error)
+        self._problems[stream.path] = in_words(error)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
