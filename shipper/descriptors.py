@@ -56,13 +56,14 @@ def is_short(error: OSError) -> bool:
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
-def none_is_left() -> bool:
-    """Whether nothing can be opened now: SQLite does not say why it could not open a file."""
+def none_is_left(*, for_outside: bool = False) -> bool:
+    """Whether nothing can be opened now, or only with the reserve: SQLite does not say why it could not open a file."""
     try:
-        os.close(os.open(os.devnull, os.O_RDONLY))
+        descriptor = os.open(os.devnull, os.O_RDONLY)
     except OSError as error:
         return is_short(error)
-    return False
+    os.close(descriptor)
+    return for_outside and is_reserved(descriptor)
 
 
 def shortage(number: int = errno.EMFILE) -> str:

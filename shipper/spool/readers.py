@@ -3,8 +3,9 @@
 No cursor outlives its call: one left open would keep every page of the WAL since then. So a read either returns values
 or raises, and its snapshot ends with it.
 
-All are opened at the start and kept, since nobody reads the queue without them: later there may be no descriptor. Those
-of a new generation are opened when they are needed, and tried for until that is possible.
+All are opened at the start and kept, since nobody reads the queue without them: later there may be no descriptor. (Where
+these are few at the start it is one.) Those of a new generation are opened when they are needed, and tried for until
+that is possible.
 """
 
 from __future__ import annotations
@@ -46,13 +47,14 @@ class Readers:
         self._connect = connect
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
+        self._in_use = 0
         self._given_back = threading.Event()
         self._limiter = trio.CapacityLimiter(_AT_ONCE)
 
     def open_all(self) -> None:
-        """Open them before the first query, as many as can be opened."""
+        """Open them before the first query, as many as can be opened without the reserve of descriptors, or one."""
         with contextlib.suppress(sqlite3.Error):
-            while len(self._idle) < _AT_ONCE:
+            while len(self._idle) < _AT_ONCE and not (self._idle and descriptors.none_is_left(for_outside=True)):
                 self._idle.append(database.open_reader(self.path, self._connect))
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
@@ -99,6 +101,8 @@ class Readers:
             db = idle or self._opened(path)
             if db is not None:
                 self.problem = None
+                with self._lock:
+                    self._in_use += 1
                 return path, db
             self._given_back.wait(_PAUSE_SECONDS)
 
@@ -111,11 +115,13 @@ class Readers:
                 return None
             if self._closed or not (database.code(error) == sqlite3.SQLITE_CANTOPEN and descriptors.none_is_left()):
                 raise _verdict(path, error) from error
-            self.problem = f"the spool cannot be read: {descriptors.shortage()}"
+            if not self._in_use:  # else one comes back soon
+                self.problem = f"the spool cannot be read: {descriptors.shortage()}"
             return None
 
     def _give_back(self, path: Path, db: sqlite3.Connection) -> None:
         with self._lock:
+            self._in_use -= 1
             if path == self.path and not self._closed:
                 self._idle.append(db)
                 self._given_back.set()
