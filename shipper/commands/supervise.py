@@ -65,6 +65,7 @@ def command(
     from shipper.supervise.report import Report
 
     descriptors.open_closed()
+    descriptors.raise_limit()
     hardening.harden()
     report = Report(1, json=json)
     options = Options(

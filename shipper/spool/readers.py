@@ -3,8 +3,8 @@
 No cursor outlives its call: one left open would keep every page of the WAL since then. So a read either returns values
 or raises, and its snapshot ends with it.
 
-All are opened at the start and kept, since nobody reads the queue without them: later there may be no descriptor. (Where
-these are few at the start it is one.) Those of a new generation are opened when they are needed, and tried for until
+All are opened at the start and kept, since nobody reads the queue without them: later there may be no descriptor. Where
+these are few at the start, it is one. Those of a new generation are opened when they are needed, and tried for until
 that is possible.
 """
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import trio
 
+from shipper.descriptors import in_words
 from shipper.errors import PolicyError, Problem
 from shipper.messages import Error, Observed, Ready, Result
 from shipper.registry import Registry
@@ -117,7 +118,8 @@ class _Agent:
             self._nursery = nursery
             await nursery.start(self._heed_signals)
             nursery.start_soon(self._notify.keep_alive)
-            nursery.start_soon(questions.serve, self._options.state, self.answer)
+            askers = standing.noting_askers(self._troubles, self._report.say)
+            nursery.start_soon(questions.serve, self._options.state, self.answer, askers)
             self._say("watching", paths=[str(path) for path in self._options.paths], method=self._watch.method)
             await self._perform(self._conversation.begin())
             if first is not None:
@@ -187,8 +189,8 @@ class _Agent:
                 self._troubles.over(_UNSAVED)
                 return
             except OSError as error:
-                self._troubles.begin(_UNSAVED, [str(error.strerror)])
-                self._say("save_failed", state="DEGRADED", message=error.strerror)
+                self._troubles.begin(_UNSAVED, [in_words(error)])
+                self._say("save_failed", state="DEGRADED", message=in_words(error))
                 await trio.sleep(seconds)
 
     async def _again(self, timer: Again) -> None:

@@ -65,7 +65,8 @@ class _Waiting:
     async def run(self) -> Config | None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notify.keep_alive)
-            nursery.start_soon(questions.serve, self._options.state, self._answer)
+            askers = standing.noting_askers(self._troubles, self._report.say)
+            nursery.start_soon(questions.serve, self._options.state, self._answer, askers)
             nursery.start_soon(self._heed_signals, nursery.cancel_scope)
             self._notify.send("READY=1", f"STATUS={_ABSENT}")
             self._config = await self._present()

@@ -1,7 +1,12 @@
-"""The policy files over time: reads them, waits until one of them changed, and knows what is wrong with them now."""
+"""The policy files over time: reads them, waits until one of them changed, and knows what is wrong with them now.
+
+What is wrong is looked at again from time to time: no change tells that a file that could not be opened, for want of a
+descriptor, can be.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import trio
@@ -10,6 +15,8 @@ from shipper.errors import PolicyError, Problem
 from shipper.supervise.desired import Desired
 from shipper.supervise.ledger import Wanted
 from shipper.supervise.watch import Watch
+
+AGAIN_SECONDS = 10.0
 
 
 class Files:
@@ -48,7 +55,10 @@ class Files:
         self._asked.set()
 
     async def changed(self) -> bool:
-        """Wait until something may have changed, or until somebody asked: then the answer is True."""
+        """Wait until something may have changed, or until somebody asked: then the answer is True.
+
+        Where something is wrong, it waits for `AGAIN_SECONDS` at most.
+        """
         async with trio.open_nursery() as nursery:
 
             async def asked() -> None:
@@ -56,7 +66,8 @@ class Files:
                 nursery.cancel_scope.cancel("asked for")
 
             nursery.start_soon(asked)
-            await self._watch.changed()
+            with trio.move_on_after(AGAIN_SECONDS if self.problems else math.inf):
+                await self._watch.changed()
             nursery.cancel_scope.cancel("a file changed")
         if self._asked.is_set():
             self._asked = trio.Event()

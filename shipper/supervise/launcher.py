@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
+from shipper.descriptors import in_words, is_short
 from shipper.errors import OptionError
 from shipper.retry import backoff
 from shipper.supervise.child import Child, environment_of_child
@@ -39,8 +40,8 @@ class Launcher:
             try:
                 child = await self._attempt()
             except OSError as error:
-                reason = f"{self._command[0]}: {error.strerror}"
-                if not self.launches:
+                reason = f"{self._command[0]}: {in_words(error)}"
+                if not self.launches and not is_short(error):
                     raise OptionError(f"the sidecar cannot be started: {reason}") from None
                 await self._wait(reason, next(waits))
             else:

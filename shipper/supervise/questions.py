@@ -6,7 +6,8 @@ Each connection brings one question, a JSON object in one line, and gets one ans
     {"ask":"order","name":"rebind","params":{"from":"es-1","to":"es-2"}}  the sidecar's `result` of that action
 
 The socket has mode 0600, and the peer must be this user or root. An order may take long; the answer comes when it is
-done, and an order whose asker has gone is carried out all the same.
+done, and an order whose asker has gone is carried out all the same. Askers leave the last descriptors to the
+supervisor: one too many gets no answer.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from typing import Any, TypeAlias
 import msgspec
 import trio
 
+from shipper.descriptors import in_words, is_reserved, is_short, shortage
 from shipper.errors import OptionError, ShipperError
 
 NAME = "supervise.sock"
 _LONGEST_QUESTION = 64 << 10
 _LONGEST_ANSWER = 16 << 20
 _SECONDS = 5.0
+_PAUSE_SECONDS = 0.5
 
 
 class Status(msgspec.Struct, frozen=True, tag_field="ask", tag="status"):
@@ -44,6 +47,8 @@ class Order(msgspec.Struct, frozen=True, tag_field="ask", tag="order"):
 
 Question: TypeAlias = Status | Order
 Answer: TypeAlias = Callable[[Question], Awaitable[Mapping[str, Any]]]
+Tell: TypeAlias = Callable[[str | None], object]
+"""Why askers get no answer, in words; None when one can ask."""
 _DECODER: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Status | Order)
 _NO_QUESTION = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -55,15 +60,18 @@ class NotRunning(ShipperError):
 # -- the supervisor's side ---------------------------------------------------------------------------------------------
 
 
-async def serve(directory: Path, answer: Answer) -> None:
-    """Answer until cancelled; the caller owns the directory, so what lies there is left from an earlier process."""
+async def serve(directory: Path, answer: Answer, tell: Tell) -> None:
+    """Answer until cancelled; the caller owns the directory, so what lies there is left from an earlier process.
+
+    `tell` hears of a want of descriptors.
+    """
     with _address(directory) as path, trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         _remove(path)
         await listener.bind(path)
         os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
         listener.listen(16)
         try:
-            await _accept(listener, answer)
+            await _accept(listener, answer, tell)
         finally:
             _remove(path)
 
@@ -73,11 +81,22 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-async def _accept(listener: trio.socket.SocketType, answer: Answer) -> None:
+async def _accept(listener: trio.socket.SocketType, answer: Answer, tell: Tell) -> None:
     async with trio.open_nursery() as nursery:
         while True:
-            peer, _ = await listener.accept()
-            nursery.start_soon(_converse, trio.SocketStream(peer), answer)
+            try:
+                peer, _ = await listener.accept()
+            except OSError as error:  # no descriptors left, or the peer has gone again
+                if is_short(error):
+                    tell(in_words(error))
+                await trio.sleep(_PAUSE_SECONDS)
+                continue
+            if is_reserved(peer.fileno()):
+                peer.close()
+                tell(shortage())
+            else:
+                tell(None)
+                nursery.start_soon(_converse, trio.SocketStream(peer), answer)
 
 
 async def _converse(stream: trio.SocketStream, answer: Answer) -> None:
@@ -124,8 +143,10 @@ def ask(directory: Path, question: Question) -> dict[str, Any]:
             peer.sendall(msgspec.json.encode(question) + b"\n")
             peer.settimeout(_SECONDS if isinstance(question, Status) else None)
             raw = _all(peer)
-    except (FileNotFoundError, ConnectionError):
+    except (FileNotFoundError, ConnectionRefusedError):
         raise NotRunning(f"no `shipper supervise` runs with the state directory {directory}") from None
+    except ConnectionError:
+        raw = b""
     except NotADirectoryError:
         raise OptionError(f"--state {directory}: not a directory") from None
     except PermissionError:
@@ -133,7 +154,8 @@ def ask(directory: Path, question: Question) -> dict[str, Any]:
     except TimeoutError:
         raise NotRunning(f"the supervisor of {directory} does not answer") from None
     if not raw:
-        raise NotRunning(f"the supervisor of {directory} gave no answer: it has ended, or belongs to another user")
+        causes = "it has ended, belongs to another user, or is asked by too many at once"
+        raise NotRunning(f"the supervisor of {directory} gave no answer: {causes}")
     answer: dict[str, Any] = msgspec.json.decode(raw)
     return answer
 

@@ -221,6 +221,7 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "ordered": _ordered,
     "result": _result,
     "save_failed": _line("DEGRADED: the state cannot be saved ({message}); nothing new is sent until it can"),
+    "unheard": _line("DEGRADED: not everybody who asks is answered: {message}"),
     "stopping": _line("stopping, within {seconds:g} s"),
     "killed": _line("stopping at once: {reason}"),
     "stopped": lambda f: [f"sidecar stopped; {events_in_words(f['undelivered'])} left in the queue"],

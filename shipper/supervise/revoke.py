@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping
 
 import trio
 
+from shipper import descriptors
+from shipper.descriptors import in_words
 from shipper.retry import backoff
 from shipper.supervise.config import OnRelease
 from shipper.supervise.ledger import Kept
@@ -60,7 +62,8 @@ class Revoker:
                 start_new_session=True,
             )
         except OSError as error:
-            return f"{self._config.command[0]}: {error.strerror}"
+            return f"{self._config.command[0]}: {in_words(error)}"
+        descriptors.give_back(process.pid)
         try:
             with trio.fail_after(float(self._config.timeout)):
                 status = await process.wait()

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from shipper import document
 from shipper.credentials import SHAPE_FIELDS, Credential
+from shipper.descriptors import in_words
 from shipper.document import Node, below
 from shipper.errors import PolicyError, Problem
 from shipper.supervise.reading import content
@@ -170,7 +171,7 @@ def read(reference: Reference, environment: Mapping[str, str]) -> Credential:
         path = reference.path(environment)
         text = environment.get(reference.name) if path is None else _content(path)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        reason = in_words(error) if isinstance(error, OSError) else "it is not UTF-8"
         kind = Absent if isinstance(error, FileNotFoundError) and reference.kind == "file" else ValueError
         raise kind(f"the secret {reference} cannot be read: {reason}") from None
     if text is None:

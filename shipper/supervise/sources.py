@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shipper import document
+from shipper.descriptors import in_words
 from shipper.document import Node, below
 from shipper.errors import PolicyError, Problem
 from shipper.supervise.reading import content
@@ -54,7 +55,7 @@ def _inside(directory: Path, problems: list[Problem]) -> list[Path]:
             if entry.suffix in SUFFIXES and not entry.name.startswith(".") and not os.path.isdir(entry)
         )
     except OSError as error:
-        problems.append(Problem("", 1, 1, f"cannot be read: {error.strerror}", str(directory)))
+        problems.append(Problem("", 1, 1, f"cannot be read: {in_words(error)}", str(directory)))
         return []
     if not found:
         problems.append(Problem("", 1, 1, "there is no *.yaml or *.yml file in this directory", str(directory)))
@@ -65,7 +66,7 @@ def _root(file: Path, environment: Mapping[str, str]) -> Node:
     try:
         raw = content(file, document.LARGEST)
     except OSError as error:
-        raise PolicyError([Problem("", 1, 1, f"cannot be read: {error.strerror}", str(file))]) from None
+        raise PolicyError([Problem("", 1, 1, f"cannot be read: {in_words(error)}", str(file))]) from None
     root = document.read(raw, file=str(file))
     if not isinstance(root.value, dict):
         raise PolicyError([_problem("", root, "a policy is a mapping that starts with `version: 1`")])

@@ -7,7 +7,7 @@ whole is DEGRADED as long as the supervisor is hindered, unless the sidecar says
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -17,6 +17,7 @@ from shipper import __version__
 from shipper.messages import Observed
 from shipper.supervise.conversation import Conversation
 
+_UNHEARD = "not everybody who asks is answered"
 _MOST = 10
 """Messages of one cause: a directory of policies may hold many mistakes."""
 
@@ -48,6 +49,19 @@ class Troubles:
     def rows(self) -> list[dict[str, str]]:
         """Every message beside its cause."""
         return [{"cause": cause, "message": text} for cause, texts in self._messages.items() for text in texts]
+
+
+def noting_askers(troubles: Troubles, say: Callable[[str, Mapping[str, Any]], None]) -> Callable[[str | None], None]:
+    """Notes why askers get no answer, tells it when it begins, and takes None for its end."""
+
+    def note(problem: str | None) -> None:
+        if problem is None:
+            troubles.over(_UNHEARD)
+        elif _UNHEARD not in troubles:
+            troubles.begin(_UNHEARD, [problem])
+            say("unheard", {"state": "DEGRADED", "message": problem})
+
+    return note
 
 
 def told(conversation: Conversation, troubles: Troubles, phase: str, pid: int | None) -> dict[str, Any]:

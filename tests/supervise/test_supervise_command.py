@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper import hardening
+from shipper import descriptors, hardening
 from shipper.commands.supervise import command
 
 
@@ -35,6 +35,7 @@ def test_an_option_that_cannot_be_obeyed_is_named(
 def test_a_reload_does_not_kill_a_supervisor_that_just_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     at_the_start: list[object] = []
     monkeypatch.setattr(hardening, "harden", lambda: None)
+    monkeypatch.setattr(descriptors, "raise_limit", lambda: None)
     monkeypatch.setattr(trio, "run", lambda *_: at_the_start.append(signal.getsignal(signal.SIGHUP)))
     before = signal.getsignal(signal.SIGHUP)
     try:

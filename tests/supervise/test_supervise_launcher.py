@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import socket
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import trio
 
+from shipper.supervise.launcher import Launcher
+from shipper.supervise.questions import NAME
+from tests.limits import descriptors_at_most
 from tests.supervise.driver import Site
 
 
@@ -48,3 +56,40 @@ async def test_once_does_not_wait_for_ever_for_a_sidecar_that_never_starts(site:
     async with site.supervisor() as process:
         assert await site.ended(process) == 1
         await site.until("waits")
+
+
+# -- without descriptors ----------------------------------------------------------------------------------------------
+
+
+async def test_the_first_sidecar_too_waits_for_descriptors() -> None:
+    failed: list[str] = []
+    launcher = Launcher(["true"], dict, trio.Event(), lambda reason, seconds: failed.append(reason))
+    with descriptors_at_most(0), trio.move_on_after(0.5):
+        await launcher.launch()
+    assert "Too many open files" in failed[0]
+
+    child = await launcher.launch()
+    assert child is not None
+    assert await child.converse(_hear, lambda: 30.0) == 0
+
+
+async def _hear(message: object) -> None:
+    raise AssertionError(message)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process")
+async def test_a_supervisor_whose_descriptors_askers_take_goes_on_and_says_so(site: Site) -> None:
+    async with site.supervisor() as process:
+        await site.until("ack", revision="1", stage="drained")
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (48, 48))
+        with ExitStack() as askers:
+            for _ in range(60):
+                asker = askers.enter_context(socket.socket(socket.AF_UNIX))
+                await trio.to_thread.run_sync(asker.connect, str(site.state / NAME))
+            assert "Too many open files: the limit is 48" in (await site.until("unheard"))["message"]
+            os.kill((await site.until("launched"))["pid"], signal.SIGKILL)
+            await site.when(lambda: len(site.happened("ready")) == 2)
+            site.replace(site.secret, "k2:hunter3\n")
+            await site.until("ack", revision="2", stage="drained")
+        process.send_signal(signal.SIGTERM)
+        assert await site.ended(process) == 0
