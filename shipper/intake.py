@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -124,6 +124,14 @@ class Port:
         return self._route is not route
 
 
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """What an input uses no longer once `closed` is set: all of it, or what a change took away."""
+
+    credentials: frozenset[str]
+    closed: trio.Event
+
+
 class Running:
     """An input that runs, or is prepared to."""
 
@@ -188,22 +196,27 @@ class Intake:
         for running in prepared.values():
             running.scope.cancel("the revision did not become active")
 
-    def switch(self, plan: Plan, prepared: Mapping[str, Running], lanes: Mapping[str, Lane]) -> list[Running]:
-        """The cut: from now on all events enter under `plan`. Returns the inputs that are closing."""
+    def switch(self, plan: Plan, prepared: Mapping[str, Running], lanes: Mapping[str, Lane]) -> list[Closing]:
+        """The cut: from now on all events enter under `plan`. Returns what of the inputs is closing."""
         closing = []
         for name, running in list(self.running.items()):
             if name in prepared or name not in plan.inputs or not plan.inputs[name].outputs:
                 running.scope.cancel("a newer revision replaced or removed this input")
-                closing.append(self.running.pop(name))
+                closing.append(Closing(frozenset(running.port.credentials), running.closed))
+                del self.running[name]
         self.running.update(prepared)
         self.held = {name: input for name, input in plan.inputs.items() if not input.outputs}
         for name, running in self.running.items():
             input = plan.inputs[name]
             changed = input.spec.config != running.plan.spec.config
+            before = frozenset(running.port.credentials)
             running.plan = input
             running.port.credentials = self._credentials(input)
             if running.source is not None and name not in prepared and changed:
                 running.source.change(input.spec.config, running.port.credentials)
+                if settle := getattr(running.source, "changed", None):
+                    closing.append(Closing(before.difference(running.port.credentials), trio.Event()))
+                    self._nursery.start_soon(self._settle, running, settle, closing[-1].closed)
             running.port.switch(Route(plan.at, input.processors, [lanes[output] for output in input.outputs]))
             running.go.set()
         self.spool.made_room()
@@ -218,6 +231,20 @@ class Intake:
     def _credentials(self, input: InputPlan) -> dict[str, Credential]:
         ids = input.spec.config.credential_ids()
         return {id: credential for id in ids if (credential := self._keyring.get(id)) is not None}
+
+    async def _settle(self, running: Running, changed: Callable[[], Awaitable[None]], closed: trio.Event) -> None:
+        """Set `closed` when a changed input uses nothing of before any more; if it cannot say, when it is closed."""
+        settled = False
+        try:
+            with failures_apart(lambda error: self._note_failure(running, _describe(error))):
+                await changed()
+                settled = True
+        finally:
+            if not settled:
+                with trio.CancelScope(shield=True):  # what cancels this one closes the input too
+                    await running.closed.wait()
+            closed.set()
+            self.on_closed()
 
     # -- a running input -----------------------------------------------------------------------------------------------
 

@@ -195,7 +195,11 @@ class Source(Protocol):
         ...
 
     def change(self, settings: Any, credentials: Mapping[str, Credential]) -> None:
-        """From now on use these settings, of an input with the same `place`; called in the instant of the cut."""
+        """From now on use these settings, of an input with the same `place`; called in the instant of the cut.
+
+        A source may also have `async def changed(self)`, which is called then: credentials that the new settings do not
+        name any more are not released before it returns. It may be under way several times.
+        """
         ...
 
 

@@ -23,7 +23,7 @@ from shipper import log
 from shipper.credentials import Credential
 from shipper.delivery import Delivery
 from shipper.errors import CredentialError, PolicyError, ShipperError, StartFailed
-from shipper.intake import Intake, Running
+from shipper.intake import Closing, Intake, Running
 from shipper.keyring import Keyring, unusable
 from shipper.messages import Ack, Nack, NackError, Outbound, Policy, Reason, Released, Revision, Revisions
 from shipper.offer import Candidate, check_credentials, check_same, out_of_order, refusal, without_secrets
@@ -74,7 +74,7 @@ class Rollout:
         self._arriving: frozenset[str] = frozenset()
         """Credentials that came with the policy that is being looked at."""
         self._offered = Signal()
-        self._closing: list[tuple[Revision, Running]] = []
+        self._closing: list[tuple[Revision, Closing]] = []
         self._in_order = trio.Lock()
         """Held from a commit until its ack is said, so that acks are said in the order of their commits."""
 
@@ -317,8 +317,7 @@ class Rollout:
         self._intake.retired_max_bytes = int(queue.max_bytes if retired is None else retired)
         log.set_level(plan.policy.log_level)
         lanes = {row.key.output: self._delivery.lanes[row.id] for row in cut.lanes}
-        for running in self._intake.switch(plan, prepared, lanes):
-            self._closing.append((plan.at, running))
+        self._closing += [(plan.at, closing) for closing in self._intake.switch(plan, prepared, lanes)]
         self._warn(plan)
         self.plan = plan
 
@@ -356,7 +355,7 @@ class Rollout:
                 await self._say_what_is_settled()
 
     async def _say_what_is_settled(self) -> None:
-        self._closing = [(at, running) for at, running in self._closing if not running.closed.is_set()]
+        self._closing = [(at, closing) for at, closing in self._closing if not closing.closed.is_set()]
         closing = min((at for at, _ in self._closing), default=None)
         ack, free = await self._spool.advance(closing, self._still_used(), self._listed_before())
         await self._refresh()
@@ -407,8 +406,8 @@ class Rollout:
         return texts, 0
 
     def _still_used(self) -> set[str]:
-        """Credentials of replaced inputs that are not closed, and of revisions on their way."""
-        return {id for _, running in self._closing for id in running.port.credentials} | self._pending_use()
+        """Credentials of replaced inputs, or of changed ones, that are not closed, and of revisions on their way."""
+        return {id for _, closing in self._closing for id in closing.credentials} | self._pending_use()
 
     def _pending_use(self) -> set[str]:
         return {id for candidate in self._pending for id in candidate.plan.credentials}

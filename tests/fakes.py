@@ -186,6 +186,7 @@ class Spring:
         self.on_open: Callable[[InputContext], Awaitable[None]] = _nothing
         self.on_run: Callable[[InputContext], Awaitable[None]] = _for_ever
         self.on_close: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+        self.on_changed: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
 
     @property
     def context(self) -> InputContext:
@@ -250,6 +251,9 @@ class _Scripting:
 
     def change(self, settings: Any, credentials: Mapping[str, Credential]) -> None:
         self.spring.log.append(f"change {settings.flavour} {','.join(credentials)}".rstrip())
+
+    async def changed(self) -> None:
+        await self.spring.on_changed()
 
 
 class ScriptedProcessor(Processor, frozen=True):

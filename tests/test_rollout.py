@@ -1038,6 +1038,49 @@ async def test_an_input_changed_in_place_gives_up_its_old_key_at_the_cut(tmp_pat
         assert list(SPRINGS["in"].context.credentials) == ["w2"]
 
 
+IN_PLACE = "inputs:\n  in: {{type: scripted, credentials: [{}]}}\n"
+
+
+async def test_the_old_key_of_an_input_changed_in_place_is_released_when_nothing_uses_it(tmp_path: Path) -> None:
+    closed = trio.Event()
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_changed = closed.wait
+        await on.offer(1, policy(inputs=IN_PLACE.format("w1")), "w1")
+        await on.ack(1, "drained")
+        await on.offer(2, policy(inputs=IN_PLACE.format("w2")), "w2")
+        await on.ack(2, "active")
+        await on.rollout.advance()
+        assert "w1" in on.rollout.in_use
+        assert on.rollout.stages.drained == Revision(0, 1)
+        closed.set()
+        ack = await on.ack(2, "drained")
+
+        assert ack.credentials is not None
+        assert ack.credentials.released == ["w1"]
+
+
+async def test_where_an_input_cannot_say_that_its_old_key_is_unused_it_is_released_when_that_is_closed(
+    tmp_path: Path,
+) -> None:
+    async def fails() -> None:
+        raise OSError("a socket failed")
+
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_changed = fails
+        await on.offer(1, policy(inputs=IN_PLACE.format("w1")), "w1")
+        await on.ack(1, "drained")
+        await on.offer(2, policy(inputs=IN_PLACE.format("w2")), "w2")
+        await on.ack(2, "active")
+        await on.rollout.advance()
+        assert "w1" in on.rollout.in_use
+        assert on.rollout._intake.running["in"].failure == "a socket failed"
+        await on.offer(3, policy(at="elsewhere"))
+        ack = await on.ack(3, "drained")
+
+        assert ack.credentials is not None
+        assert "w1" in ack.credentials.released
+
+
 async def test_a_key_that_comes_back_is_not_released(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await started(on)

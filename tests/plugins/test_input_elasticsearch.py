@@ -13,6 +13,7 @@ import opensearchpy.helpers
 import orjson
 import pytest
 import trio
+import trio.testing
 import trustme
 
 from shipper import policy
@@ -876,7 +877,8 @@ async def test_with_tls_a_client_ships_and_a_new_certificate_counts_for_new_conn
             assert len((await client.request("POST", "/_bulk", bulk(9000), key=OLD)).json["items"]) == 9000
             settings = an_input(tls=ServerTls(credential="cert"), credentials=("old",))
             receiver.source.change(settings, {**CREDENTIALS, "cert": other.credential})
-            assert (await client.request("POST", "/_bulk", OK, key=OLD)).status == 200
+            await receiver.source.changed()
+            assert await client.is_closed()
         with pytest.raises(trio.BrokenResourceError):
             await secure(receiver.port, identity.client)
         async with await secure(receiver.port, other.client) as client:
@@ -885,7 +887,83 @@ async def test_with_tls_a_client_ships_and_a_new_certificate_counts_for_new_conn
             await plain.stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
             assert await plain.is_closed()
 
-    assert receiver.context.count == 9002
+    assert receiver.context.count == 9001
+
+
+async def test_a_request_under_way_with_the_old_certificate_is_answered_and_no_other_is_taken(identity):
+    tls = ServerTls(certificate=identity.certificate, key=identity.key)
+    async with a_receiver(tls=tls) as receiver, trio.open_nursery() as nursery:
+        context = receiver.context
+        context.gate = trio.Event()
+        async with await secure(receiver.port, identity.client) as client:
+            await client.send("POST", "/_bulk", OK)
+            await context.wait_until(lambda: context.emitting == 1)
+            receiver.source.change(an_input(tls=ServerTls(credential="cert")), {"cert": Identity().credential})
+            changed = trio.Event()
+            nursery.start_soon(_call_then, receiver.source.changed, changed.set)
+            await client.send("POST", "/_bulk", OK)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert not changed.is_set()
+            context.gate.set()
+            answer = await client.answer()
+            assert (answer.status, answer.headers["connection"]) == (200, "close")
+            await changed.wait()
+            assert await client.is_closed()
+
+    assert context.count == 1
+
+
+async def test_a_request_that_does_not_end_keeps_the_old_certificate_only_so_long(identity, monkeypatch):
+    monkeypatch.setattr(bulk_connections, "LEAVING_SECONDS", 0.1)
+    tls = ServerTls(certificate=identity.certificate, key=identity.key)
+    async with a_receiver(tls=tls) as receiver:
+        context = receiver.context
+        context.gate = trio.Event()
+        async with await secure(receiver.port, identity.client) as client:
+            await client.send("POST", "/_bulk", OK)
+            await context.wait_until(lambda: context.emitting == 1)
+            receiver.source.change(an_input(tls=ServerTls(credential="cert")), {"cert": Identity().credential})
+            await receiver.source.changed()
+            assert await client.is_closed()
+
+    assert context.count == 0
+
+
+async def test_an_open_handshake_with_the_old_certificate_is_given_up(identity):
+    tls = ServerTls(certificate=identity.certificate, key=identity.key)
+    async with a_receiver(tls=tls) as receiver, await receiver.connect() as silent:
+        async with await secure(receiver.port, identity.client):  # so the silent one, which came before, is accepted
+            receiver.source.change(an_input(tls=ServerTls(credential="cert")), {"cert": Identity().credential})
+            await receiver.source.changed()
+        assert await silent.is_closed()
+
+
+async def test_a_connection_outlives_a_change_of_keys_under_one_certificate(identity):
+    tls = ServerTls(certificate=identity.certificate, key=identity.key)
+    async with a_receiver(tls=tls, credentials=("old",)) as receiver:
+        client = await secure(receiver.port, identity.client)
+        receiver.change(tls=tls, credentials=("new",))
+        await receiver.source.changed()
+        assert (await client.request("POST", "/_bulk", OK, key=NEW)).status == 200
+        await trio.aclose_forcefully(client.stream)
+
+
+async def test_where_a_new_certificate_cannot_be_used_the_old_one_is_not_shown_any_more(identity):
+    tls = ServerTls(certificate=identity.certificate, key=identity.key)
+    async with a_receiver(tls=tls) as receiver:
+        receiver.source.change(an_input(tls=ServerTls(credential="old")), CREDENTIALS)
+        assert receiver.context.problem == "the credential of tls is not of the shape {certificate, key}"
+        with pytest.raises(trio.BrokenResourceError):
+            await secure(receiver.port, identity.client)
+        receiver.change(tls=tls)
+        client = await secure(receiver.port, identity.client)
+        assert (await client.request("POST", "/_bulk", OK)).status == 200
+        await trio.aclose_forcefully(client.stream)
+
+
+async def _call_then(function, then):
+    await function()
+    then()
 
 
 async def test_when_tls_is_added_an_old_plain_connection_is_refused(identity):

@@ -32,11 +32,17 @@ MOST_CLIENTS = 256
 MOST_NEWCOMERS = 128
 """An open TLS connection takes 0.3 MiB."""
 HANDSHAKE_SECONDS = 10.0
+LEAVING_SECONDS = 60.0
+"""For requests under way on connections that were opened with a certificate of before."""
+SHUTDOWN_SECONDS = 1.0
+"""In which a peer answers that a TLS connection ends."""
 IDLE_SECONDS = 120.0
 TELL_SECONDS = 10.0
 PAUSE_SECONDS = 0.5
 
 _log = logging.getLogger(__name__)
+
+_TLS_SECONDS = {"ssl_handshake_timeout": HANDSHAKE_SECONDS, "ssl_shutdown_timeout": SHUTDOWN_SECONDS}
 
 Tell = Callable[[int, str | None], Awaitable[None]]
 """How many connections were turned away since the last time, and the sentence for it; 0 and None when it is over."""
@@ -51,6 +57,8 @@ class Connections:
         self._clients: dict[_Connection, None] = {}
         """The one that was let in last stands last."""
         self._busy: set[_Connection] = set()
+        self._open_ones: set[_Connection] = set()
+        """All, from their first step on until their socket is closed."""
         self._turned_away: Counter[str] = Counter()
         self._short: str | None = None
         """Why connections could not be accepted, since that was told last."""
@@ -88,7 +96,9 @@ class Connections:
     def _welcome(self, connection: socket.socket, address: str, openings: asyncio.TaskGroup) -> None:
         newcomer = _Connection(self._server, self._gone)
         newcomer.opening = openings.create_task(self._open(connection, newcomer))
-        newcomer.opening.add_done_callback(lambda opening: connection.close() if opening.cancelled() else None)
+        newcomer.opening.add_done_callback(
+            lambda opening: self._failed(connection, newcomer) if opening.cancelled() else None
+        )
         if displaced := self._newcomers.add(newcomer, address):
             self._drop_newcomer(*displaced)
 
@@ -101,19 +111,43 @@ class Connections:
         self._crowded.set()
 
     async def _open(self, connection: socket.socket, newcomer: _Connection) -> None:
-        tls = self._tls()
-        timeout = HANDSHAKE_SECONDS if tls is not None else None
+        tls = newcomer.tls = self._tls()
+        seconds = {} if tls is None else _TLS_SECONDS
+        self._open_ones.add(newcomer)
+        loop = asyncio.get_running_loop()
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: newcomer, connection, ssl=tls, ssl_handshake_timeout=timeout
-            )
+            await loop.connect_accepted_socket(lambda: newcomer, connection, ssl=tls, **seconds)
         except OSError:  # no TLS, or gone before it was open
-            connection.close()
-            self._gone(newcomer)
+            self._failed(connection, newcomer)
+
+    def _failed(self, connection: socket.socket, newcomer: _Connection) -> None:
+        connection.close()
+        self._gone(newcomer)
 
     def _gone(self, connection: _Connection) -> None:
+        connection.ended.set()
+        self._open_ones.discard(connection)
         self._newcomers.remove(connection)
         self._clients.pop(connection, None)
+
+    async def renew(self) -> None:
+        """Close connections that were opened with another certificate than that of now; returns when they are closed.
+
+        Requests under way are answered first, if that takes no longer than `LEAVING_SECONDS`; none is taken any more.
+        """
+        tls = self._tls()
+        leaving = [one for one in self._open_ones if one.tls is not None and one.tls is not tls]
+        for one in leaving:
+            one.leave(at_once=one not in self._busy)
+        ended = [asyncio.ensure_future(one.ended.wait()) for one in leaving]
+        try:
+            if ended and (await asyncio.wait(ended, timeout=LEAVING_SECONDS))[1]:
+                for one in leaving:
+                    one.drop()
+                await asyncio.wait(ended)
+        finally:
+            for waiting in ended:
+                waiting.cancel()
 
     # -- clients ---------------------------------------------------------------------------------------------------
 
@@ -139,13 +173,13 @@ class Connections:
         client.drop()
 
     @contextmanager
-    def busy(self, request: web.BaseRequest) -> Iterator[None]:
-        """While a request is answered, its connection is not idle."""
+    def busy(self, request: web.BaseRequest) -> Iterator[_Connection]:
+        """While a request is answered, its connection, which is given, is not idle."""
         connection = request.protocol
         assert isinstance(connection, _Connection)
         self._busy.add(connection)
         try:
-            yield
+            yield connection
         finally:
             self._busy.discard(connection)
 
@@ -201,6 +235,11 @@ class _Connection(web.RequestHandler):
             logger=_log,
         )
         self._gone = gone
+        self.tls: ssl.SSLContext | None = None
+        """What it was opened with."""
+        self.ended = asyncio.Event()
+        self.leaves = False
+        """Whether it ends with the request that is under way."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -210,6 +249,16 @@ class _Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._gone(self)
         super().connection_lost(exc)
+
+    def leave(self, *, at_once: bool) -> None:
+        """Close it in order, after the request under way or at once."""
+        self.leaves = True
+        if not at_once:
+            self.close()
+        elif self.transport is None:
+            self.drop()
+        else:
+            self.force_close()
 
     def drop(self) -> None:
         """Close it at once, open or not yet."""

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -75,19 +76,25 @@ class BulkServer:
         self._store, self._tell = store, tell
         self._memory = Memory()
         self._turn = asyncio.Lock()
+        self._connections: Connections | None = None
 
-    def close_door(self) -> None:
-        """Let nobody in, from now on."""
-        self.door = replace(self.door, keys=())
+    def close_door(self, *, tls: ssl.SSLContext | None) -> None:
+        """Let nobody in, from now on; `tls` is what connections are opened with."""
+        self.door = replace(self.door, keys=(), tls=tls)
+
+    async def renew(self) -> None:
+        """Close connections that were opened with a certificate of before; see `Connections.renew`."""
+        if self._connections is not None:
+            await self._connections.renew()
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept until cancelled; then requests under way have a second to end. The socket stays open."""
         self._server = web.Server(self._respond, handler_cancellation=True)
-        self._connections = Connections(self._server, lambda: self.door.tls, self._tell)
+        connections = self._connections = Connections(self._server, lambda: self.door.tls, self._tell)
         own = listener.dup()
         own.setblocking(False)
         try:
-            await self._connections.accept(own)
+            await connections.accept(own)
         finally:
             own.close()
             await self._close()
@@ -103,16 +110,19 @@ class BulkServer:
     # -- requests --------------------------------------------------------------------------------------------------
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        with self._memory.share() as share, self._connections.busy(request):
-            response = await self._answer(request, share)
+        assert self._connections is not None
+        with self._memory.share() as share, self._connections.busy(request) as connection:
+            response = await self._answer(request, share, self._connections)
+            if connection.leaves:
+                response.force_close()
             await send(request, response)
             return response
 
-    async def _answer(self, request: web.BaseRequest, share: Share) -> web.Response:
+    async def _answer(self, request: web.BaseRequest, share: Share, connections: Connections) -> web.Response:
         try:
             door = self.door
             self._admit(request, door)
-            self._connections.let_in(request)
+            connections.let_in(request)
             if request.method in ("GET", "HEAD"):
                 return reply(request, 200, introduce(request))
             index = bulk_index(request)

@@ -9,7 +9,8 @@
 
 Its place is the address, so a revision that adds or removes a key, or brings a new certificate, changes the running
 input: one assignment replaces the door (see `bulk_server`). Sockets and connections stay, a request that was let in
-completes, and the next one with a removed key is refused, on a kept-alive connection too.
+completes, and the next one with a removed key is refused, on a kept-alive connection too. But connections that were
+opened with another certificate or key end, after the request that is under way: nothing is said with a released key.
 
 This file says what a policy may ask for. `bulk_server`, `bulk_connections` and `bulk_http` speak HTTP; without I/O are
 `bulk_request`, which reads a body (its lines: `bulk_line`, `bulk_action`, `bulk_document`), `bulk_answer`, which words
@@ -121,11 +122,14 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
         await receiver.listen(*parse_address(self.address))
         yield receiver
 
-    def door(self, credentials: Mapping[str, Credential]) -> Door:
-        """What the server shall ask of requests; raises ValueError for a credential that does not fit."""
+    def door(self, credentials: Mapping[str, Credential], tls: ssl.SSLContext | None = None) -> Door:
+        """What the server shall ask of requests; raises ValueError for a credential that does not fit.
+
+        `tls` is the context of the same certificate and key, if there is one already.
+        """
         return Door(
             keys=None if self.credentials is None else _keys(self.credentials, credentials),
-            tls=None if self.tls is None else self.tls.context(credentials),
+            tls=None if self.tls is None else tls or self.tls.context(credentials),
             stream=self.data_stream,
             max_body_bytes=self.max_body_bytes,
             max_decompressed_bytes=self.max_decompressed_bytes,
@@ -139,6 +143,7 @@ class _Receiver:
         from shipper_plugins.inputs.bulk_server import BulkServer
 
         self._context = context
+        self._tls = settings.tls
         try:
             door = settings.door(context.credentials)
         except ValueError as error:
@@ -158,14 +163,18 @@ class _Receiver:
 
     def change(self, settings: ElasticsearchInput, credentials: Mapping[str, Credential]) -> None:
         """See `Source.change`; where a credential does not fit, nobody may enter, and that is reported."""
+        tls = self._server.door.tls if settings.tls == self._tls else None
         try:
-            self._server.door = settings.door(credentials)
+            self._server.door = settings.door(credentials, tls)
+            self._tls, self._closed = settings.tls, None
         except ValueError as error:
-            self._server.close_door()
-            self._closed = str(error)
-        else:
-            self._closed = None
+            self._server.close_door(tls=tls if tls or settings.tls is None else _nobody())
+            self._tls, self._closed = settings.tls if tls else None, str(error)
         self._report()
+
+    async def changed(self) -> None:
+        """See `Source.changed`: connections that were opened with another certificate or key are closed."""
+        await self._context.aio.call(self._server.renew)
 
     def _report(self) -> None:
         self._context.report("; ".join(filter(None, (self._closed, self._crowded))) or None)
@@ -189,6 +198,11 @@ class _Receiver:
             self._report()
 
         await self._context.aio.answer(tell)
+
+
+def _nobody() -> ssl.SSLContext:
+    """Without a certificate every handshake fails."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
 
 def parse_address(address: str) -> tuple[str, int]:
