@@ -228,6 +228,8 @@ class SimulatedWriter(Writer):
 class SimulatedReaders:
     """Reads through the one connection, between two transactions."""
 
+    problem: str | None = None
+
     def __init__(self, path: Path, disk: Disk) -> None:
         self.path = path
         self._stage, self._db = disk.stage, disk.db
@@ -241,6 +243,9 @@ class SimulatedReaders:
             self._sound_until = self._stage.clock.now + SOUND_SECONDS  # it will be another file, on other blocks
             raise Unreadable(self.path, sqlite3.OperationalError("simulated"))
         return query(self._db)
+
+    def open_all(self) -> None:
+        pass
 
     def move(self, path: Path) -> None:
         raise AssertionError("there is one generation only")
