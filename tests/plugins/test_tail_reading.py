@@ -129,7 +129,7 @@ async def test_bytes_that_cannot_be_read_are_told_of_and_read_once_they_can_be(
 ) -> None:
     path, store = tmp_path / "a.log", Store()
     append(path, "".join(f"line {number:04}\n" for number in range(500)))
-    monkeypatch.setattr(content, "_CAN_ASK", False)
+    monkeypatch.setattr(content, "_NOWAIT", None)
     with monkeypatch.context() as broken:
         broken.setattr(os, "pread", bad_from(2012, fails))
         async with following(settings(path), store):
@@ -139,6 +139,33 @@ async def test_bytes_that_cannot_be_read_are_told_of_and_read_once_they_can_be(
             await store.until(lambda: store.count == 500 and store.problem is None)
 
     assert store.messages == [f"line {number:04}" for number in range(500)]
+
+
+async def test_an_unfinished_event_of_a_file_that_cannot_be_read_is_tried_as_calmly_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, store, woken = tmp_path / "a.log", Store(), list[str]()
+    append(path, "a\n b\n")
+    monkeypatch.setattr(tailer, "SAFETY", 0.3)
+    wake = Turns.wake
+
+    def noted(turns: Turns, stream: Stream) -> None:
+        woken.append(stream.key)
+        wake(turns, stream)
+
+    async with following(settings(path, multiline=Multiline(pattern=r"^\s", timeout=Duration(0.05))), store) as source:
+        with monkeypatch.context() as broken:
+            await becomes(lambda: bool(source._reader.pending))
+            broken.setattr(os, "pread", bad_from(0, bad_sector))
+            await store.until(lambda: store.problem == f"{path}: Input/output error")
+            await becomes(lambda: not source._reader.pending)  # its time came: from now on only scans try it
+            broken.setattr(Turns, "wake", noted)
+            scans = source._reader.scans
+            await becomes(lambda: source._reader.scans >= scans + 3)
+            assert len(woken) <= source._reader.scans - scans
+        await store.comes(1)
+
+    assert store.messages == ["a\n b"]
 
 
 # -- forgotten wake-ups ------------------------------------------------------------------------------------------------
@@ -247,7 +274,7 @@ async def test_one_read_that_fails_does_not_give_up_a_rotated_file(
             raise OSError(errno.EIO, "Input/output error")
         return read(fd, size, offset)
 
-    monkeypatch.setattr(content, "_CAN_ASK", False)
+    monkeypatch.setattr(content, "_NOWAIT", None)
     monkeypatch.setattr(os, "pread", fail_once)
     async with following(settings(path), store):
         await store.comes(3)
@@ -303,3 +330,52 @@ async def test_a_file_that_is_another_one_whenever_it_is_opened_is_told_of_and_l
         await trio.testing.wait_all_tasks_blocked(0.3)
 
     assert opened - before <= 1
+
+
+# -- what was seen of no use any more ----------------------------------------------------------------------------------
+
+
+async def test_a_file_that_grows_while_it_is_first_looked_at_is_no_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, store, head = tmp_path / "a.log", Store(), content.Plain.head
+    append(path, lines(0, 3))
+
+    def late(plain: content.Plain) -> bytes:
+        if path.stat().st_size < 1000:
+            append(path, lines(3, 6))
+        return head(plain)
+
+    monkeypatch.setattr(content.Plain, "head", late)
+    async with following(settings(path), store) as source:
+        await store.comes(3)
+        append(path, lines(6, 9))
+        await store.until(lambda: "line 8" in store.messages)
+        assert len(source._reader.known.streams) == 1
+
+
+async def test_another_content_is_noticed_though_the_file_was_moved_when_it_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes before the offset are the same; the first ones are not."""
+    path, moved, store, see = tmp_path / "a.log", tmp_path / "b.log", Store(), reader.Reader.see
+    alike = "x" * 2000 + "\n"
+    append(path, lines(0, 1) + alike)
+
+    async def moves(self: reader.Reader, wishes: Any) -> Any:
+        seen = await see(self, wishes)
+        if path.exists():
+            path.rename(moved)
+            self.known.move(wishes[0].stream, str(moved))
+        return seen
+
+    async with following(settings(tmp_path / "*.log"), store) as source:
+        await store.comes(2)
+        await source._reader.turns.quiet()
+        monkeypatch.setattr(reader.Reader, "see", moves)
+        source._reader.shelf.close(next(iter(source._reader.known.by_file.values())))
+        with path.open("r+b") as file:
+            file.write((lines(1, 2) + alike + lines(2, 3)).encode())
+        await store.until(lambda: "line 2" in store.messages)
+
+    assert "line 1" in store.messages

@@ -68,4 +68,4 @@ class FileInput(Input, frozen=True, kw_only=True):
         try:
             yield tailer
         finally:
-            tailer.close()
+            await tailer.close()

@@ -1,8 +1,9 @@
 """The bytes of a file by offset: plain, or gzip where offsets count decompressed bytes.
 
-Where a file ends is decided by its size, never by what a read gave. One that does not wait (RWF_NOWAIT) gives only the
-pages that are in memory: it ends early wherever the kernel dropped one, several times in a row under memory pressure.
-Then the bytes are read again by a thread that waits for them (`shipper_plugins.reading`).
+Where a file ends is decided by its size, never by what a read gave (`shipper_plugins.reading`). All of it blocks, and
+runs in the threads of `calls`, but for `at_hand`: a read that does not wait (RWF_NOWAIT) gives the pages that are in
+memory, and nothing where a file system cannot tell. It serves whole chunks in the middle of a file, since 1 MiB takes
+0.1 ms and a thread's turn, beside others that are busy, a few.
 
 Whether a file is compressed is read from its first bytes, not its name. A compressed file can only be read forwards,
 so asking for an earlier offset begins again; one call decompresses at most `STRIDE` bytes to get to its offset, so that
@@ -11,6 +12,7 @@ a thread which does it comes back soon.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -20,6 +22,7 @@ from typing import Protocol
 from isal import isal_zlib
 
 from shipper.plugin import is_reserved
+from shipper_plugins.inputs.tail.calls import at
 from shipper_plugins.reading import read_at, read_some
 
 HEAD = 1024
@@ -31,8 +34,7 @@ MAGIC = b"\x1f\x8b\x08"
 """The first bytes of a compressed file."""
 _INPUT = 16 << 10
 _IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # the stubs call it an instance
-_CAN_ASK = hasattr(os, "RWF_NOWAIT")
-"""Whether this system can read without waiting; elsewhere a read waits on the spot."""
+_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 
 
@@ -51,10 +53,6 @@ class Moved(OSError):
 
 class Corrupt(OSError):
     """The bytes are no gzip file."""
-
-
-class Uncached(Exception):
-    """Not all of the bytes are in memory, and the caller asked not to wait for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +76,15 @@ class Content(Protocol):
 
     compressed: bool
 
-    def look(self, offset: int, size: int, *, wait: bool) -> Look:
-        """At most `size` bytes from `offset`; raises Uncached if they need waiting and `wait` is false, or OSError."""
+    def look(self, offset: int, size: int) -> Look:
+        """At most `size` bytes from `offset`; raises OSError."""
         ...
 
-    def head(self, *, wait: bool) -> bytes:
+    def at_hand(self, offset: int, size: int) -> Look | None:
+        """As `look`, without waiting for anything: None unless all `size` bytes are in memory."""
+        ...
+
+    def head(self) -> bytes:
         """The first HEAD bytes, or as many as there are; raises like `look`."""
         ...
 
@@ -98,7 +100,9 @@ class Content(Protocol):
         """When it was last written, in nanoseconds."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Cannot fail."""
+        ...
 
 
 def open_content(path: str, file: File) -> Content:
@@ -106,6 +110,7 @@ def open_content(path: str, file: File) -> Content:
 
     Where descriptors are short it is an OSError (EMFILE) before the last ones are taken.
     """
+    at(path)
     try:
         fd = os.open(path, _FLAGS)
     except FileNotFoundError as error:
@@ -116,8 +121,8 @@ def open_content(path: str, file: File) -> Content:
         status = os.fstat(fd)
         if (status.st_dev, status.st_ino) != file or not stat.S_ISREG(status.st_mode):
             raise Moved(errno.ENOENT, "another file is there")
-        plain = Plain(fd)
-        return Gunzipped(fd) if plain.read(0, len(MAGIC)) == MAGIC else plain
+        plain = Plain(fd, path)
+        return Gunzipped(plain) if plain.read(0, len(MAGIC)) == MAGIC else plain
     except BaseException:
         os.close(fd)
         raise
@@ -128,51 +133,60 @@ class Plain:
 
     compressed = False
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd, self._path = fd, path
 
-    def look(self, offset: int, size: int, *, wait: bool) -> Look:
-        status = os.fstat(self._fd)
+    def look(self, offset: int, size: int) -> Look:
+        status = self._status()
         there = min(size, status.st_size - offset)
-        found = self._some(offset, there, wait=wait) if there > 0 else b""
+        found = read_some(self._fd, offset, there) if there > 0 else b""
         # After the chunk: a file that was truncated meanwhile no longer has these bytes.
-        before = self.read(max(0, offset - WINDOW), min(offset, WINDOW), wait=wait)
+        before = self.read(max(0, offset - WINDOW), min(offset, WINDOW))
         return Look(found, before, offset + len(found) >= status.st_size, status.st_nlink == 0, status.st_size)
 
-    def head(self, *, wait: bool) -> bytes:
-        return self.read(0, min(HEAD, self.size()), wait=wait)
+    def at_hand(self, offset: int, size: int) -> Look | None:
+        found = self._cached(offset, size)
+        before = self._cached(max(0, offset - WINDOW), min(offset, WINDOW)) if found is not None else None
+        if found is None or before is None:
+            return None
+        return Look(found, before, at_end=False, complete=False, size=offset + size)
+
+    def _cached(self, offset: int, size: int) -> bytes | None:
+        if _NOWAIT is None:
+            return None
+        room = bytearray(size)
+        try:
+            count = os.preadv(self._fd, [room], offset, _NOWAIT)
+        except OSError:  # EAGAIN: not in the page cache; EOPNOTSUPP: a file system that cannot tell
+            return None
+        return bytes(room) if count == size else None
+
+    def head(self) -> bytes:
+        return self.read(0, min(HEAD, self.size()))
 
     def end(self) -> tuple[int, bytes] | None:
         size = self.size()
         return size, self.read(max(0, size - WINDOW), min(size, WINDOW))
 
     def size(self) -> int:
-        return os.fstat(self._fd).st_size
+        return self._status().st_size
 
     def written(self) -> int:
-        return os.fstat(self._fd).st_mtime_ns
+        return self._status().st_mtime_ns
 
     def close(self) -> None:
-        os.close(self._fd)
+        at(self._path)
+        with contextlib.suppress(OSError):  # closed all the same, and nothing was written
+            os.close(self._fd)
 
-    def read(self, offset: int, size: int, *, wait: bool = True) -> bytes:
-        """These bytes, or fewer if the file ends before; raises Uncached, or OSError."""
-        return read_at(self._fd, offset, size) if wait or not _CAN_ASK else self._cached(offset, size)
+    def read(self, offset: int, size: int) -> bytes:
+        """These bytes, or fewer if the file ends before; raises OSError."""
+        at(self._path)
+        return read_at(self._fd, offset, size)
 
-    def _some(self, offset: int, size: int, *, wait: bool) -> bytes:
-        """As many of these bytes as can be read: none only if the file ends there; raises like `read`."""
-        return read_some(self._fd, offset, size) if wait or not _CAN_ASK else self._cached(offset, size)
-
-    def _cached(self, offset: int, size: int) -> bytes:
-        """These bytes, if all of them are in memory; else raises Uncached."""
-        room = bytearray(size)
-        try:
-            count = os.preadv(self._fd, [room], offset, os.RWF_NOWAIT)
-        except OSError as error:  # EAGAIN: not in the page cache; EOPNOTSUPP: a file system that cannot tell
-            raise Uncached from error
-        if count < size:
-            raise Uncached
-        return bytes(room)
+    def _status(self) -> os.stat_result:
+        at(self._path)
+        return os.fstat(self._fd)
 
 
 class Gunzipped:
@@ -180,8 +194,8 @@ class Gunzipped:
 
     compressed = True
 
-    def __init__(self, fd: int) -> None:
-        self._plain = Plain(fd)
+    def __init__(self, plain: Plain) -> None:
+        self._plain = plain
         self._begin()
 
     def _begin(self) -> None:
@@ -191,22 +205,25 @@ class Gunzipped:
         self._start = 0
         self._kept = bytearray()
 
-    def look(self, offset: int, size: int, *, wait: bool) -> Look:
-        if not wait:
-            raise Uncached
+    def look(self, offset: int, size: int) -> Look:
         on_disk = self.size()
         self._reach(offset)
         if self._end() < offset:
             return Look(b"", b"", self._exhausted(), self._complete(), on_disk)
         while self._end() < offset + size and self._more():
             pass
-        at = offset - self._start
-        found = bytes(self._kept[at : at + size])
-        ended = at + len(found) == len(self._kept) and self._exhausted()
-        return Look(found, bytes(self._kept[max(0, at - WINDOW) : at]), ended, ended and self._complete(), on_disk)
+        first = offset - self._start
+        found = bytes(self._kept[first : first + size])
+        ended = first + len(found) == len(self._kept) and self._exhausted()
+        return Look(
+            found, bytes(self._kept[max(0, first - WINDOW) : first]), ended, ended and self._complete(), on_disk
+        )
 
-    def head(self, *, wait: bool) -> bytes:
-        return self.look(0, HEAD, wait=wait).found
+    def at_hand(self, offset: int, size: int) -> Look | None:
+        return None
+
+    def head(self) -> bytes:
+        return self.look(0, HEAD).found
 
     def end(self) -> tuple[int, bytes] | None:
         while not self._exhausted():

@@ -48,7 +48,7 @@ def compare(path: str, file: File, original: Stream, known: Stream | None = None
     """
     with _opened(path, file) as copy:
         if original.file is None:
-            return _with_memory(copy, original)
+            return _with_memory(copy, original, known)
         try:
             with _opened(original.path, original.file) as source:
                 return _with_file(copy, source, original, known)
@@ -56,53 +56,59 @@ def compare(path: str, file: File, original: Stream, known: Stream | None = None
             return Compared(Verdict.STALE)
 
 
-def _with_memory(copy: Content, original: Stream) -> Compared:
+def _with_memory(copy: Content, original: Stream, known: Stream | None) -> Compared:
     """The original is gone; its fingerprints and its checksum are left."""
     if original.left and not copy.compressed and copy.written() > original.left:
         return Compared(Verdict.OWN)
-    same = fingerprint(copy.head(wait=True)[: original.head_length]) == original.head
-    if same and _has_read(copy, original):
+    same = fingerprint(copy.head()[: original.head_length]) == original.head
+    if same and _has_read(copy, original, known):
         return Compared(Verdict.COVERED, original.offset, original.tail, original.crc)
     growing = same and copy.end() is None
     return Compared(Verdict.WAITS if growing else Verdict.OWN)
 
 
-def _has_read(copy: Content, original: Stream) -> bool:
+def _has_read(copy: Content, original: Stream, known: Stream | None) -> bool:
     """Whether a copy has the bytes that were read of its original."""
-    crc = 0
-    for piece in _pieces(copy, original.since, original.offset):
+    at, crc = original.since, 0
+    if known is not None and _goes_on(known, at, original.offset, copy):
+        at, crc = known.offset, known.crc
+    for piece in _pieces(copy, at, original.offset):
         crc = checksum(piece, crc)
     return crc == original.crc and _tail(copy, original.offset) == original.tail
 
 
 def _with_file(copy: Content, source: Content, original: Stream, known: Stream | None) -> Compared:
     offset, tail = original.offset, original.tail
-    head = source.head(wait=True)
+    head = source.head()
     if fingerprint(head[: original.head_length]) != original.head or _tail(source, offset) != tail:
         return Compared(Verdict.STALE)
-    beginning = copy.head(wait=True)
-    if not head.startswith(beginning):
-        return Compared(Verdict.OWN)
+    if not head.startswith(copy.head()):
+        return _differs(source, original)
     end = copy.end()
     if end is None:
         return Compared(Verdict.WAITS)
     if _tail(source, end[0]) != fingerprint(end[1]):
-        return Compared(Verdict.OWN)
+        return _differs(source, original)
     if offset < end[0]:
         return Compared(Verdict.WAITS)
     since = min(original.since, end[0])
-    begun = (known.offset, known.crc) if known is not None and _goes_on(known, since, copy, source, end[0]) else (0, 0)
+    begun = (known.offset, known.crc) if known is not None and _goes_on(known, since, end[0], copy, source) else (0, 0)
     crc = _equal(copy, source, since, end[0], *begun)
     if crc is None:
-        return Compared(Verdict.OWN if _tail(source, offset) == tail else Verdict.STALE)
+        return _differs(source, original)
     return Compared(Verdict.COVERED, end[0], fingerprint(end[1]), crc)
 
 
-def _goes_on(known: Stream, since: int, copy: Content, source: Content, end: int) -> bool:
+def _differs(source: Content, original: Stream) -> Compared:
+    """The original has other bytes; perhaps since it was truncated while they were compared."""
+    return Compared(Verdict.OWN if _tail(source, original.offset) == original.tail else Verdict.STALE)
+
+
+def _goes_on(known: Stream, since: int, end: int, *contents: Content) -> bool:
     """Whether a copy has grown since it was compared; from its beginning each time takes quadratic time."""
     if known.since != since or not since <= known.offset <= end:
         return False
-    return all(_tail(content, known.offset) == known.tail for content in (copy, source))
+    return all(_tail(content, known.offset) == known.tail for content in contents)
 
 
 def _equal(copy: Content, source: Content, since: int, end: int, at: int, crc: int) -> int | None:
@@ -119,7 +125,7 @@ def _equal(copy: Content, source: Content, since: int, end: int, at: int, crc: i
 def _pieces(content: Content, start: int, end: int) -> Iterator[bytes]:
     """The bytes from `start` to `end`, or to the end of the content."""
     while start < end:
-        look = content.look(start, min(_PIECE, end - start), wait=True)
+        look = content.look(start, min(_PIECE, end - start))
         if look.at_end and not look.found:
             return
         start += len(look.found)
@@ -129,7 +135,7 @@ def _pieces(content: Content, start: int, end: int) -> Iterator[bytes]:
 def _tail(content: Content, offset: int) -> str | None:
     """The fingerprint of the bytes before `offset`; None if the content is shorter."""
     while True:
-        look = content.look(offset, 1, wait=True)
+        look = content.look(offset, 1)
         if len(look.before) == min(offset, WINDOW):
             return fingerprint(look.before)
         if look.at_end:

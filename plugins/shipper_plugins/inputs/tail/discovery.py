@@ -22,6 +22,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from shipper.plugin import BadOption, in_words
+from shipper_plugins.inputs.tail.calls import at
 from shipper_plugins.inputs.tail.content import File
 from shipper_plugins.wildcards import fits
 
@@ -109,7 +110,7 @@ class Globs:
             walk.ways.clear()
             walk.expand(root, parts)
         scan = walk.scan
-        scan.absent = {path for path in self._single if not self.excludes(path) and not os.path.lexists(path)}
+        scan.absent = {path for path in self._single if not self.excludes(path) and not _exists(path)}
         scan.absent -= scan.problems.keys()
         return scan
 
@@ -117,6 +118,11 @@ class Globs:
         """Whether `exclude` names this path."""
         names = _split(path)[1] if self._excluded else ()
         return any(fits(pattern, names, star=None, fits_one=_is_named) for pattern in self._excluded)
+
+
+def _exists(path: str) -> bool:
+    at(path)
+    return os.path.lexists(path)
 
 
 class _Walk:
@@ -189,6 +195,7 @@ class _Walk:
 
     def _file(self, path: str, status: os.stat_result) -> None:
         self.scan.files[path] = Found(path, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
+        at(path)
         if os.path.islink(path):
             real = os.path.realpath(path)
             self.scan.aliases[real] = path
@@ -196,6 +203,7 @@ class _Walk:
 
     def _listing(self, directory: str) -> list[str]:
         if directory not in self._listings:
+            at(directory)
             try:
                 self._listings[directory] = sorted(os.listdir(directory))
             except OSError as error:
@@ -204,6 +212,7 @@ class _Walk:
         return self._listings[directory]
 
     def _stat(self, path: str) -> os.stat_result | None:
+        at(path)
         try:
             return os.stat(path)
         except OSError as error:

@@ -1,8 +1,8 @@
-"""One turn of a stream: look, compare with what is known, cut, emit, move on.
+"""One turn of a stream: see, compare with what is known, cut, emit, move on.
 
 The position moves in the transaction that stores the events, and in memory after it; so a cancel at any await loses
-and repeats nothing. What may block (a page that is not in memory, decompression, Python per line) runs in a worker
-thread; a chunk in the page cache is read on the spot, since 512 KiB take 80 µs and a thread's round trip 100.
+and repeats nothing. Threads see and compare (`calls`, `sight`); what is decided is decided here, by what they saw, and
+only if the stream still is where it was.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ from __future__ import annotations
 import copy
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import trio
 
 from shipper.plugin import Fields, InputContext
-from shipper_plugins.inputs.tail.content import HEAD, MAGIC, WINDOW, Content, Look, Uncached, checksum
+from shipper_plugins.inputs.tail.calls import Calls
+from shipper_plugins.inputs.tail.chunk import Taken
+from shipper_plugins.inputs.tail.content import HEAD, MAGIC, Look, Moved
 from shipper_plugins.inputs.tail.copies import Compared, Verdict, compare
 from shipper_plugins.inputs.tail.known import Known
 from shipper_plugins.inputs.tail.lines import LONGEST_MARK, Charset, Cut, Cutter
 from shipper_plugins.inputs.tail.shelf import Shelf
+from shipper_plugins.inputs.tail.sight import Sight, Wish, at_hand, see
 from shipper_plugins.inputs.tail.stream import Stream, fingerprint, shown
 from shipper_plugins.inputs.tail.turns import Turns
 
@@ -33,55 +35,14 @@ if TYPE_CHECKING:
 DETACHED = 300.0
 """Seconds without a new line after which a file that was moved out of the globs is closed."""
 _VERSION = version("shipper")
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A chunk that was read and cut, and is to be stored."""
-
-    stream: Stream
-    look: Look
-    cut: Cut
-    final: bool
-    done: int | None
-    """The size of a compressed file that was read to its end."""
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether there is anything to store."""
-        return bool(self.cut.batches) or self.done is not None
-
-    @property
-    def behind(self) -> bool:
-        """Whether the file had more than was taken."""
-        return not self.look.at_end or self.cut.consumed < len(self.look.found)
-
-    def tail(self) -> str:
-        """The fingerprint of what stands before the new offset."""
-        if not self.cut.consumed:
-            return self.stream.tail
-        window = self.look.found[max(0, self.cut.consumed - WINDOW) : self.cut.consumed]
-        missing = WINDOW - len(window)
-        return fingerprint((self.look.before[-missing:] if missing else b"") + window)
-
-    def crc(self) -> int:
-        """The checksum of what stands before the new offset."""
-        return checksum(memoryview(self.look.found)[: self.cut.consumed], self.stream.crc)
-
-    def position(self) -> bytes:
-        """Where the stream stands after this."""
-        offset, skipping = self.stream.offset + self.cut.consumed, self.cut.skipping
-        return self.stream.position(
-            offset, self.tail(), self.crc(), skipping=skipping, done=self.done, behind=self.behind
-        )
 
 
 class Reader:
     """Reads streams by turns."""
 
-    def __init__(self, settings: FileInput, context: InputContext, known: Known) -> None:
+    def __init__(self, settings: FileInput, context: InputContext, known: Known, calls: Calls) -> None:
         self.settings = settings
+        self.calls = calls
         self.known = known
         self.turns = Turns()
         self.shelf = Shelf()
@@ -117,70 +78,93 @@ class Reader:
             )
         if stream.original is not None:
             self._unlink(stream)
-        for copied in list(stream.copies):
-            if copied.offset:
-                self._unlink(copied)
-                copied.settled = True
+        for copied in stream.copies:
             self.turns.wake(copied)
 
-    async def take(self, stream: Stream) -> Taken | bool:
-        """Read a chunk of a stream; nothing moves before it is stored. Raises OSError.
+    async def see(self, wishes: Sequence[Wish]) -> list[Sight | OSError]:
+        """Look at the files of streams, at the first of them at least, until there is a chunk to store."""
+        if (sight := at_hand(wishes[0], self.shelf, self._context.chunk_bytes)) is not None:
+            return [sight]
+        look = partial(see, wishes, self.shelf, self._context.chunk_bytes)
+        return await self.calls.run(wishes[0].path, look)
+
+    def unsee(self, seen: Sight | OSError) -> None:
+        """What was seen is of no use: a file that was opened for it is compared by its first bytes when it is again."""
+        if isinstance(seen, Sight) and not seen.was_open:
+            self.shelf.close(seen.wish.stream)
+
+    async def take(self, sight: Sight) -> Taken | bool:
+        """Make a chunk of what was seen of a stream; nothing moves before it is stored. Raises OSError.
 
         If there is nothing to store, returns whether there is more to look at.
         """
-        if stream.file is None:
-            return False
-        was_open = stream in self.shelf
-        content = self.shelf.open(stream)
-        if stream.compressed != content.compressed and stream.head_length:
+        stream = sight.wish.stream
+        stream.size = sight.size
+        if stream.compressed != sight.compressed and stream.head_length:
             self._restart(stream)
             return False
-        stream.compressed = content.compressed
-        if stream.done is not None and stream.done == content.size():
+        stream.compressed = sight.compressed
+        if stream.done is not None and stream.done == sight.size:
             self.shelf.close(stream)
+            if stream.original is not None and stream.original.file is None:  # a copy of all that there was to copy
+                self._unlink(stream)
+                stream.settled = True
             if stream.detached is not None:
                 self.lose(stream, missing=True)
             return False
-        if not stream.head_length and not content.compressed:
-            head = (await self._call(content.head))[: len(MAGIC)]
+        if not stream.head_length and not sight.compressed:
+            head = (sight.head or b"")[: len(MAGIC)]
             if head and MAGIC.startswith(head):  # it was empty, or nearly, when it was opened: a compressed file
                 self.shelf.close(stream)
                 stream.rested = len(head)
                 return head == MAGIC
-        if not stream.settled and not await self._settle(stream, content):
+        if not stream.settled and not await self._settle(stream, sight):
             return False
-        charset = await self._charset(stream, content)
-        alike = was_open or await self._begins_alike(stream, content)
-        look = await self._call(content.look, stream.offset, self._context.chunk_bytes)
-        while content.compressed and not look.at_end and not look.found:  # until the next turn it might be closed
-            look = await self._call(content.look, stream.offset, self._context.chunk_bytes)
-        if not alike or not await self._is_same(stream, content, look):
+        look = sight.look
+        if look is None or not sight.wish.is_current:
+            return True
+        charset = self._charset(stream, sight.head or b"")
+        while sight.compressed and not look.at_end and not look.found:  # until the next turn it might be closed
+            look = await self._look(stream, self._context.chunk_bytes)
+        if not self._is_same(stream, sight, look):
             self._restart(stream)
             return False
-        self._note_end(stream, content, is_there=look.complete or not look.at_end)
-        return await self._cut_chunk(stream, content, charset, look)
+        self._note_end(stream, sight, is_there=look.complete or not look.at_end)
+        return await self._cut_chunk(stream, charset, look)
 
-    async def _cut_chunk(self, stream: Stream, content: Content, charset: Charset, look: Look) -> Taken:
+    async def _cut_chunk(self, stream: Stream, charset: Charset, look: Look) -> Taken:
         cutter = self._cutter(stream, charset)
         # Of a compressed file that is not complete, the last line is perhaps a half one.
-        final = look.at_end and (look.complete or (not content.compressed and self._is_final(stream)))
+        final = look.at_end and (look.complete or (not stream.compressed and self._is_final(stream)))
         cut = await self._cut(cutter, stream, look, final=final, flush=stream.flush and look.at_end)
         if not cut.consumed and not look.at_end:
             longest = self._context.chunk_bytes + self.settings.max_line_bytes
-            look = await self._call(content.look, stream.offset, longest)
+            look = await self._look(stream, longest)
             cut = await self._cut(cutter, stream, look, final=False, flush=not look.at_end)
             final = False
             if not cut.consumed and not look.at_end:  # the read stopped too early: raise what stopped it
-                await self._call(content.look, stream.offset + len(look.found), 1)
+                await self._look(stream, 1, len(look.found))
         done = look.complete and cut.consumed == len(look.found)
-        return Taken(stream, look, cut, final, content.size() if done and content.compressed else None)
+        return Taken(stream, look, cut, final, look.size if done and stream.compressed else None)
+
+    async def _look(self, stream: Stream, size: int, beyond: int = 0) -> Look:
+        """Look again, from its offset or so far beyond it. Raises OSError; Moved also if its file is gone."""
+        path, file, offset = stream.path, stream.file, stream.offset
+        if file is None:
+            raise Moved(0, "its file is gone")
+
+        def look() -> Look:
+            with self.shelf.use(stream, path, file) as (content, _):
+                return content.look(offset + beyond, size)
+
+        return await self.calls.run(path, look)
 
     def _is_final(self, stream: Stream) -> bool:
         return stream.final or self.settings.stop_at_end
 
-    def _note_end(self, stream: Stream, content: Content, *, is_there: bool) -> None:
-        if content.compressed and not is_there:
-            self.cut_short[stream] = content.written()
+    def _note_end(self, stream: Stream, sight: Sight, *, is_there: bool) -> None:
+        if sight.compressed and not is_there:
+            self.cut_short[stream] = sight.written
         else:
             self.cut_short.pop(stream, None)
 
@@ -201,6 +185,7 @@ class Reader:
         tail, crc = taken.tail(), taken.crc()
         stream.offset, stream.tail, stream.crc = stream.offset + cut.consumed, tail, crc
         stream.skipping, stream.done = cut.skipping, taken.done
+        stream.has_more = not look.at_end
         left = len(look.found) - cut.consumed
         if stream.offset or look.found:
             self._complete_older(stream)
@@ -247,19 +232,16 @@ class Reader:
 
     # -- identity --------------------------------------------------------------------------------------------------
 
-    async def _begins_alike(self, stream: Stream, content: Content) -> bool:
-        """Whether a file that was closed meanwhile still has its first bytes; another one may have its inode now."""
-        head = await self._call(content.head)
-        return len(head) >= stream.head_length and fingerprint(head[: stream.head_length]) == stream.head
-
-    async def _is_same(self, stream: Stream, content: Content, look: Look) -> bool:
+    def _is_same(self, stream: Stream, sight: Sight, look: Look) -> bool:
         """Whether the file still has the content that was read; learns more of its first bytes."""
+        if not sight.was_open and not _begins_alike(stream, sight.head or b""):
+            return False
         head = look.found[:HEAD] if not stream.offset else b""
         if not stream.matches(look.before, head):
             return False
         if stream.head_length < HEAD and look.found:
-            head = head or await self._call(content.head)
-            if fingerprint(head[: stream.head_length]) != stream.head:
+            head = head or sight.head or b""
+            if not _begins_alike(stream, head):
                 return False
             self.known.grow(stream, head)
         return True
@@ -270,24 +252,23 @@ class Reader:
         self.lose(stream, missing=False)
         if file is not None and detached is None:
             fresh = self.known.new(path, file, self.scans)
-            fresh.seen, fresh.former = stream.seen, stream.key
+            fresh.seen, fresh.size, fresh.former = stream.seen, stream.size, stream.key
             if stream.offset:
                 self.replaced.append(stream)
                 self.retry_soon(fresh)
             self.turns.wake(fresh)
 
-    async def _settle(self, stream: Stream, content: Content) -> bool:
+    async def _settle(self, stream: Stream, sight: Sight) -> bool:
         """Decide whether a new file is a copy; returns whether it can be read now."""
-        size = content.size()
-        head = await self._call(content.head)
-        if not head or (len(head) < HEAD and not await self._is_whole(content)):
-            self._note_end(stream, content, is_there=False)
-            stream.rested = size
+        head = sight.head or b""
+        if not head or (len(head) < HEAD and not await self._is_whole(stream, sight)):
+            self._note_end(stream, sight, is_there=False)
+            stream.rested = sight.size
             return False
         if len(head) > stream.head_length:
             self.known.grow(stream, head)
         for original in self._originals(stream, head):
-            if await self._copies(stream, content, original, long=len(head) == HEAD):
+            if await self._copies(stream, sight, original, long=len(head) == HEAD):
                 return stream.settled
             self._unlink(stream)
         stream.settled = True
@@ -298,36 +279,43 @@ class Reader:
         first = [stream.original] if stream.original is not None else []
         return list(dict.fromkeys([*first, *self.known.originals(stream, head)]))
 
-    async def _is_whole(self, content: Content) -> bool:
+    async def _is_whole(self, stream: Stream, sight: Sight) -> bool:
         """Whether a compressed file is complete, as far as that matters: a short beginning says too little."""
-        if not content.compressed or self.settings.stop_at_end:
+        if not sight.compressed or self.settings.stop_at_end:
             return True
-        return await trio.to_thread.run_sync(content.end) is not None
 
-    async def _copies(self, stream: Stream, content: Content, original: Stream, *, long: bool) -> bool:
+        def is_whole() -> bool:
+            with self.shelf.use(stream, sight.wish.path, sight.wish.file) as (content, _):
+                return content.end() is not None
+
+        return await self.calls.run(stream.path, is_whole)
+
+    async def _copies(self, stream: Stream, sight: Sight, original: Stream, *, long: bool) -> bool:
         """Whether the stream is a copy of `original`: then it waits for it, or has taken over what was not read."""
         self._link(stream, original)
-        size = content.size()
-        if long and content.compressed and original.file is not None and stream.measured != size:
-            stream.measured = size  # perhaps it is being written: a comparison decompresses all of it, so not yet
+        if long and sight.compressed and original.file is not None and stream.measured != sight.size:
+            stream.measured = sight.size  # perhaps it is being written: a comparison decompresses all of it, so not yet
             self.retry_soon(stream)
             return True
-        assert stream.file is not None
         stream.compared = original.offset
-        found = await trio.to_thread.run_sync(
-            compare, stream.path, stream.file, copy.copy(original), copy.copy(stream), abandon_on_cancel=True
-        )
-        if original.key not in self.known.streams:  # another copy was quicker to take over
+        then = copy.copy(original)
+        work = partial(compare, sight.wish.path, sight.wish.file, then, copy.copy(stream))
+        found = await self.calls.run(sight.wish.path, work)
+        if original.key not in self.known.streams or stream.file != sight.wish.file:
+            # another copy was quicker to take over, or this one is gone
             self._unlink(stream)
             self.turns.wake(stream)
             return True
+        if original.file != then.file:  # it may have been read on since it was compared, as the copy may have grown
+            self.turns.wake(stream)
+            return True
         waits_for_more = found.verdict is Verdict.WAITS and original.file is None
-        self._note_end(stream, content, is_there=not waits_for_more)
+        self._note_end(stream, sight, is_there=not waits_for_more)
         if found.verdict is Verdict.STALE:
             self.retry_soon(stream)
             self.turns.wake(original)
         if found.verdict is Verdict.COVERED:
-            await self._cover(stream, original, found, size)
+            await self._cover(stream, original, found, sight.size)
         return found.verdict is not Verdict.OWN
 
     async def _cover(self, stream: Stream, original: Stream, found: Compared, size: int) -> None:
@@ -364,19 +352,12 @@ class Reader:
 
     # -- what a turn is made of ------------------------------------------------------------------------------------
 
-    async def _call(self, read: Callable[..., _T], *arguments: int) -> _T:
-        try:
-            return read(*arguments, wait=False)
-        except Uncached:
-            return await trio.to_thread.run_sync(partial(read, *arguments, wait=True))
-
-    async def _charset(self, stream: Stream, content: Content) -> Charset:
+    def _charset(self, stream: Stream, head: bytes) -> Charset:
         """The encoding of a file; settled once the bytes are there that may be a byte order mark."""
         if stream.charset is not None:
             return stream.charset
         charset, known = Charset.of(self.settings.encoding), LONGEST_MARK
         if not stream.offset or charset.width > 1:
-            head = await self._call(content.head)
             charset, known = Charset.of(self.settings.encoding, head), len(head)
         if known >= LONGEST_MARK:
             stream.charset = charset
@@ -400,3 +381,8 @@ class Reader:
             "ecs": {"version": "8.17.0"},
         }
         return Cutter(charset, self.settings.max_line_bytes, self.settings.multiline, shared)
+
+
+def _begins_alike(stream: Stream, head: bytes) -> bool:
+    """Whether a file still has its first bytes; another one may have its inode now."""
+    return len(head) >= stream.head_length and fingerprint(head[: stream.head_length]) == stream.head

@@ -8,11 +8,11 @@ stored with the positions, in one transaction.
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import TYPE_CHECKING
 
-import trio
-
 from shipper.plugin import InputContext, is_short
+from shipper_plugins.inputs.tail.calls import Calls
 from shipper_plugins.inputs.tail.content import WINDOW, open_content
 from shipper_plugins.inputs.tail.discovery import Found, Scan
 from shipper_plugins.inputs.tail.known import Known
@@ -27,14 +27,14 @@ _BACK = 64 << 10
 
 
 async def begin_at_end(
-    settings: FileInput, context: InputContext, known: Known, scan: Scan, mark: bytes | None
+    settings: FileInput, context: InputContext, calls: Calls, known: Known, scan: Scan, mark: bytes | None
 ) -> None:
     """Put every file that is not known at its end, unless the input began with these paths before."""
     begun = hashlib.sha256(repr(settings.place()).encode()).hexdigest().encode()
     if mark == begun:
         return
     strangers = [found for found in scan.files.values() if found.file not in known.by_file]
-    ends = await trio.to_thread.run_sync(_ends, strangers, settings.encoding)
+    ends = await calls.run(settings.paths[0], partial(_ends, strangers, settings.encoding))
     positions = {}
     for found, (position, head) in ends.items():
         stream = known.new(found.path, found.file, 0)
@@ -61,13 +61,13 @@ def _end(found: Found, encoding: str) -> tuple[Position, bytes]:
     """The place after the last whole line. A compressed file is taken as read, without decompressing it."""
     content = open_content(found.path, found.file)
     try:
-        head, size = content.head(wait=True), content.size()
+        head, size = content.head(), content.size()
         if content.compressed:
             return Position(path=found.path, dev=0, ino=0, compressed=True, done=size), head
         start = max(0, size - _BACK) // 4 * 4
-        last = content.look(start, _BACK + 4, wait=True).found
+        last = content.look(start, _BACK + 4).found
         offset = start + Charset.of(encoding, head).rfind(last)
-        tail = content.look(offset, 0, wait=True).before
+        tail = content.look(offset, 0).before
         return Position(path=found.path, dev=0, ino=0, offset=offset, tail=fingerprint(tail[-WINDOW:])), head
     finally:
         content.close()

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from shipper.plugin import is_short
+from shipper_plugins.inputs.tail.calls import at
 from shipper_plugins.inputs.tail.content import File, open_content
 from shipper_plugins.inputs.tail.copies import Verdict, compare
 from shipper_plugins.inputs.tail.discovery import Found
@@ -82,6 +83,7 @@ def search(strays: Iterable[Stream], files: Collection[File], excluded: Callable
 
 
 def _directories(path: str) -> set[str]:
+    at(path)
     return {os.path.dirname(p) for p in (path, os.path.realpath(path) if os.path.islink(path) else path)}
 
 
@@ -101,6 +103,7 @@ class _Place:
 
     def look(self, result: Search) -> None:
         """Raises OSError for want of a descriptor only; whatever else cannot be read is not there."""
+        at(self._path)
         try:
             with os.scandir(self._path) as entries:
                 for entry in islice(entries, ENTRIES):
@@ -136,7 +139,7 @@ class _Place:
             found = self._copy(stray)
             if found is not None:
                 result.recovered.append(Recovered(found, stray.path))
-            elif os.path.exists(stray.path):
+            elif _exists(stray.path):
                 result.replaced.add(stray.key)
         return found
 
@@ -182,6 +185,7 @@ class _Place:
 
     def _found(self, name: str) -> Found | None:
         path = os.path.join(self._path, name)
+        at(path)
         try:
             status = os.lstat(path)
         except OSError:
@@ -189,6 +193,11 @@ class _Place:
         if not stat.S_ISREG(status.st_mode):
             return None
         return Found(path, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
+
+
+def _exists(path: str) -> bool:
+    at(path)
+    return os.path.exists(path)
 
 
 def _names(path: str) -> set[str]:
@@ -204,7 +213,7 @@ def _begins_like(found: Found, stray: Stream) -> bool:
         _raise_if_short(error)
         return False
     try:
-        return fingerprint(content.head(wait=True)[: stray.head_length]) == stray.head
+        return fingerprint(content.head()[: stray.head_length]) == stray.head
     except OSError:
         return False
     finally:
@@ -220,6 +229,7 @@ def _is_read(stray: Stream, found: Found) -> bool:
     if stray.compressed:
         return stray.done == found.size
     try:
+        at(found.path)
         touched = os.lstat(found.path).st_ctime  # a rename counts, for a writer may not have noticed it yet
     except OSError:
         return False

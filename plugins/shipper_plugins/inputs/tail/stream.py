@@ -94,6 +94,8 @@ class Stream:
     """The number of the scan that saw it first; 0 if it was known before."""
     seen: tuple[int, int] | None = None
     """Size and modification time on disk, when last scanned."""
+    size: int = 0
+    """Size on disk, when last looked at or scanned."""
     rested: int = 0
     """Size on disk up to which everything had been looked at when it last came to rest."""
     gone: float | None = None
@@ -114,6 +116,10 @@ class Stream:
 
     moved: int | None = None
     """The scan after which another file was first there when this one was to be opened; None: it was opened since."""
+    has_more: bool = False
+    """Whether its file had more bytes than the last chunk."""
+    slow: bool = False
+    """Whether its file system took long when it was last looked at."""
     queued: bool = False
     busy: bool = False
     again: bool = False
@@ -182,6 +188,13 @@ class Stream:
         if size <= self.rested or size == self.done:
             return False
         return self.original is None or self.compared != self.original.offset
+
+    @property
+    def unread(self) -> int:
+        """Bytes that are not read, by size and offset; of a compressed file all of them, or none."""
+        if self.original is not None or self.size == self.done:
+            return 0
+        return self.size if self.compressed else max(0, self.size - self.offset)
 
     def matches(self, before: bytes, head: bytes) -> bool:
         """Whether these are the bytes before its offset, and (for a stream at offset 0) the first bytes."""

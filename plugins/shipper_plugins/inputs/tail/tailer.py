@@ -18,16 +18,20 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from shipper.plugin import Credential, InputContext, in_words, is_short
+from shipper_plugins.inputs.tail.calls import Calls
+from shipper_plugins.inputs.tail.chunk import Taken
 from shipper_plugins.inputs.tail.content import Moved
 from shipper_plugins.inputs.tail.discovery import Found, Globs, Scan
 from shipper_plugins.inputs.tail.known import KEPT, Known
-from shipper_plugins.inputs.tail.reader import Reader, Taken
+from shipper_plugins.inputs.tail.reader import Reader
+from shipper_plugins.inputs.tail.sight import Sight, Wish
 from shipper_plugins.inputs.tail.start import MARK, begin_at_end
 from shipper_plugins.inputs.tail.strays import Recovered, Search, search
 from shipper_plugins.inputs.tail.stream import Stream, shown
@@ -43,8 +47,11 @@ ABSENT = 10.0
 which what cannot be read, or is not there, is looked for again."""
 CUT_SHORT = 60.0
 """Seconds after its last write at which a compressed file without its end is told of."""
+CLOSING = 1.0
+"""Seconds for which the end of the input waits until its files are closed."""
 WORKERS = 3
-"""Turns under way at once: while one is stored the next is read, and a file that hangs does not stop all others."""
+"""Turns under way at once: while one is stored the next is read. A file that hangs stops those that are looked at
+together with it, and all others only once all workers hang."""
 TAKEN = 32
 """Streams whose chunks are stored together, at most."""
 _BREATH = 0.02
@@ -59,7 +66,8 @@ class Tailer:
         self._context = context
         self._globs = Globs(settings.paths, settings.exclude)
         self._watch = Watch()
-        self._reader = Reader(settings, context, Known({}))
+        self._calls = Calls(f"{context.name} {settings.place()}")
+        self._reader = Reader(settings, context, Known({}), self._calls)
         self._aliases: dict[str, str] = {}
         self._problems: dict[str, str] = {}
         self._unseen: dict[str, str] = {}
@@ -72,10 +80,13 @@ class Tailer:
         self._sleep = trio.CancelScope()
         self._rest = POLL[0]
 
-    def close(self) -> None:
-        """Close all files and watches."""
-        self._reader.shelf.clear()
+    async def close(self) -> None:
+        """Close all files and watches; what hangs is closed when it comes back, and not waited for."""
+        closed = self._reader.shelf.clear()
         self._watch.close()
+        if not closed.is_set():
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(closed.wait, CLOSING, limiter=trio.CapacityLimiter(1))
 
     def change(self, settings: FileInput, credentials: Mapping[str, Credential]) -> None:
         """See `Source.change`."""
@@ -84,6 +95,14 @@ class Tailer:
             self._reader.turns.wake(stream)
         self._look_again()
 
+    def figures(self) -> dict[str, int]:
+        """See `Source.change`."""
+        followed = self._reader.known.by_file.values()
+        return {
+            "files": len(followed),
+            "unread_bytes": sum(stream.unread for stream in followed),
+        }
+
     async def run(self) -> None:
         """See `Source.run`."""
         stored = await self._context.positions()
@@ -91,6 +110,7 @@ class Tailer:
         self._reader.known = Known(stored)
         self._reader.timer_set = lambda: self._sleep.cancel()
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._calls.watch, self._report)
             for _ in range(WORKERS):
                 nursery.start_soon(self._work)
             await self._follow(mark)
@@ -100,24 +120,36 @@ class Tailer:
         """Take the chunks of the streams that wait, many small ones at once, and store them together."""
         reader, turns = self._reader, self._reader.turns
         while True:
-            stream: Stream | None = await turns.next()
+            wishes = list(self._wishes(await turns.next(TAKEN)))
+            seen = await reader.see(wishes) if wishes else []
+            turns.put_back([wish.stream for wish in wishes[len(seen) :]])
             taken: list[Taken] = []
-            size = 0
-            while stream is not None:
-                one = await self._take(stream)
+            for wish, sight in zip(wishes, seen, strict=False):
+                one = await self._take(wish, sight)
                 if isinstance(one, Taken):
                     taken.append(one)
-                    size += len(one.look.found)
                 else:
-                    turns.done(stream, more=one)
-                stream = turns.next_nowait() if size < self._context.chunk_bytes and len(taken) < TAKEN else None
+                    turns.done(wish.stream, more=one)
             for one, more in zip(taken, await reader.store(taken), strict=True):
                 turns.done(one.stream, more=more)
             self._report()
 
-    async def _take(self, stream: Stream) -> Taken | bool:
+    def _wishes(self, streams: Sequence[Stream]) -> Iterator[Wish]:
+        for stream in streams:
+            if (wish := Wish.of(stream)) is not None:
+                yield wish
+            else:
+                self._reader.turns.done(stream, more=False)
+
+    async def _take(self, wish: Wish, seen: Sight | OSError) -> Taken | bool:
+        stream = wish.stream
+        if not wish.is_current:  # it was moved or lost while a thread looked
+            self._reader.unsee(seen)
+            return True
         try:
-            taken = await self._reader.take(stream)
+            if isinstance(seen, OSError):
+                raise seen
+            taken = await self._reader.take(seen)
         except Moved:
             stream.moved = self._reader.scans if stream.moved is None else stream.moved
             if self._reader.scans <= stream.moved + 1:  # the scan that was under way may have looked before it moved
@@ -149,12 +181,12 @@ class Tailer:
         while True:
             self._scan_wanted = False
             started = trio.current_time()
-            scan = await trio.to_thread.run_sync(self._globs.scan, abandon_on_cancel=True)
+            scan = await self._calls.run(self._settings.paths[0], self._globs.scan)
             traces = await self._search(scan)
             now = trio.current_time()
-            fresh_watches = self._watch.follow(scan.interests)
+            fresh_watches = await self._calls.run(self._settings.paths[0], partial(self._watch.follow, scan.interests))
             if not self._reader.scans and self._settings.from_ == "end":
-                await begin_at_end(self._settings, self._context, self._reader.known, scan, mark)
+                await begin_at_end(self._settings, self._context, self._calls, self._reader.known, scan, mark)
             changed, new = self._apply(scan, traces)
             if fresh_watches:
                 continue
@@ -203,6 +235,7 @@ class Tailer:
         now = trio.current_time()
         for stream, when in list(self._reader.pending.items()):
             if now >= when:
+                del self._reader.pending[stream]  # once, as its turn may take long, or fail
                 stream.flush = True
                 self._reader.turns.wake(stream)
         for stream in self._reader.known.detached:
@@ -223,7 +256,7 @@ class Tailer:
         if not strays:
             return Search()
         files = here | (known.by_file.keys() - {stray.file for stray in missing})
-        return await trio.to_thread.run_sync(search, strays, files, self._globs.excludes, abandon_on_cancel=True)
+        return await self._calls.run(strays[0].path, partial(search, strays, files, self._globs.excludes))
 
     def _apply(self, scan: Scan, traces: Search) -> tuple[bool, bool]:
         """Take over what a scan found; returns whether anything changed, and whether a file is new."""
@@ -253,7 +286,7 @@ class Tailer:
                 changed |= self._missing(stream, traces)
         for file, found in here.items():
             stream = known.reunite(found) or known.new(found.path, file, reader.scans)
-            stream.seen = (found.size, found.changed)
+            stream.seen, stream.size = (found.size, found.changed), found.size
             reader.turns.wake(stream)
             changed = new = True
         reader.rotated = {path: stream for path, stream in reader.rotated.items() if stream.file is not None}
@@ -285,7 +318,8 @@ class Tailer:
             self._reader.rotated[stream.path] = stream
             self._reader.known.move(stream, found.path)
             stream.moved = None
-        stream.seen, stream.detached, stream.ended, stream.left = seen, None, False, 0
+        stream.seen, stream.size = seen, found.size
+        stream.detached, stream.ended, stream.left = None, False, 0
         self._reader.known.detached.discard(stream)
         if not same or stream.path in self._problems or stream.is_behind(found.size):
             self._reader.turns.wake(stream)
@@ -301,7 +335,7 @@ class Tailer:
             stream = known.new(one.found.path, one.found.file, reader.scans)
         else:
             return None
-        stream.seen = (one.found.size, one.found.changed)
+        stream.seen, stream.size = (one.found.size, one.found.changed), one.found.size
         if stream.detached is None:
             stream.detached = trio.current_time()
             known.detached.add(stream)
@@ -315,6 +349,9 @@ class Tailer:
 
     def _missing(self, stream: Stream, traces: Search) -> bool:
         opened = stream in self._reader.shelf
+        if stream.busy and not opened:  # a thread is about to open it, or finds that it cannot
+            self._reader.retry_soon(stream)
+            return False
         if opened and stream.detached is not None:
             return False
         self._problems.pop(stream.path, None)
@@ -352,7 +389,8 @@ class Tailer:
 
     def _report(self) -> None:
         """Tell the shipper what cannot be read, if that has changed."""
-        problems = sorted((self._nothing_there() | self._unseen | self._problems | self._cut_short()).items())
+        told = self._nothing_there() | self._unseen | self._problems | self._cut_short() | self._calls.silent()
+        problems = sorted(told.items())
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         text = "; ".join(f"{shown(path)}: {why}" for path, why in problems[:3]) + more
         if losses := self._losses():

@@ -1,9 +1,9 @@
 """Which files changed, and when to look at the directories again: inotify, and a clock beside it.
 
 Every directory of interest has a watch; a written file in it is reported by its path, any other change of a name that
-matters asks for a scan. The kernel's queue may overflow, watches may run out, and some file systems (network, FUSE)
-report nothing of what others do: so a scan is due every `SAFETY` seconds in any case, and every second or few where a
-directory could not be watched.
+matters asks for a scan. To set a watch may hang, so a thread does; nothing else here blocks. The kernel's queue may
+overflow, watches may run out, and some file systems (network, FUSE) report nothing of what others do: so a scan is due
+every `SAFETY` seconds in any case, and every second or few where a directory could not be watched.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import trio
 
 from shipper.plugin import Inotify, Mask
+from shipper_plugins.inputs.tail.calls import Lent, at
 from shipper_plugins.inputs.tail.discovery import Interest
 
 SAFETY = 30.0
@@ -49,28 +50,35 @@ class Watch:
             self._inotify: Inotify | None = Inotify()
         except OSError:
             self._inotify = None
+        self._lent = Lent(self._end)
 
     def follow(self, interests: Mapping[str, Interest]) -> bool:
-        """Watch these directories and no others; those that do not exist are left out. Returns whether a watch is new:
-        then something may have changed there before it.
+        """Watch these directories and no others; those that do not exist are left out; blocking. Returns whether a
+        watch is new: then something may have changed there before it.
 
-        Every watch is set anew, for a path may lead to another directory than before (this costs 2 µs each).
+        Not at the same time as `changes`. Every watch is set anew, for a path may lead to another directory than before
+        (this costs 2 µs each).
         """
         if self._inotify is None:
             return False
+        with self._lent:
+            return self._follow(self._inotify, interests)
+
+    def _follow(self, inotify: Inotify, interests: Mapping[str, Interest]) -> bool:
         before, self._directories, self.complete = self._directories.keys(), {}, True
         for path, interest in interests.items():
+            at(path)
             try:
-                wd = self._inotify.add(path, _MASK)
+                wd = inotify.add(path, _MASK)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError:
                 self.complete &= not interest.patterns
                 continue
-            self.complete &= self._inotify.hears_all(path)
+            self.complete &= inotify.hears_all(path)
             self._directories.setdefault(wd, {})[path] = interest
         for wd in before - self._directories.keys():
-            self._inotify.remove(wd)
+            inotify.remove(wd)
         return not self._directories.keys() <= before
 
     async def changes(self, seconds: float) -> Changes:
@@ -96,7 +104,10 @@ class Watch:
         return changes
 
     def close(self) -> None:
-        """Remove all watches."""
+        """Remove all watches, once no thread sets one."""
+        self._lent.close()
+
+    def _end(self) -> None:
         if self._inotify is not None:
             self._inotify.close()
             self._inotify = None

@@ -1,0 +1,122 @@
+"""What a thread sees of the files of streams whose turn it is: all that a turn needs from the file system, at once.
+
+The event loop says what it knows of a stream, a thread opens the file and looks, and the event loop decides: while the
+thread looks, the stream may be moved, or lost. Many small files are looked at in one go, for a thread and back takes as
+long as five looks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shipper_plugins.inputs.tail.content import HEAD, Content, File, Look
+from shipper_plugins.inputs.tail.shelf import Shelf
+from shipper_plugins.inputs.tail.stream import Stream
+
+SLOW = 0.5
+"""Seconds after which the file of a stream is looked at without others that would have to wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A stream to look at, as it was known when its turn began."""
+
+    stream: Stream
+    path: str
+    file: File
+    offset: int
+    is_settled: bool
+    compressed: bool
+    done: int | None
+    wants_head: bool
+
+    @classmethod
+    def of(cls, stream: Stream) -> Wish | None:
+        """None for a stream whose file is gone."""
+        if stream.file is None:
+            return None
+        wants_head = not stream.settled or stream.charset is None or stream.head_length < HEAD
+        return cls(
+            stream,
+            stream.path,
+            stream.file,
+            stream.offset,
+            stream.settled,
+            stream.compressed,
+            stream.done,
+            wants_head,
+        )
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the stream still is what it was."""
+        return (self.stream.path, self.stream.file, self.stream.offset) == (self.path, self.file, self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A file that was looked at."""
+
+    wish: Wish
+    compressed: bool
+    size: int
+    """Bytes on disk, before anything else was looked at."""
+    written: int
+    """When it was last written, in nanoseconds; of a compressed file only."""
+    was_open: bool
+    head: bytes | None
+    """Its first bytes, if they were wanted, or it had to be opened."""
+    look: Look | None
+    """What is at the offset; None where that cannot be said yet, or was read to its end."""
+
+
+def at_hand(wish: Wish, shelf: Shelf, chunk_bytes: int) -> Sight | None:
+    """The next chunk of a file in the middle of which the stream stands, if it is in memory; does not block."""
+    if wish.wants_head or not wish.stream.has_more or (content := shelf.at_hand(wish.stream)) is None:
+        return None
+    look = content.at_hand(wish.offset, chunk_bytes)
+    if look is None:
+        return None
+    return Sight(wish, content.compressed, max(look.size, wish.stream.size), 0, True, None, look)
+
+
+def see(wishes: Sequence[Wish], shelf: Shelf, chunk_bytes: int) -> list[Sight | OSError]:
+    """Look at files, in this order, until a chunk is full: at the first one at least; blocking."""
+    seen: list[Sight | OSError] = []
+    size = 0
+    for wish in wishes:
+        began = time.monotonic()
+        try:
+            with shelf.use(wish.stream, wish.path, wish.file) as (content, was_open):
+                seen.append(_see(wish, content, chunk_bytes, was_open=was_open))
+        except OSError as error:
+            seen.append(error)
+        wish.stream.slow = time.monotonic() - began > SLOW
+        size += _length(seen[-1])
+        if size >= chunk_bytes or wish.stream.slow:
+            break
+    return seen
+
+
+def _length(seen: Sight | OSError) -> int:
+    return len(seen.look.found) if isinstance(seen, Sight) and seen.look is not None else 0
+
+
+def _see(wish: Wish, content: Content, chunk_bytes: int, *, was_open: bool) -> Sight:
+    size = content.size()
+    compressed = content.compressed
+    written = content.written() if compressed else 0
+    if (compressed != wish.compressed and wish.is_settled) or (wish.done is not None and wish.done == size):
+        return Sight(wish, compressed, size, written, was_open, None, None)
+    head = look = None
+    wants_head = wish.wants_head or not was_open
+    if compressed and wants_head:  # before the look, as a compressed file is read forwards
+        head = content.head()
+    if wish.is_settled or not compressed:
+        look = content.look(wish.offset, chunk_bytes)
+    if not compressed and wants_head:
+        assert look is not None
+        head = content.head() if wish.offset else look.found[:HEAD]
+    return Sight(wish, compressed, size, written, was_open, head, look)
