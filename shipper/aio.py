@@ -102,6 +102,10 @@ class Asyncio:
             raise cancelled or asyncio.CancelledError
         return cast(Result, end.unwrap())
 
+    def tell(self, function: Callable[[], object]) -> None:
+        """From a coroutine of the loop: have a function called in trio, before a `call` ends that ends after this."""
+        self._soon(function)
+
     def _soon(self, function: Callable[..., Any], *args: Any) -> None:
         with contextlib.suppress(trio.RunFinishedError):  # then the process is ending, and nobody waits any more
             self._token.run_sync_soon(function, *args)

@@ -8,8 +8,10 @@ the file may have changed, and a changed file is a changed destination.
 from __future__ import annotations
 
 import os
+import queue
 import ssl
 import tempfile
+import threading
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +20,10 @@ import msgspec
 from shipper.credentials import Credential
 from shipper.descriptors import in_words
 
+READ_SECONDS = 5.0
+"""For a policy is looked at before anything else that a supervisor says."""
 _LARGEST = 1 << 20
+_readers = threading.BoundedSemaphore(8)
 
 
 class Material(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,10 +36,7 @@ class Material(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def read(cls, path: str) -> Material:
         """Raises ValueError that says what is wrong with the file."""
         try:
-            if Path(path).exists() and not Path(path).is_file():
-                raise ValueError("this path is not a file")
-            with Path(path).open("rb") as file:
-                raw = file.read(_LARGEST + 1)
+            raw = _read_in_time(path)
         except OSError as error:
             raise ValueError(f"cannot read this file: {error.strerror}") from None
         if len(raw) > _LARGEST:
@@ -42,6 +44,47 @@ class Material(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if b"-----BEGIN " not in raw:
             raise ValueError("this file holds no PEM block")
         return cls(path, raw.decode("ascii", "ignore"))
+
+
+def _read_in_time(path: str) -> bytes:
+    """The file, or more than the largest of it; raises ValueError for what is no file, and OSError.
+
+    TimeoutError if its file system does not answer: the thread that asks is left behind then, and of these there are
+    so many at most.
+    """
+    late = TimeoutError(0, f"its file system does not answer within {READ_SECONDS:g} s")
+    answer: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
+    readers = _readers
+
+    def read() -> None:
+        try:
+            answer.put(_read(path))
+        except Exception as error:
+            answer.put(error)
+        finally:
+            readers.release()
+
+    if not readers.acquire(timeout=READ_SECONDS):
+        raise late
+    try:
+        threading.Thread(target=read, name="read PEM", daemon=True).start()
+    except RuntimeError as error:  # no thread can be started
+        readers.release()
+        raise OSError(0, str(error)) from None
+    try:
+        found = answer.get(timeout=READ_SECONDS)
+    except queue.Empty:
+        raise late from None
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _read(path: str) -> bytes:
+    if Path(path).exists() and not Path(path).is_file():
+        raise ValueError("this path is not a file")
+    with Path(path).open("rb") as file:
+        return file.read(_LARGEST + 1)
 
 
 class ClientTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
+from shipper import tls
 from shipper.credentials import Credential
 from shipper.tls import ClientTls, Material, NotNow, check_identity, client_context, server_context
 
@@ -209,3 +211,46 @@ def test_material_that_cannot_be_looked_at_is_not_called_bad(monkeypatch: pytest
     monkeypatch.setattr(os, "memfd_create", without_descriptors)
     with pytest.raises(NotNow, match="cannot be looked at now: Too many open files"):
         check_identity("certificate", "key")
+
+
+def test_a_file_whose_file_system_hangs_is_refused_in_time_however_often_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls, "READ_SECONDS", 0.05)
+    monkeypatch.setattr(tls, "_readers", threading.BoundedSemaphore(2))
+    go_on, hanging = threading.Event(), list[str]()
+
+    def hang(path: str) -> bytes:
+        hanging.append(path)
+        go_on.wait(25)
+        return b"-----BEGIN "
+
+    monkeypatch.setattr(tls, "_read", hang)
+    try:
+        for _ in range(4):
+            with pytest.raises(ValueError, match=r"^cannot read this file: its file system does not answer within"):
+                Material.read("/remote/ca.pem")
+    finally:
+        go_on.set()
+
+    assert len(hanging) == 2
+
+
+def test_a_file_that_no_thread_can_read_now_is_refused_and_can_be_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
+    monkeypatch.setattr(tls, "READ_SECONDS", 0.05)
+    monkeypatch.setattr(tls, "_readers", threading.BoundedSemaphore(1))
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", no_thread)
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"^cannot read this file: can't start new thread$"):
+                Material.read(str(tmp_path / "ca.pem"))
+    monkeypatch.setattr(tls, "READ_SECONDS", 30)
+
+    assert Material.read(str(tmp_path / "ca.pem")).pem == "-----BEGIN CERTIFICATE-----"
+
+
+def no_thread(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

@@ -8,6 +8,8 @@ import json
 import os
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -17,6 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import trio.testing
 import trustme
 from isal import isal_zlib
 
@@ -32,6 +35,7 @@ from shipper.plugin import (
     Material,
     Outcome,
     OutputContext,
+    Requests,
     Sender,
     Size,
     StartFailed,
@@ -41,6 +45,7 @@ from shipper.plugin import (
 from shipper.testing import BulkDestination, Reply, check_output, open_destination
 from shipper_plugins.outputs import http_client
 from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput, Rotation
+from tests.test_resolve import hanging
 
 _KEY = Credential.parse({"api_key": "id:canary-secret"})
 _STREAM = {"type": "logs", "dataset": "nginx", "namespace": "prod"}
@@ -464,6 +469,57 @@ async def test_a_name_that_does_not_exist_is_told(aio: Asyncio, monkeypatch: pyt
             await main.send(lines(1))
 
 
+async def test_a_name_that_is_not_answered_is_told_in_time(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shipper.resolve.RESOLVE_SECONDS", 0.01)
+    with hanging(monkeypatch):
+        async with sender(aio, "http://es.invalid:9200") as main:
+            with pytest.raises(Later, match=r"^es.invalid:9200: no answer to the question for this name"):
+                await main.send(lines(1))
+
+
+async def test_names_that_are_not_answered_hold_up_no_other_output(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than the threads that asyncio has for all questions."""
+    with hanging(monkeypatch, but="localhost"), trio.fail_after(20):
+        async with open_destination(aio) as destination, trio.open_nursery() as nursery:
+            for number in range(40):
+                nursery.start_soon(_send_to, aio, f"http://es{number}.invalid:9200")
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            port = destination.url.rpartition(":")[2]
+            async with sender(aio, f"http://localhost:{port}") as main:
+                await main.send(lines(1))
+            nursery.cancel_scope.cancel()
+
+    assert destination.total == 1
+
+
+async def _send_to(aio: Asyncio, host: str) -> None:
+    async with sender(aio, host) as one:
+        await one.send(lines(1))
+
+
+def test_a_name_that_is_not_answered_holds_up_no_end_of_the_process() -> None:
+    script = """
+import socket, time, trio
+from shipper.plugin import Batch, OutputContext
+from shipper.aio import open_asyncio
+from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
+ask = socket.getaddrinfo
+socket.getaddrinfo = lambda *a, **k: ask(*a, **k) if k.get("flags", 0) & socket.AI_NUMERICHOST else time.sleep(300)
+async def main():
+    async with open_asyncio() as aio:
+        with trio.move_on_after(0.5):
+            output = ElasticsearchOutput(hosts=("http://es.invalid:9200",))
+            async with output.open(OutputContext("main", aio, None)) as sender:
+                await sender.send(Batch.lines(b"one\\n", offset=0, shared={}))
+trio.run(main)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], timeout=30, check=False, capture_output=True)
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 async def test_a_connection_that_is_reset_in_the_answer_says_later(aio: Asyncio) -> None:
     async def talk(stream: trio.SocketStream) -> None:
         await read_request(stream)
@@ -516,6 +572,89 @@ async def end_of(stream: trio.SocketStream) -> str:
         reset = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ECONNRESET
         return "reset" if reset else "broken"
     return "closed"
+
+
+# -- what is counted ---------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def counted(aio: Asyncio, *hosts: str, **settings: Any) -> AsyncIterator[tuple[Sender, Requests]]:
+    context = OutputContext("main", aio, _KEY)
+    async with ElasticsearchOutput(hosts=hosts, **settings).open(context) as opened:
+        yield opened, context.requests
+
+
+@pytest.mark.parametrize("status", [200, 201, 301, 401, 403, 413, 429, 503, 999])
+async def test_every_answer_is_counted_by_its_status(aio: Asyncio, status: int) -> None:
+    talk = saying(http(b"{}", f"{status} Whatever"))
+    async with raw_server(talk) as url, counted(aio, url) as (main, requests):
+        with pytest.raises((Later, Held, TooLarge)):
+            await main.send(lines(1))
+
+    assert (requests.responses, requests.failures) == ({str(status): 1}, {})
+    assert requests.count == 1
+
+
+async def test_a_dead_host_is_counted_though_the_next_one_takes_the_events(
+    aio: Asyncio, destination: BulkDestination
+) -> None:
+    dead = f"http://127.0.0.1:{free_port()}"
+    async with counted(aio, destination.url, dead) as (main, requests):
+        for seq in range(2):
+            await main.send(lines(1, seq))
+
+    assert (requests.responses, requests.failures) == ({"200": 2}, {"unreachable": 1})
+
+
+def greeting(text: bytes) -> Talk:
+    async def talk(stream: trio.SocketStream) -> None:
+        await stream.send_all(text)
+        await stream.receive_some(65536)
+
+    return talk
+
+
+async def silence(stream: trio.SocketStream) -> None:
+    await trio.sleep_forever()
+
+
+@pytest.mark.parametrize(
+    ("talk", "scheme", "failure"),
+    [
+        (silence, "http", "timeout"),
+        (silence, "https", "timeout"),
+        (greeting(b"no TLS here\n" * 9), "https", "tls"),
+        (saying(b"SSH-2.0-x\r\n"), "http", "broken"),
+        (saying(b""), "http", "broken"),
+    ],
+)
+async def test_a_request_without_an_answer_is_counted_by_what_it_met(
+    aio: Asyncio, talk: Talk, scheme: str, failure: str
+) -> None:
+    async with (
+        raw_server(talk) as url,
+        counted(aio, url.replace("http", scheme), timeout=Duration(0.5)) as (main, requests),
+    ):
+        with pytest.raises(Later):
+            await main.send(lines(1))
+
+    assert (requests.responses, requests.failures, requests.count) == ({}, {failure: 1}, 1)
+
+
+async def test_a_request_that_is_cancelled_is_not_counted(aio: Asyncio) -> None:
+    begun = trio.Event()
+
+    async def talk(stream: trio.SocketStream) -> None:
+        await read_request(stream)
+        begun.set()
+        await trio.sleep_forever()
+
+    async with raw_server(talk) as url, counted(aio, url) as (main, requests), trio.open_nursery() as nursery:
+        nursery.start_soon(main.send, lines(1))
+        await begun.wait()
+        nursery.cancel_scope.cancel()
+
+    assert requests.count == 0
 
 
 # -- nothing is sent after the end -------------------------------------------------------------------------------------
@@ -663,7 +802,7 @@ async def test_close_returns_when_the_sockets_are_closed_even_of_what_was_just_c
         server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
         port = server.sockets[0].getsockname()[1]
         scheme = "http" if moment == "waiting" else "https"
-        client = http_client.Client({}, client_context(_trust()), None, connections=2, seconds=60)
+        client = http_client.Client({}, client_context(_trust()), None, aio=aio, connections=2, seconds=60)
         await client.open()
         task = asyncio.create_task(client.post(f"{scheme}://127.0.0.1:{port}", "/_bulk", [b"body"]))
         if moment == "connecting":
@@ -775,6 +914,65 @@ def test_if_all_have_failed_the_one_that_failed_longest_ago_is_first() -> None:
         rotation.failed(host, float(now))
 
     assert [rotation.order(5.0) for _ in range(3)] == [["b", "c", "a"]] * 3
+
+
+# -- whether anybody answered ------------------------------------------------------------------------------------------
+
+
+async def asked(aio: Asyncio, url: str, **settings: Any) -> int:
+    """How often it tells of answers while it sends twice."""
+    told: list[None] = []
+    output = ElasticsearchOutput(hosts=(url,), **settings)
+    async with output.open(OutputContext("main", aio, _KEY, answered=lambda: told.append(None))) as opened:
+        for _ in range(2):
+            with suppress(Later, Held, TooLarge):
+                await opened.send(lines(1))
+    return len(told)
+
+
+@pytest.mark.parametrize(
+    "reply", [None, *(Reply(status=status) for status in (301, 400, 401, 404, 413, 503)), Reply(cut="middle")]
+)
+async def test_the_first_answer_of_any_status_is_told_once(
+    aio: Asyncio, destination: BulkDestination, reply: Reply | None
+) -> None:
+    destination.script = lambda request, documents: reply
+
+    assert await asked(aio, destination.url) == 1
+
+
+async def test_an_answer_is_told_before_it_has_ended(aio: Asyncio) -> None:
+    told = trio.Event()
+
+    async def talk(stream: trio.SocketStream) -> None:
+        await read_request(stream)
+        await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
+        await trio.sleep_forever()
+
+    async with raw_server(talk) as url, trio.open_nursery() as nursery:
+        context = OutputContext("main", aio, _KEY, answered=told.set)
+        async with ElasticsearchOutput(hosts=(url,)).open(context) as opened:
+            nursery.start_soon(opened.send, lines(1))
+            with trio.fail_after(30):
+                await told.wait()
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_host_that_is_not_there_is_not_trusted_or_says_nothing_has_not_answered(
+    aio: Asyncio, destination: BulkDestination
+) -> None:
+    destination.script = lambda request, documents: Reply(cut="before")
+    async with open_destination(aio, tls=_server_context("127.0.0.1")) as other:
+        urls = [
+            f"http://127.0.0.1:{free_port()}",
+            other.url,
+            destination.url,
+            destination.url.replace("http:", "https:"),
+        ]
+
+        assert [await asked(aio, url) for url in urls] == [0, 0, 0, 0]
+    destination.script = lambda request, documents: Reply(hang=True)
+    assert await asked(aio, destination.url, timeout=Duration(0.1)) == 0
 
 
 # -- TLS ---------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from shipper.plugin import Batch, Later, OutputContext, Size
 from shipper.testing import check_output
 from shipper_plugins.outputs import file as module
 from shipper_plugins.outputs.file import FileOutput
+from tests.hanging_files import hanging
 from tests.short_reads import short_reads
 
 
@@ -230,13 +231,38 @@ async def test_a_cancel_before_the_write_writes_nothing(context: OutputContext, 
 
 async def test_a_cancel_while_it_waits_for_its_turn_writes_nothing(context: OutputContext, path: Path) -> None:
     async with FileOutput(path=str(path)).open(context) as sender, trio.open_nursery() as nursery:
-        lock = module._locks[os.path.realpath(path)]
+        lock = module._locks.setdefault(os.path.realpath(path), trio.Lock())
         async with lock:
             nursery.start_soon(sender.send, numbers(1))
-            await trio.testing.wait_all_tasks_blocked()
+            with trio.fail_after(30):
+                while not lock.statistics().tasks_waiting:  # noqa: ASYNC110 - nobody tells when
+                    await trio.sleep(0.001)
             nursery.cancel_scope.cancel()
 
     assert not path.exists()
+
+
+async def test_file_systems_that_hang_hold_up_no_other_output(context: OutputContext, tmp_path: Path) -> None:
+    """More of them than trio has threads for all, whatever they hang in; and nothing is asked of them in the loop."""
+    (tmp_path / "remote").mkdir()
+    path = tmp_path / "events.ndjson"
+    threads = trio.to_thread.current_default_thread_limiter().total_tokens
+
+    async def send(to: Path) -> None:
+        async with FileOutput(path=str(to)).open(context) as sender:
+            await sender.send(numbers(1))
+
+    with hanging(tmp_path / "remote", "open", "lstat") as fake, trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            for number in range(int(threads) + 1):
+                nursery.start_soon(send, tmp_path / "remote" / str(number))
+            while fake.under_way <= threads:  # noqa: ASYNC110 - nobody tells when
+                await trio.sleep(0.001)
+            await send(path)
+            fake.go_on()
+
+    assert written(path) == [1]
+    assert fake.in_the_loop == []
 
 
 async def test_a_cancel_during_the_write_waits_for_its_end(

@@ -35,6 +35,7 @@ from shipper.plugin import (
     Outcome,
     Output,
     OutputContext,
+    Requests,
     Sender,
     Settings,
     Shape,
@@ -45,7 +46,7 @@ from shipper.plugin import (
 )
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs import bulk, encoding
-from shipper_plugins.outputs.http_client import Client, Unreachable, address
+from shipper_plugins.outputs.http_client import Client, NoAnswer, Response, Unreachable, address
 
 _ASIDE = 30.0
 _ENCODERS = 2
@@ -91,6 +92,8 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
 
     live: ClassVar[frozenset[str]] = Output.live | {"compression", "bulk_max_bytes", "timeout", "backoff"}
     takes: ClassVar[frozenset[Shape]] = frozenset({"api_key", "basic", "bearer_token", "certificate"})
+    counts_requests: ClassVar[bool] = True
+    tells_of_answers: ClassVar[bool] = True
 
     hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1, max_length=64)]
     """URLs of the nodes of one cluster, such as https://es-1:9200; requests go round."""
@@ -145,10 +148,18 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
             tls = await trio.to_thread.run_sync(_tls, self, context.credential)
         except ValueError as error:
             raise StartFailed(f"output {context.name}: {error}") from None
-        client = Client(headers, tls, self.tls.server_name, connections=self.workers, seconds=self.timeout)
+        client = Client(
+            headers,
+            tls,
+            self.tls.server_name,
+            aio=context.aio,
+            connections=self.workers,
+            seconds=self.timeout,
+            answered=context.answered,
+        )
         await context.aio.call(client.open)
         try:
-            yield _Bulk(self, context.aio, client)
+            yield _Bulk(self, context.aio, client, context.requests)
         finally:
             with trio.CancelScope(shield=True):
                 await context.aio.call(client.close)
@@ -242,8 +253,9 @@ def _limiter() -> trio.CapacityLimiter:
 class _Bulk:
     """The Sender of an open `elasticsearch` output."""
 
-    def __init__(self, output: ElasticsearchOutput, aio: Asyncio, client: Client) -> None:
+    def __init__(self, output: ElasticsearchOutput, aio: Asyncio, client: Client, requests: Requests) -> None:
         self._output = output
+        self._requests = requests
         self._aio = aio
         self._client = client
         self._rotation = Rotation(output.hosts)
@@ -298,7 +310,7 @@ class _Bulk:
 
     async def _ask(self, host: str, request: encoding.Request) -> dict[int, Answer]:
         """Raises Unreachable, Later, Held or TooLarge."""
-        response = await self._aio.call(self._client.post, host, self._path(request), request.body)
+        response = await self._counted(host, request)
         encoding = response.headers.get("Content-Encoding", "")
         try:
             if response.status == 200:
@@ -306,6 +318,17 @@ class _Bulk:
         except Later as error:
             raise Later(f"{address(host)}: {error}") from None
         raise bulk.refusal(response.status, response.headers, response.body, address(host))
+
+    async def _counted(self, host: str, request: encoding.Request) -> Response:
+        """Raises Unreachable or NoAnswer; one that is cancelled is not counted."""
+        began = trio.current_time()
+        try:
+            response = await self._aio.call(self._client.post, host, self._path(request), request.body)
+        except NoAnswer as error:
+            self._requests.failed(trio.current_time() - began, error.failure)
+            raise
+        self._requests.answered(trio.current_time() - began, response.status)
+        return response
 
     def _path(self, request: encoding.Request) -> str:
         query = {"filter_path": bulk.FILTER} | ({"pipeline": self._output.pipeline} if self._output.pipeline else {})

@@ -12,7 +12,8 @@
 - One batch at a time is written to a path, however many outputs name it. Two processes must not share one.
 
 A write is never abandoned: on cancel it is awaited, since bytes must not go out behind the lane's back, and a disk ends
-a write soon or fails it.
+a write soon or fails it. All calls to the file system are made by a thread of the lane's own: one that hangs holds up
+this output, and nothing else.
 """
 
 from __future__ import annotations
@@ -62,27 +63,37 @@ class FileOutput(Output, frozen=True, kw_only=True):
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
         """See `Output.open`."""
-        writer = LineFile(self.path, self.sync, self.rotate_bytes, self.keep)
+        sender = _FileSender(self)
         try:
-            yield _FileSender(self, writer)
+            yield sender
         finally:
-            writer.close()
+            await sender.close()
 
 
 class _FileSender:
-    def __init__(self, settings: FileOutput, writer: LineFile) -> None:
+    def __init__(self, settings: FileOutput) -> None:
         self._settings = settings
-        self._writer = writer
-        self._lock = _locks.setdefault(os.path.realpath(settings.path), trio.Lock())
+        self._writer = LineFile(settings.path, settings.sync, settings.rotate_bytes, settings.keep)
+        self._thread = trio.CapacityLimiter(1)
+        self._lock: trio.Lock | None = None
+        """Of the path; kept, as those that nobody has are forgotten."""
 
     async def send(self, batch: Batch) -> Answers:
         """See `Sender.send`; raises Later, with the path and the system's reason, if the file cannot be written."""
+        if self._lock is None:
+            path = await trio.to_thread.run_sync(os.path.realpath, self._settings.path, limiter=self._thread)
+            self._lock = _locks.setdefault(path, trio.Lock())
         async with self._lock:
             try:
-                await trio.to_thread.run_sync(self._write, batch)
+                await trio.to_thread.run_sync(self._write, batch, limiter=self._thread)
             except OSError as error:
                 raise Later(f"{self._settings.path}: {in_words(error)}") from error
         return Answers(batch.count)
+
+    async def close(self) -> None:
+        """Close the file, which may wait for what is still to be written there."""
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(self._writer.close, limiter=self._thread)
 
     def _write(self, batch: Batch) -> None:
         if batch.count:

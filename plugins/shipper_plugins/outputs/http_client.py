@@ -7,6 +7,9 @@ is aborted, under SO_LINGER {1, 0} from connect on, and `Client.close` returns o
 
 Redirections are not followed, cookies not kept, proxies and .netrc of the environment not looked at: a credential goes
 to the host that was named, and nowhere else.
+
+Names are asked for by `shipper.plugin.resolve`: aiohttp's own way is six threads for all outputs, which names that are
+not answered take from all others, and which the end of the process waits for.
 """
 
 from __future__ import annotations
@@ -16,15 +19,16 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 
-from shipper.plugin import Later, in_words, is_short
+from shipper.plugin import AddressInfo, Asyncio, Failure, Later, in_words, is_short, resolve
 
 LARGEST_ANSWER = 64 << 20
 """Bytes of an answer, before decompression."""
@@ -35,7 +39,15 @@ _PIECE = 256 << 10
 _RESET = struct.pack("ii", 1, 0)
 
 
-class Unreachable(Later):
+class NoAnswer(Later):
+    """A request without an answer; `failure` is its kind, for metrics."""
+
+    def __init__(self, reason: str, failure: Failure) -> None:
+        super().__init__(reason)
+        self.failure = failure
+
+
+class Unreachable(NoAnswer):
     """No connection could be made: nothing was sent."""
 
 
@@ -58,7 +70,8 @@ def address(host: str) -> str:
 class Client:
     """One connection pool for one credential. Its coroutines run in the asyncio thread.
 
-    `tls` is False where no host is asked by https.
+    `tls` is False where no host is asked by https. `answered` is called, in trio, when the first answer
+    of any status begins.
     """
 
     def __init__(
@@ -67,21 +80,27 @@ class Client:
         tls: ssl.SSLContext | Literal[False],
         server_name: str | None,
         *,
+        aio: Asyncio,
         connections: int,
         seconds: float,
+        answered: Callable[[], object] = lambda: None,
     ) -> None:
+        self._aio = aio
         self._headers = headers
         self._tls = tls
         self._server_name = server_name
         self._connections = connections
         self._seconds = float(seconds)
         self._connecting = min(_CONNECT, self._seconds)
+        self._answered: Callable[[], object] | None = answered
         self._sockets: WeakSet[socket.socket] = WeakSet()
 
     async def open(self) -> None:
         """Make the session; contacts nobody."""
         self._session = aiohttp.ClientSession(
-            connector=_Connector(limit=self._connections, ssl=self._tls, socket_factory=self._socket),
+            connector=_Connector(
+                limit=self._connections, ssl=self._tls, socket_factory=self._socket, resolver=_Names(self._aio)
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=self._seconds, sock_connect=self._connecting),
             auto_decompress=False,
@@ -103,7 +122,7 @@ class Client:
                 await asyncio.sleep(0)
 
     async def post(self, host: str, path: str, body: Sequence[bytes]) -> Response:
-        """One request, its body in pieces, and its answer, read within bounds; raises Unreachable or Later."""
+        """One request, its body in pieces, and its answer, read within bounds; raises Unreachable or NoAnswer."""
         try:
             async with self._session.post(
                 host.rstrip("/") + path,
@@ -112,10 +131,17 @@ class Client:
                 allow_redirects=False,
                 server_hostname=self._server_name if host.startswith("https://") else None,
             ) as response:
+                self._note_answer()
                 return await _read(response)
         except (aiohttp.ClientError, OSError) as error:
             nothing_sent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
-            raise (Unreachable if nothing_sent else Later)(f"{address(host)}: {self._cause(error)}") from None
+            kind = Unreachable if nothing_sent else NoAnswer
+            raise kind(f"{address(host)}: {self._cause(error)}", _failure(error)) from None
+
+    def _note_answer(self) -> None:
+        if self._answered is not None:
+            self._aio.tell(self._answered)
+            self._answered = None
 
     def _cause(self, error: Exception) -> str:
         """The cause in a few words, none of them the peer's."""
@@ -124,6 +150,8 @@ class Client:
                 return f"no connection within {self._connecting:g}s"
             case TimeoutError():
                 return f"timed out after {self._seconds:g}s"
+            case aiohttp.ClientConnectorDNSError(os_error=TimeoutError(strerror=str(cause))):
+                return cause
             case aiohttp.ClientConnectorDNSError(os_error=cause):
                 return f"name not found ({cause.strerror or 'no answer'})"
             case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as cause):
@@ -142,6 +170,19 @@ class Client:
                 return "connection closed before the answer"
 
 
+def _failure(error: Exception) -> Failure:
+    """The kind of what `post` met; a connection that is not made within its time is a time-out."""
+    match error:
+        case TimeoutError():
+            return "timeout"
+        case aiohttp.ClientSSLError() | ssl.SSLError() | aiohttp.ClientOSError(__cause__=ssl.SSLError()):
+            return "tls"
+        case aiohttp.ClientConnectorError():
+            return "unreachable"
+        case _:
+            return "broken"
+
+
 async def _read(response: aiohttp.ClientResponse) -> Response:
     """The answer to its end, or the beginning of an error; what is left unread has its connection aborted."""
     limit = LARGEST_ANSWER if response.status == 200 else _LARGEST_ERROR
@@ -152,6 +193,34 @@ async def _read(response: aiohttp.ClientResponse) -> Response:
     if size > limit and response.status == 200:
         raise aiohttp.ClientPayloadError
     return Response(response.status, response.headers, b"".join(chunks))
+
+
+class _Names(AbstractResolver):
+    """Asks for names in trio, where one that is not answered holds up nobody else."""
+
+    def __init__(self, aio: Asyncio) -> None:
+        self._aio = aio
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        async def ask() -> list[ResolveResult]:
+            found = await resolve(host, port, flags=socket.AI_ADDRCONFIG)
+            return [_result(host, port, one) for one in found if family in (socket.AF_UNSPEC, one[0])]
+
+        return await self._aio.answer(ask)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _result(host: str, port: int, found: AddressInfo) -> ResolveResult:
+    family, _, protocol, _, address = found
+    scope = f"%{address[3]}" if family == socket.AF_INET6 and address[3] else ""  # of a link-local address
+    numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    return ResolveResult(
+        hostname=host, host=f"{address[0]}{scope}", port=port, family=family, proto=protocol, flags=numeric
+    )
 
 
 class _Connector(aiohttp.TCPConnector):
