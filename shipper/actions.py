@@ -16,10 +16,11 @@ import orjson
 import trio
 
 from shipper import __version__, log
+from shipper.bounds import cut
 from shipper.delivery import Delivery
 from shipper.errors import ShipperError, place
 from shipper.intake import Intake
-from shipper.messages import LARGEST_COUNT, MAX_LINE_BYTES, Action, Count, Observed, Result, Revision
+from shipper.messages import LARGEST_COUNT, MAX_LINE_BYTES, Action, Count, Observed, Result, Revision, encoded
 from shipper.orders import Orders
 from shipper.requeue import Requeuing
 from shipper.rollout import Rollout
@@ -33,7 +34,9 @@ Params = TypeVar("Params")
 PAGE = 200
 SAMPLE_BYTES = 1 << 20
 POLICY_BYTES = 2 << 20
-"""Of policies in `diagnostics`; one policy has at most 1 MiB."""
+"""Of policies in `diagnostics`, if the rest leaves that much; one policy has at most 1 MiB."""
+REST_BYTES = 64 << 10
+"""Of a line, for what stands around policies there."""
 
 
 class _Wrong(ShipperError):
@@ -43,6 +46,12 @@ class _Wrong(ShipperError):
 class _Rebind(msgspec.Struct):
     source: str = msgspec.field(name="from")
     target: str = msgspec.field(name="to")
+
+
+class _Forward(msgspec.Struct):
+    revision: Count
+    output: str
+    epoch: Count = 0
 
 
 class _End(msgspec.Struct):
@@ -94,6 +103,7 @@ class Actions:
         self._rollout, self._orders, self._requeuing, self._look = rollout, orders, requeuing, look
         self._verbs: dict[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
             "rebind": self._rebind,
+            "forward": self._forward,
             "dead_letter": lambda params: self._end("dead_letter", params),
             "drop": lambda params: self._end("drop", params),
             "diagnostics": self._diagnostics,
@@ -122,6 +132,11 @@ class Actions:
         order = _read(params, _Rebind)
         await self._orders.rebind(order.source, order.target)
         return {"released": await self._rollout.release_now(order.source)}
+
+    async def _forward(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        order = _read(params, _Forward)
+        done = await self._orders.forward(Revision(order.epoch, order.revision), order.output)
+        return {"events": done.events, "released": await self._rollout.release_now(*sorted(done.credentials))}
 
     async def _end(self, name: Literal["dead_letter", "drop"], params: Mapping[str, Any]) -> dict[str, Any]:
         order = _read(params, _End)
@@ -187,16 +202,18 @@ class Actions:
 
     async def _diagnostics(self, params: Mapping[str, Any]) -> dict[str, Any]:
         observed = msgspec.to_builtins(await self._look())
-        policies, left_out = await self._rollout.texts(POLICY_BYTES)
-        return {
+        told: dict[str, Any] = {
             "versions": {"shipper": __version__, "python": sys.version.split()[0], "sqlite": sqlite3.sqlite_version},
             "observed": observed,
-            "policies": policies,
-            "policies_left_out": left_out,
             "counters": self._delivery.counters(),
+            "outputs": self._delivery.outputs(),
+            "inputs": self._intake.inputs(),
             "tasks": _tasks(),
             "state_directory": str(Path(self._spool.store.directory.path)),
         }
+        room = MAX_LINE_BYTES - REST_BYTES - len(encoded(told))
+        policies, left_out = await self._rollout.texts(min(POLICY_BYTES, room))
+        return {**told, "policies": policies, "policies_left_out": left_out}
 
 
 def _bounded(events: Sequence[Any]) -> list[Any]:
@@ -254,4 +271,4 @@ def _read(params: Mapping[str, Any], shape: type[Params]) -> Params:
 
 
 def _failed(action: Action, message: str) -> Result:
-    return Result(id=action.id, status="FAILED", message=message)
+    return Result(id=action.id, status="FAILED", message=cut(message))

@@ -5,6 +5,9 @@ spool, so that a restart neither restarts nor skips it. The settings are those o
 shortens the deadline takes effect no earlier than its own deadline after its own `active`. Where the dead-letter store
 is full and may drop nothing, what did not fit waits until somebody makes room there; only then it is tried again.
 
+What was forwarded has the whole deadline again at its new place, and is forwarded once more only when its output goes
+elsewhere by then; until then, and where there is no such output any more, it is held.
+
 Clocks are looked at now and then, and time passes for those that the last look has seen, since then: so a deadline is
 never early, and late by a tick, or by the time in which the process was stopped or did not get to look.
 """
@@ -30,7 +33,6 @@ from shipper.spool.terms import OnDeadline
 _log = log.get(__name__)
 
 TICK = 1.0
-Ending = Literal["dead_letter", "drop"]
 
 
 class Deadlines:
@@ -108,12 +110,25 @@ class Deadlines:
     async def _end(self, late: Sequence[Clock], deadline: float, ending: OnDeadline) -> None:
         """Do with late drains what the policy says."""
         problem = f"a drain is past its deadline of {deadline:g} s" if late else None
-        if late and ending != "hold":
+        if late and ending == "forward":
+            held = await self._forward(late)
+            problem = None if held is None else f"{problem}, and {held}"
+        elif late and (ending == "dead_letter" or ending == "drop"):
             done = await self._order(ending, late)
             problem = None if done else f"{problem}, and the dead-letter store is full"
         self._set_problem(problem)
 
-    async def _order(self, ending: Ending, late: Iterable[Clock]) -> bool:
+    async def _forward(self, late: Iterable[Clock]) -> str | None:
+        """Why some of it is held, if it is; where nothing can be done, a look costs one query."""
+        held = None
+        for lane, place in dict(sorted(late)).items():  # of several in one lane, the highest
+            problem = await self._orders.forward_lane(lane, upto=place)
+            if problem is None:
+                _log.warning("a drain reached its deadline", lane=lane, on_deadline="forward")
+            held = held or problem
+        return held
+
+    async def _order(self, ending: Literal["dead_letter", "drop"], late: Iterable[Clock]) -> bool:
         """False if the dead-letter store has no room for all of it; what did not fit is tried again when it has."""
         held = await self._letters() if ending == "dead_letter" else None
         waiting = [drain for drain in late if held is None or self._full.get(drain) != held]

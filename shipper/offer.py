@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import trio
 from msgspec.structs import replace
 
+from shipper import bounds
+from shipper.bounds import LIST_BYTES, cut, fitting
 from shipper.credentials import Credential, Shape
 from shipper.errors import CredentialError, PolicyError
 from shipper.keyring import Keyring
@@ -66,6 +68,23 @@ def check_same(carried: Mapping[str, Credential], others: Iterable[Candidate]) -
                 raise CredentialError("credential_conflict", text)
 
 
+def check_ids(wanted: Collection[str], used: Collection[str]) -> None:
+    """Raises CredentialError if the ids of all credentials in use would have no room in a message any more."""
+    new = set(wanted).difference(used)
+    if new and fitting([*used, *new], bounds.IDS_BYTES) < len(used) + len(new):
+        text = f"the ids of the credentials in use would have more than {bounds.IDS_BYTES} bytes"
+        raise CredentialError("failed", f"{text}: wait until some are released")
+
+
+def some_errors(errors: Iterable[NackError]) -> list[NackError]:
+    """As many errors as a nack has room for, shortened, and how many more there are."""
+    every = [replace(error, path=cut(error.path), message=cut(error.message)) for error in errors]
+    told = every[: fitting(every, LIST_BYTES)]
+    if len(told) < len(every):
+        told.append(NackError("", 1, 1, f"{len(every) - len(told)} more errors are left out"))
+    return told
+
+
 def check_credentials(plan: Plan, offered: Mapping[str, Credential], keyring: Keyring) -> None:
     """Raises CredentialError if a secret that the plan refers to is missing, or of a shape that is not taken there."""
     for id, place in plan.credentials.items():
@@ -115,5 +134,6 @@ def refusal(error: PolicyError | CredentialError) -> tuple[Reason, list[NackErro
     reasons: dict[str, Reason] = {
         "credential_missing": "credential_missing",
         "credential_conflict": "credential_conflict",
+        "failed": "failed",
     }
     return reasons.get(error.reason, "invalid"), [NackError(error.path, error.line, error.column, str(error))]

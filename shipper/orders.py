@@ -3,14 +3,18 @@
 An order names lanes with an unsettled barrier. For each it first ends what is under way there, then runs in bounded
 steps; it is durable before it runs, so it resumes after a crash. Letters that give way to it are counted as those that
 give way to a rejected event; where none may, it ends with StoreFull, and the rest waits as before.
+
+What is forwarded is ended before the order is placed, so that an answer which came by then has its say. The lane that
+takes it is quiet too while it takes: what comes stands below its front, and its next session begins there.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import trio
 
@@ -19,9 +23,12 @@ from shipper.delivery import Delivery
 from shipper.errors import ShipperError
 from shipper.keyring import Keyring
 from shipper.messages import Revision
-from shipper.spool.orders import Name, Order, Released
-from shipper.spool.revisions import LaneKey
+from shipper.spool import forward
+from shipper.spool.forward import Ended, NotForwarded
+from shipper.spool.orders import Gone, InDoubt, Name, Order, Released
+from shipper.spool.revisions import LaneKey, LaneRow
 from shipper.spool.spool import Spool
+from shipper.units import events_in_words
 
 _log = log.get(__name__)
 
@@ -37,6 +44,13 @@ class NothingToOrder(ShipperError):
 
 class StoreFull(ShipperError):
     """An order ended early, since the dead-letter store may drop nothing (`hold`) and has no room."""
+
+
+class Forwarded(NamedTuple):
+    """How many events went elsewhere, and the credentials that they were bound to."""
+
+    events: int
+    credentials: frozenset[str]
 
 
 class _Barrier(NamedTuple):
@@ -66,19 +80,89 @@ class Orders:
 
         Raises NothingToOrder or StoreFull.
         """
-        lasts = await self._barriers()
-        figures = self._spool.figures.by_revision(lasts)
-        waiting = [(at, lane, self._output(lane)) for at, lane, _ in figures if at < lasts[lane].revision]
-        waiting += [(revision, lane, self._output(lane)) for lane in await self._spool.doubts() if lane in lasts]
-        lanes = sorted({lane for at, lane, holder in waiting if at == revision and output in (None, holder)})
-        if not lanes:
-            raise NothingToOrder(f"nothing drains there; what drains: {_listed(waiting)}")
-        for lane in lanes:
-            await self._place(Order(name, lane, lasts[lane].place, revision=revision))
+        for lane, last in (await self._draining(revision, output)).items():
+            await self._place(Order(name, lane, last.place, revision=revision))
 
     async def end_lane(self, name: Name, lane: int, upto: int) -> None:
         """The same for all that stands below a barrier of one lane. Raises StoreFull."""
         await self._place(Order(name, lane, upto))
+
+    async def forward(self, revision: Revision, output: str) -> Forwarded:
+        """Have what entered under a revision and still waits there delivered to where its output goes now.
+
+        Returns when it stands there. Raises NothingToOrder.
+        """
+        lasts = await self._draining(revision, output)
+        problems = {lane: await self._stays(lane) for lane in lasts}
+        lanes = [lane for lane, problem in problems.items() if problem is None]
+        if not lanes:
+            raise NothingToOrder("; ".join(sorted({str(problem) for problem in problems.values()})))
+        events, credentials = 0, set[str]()
+        for lane in lanes:
+            try:
+                source, moved = await self._forward(lane, upto=lasts[lane].place, revision=revision)
+            except Ended:
+                continue
+            except NotForwarded as error:
+                raise NothingToOrder(str(error)) from None
+            await self._ended(lane)
+            events += moved
+            credentials.update(() if source.key.credential is None else (source.key.credential,))
+        return Forwarded(events, frozenset(credentials))
+
+    async def _stays(self, lane: int) -> NotForwarded | None:
+        """Why what waits on a lane cannot go to where its output goes now; None: it can."""
+        closed = self._delivery.closed
+        try:
+            await self._spool.query(lambda db: forward.target(db, lane, closed))
+        except NotForwarded as error:
+            return error
+        return None
+
+    async def forward_lane(self, lane: int, *, upto: int | None = None, unasked: bool = False) -> str | None:
+        """The same for all that stands below a barrier of one lane, by default its last; why it does not, if not.
+
+        `unasked`: only what waits for a destination that was never reached.
+        """
+        problem = await self._stays(lane)
+        if problem is None:  # else requests would be aborted for nothing, again and again
+            try:
+                await self._forward(lane, upto=upto, unasked=unasked)
+            except NotForwarded as error:
+                problem = error
+        return None if problem is None or isinstance(problem, Ended) else str(problem)
+
+    async def _forward(
+        self, lane: int, *, upto: int | None = None, revision: Revision | None = None, unasked: bool = False
+    ) -> tuple[LaneRow, int]:
+        """The lane as it was, and how many events left it. Raises NotForwarded."""
+        async with self._one, self._quiet(lane):
+            order, rows = await self._spool.place_forward(
+                lane, upto=upto, revision=revision, closed=self._delivery.closed, unasked=unasked
+            )
+            source, target = (next(row for row in rows if row.id == id) for id in (order.lane, order.target))
+            events = self._spool.figures.of_lanes([lane]).events if revision is None else self._held(lane, revision)
+            _log.info(
+                f"{events_in_words(events)} of a drain go to where the output goes now"
+                + (", since no answer ever came from where they were to go" if unasked else ""),
+                output=source.key.output,
+                events=events,
+                hosts=_hosts(source.settings),
+                to=_hosts(target.settings),
+            )
+            await self._delivery.restore([row for row in [target] if row.id not in self._delivery.lanes])
+            async with self._quiet(target.id):
+                await self._run(order)
+        await self._look_again(order)
+        return source, events
+
+    def _held(self, lane: int, revision: Revision) -> int:
+        return self._spool.figures.of_pair(revision, lane).events
+
+    async def _ended(self, lane: int) -> None:
+        """Wait until a lane that has nothing left is gone, and its credential free; or takes new events again."""
+        if lane in self._delivery.lanes and not self._spool.figures.of_lanes([lane]).events:
+            await self._delivery.lanes[lane].ended_or_active()
 
     async def rebind(self, source: str, target: str) -> None:
         """Bind what waits for one credential to another, same destination. Raises NothingToOrder.
@@ -99,17 +183,19 @@ class Orders:
             raise NothingToOrder(
                 f"credential `{target}` is not held: no active policy and no queued event refers to it"
             )
-        doubtful = await self._spool.doubts()
         for lane in lanes:
-            if lane.id in doubtful:
-                raise NothingToOrder(f"output {lane.key.output} is damaged: only `drop` or `dead_letter` end its drain")
             if credential.shape not in lane.output.takes:
                 raise NothingToOrder(f"output {lane.key.output} takes no credential of shape {credential.shape}")
             key = LaneKey(lane.key.output, lane.key.type, lane.key.destination, target)
             try:
                 order, row = await self._spool.place_rebind(lane.id, lasts[lane.id].place, key)
+            except Gone:
+                continue
             except Released:
                 raise NothingToOrder(f"credential `{target}` was released meanwhile, and may be revoked") from None
+            except InDoubt:
+                where = f"output {lane.key.output} is damaged where it is bound to `{source}` or to `{target}`"
+                raise NothingToOrder(f"{where}: first `drop` or `dead_letter` ends what drains there") from None
             self._delivery.ensure(row, lane.output)
             await self._carry_out(order)
             await lane.ended_or_active()
@@ -119,21 +205,31 @@ class Orders:
 
     async def _carry_out(self, order: Order) -> None:
         """Run a durable order, with nothing under way on the lanes it touches."""
-        async with self._one, AsyncExitStack() as quiet:
-            for id in (order.lane, order.target):
-                lane = self._delivery.lanes.get(id) if id is not None else None
-                if lane is not None:
-                    await quiet.enter_async_context(lane.suspended())
+        async with self._one, self._quiet(order.lane), self._quiet(order.target):
             full = await self._run(order)
+        await self._look_again(order)
+        if full:
+            raise StoreFull(FULL)
+
+    @asynccontextmanager
+    async def _quiet(self, id: int | None) -> AsyncIterator[None]:
+        """Nothing is under way on a lane within this block, if it is open."""
+        lane = None if id is None else self._delivery.lanes.get(id)
+        if lane is None:
+            yield
+        else:
+            async with lane.suspended():
+                yield
+
+    async def _look_again(self, order: Order) -> None:
+        """An order was carried out: its lanes go on."""
         if order.lane not in self._delivery.lanes:
             await self._delivery.settle_unopened(order.lane)
         if order.lane in self._delivery.lanes:  # perhaps only since the order began
             self._delivery.lanes[order.lane].look()
         if order.target in self._delivery.lanes:
-            self._delivery.lanes[order.target].poke()
+            self._delivery.lanes[order.target].look()
         self._settled()
-        if full:
-            raise StoreFull(FULL)
 
     async def _run(self, order: Order) -> bool:
         """Whether the dead-letter store was full before the end."""
@@ -147,6 +243,20 @@ class Orders:
                     _log.warning("old dead letters gave way to an order", letters=dropped)
                 return step.full
 
+    async def _draining(self, revision: Revision, output: str | None) -> dict[int, _Barrier]:
+        """The lanes that still hold below a barrier what entered under a revision, with their last barriers.
+
+        Raises NothingToOrder if there is none.
+        """
+        lasts = await self._barriers()
+        pairs = self._spool.figures.pairs(lasts)
+        waiting = [(at, lane, self._output(lane)) for at, lane in pairs if at < lasts[lane].revision]
+        waiting += [(revision, lane, self._output(lane)) for lane in await self._spool.doubts() if lane in lasts]
+        lanes = sorted({lane for at, lane, holder in waiting if at == revision and output in (None, holder)})
+        if not lanes:
+            raise NothingToOrder(f"nothing drains there; what drains: {_listed(waiting)}")
+        return {lane: lasts[lane] for lane in lanes}
+
     async def _barriers(self) -> dict[int, _Barrier]:
         """By lane, its last unsettled barrier."""
 
@@ -157,7 +267,20 @@ class Orders:
         return await self._spool.query(last)
 
     def _output(self, lane: int) -> str:
-        return self._delivery.lanes[lane].key.output if lane in self._delivery.lanes else ""
+        return self._delivery.output_of(lane)
+
+
+def _hosts(settings: Mapping[str, Any] | None) -> list[str]:
+    """The hosts that settings name, without what else a URL may hold; those of a plugin may be no URLs."""
+    named = (settings or {}).get("hosts", ())
+    return [_host(url) for url in named if isinstance(url, str)] if isinstance(named, list) else []
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2]
+    except ValueError:
+        return ""
 
 
 def _listed(waiting: Iterable[tuple[Revision, int, str]]) -> str:

@@ -89,7 +89,8 @@ class Plan:
     def terms(self) -> Terms:
         """What it wants of the spool."""
         letters, drain = self.policy.dead_letters, self.policy.drain
-        return Terms(Limits(int(letters.max_bytes), letters.when_full), drain.deadline, drain.on_deadline)
+        limits = Limits(int(letters.max_bytes), letters.when_full)
+        return Terms(limits, drain.deadline, drain.on_deadline, drain.never_reached)
 
 
 def digest(text: str) -> str:

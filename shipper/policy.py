@@ -69,8 +69,13 @@ class Drain(Settings, frozen=True):
 
     deadline: Duration | None = None
     """How long a barrier may wait before `on_deadline`, or `never`."""
-    on_deadline: Literal["hold", "dead_letter", "drop"] = "hold"
-    """`hold` goes on waiting (DEGRADED); `dead_letter` and `drop` give the events that final answer."""
+    on_deadline: Literal["hold", "forward", "dead_letter", "drop"] = "hold"
+    """`hold` goes on waiting (DEGRADED); `forward` delivers the events to where their output goes now, with its
+    credential, and holds where there is no such output any more; `dead_letter` and `drop` give them that final answer.
+    """
+    never_reached: Literal["forward", "hold"] = "forward"
+    """What waits for hosts from which not one HTTP answer ever came (a typo, a missing CA) goes to where its output
+    goes now, if that has the same credential, without an order; `hold`: it waits for one."""
 
 
 class Policy(msgspec.Struct, frozen=True):

@@ -13,20 +13,30 @@ synchronous. This path shares with the data path the writer of the spool, where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import orjson
 import trio
 
 from shipper import log
+from shipper.bounds import parts
 from shipper.credentials import Credential
 from shipper.delivery import Delivery
 from shipper.errors import CredentialError, PolicyError, ShipperError, StartFailed
 from shipper.intake import Closing, Intake, Running
-from shipper.keyring import Keyring, unusable
+from shipper.keyring import Keyring, is_id, unusable
 from shipper.messages import Ack, Nack, NackError, Outbound, Policy, Reason, Released, Revision, Revisions
-from shipper.offer import Candidate, check_credentials, check_same, out_of_order, refusal, without_secrets
+from shipper.offer import (
+    Candidate,
+    check_credentials,
+    check_ids,
+    check_same,
+    out_of_order,
+    refusal,
+    some_errors,
+    without_secrets,
+)
 from shipper.plan import Plan, digest, make
 from shipper.plugin import Output
 from shipper.policy import restore_output
@@ -38,11 +48,17 @@ from shipper.spool.spool import Spool
 
 _log = log.get(__name__)
 
+FULL = 64
+"""Revisions that were replaced before they were stored."""
+FULL_CHARACTERS = 1 << 20
+"""Of their texts. What a policy is in memory may be many times its text."""
+
 
 class Rollout:
     """The revisions of this process.
 
-    `say` takes what is to be written, `is_written` knows whether it was, `on_change` is told of every progress.
+    `say` takes what is to be written, `is_written` knows whether it was, `on_change` is told of every progress,
+    `on_active` of each revision that has become active.
     """
 
     def __init__(
@@ -57,6 +73,7 @@ class Rollout:
         say: Callable[[Outbound], None],
         is_written: Callable[[Outbound], bool],
         on_change: Callable[[], None],
+        on_active: Callable[[], None] = lambda: None,
     ) -> None:
         self.stages = Revisions()
         self.in_use: list[str] = []
@@ -64,13 +81,16 @@ class Rollout:
         self.settled = settled
         self._spool, self._keyring, self._registry = spool, keyring, registry
         self._intake, self._delivery = intake, delivery
-        self._say, self._is_written, self._on_change = say, is_written, on_change
+        self._say, self._is_written = say, is_written
+        self._on_change, self._on_active = on_change, on_active
         self._drained: Ack | None = None
         """The last `drained` that this process has said."""
         self._known: dict[Revision, Known] = {}
         self._pending: list[Candidate] = []
         """On their way, the newest last: at most one that resumes, one that is decided, and one more."""
         self._spent: list[Candidate] = []
+        """Replaced before they were stored; they are stored with the one that replaced them."""
+        self._stored = Signal()
         self._arriving: frozenset[str] = frozenset()
         """Credentials that came with the policy that is being looked at."""
         self._offered = Signal()
@@ -96,6 +116,16 @@ class Rollout:
         of_inputs = () if self._active is None else set(self._active.credentials).difference(of_outputs)
         return sorted(id for id in self._delivery.needed().union(of_inputs) if id not in self._keyring)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether very much waits to be stored, as while the disk hangs."""
+        return len(self._spent) >= FULL or sum(len(old.plan.text) for old in self._spent) >= FULL_CHARACTERS
+
+    async def has_room(self) -> None:
+        """Wait while it is full: so a supervisor that goes on sending policies cannot fill our memory with them."""
+        while self.is_full:
+            await self._stored.wait()
+
     # -- offered -------------------------------------------------------------------------------------------------------
 
     async def offer(self, message: Policy) -> None:
@@ -116,6 +146,7 @@ class Rollout:
         try:
             plan = await self._plan(message, sha256)
             taken = await self._keyring.take(message.credentials)
+            check_ids(plan.credentials, {*self.in_use, *self._pending_use()})
             check_same(taken, (*self._pending, *self._spent))
             offered = {id: secret for id, secret in taken.items() if id in plan.credentials}
             check_credentials(plan, offered, self._keyring)
@@ -183,13 +214,18 @@ class Rollout:
     def _refuse(self, message: Policy, sha256: str, reason: Reason, errors: Iterable[NackError] = ()) -> None:
         kept = {*self.in_use, *self._pending_use()}
         told = without_secrets(errors, message.credentials)
-        self._nack(message.at, sha256, reason, told, sorted(set(message.carried).difference(kept)))
+        forgotten = sorted(id for id in set(message.carried).difference(kept) if is_id(id))
+        self._nack(message.at, sha256, reason, told, forgotten)
 
     def _nack(
         self, at: Revision, sha256: str, reason: Reason, errors: Iterable[NackError], released: Iterable[str]
     ) -> None:
-        _log.warning("a policy was refused", revision=str(at), reason=reason, errors=[e.message for e in errors])
-        self._say(Nack.of(at, sha256, reason, errors, released))
+        told = some_errors(errors)
+        _log.warning("a policy was refused", revision=str(at), reason=reason, errors=[e.message for e in told])
+        some, *others = list(parts(list(released))) or [()]
+        self._say(Nack.of(at, sha256, reason, told, some))
+        for more in others:
+            self._say(Released(credentials=more))
 
     # -- received, and the cut -----------------------------------------------------------------------------------------
 
@@ -235,6 +271,7 @@ class Rollout:
                 self._done(candidate)  # until it is known as active, its being on its way makes older ones stale
                 self._say(self._highest(plan.at))
         self.settled.set()
+        self._on_active()
         self._on_change()
 
     def _overtaken(self, candidate: Candidate) -> None:
@@ -259,6 +296,7 @@ class Rollout:
         active = [lane.key for lane in self._delivery.lanes.values() if lane.active]
         change = plan.change(None if self._active is None else self._active.meaning, active)
         spent, self._spent = self._spent, []
+        self._stored.set()
         marks = self._keyring.fingerprints(candidate.offered)
         skipped = [old.plan.stored("none") for old in spent]
         superseded = await self._spool.receive(plan.stored(change), marks, skipped)
@@ -295,7 +333,8 @@ class Rollout:
 
     async def _cut(self, plan: Plan) -> Cut:
         wanted = [(output.key, output.settings) for output in plan.outputs.values()]
-        return await self._spool.cut(plan.at, wanted, plan.terms)
+        telling = [name for name, output in plan.outputs.items() if output.spec.config.tells_of_answers]
+        return await self._spool.cut(plan.at, wanted, plan.terms, telling)
 
     async def _resume(self, plan: Plan) -> Cut:
         """After a restart: the lanes as they were stored, whatever files that the policy names have become since.
@@ -364,11 +403,14 @@ class Rollout:
             self._keyring.forget(self._unneeded(ack.credentials.released))
             self._drained = ack
             self._say(ack)
-        if free:
-            self._keyring.forget(free)
-            self._say(Released(credentials=free))
+        self._keyring.forget(free)
+        self._say_released(free)
         if ack is not None or free:
             self._on_change()
+
+    def _say_released(self, ids: Sequence[str]) -> None:
+        for some in parts(ids):
+            self._say(Released(credentials=some))
 
     def _listed_before(self) -> Before:
         """What became of the ids that acks have listed as released; of another process's acks nobody knows."""
@@ -376,17 +418,16 @@ class Rollout:
             return "released"
         return "reported" if self._is_written(self._drained) else "listed"
 
-    async def release_now(self, id: str) -> list[str]:
-        """After an order: the id, if nothing refers to it any more; released by the order's result."""
+    async def release_now(self, *ids: str) -> list[str]:
+        """After an order: those of the ids that nothing refers to any more; released by the order's result."""
         async with self._in_order:
             free = await self._spool.release(self._still_used())
             await self._refresh()
         free = self._unneeded(free)
         self._keyring.forget(free)
-        if others := [other for other in free if other != id]:
-            self._say(Released(credentials=others))
+        self._say_released([other for other in free if other not in ids])
         self._on_change()
-        return [id] if id not in self.in_use else []
+        return [id for id in ids if id not in self.in_use]
 
     async def texts(self, most_bytes: int) -> tuple[dict[str, str], int]:
         """The texts of stored revisions, and how many are left out; they hold no secrets.
@@ -413,5 +454,7 @@ class Rollout:
         return {id for candidate in self._pending for id in candidate.plan.credentials}
 
     async def _refresh(self) -> None:
-        known, self.stages, self.in_use = await self._spool.standing(self._still_used())
-        self._known = {revision.at: revision for revision in known}
+        since = self.stages.active
+        stored, self.stages, self.in_use = await self._spool.standing(self._still_used(), since)
+        older = {at: known for at, known in self._known.items() if since is not None and at < since and stored.has(at)}
+        self._known = older | {revision.at: revision for revision in stored.known}

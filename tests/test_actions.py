@@ -54,6 +54,9 @@ async def started(on: Theatre) -> None:
         ("fly", {}),
         ("rebind", {}),
         ("rebind", {"from": "k1", "to": 5}),
+        ("forward", {}),
+        ("forward", {"revision": 1}),
+        ("forward", {"revision": 1, "output": "main"}),
         ("drop", {"revision": "one"}),
         ("drop", {"revision": 1}),
         ("tap", {"point": "outputs.nowhere"}),
@@ -104,6 +107,18 @@ async def test_a_rebind_says_what_it_released(tmp_path: Path) -> None:
         result = await perform(on, "rebind", **{"from": "k1", "to": "k2"})
 
         assert (result.status, result.result) == ("SUCCESS", {"released": ["k1"]})
+
+
+async def test_a_forward_says_how_many_events_it_moved_and_what_it_released(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
+        await SPRINGS["in"].context.emit(events(1, 2))
+        await on.offer(2, policy(credential="k2"), "k2")
+        await on.ack(2, "active")
+        result = await perform(on, "forward", revision=1, output="main")
+
+        assert (result.status, result.result) == ("SUCCESS", {"events": 2, "released": ["k1"]})
 
 
 def written(path: str) -> tuple[int, list[bytes]]:

@@ -14,7 +14,7 @@ from shipper.messages import Counts, Revisions
 from shipper.plugin import Held
 from shipper.spool import clock
 from shipper.spool.orders import Name
-from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
+from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Destination, Theatre, events, poke, policy, theatre
 
 
 class Hand:
@@ -111,6 +111,77 @@ async def test_letters_of_a_late_drain_that_do_not_fit_wait_and_are_tried_again_
 
         assert (await on.ack(3, "drained")).ledger == Counts(accepted=3, dead_letter=3)
         assert watch.of.problem is None
+
+
+FORWARD = "drain: {deadline: 1h, on_deadline: forward}\n"
+
+
+async def moved_away(on: Theatre, output: str = "main") -> None:
+    """Revision 2, elsewhere, waits for three events of revision 1."""
+    for name in ("other", "main"):
+        DESTINATIONS[name].send = DESTINATIONS[name].raising(Held("401"))
+    await on.offer(1, policy(credential="k1", to="other"), "k1")
+    await on.ack(1, "drained")
+    await SPRINGS["in"].context.emit(events(1, 2, 3))
+    await on.offer(2, policy(credential="k2", more=FORWARD, output=output), "k2")
+    await on.ack(2, "active")
+
+
+async def test_a_late_drain_goes_to_where_its_output_goes_now_and_has_the_whole_deadline_there(tmp_path: Path) -> None:
+    """It is not forwarded to where it is; there it is late again, held and shown."""
+    async with theatre(tmp_path) as on:
+        await moved_away(on)
+        watch = Watch(on)
+        await watch.look(after=3600.0)
+        await watch.look(after=3600.0)
+        await on.wait_gone("k1")
+        await watch.look(after=3599.0)
+        assert watch.of.problem is None
+        placed = await on.spool.query(lambda db: db.execute("SELECT seq FROM sqlite_sequence").fetchall())
+        for _ in range(3):
+            await watch.look(after=3600.0)
+
+        assert watch.of.problem == "a drain is past its deadline of 3600 s, and it waits where output main goes now"
+        assert await on.spool.query(lambda db: db.execute("SELECT seq FROM sqlite_sequence").fetchall()) == placed
+        DESTINATIONS["main"].send = DESTINATIONS["main"].deliver
+        poke(on.delivery)
+        assert (await on.ack(2, "drained")).ledger == Counts(accepted=3, delivered=3)
+        await watch.look(after=1.0)
+        assert watch.of.problem is None
+
+
+async def test_a_late_drain_of_an_output_that_is_gone_is_held_and_shown(tmp_path: Path) -> None:
+    """And looking again and again ends no request that is under way."""
+    async with theatre(tmp_path) as on:
+        await moved_away(on, output="archive")
+        script = DESTINATIONS["other"]
+        script.send = script.hang
+        poke(on.delivery)
+        await script.until(lambda: script.sending > 0)
+        asked, watch = len(script.asked), Watch(on)
+        for _ in range(4):
+            await watch.look(after=3600.0)
+
+        problem = "the active revision has no output main; its outputs are: archive"
+        assert watch.of.problem == f"a drain is past its deadline of 3600 s, and {problem}"
+        assert (script.sending, len(script.asked)) == (1, asked)
+
+
+async def test_a_drain_that_was_forwarded_goes_on_when_its_output_goes_elsewhere_again(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await moved_away(on)
+        watch = Watch(on)
+        for _ in range(2):
+            await watch.look(after=3600.0)
+        await on.wait_gone("k1")
+        await on.offer(3, policy(credential="k3", to="third", more=FORWARD), "k3")
+        DESTINATIONS["third"] = Destination()
+        await on.ack(3, "active")
+        for _ in range(2):
+            await watch.look(after=3600.0)
+
+        await on.ack(3, "drained")
+        assert sorted(DESTINATIONS["third"].received) == [1, 2, 3]
 
 
 DROP = "drain: {deadline: %s, on_deadline: drop}\n"

@@ -14,6 +14,7 @@ from shipper.plugin import Held
 from shipper.spool import credentials, doubt
 from shipper.spool.letters import Limits
 from shipper.spool.orders import Order, Step
+from shipper.spool.revisions import LaneKey, LaneRow
 from shipper.spool.schema import BARRIER
 from shipper.spool.terms import Terms
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, active_again, bench, events, poke, policy, theatre
@@ -178,6 +179,8 @@ def _secret(id: str):  # type: ignore[no-untyped-def]
 
 async def _offered(on: Theatre, id: str) -> None:
     """A credential that a revision has brought, and that is held."""
+    await trio.testing.wait_all_tasks_blocked()
+    await on.rollout.advance()  # what is under way after the cut would release it, since no revision names it
     await on.spool.store.do(lambda db: credentials.offer(db, {id: b"mark"}))
     on.keyring.keep({id: _secret(id)})
 
@@ -201,6 +204,28 @@ async def test_a_rebind_to_itself_is_refused(tmp_path: Path) -> None:
 
         with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="another credential"):
             await on.orders.rebind("k1", "k1")
+        assert await on.spool.standing_orders() == []
+
+
+async def test_a_rebind_of_a_lane_that_ends_in_that_moment_has_nothing_left_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        await _offered(on, "k3")
+        placed = on.spool.place_rebind
+
+        async def place(lane: int, upto: int, key: LaneKey) -> tuple[Order, LaneRow]:
+            DESTINATIONS["main"].send = DESTINATIONS["main"].deliver
+            poke(on.delivery)
+            await on.wait_gone("k1")
+            return await placed(lane, upto, key)
+
+        monkeypatch.setattr(on.spool, "place_rebind", place)
+        with trio.fail_after(PATIENCE):
+            await on.orders.rebind("k1", "k3")
+
+        assert (await on.ack(2, "drained")).ledger == Counts(accepted=COUNT, delivered=COUNT)
         assert await on.spool.standing_orders() == []
 
 
@@ -325,12 +350,16 @@ async def test_an_order_about_what_entered_above_the_barrier_names_nothing(tmp_p
             await on.orders.end("drop", Revision(0, 3), None)
 
 
-async def test_what_is_in_doubt_is_not_bound_to_another_credential(tmp_path: Path) -> None:
+@pytest.mark.parametrize("credential", ["k1", "k2"])
+async def test_nothing_is_bound_to_another_credential_from_or_to_what_is_in_doubt(
+    tmp_path: Path, credential: str
+) -> None:
     """Its barrier would wait there, and the order with it."""
     async with theatre(tmp_path) as on:
         await stuck_under(on, "k1", "k2")
-        ((lane, last),) = (await on.orders._barriers()).items()
-        await on.spool.store.do(lambda db: doubt.hold(db, lane, last.place))
+        lane = next(lane for lane in on.delivery.lanes.values() if lane.key.credential == credential)
+        await on.spool.store.do(lambda db: doubt.hold(db, lane.id, 10**6))
 
         with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="output main is damaged"):
             await on.orders.rebind("k1", "k2")
+        assert await on.spool.standing_orders() == []

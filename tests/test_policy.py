@@ -116,7 +116,7 @@ def test_a_policy_without_inputs_and_outputs_is_valid_and_has_the_defaults():
     assert (policy.inputs, policy.processors, policy.outputs, policy.log_level) == ({}, (), {}, "info")
     assert (policy.queue.max_bytes, policy.queue.retired_max_bytes) == (1 << 30, None)
     assert (policy.dead_letters.max_bytes, policy.dead_letters.when_full) == (256 << 20, "drop_oldest")
-    assert (policy.drain.deadline, policy.drain.on_deadline) == (None, "hold")
+    assert (policy.drain.deadline, policy.drain.on_deadline, policy.drain.never_reached) == (None, "hold", "forward")
 
 
 def test_every_section_becomes_what_it_says():
@@ -331,7 +331,7 @@ inputs:
 processors: [{type: tga}, {type: tag, fields: 1, filds: 2}]
 outputs:
   main: {type: sink, hosts: [ftp://x, 5], tls: {ca: nope, cb: 1}, workers: 0}
-drain: {on_deadline: give_up, deadline: 5}
+drain: {on_deadline: give_up, deadline: 5, never_reached: drop}
 """
     found = problems(text)
 
@@ -350,6 +350,7 @@ drain: {on_deadline: give_up, deadline: 5}
         "outputs.main.workers",
         "drain.on_deadline",
         "drain.deadline",
+        "drain.never_reached",
     ]
 
 

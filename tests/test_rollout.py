@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from shipper import rollout
+from shipper import bounds, rollout
 from shipper.credentials import Credential
 from shipper.errors import CredentialError
 from shipper.messages import Ack, Counts, Nack, Policy, Released, Revision
@@ -166,6 +166,127 @@ async def test_a_nack_releases_nothing_that_a_revision_on_its_way_refers_to(tmp_
 
         assert nack.released == ("k3",)
         assert "k2" in on.keyring
+
+
+async def test_policies_that_arrive_while_the_disk_hangs_have_no_room_after_some(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        receive, hung = on.spool.receive, trio.Event()
+
+        async def hanging(*args: Any, **more: Any) -> list[Known]:
+            await hung.wait()
+            return await receive(*args, **more)
+
+        on.spool.receive = hanging  # type: ignore[method-assign]
+        await on.offer(1, policy())
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        number = 1
+        while not on.rollout.is_full and number < 1000:
+            number += 1
+            await on.offer(number, policy())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(on.rollout.has_room)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            hung.set()
+        await on.ack(number, "active")
+
+        assert 2 < number <= rollout.FULL + 2
+        assert not on.rollout.is_full
+
+
+async def test_a_long_policy_takes_the_room_of_many(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        receive, hung = on.spool.receive, trio.Event()
+
+        async def hanging(*args: Any, **more: Any) -> list[Known]:
+            await hung.wait()
+            return await receive(*args, **more)
+
+        on.spool.receive = hanging  # type: ignore[method-assign]
+        for number in (1, 2, 3):
+            assert not on.rollout.is_full
+            await on.offer(number, policy() + "#" * (rollout.FULL_CHARACTERS // 2))
+        assert on.rollout.is_full
+        hung.set()
+        await on.ack(3, "active")
+
+
+async def test_more_ids_than_a_message_has_room_for_do_not_come_into_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "IDS_BYTES", 200)
+    async with theatre(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        await started(on, "k" * 90)
+        script.send = script.raising(Held("401"))
+        await emit(1)
+        await on.offer(2, policy(credential="l" * 90), "l" * 90)
+        await on.ack(2, "active")
+        await on.offer(3, policy(credential="m" * 90), "m" * 90)
+        nack = await on.nack(3)
+        assert (nack.reason, nack.released) == ("failed", ("m" * 90,))
+        assert "wait until some are released" in nack.errors[0].message
+        assert on.rollout.in_use == ["k" * 90, "l" * 90]
+
+        on.said.clear()
+        script.send = script.deliver
+        await on.ack(2, "drained")
+        await on.offer(3, policy(credential="m" * 90), "m" * 90)
+        await on.ack(3, "drained")
+
+
+async def test_what_a_drained_has_no_room_for_is_released_beside_it_and_listed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with theatre(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        await started(on, "k" * 90)
+        script.send = script.raising(Held("401"))
+        await emit(1)
+        for number, id in enumerate(("l" * 90, "m" * 90), start=2):
+            await on.offer(number, policy(credential=id), id)
+            await on.ack(number, "active")
+            await emit(number)
+        await on.offer(4, policy(credential="n"), "n")
+        await on.ack(4, "active")
+        monkeypatch.setattr(bounds, "IDS_BYTES", 100)
+        on.said.clear()
+        monkeypatch.setattr(on.rollout, "advance", trio.lowlevel.checkpoint)
+        script.send = script.deliver
+        await script.until(lambda: len(on.delivery.lanes) == 1)
+        monkeypatch.undo()
+        monkeypatch.setattr(bounds, "IDS_BYTES", 100)
+        await on.rollout.advance()
+        ack, *released = [message for message in on.said if isinstance(message, Ack | Released)]
+        assert isinstance(ack, Ack)
+        assert ack.credentials is not None
+        assert (ack.revision, ack.credentials.released) == (4, ["k" * 90])
+        assert [message.credentials for message in released] == [["l" * 90], ["m" * 90]]  # type: ignore[union-attr]
+
+        await on.offer(5, policy(credential="n") + "# again\n", "n")
+        again = await on.ack(5, "drained")
+        assert again.credentials is not None
+        assert again.credentials.released == ["l" * 90]
+
+
+async def test_an_id_that_is_too_long_is_invalid_and_never_taken_in(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(credential="k1"), "k1", "ö" * 513)
+        nack = await on.nack(1)
+
+        assert (nack.reason, nack.released) == ("invalid", ("k1",))
+        assert nack.errors[0].message == "a credential has an id of 513 characters; it has 1024 bytes at most"
+
+
+async def test_what_a_nack_has_no_room_for_is_released_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "IDS_BYTES", 10)
+    async with theatre(tmp_path) as on:
+        await on.offer(1, "no policy", "k1", "k2", "k3")
+        nack = await on.nack(1)
+
+        assert list(nack.released) == ["k1", "k2"]
+        assert on.said[-1] == Released(credentials=["k3"])
 
 
 async def test_received_is_said_when_it_is_stored(tmp_path: Path) -> None:
@@ -619,10 +740,10 @@ async def test_an_older_revision_is_stale_also_in_the_moment_after_the_cut_of_a_
             monkeypatch.setattr(on.spool, "standing", standing_later)
             return done
 
-        async def standing_later(still_used: Collection[str]) -> Standing:
+        async def standing_later(still_used: Collection[str], since: Revision | None) -> Standing:
             reached.set()
             await gate.wait()
-            return await standing(still_used)
+            return await standing(still_used, since)
 
         monkeypatch.setattr(on.spool, "cut", cut_and_wait)
         await on.offer(3, policy(credential="k3"), "k3")

@@ -8,22 +8,26 @@ from typing import Any, TypeVar
 
 import click
 
+from shipper.commands import PATH
+
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
 def _to_supervisor(verb: Verb) -> Verb:
     """The options that every order has."""
     verb = click.option("--json", is_flag=True, help="The result as one JSON object.")(verb)
-    state = click.option("--state", required=True, type=click.Path(path_type=Path), help="The supervisor's --state.")
+    state = click.option("--state", required=True, type=PATH, help="The supervisor's --state.")
     return state(verb)
+
+
+_of_revision = click.option(
+    "--revision", required=True, metavar="[EPOCH:]N", help="What drains, as `shipper status` lists it."
+)
 
 
 def _ending(verb: Verb) -> Verb:
     """The options of an order that ends a drain."""
-    verb = click.option("--output", metavar="NAME", help="Of this output only; default: of all.")(verb)
-    return click.option(
-        "--revision", required=True, metavar="[EPOCH:]N", help="What drains, as `shipper status` lists it."
-    )(verb)
+    return _of_revision(click.option("--output", metavar="NAME", help="Of this output only; default: of all.")(verb))
 
 
 @click.group(short_help="End a drain that cannot end by itself, and look after dead letters.")
@@ -35,6 +39,7 @@ def command() -> None:
 
     \b
     Examples:
+      shipper order forward --revision 6 --output main --state DIR
       shipper order rebind --from es-3f9c0a7be2d1 --to es-81d04c5f6a77 --state DIR
       shipper order dead-letter --revision 6 --output main --state DIR
       shipper order dead-letters --export rejected.ndjson --state DIR
@@ -62,6 +67,30 @@ def rebind(source: str, target: str, state: Path, json: bool) -> int:
             if source in result.get("released", ())
             else f"{source} is not released yet: something else still refers to it"
         )
+    return 0
+
+
+@command.command(short_help="Deliver what drains to where its output goes now.")
+@_of_revision
+@click.option("--output", required=True, metavar="NAME", help="Of this output, as `shipper status` lists it.")
+@_to_supervisor
+def forward(revision: str, output: str, state: Path, json: bool) -> int:
+    """Deliver what still drains to where its output goes now, with the credential that it has now.
+
+    For a host that was wrong, a missing CA, a lost key. Ids stay: what both places share is a duplicate there.
+
+    \b
+    Example:
+      shipper order forward --revision 6 --output main --state /var/lib/shipper
+    """
+    from shipper.units import events_in_words
+
+    result = _given(state, "forward", _at(revision) | {"output": output}, json=json)
+    if result is not None:
+        moved = events_in_words(result["events"])
+        click.echo(f"what waited of revision {revision} ({moved}) goes to where output {output} goes now")
+        for id in result["released"]:
+            click.echo(f"{id} is released: it can be revoked now")
     return 0
 
 
@@ -98,7 +127,7 @@ def drop(revision: str, output: str | None, state: Path, json: bool) -> int:
 )
 @click.option("--events", is_flag=True, help="With --export: the events alone, as a file input with parse reads them.")
 @click.option("--delete", type=int, metavar="ID", help="Delete those up to this id, as an export told it.")
-@click.option("--state", type=click.Path(path_type=Path), help="The supervisor's --state.  [required]")
+@click.option("--state", type=PATH, help="The supervisor's --state.  [required]")
 @click.option("--json", is_flag=True, help="The result as one JSON object.")
 @click.pass_context
 def dead_letters(
@@ -168,12 +197,17 @@ def requeue(
     return 0
 
 
-def _end(name: str, revision: str, output: str | None, state: Path, *, json: bool) -> int:
+def _at(revision: str) -> dict[str, Any]:
+    """The params that name a revision."""
     epoch, colon, number = revision.rpartition(":")
     if not number.isdecimal() or (colon and not epoch.isdecimal()):
         raise click.UsageError(f"--revision {revision}: write a number such as 6, or 1:6 for one of epoch 1")
-    params: dict[str, Any] = {"epoch": int(epoch or 0), "revision": int(number)}
-    if _given(state, name, params | ({"output": output} if output else {}), json=json) is not None:
+    return {"epoch": int(epoch or 0), "revision": int(number)}
+
+
+def _end(name: str, revision: str, output: str | None, state: Path, *, json: bool) -> int:
+    params = _at(revision) | ({"output": output} if output else {})
+    if _given(state, name, params, json=json) is not None:
         of = f" of output {output}" if output else ""
         end = "is in the dead-letter store" if name == "dead_letter" else "is discarded"
         click.echo(f"what still waited of revision {revision}{of} {end}")
@@ -184,8 +218,13 @@ def _given(state: Path, name: str, params: dict[str, Any], *, json: bool) -> dic
     """The result of an order that was carried out, or None if it was printed as JSON; ends the program if refused."""
     import msgspec
 
+    from shipper.log import printable
     from shipper.supervise.questions import Order, ask
 
+    try:
+        msgspec.json.encode(params)
+    except UnicodeEncodeError:
+        raise click.UsageError("what an order names is UTF-8") from None
     answer = ask(state, Order(name, params))
     if json:
         click.echo(msgspec.json.encode(answer))
@@ -193,7 +232,7 @@ def _given(state: Path, name: str, params: dict[str, Any], *, json: bool) -> dic
             click.get_current_context().exit(1)
         return None
     if answer["status"] == "FAILED":
-        raise click.ClickException(f"not done: {answer['message']}")
+        raise click.ClickException(f"not done: {printable(answer['message'])}")
     result: dict[str, Any] = answer["result"]
     return result
 

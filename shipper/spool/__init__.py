@@ -13,6 +13,7 @@ syncs, torn pages and directory entries; a log of our own would have to prove al
     revisions  texts, the cut, barriers, drained
     credentials  which are in use, which are free
     letters    dead letters            orders   ends drains that cannot end
+    forward    which drains go elsewhere
     requeue    dead letters enter again
     terms      limits of a revision     clock    how long barriers have waited
     figures    how much waits          spool    all of it, as the rest of the program sees it

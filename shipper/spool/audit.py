@@ -103,6 +103,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         "credential": _or_none(_is_text),
         "settings": _is_bytes,
         "active": _among(0, 1),
+        "reached": _among(0, 1),
     },
     "barrier": {"lane": _is_count, "seq": _is_count, **_AT, **_COUNTS, "waited": _is_number},
     "settled": {**_AT, **_COUNTS},
@@ -113,7 +114,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
     },
     "standing_order": {
         "id": _is_count,
-        "name": _among("rebind", "dead_letter", "drop"),
+        "name": _among("rebind", "forward", "dead_letter", "drop"),
         "lane": _is_count,
         "target": _or_none(_is_count),
         "epoch": _or_none(_is_revision_part),

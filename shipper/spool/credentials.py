@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from shipper import bounds
 from shipper.messages import Revision
 from shipper.spool.schema import get_meta
 
@@ -64,9 +65,11 @@ def in_use(db: sqlite3.Connection, still_used: Collection[str] = ()) -> list[str
     """Ids that the active revision, a received one, a lane, or an input that is not closed refers to."""
     ids = set(still_used) | _of_lanes(db)
     active = get_meta(db, "active")
+    at = Revision.parse(active) if active else Revision(0, -1)
     for (refers,) in db.execute(
-        "SELECT credentials FROM revision WHERE stage = 'received' OR (epoch, number) = (?, ?)",
-        Revision.parse(active) if active else (None, None),
+        "SELECT credentials FROM revision WHERE (epoch, number) = (?, ?)"
+        " UNION ALL SELECT credentials FROM revision WHERE stage = 'received' AND (epoch, number) > (?, ?)",
+        (*at, *at),
     ):
         ids.update(msgspec.json.decode(refers))
     return sorted(ids)
@@ -74,14 +77,20 @@ def in_use(db: sqlite3.Connection, still_used: Collection[str] = ()) -> list[str
 
 def _of_lanes(db: sqlite3.Connection) -> set[str]:
     """Ids that lanes need to deliver what they hold."""
-    return {row[0] for row in db.execute("SELECT DISTINCT credential FROM lane WHERE credential IS NOT NULL")}
+    return _ids(db, "SELECT DISTINCT credential AS id FROM lane WHERE credential IS NOT NULL")
+
+
+def _ids(db: sqlite3.Connection, query: str) -> set[str]:
+    """The column `id` of a query, as one row: for each row that is fetched, the thread lets go of the interpreter."""
+    (ids,) = db.execute(f"SELECT json_group_array(id) FROM ({query})").fetchone()
+    return set(msgspec.json.decode(ids))
 
 
 def release(db: sqlite3.Connection, still_used: Collection[str]) -> list[str]:
     """Mark, and return, the ids that nothing refers to any more; while nothing is active, none counts as released."""
     if get_meta(db, "active") is None:
         return []
-    used = {row[0] for row in db.execute("SELECT id FROM credential WHERE state IN ('used', 'offered')")}
+    used = _ids(db, "SELECT id FROM credential WHERE state IN ('used', 'offered')")
     free = sorted(used.difference(in_use(db, still_used)))
     db.executemany("UPDATE credential SET state = 'released' WHERE id = ?", [(id,) for id in free])
     return free
@@ -90,12 +99,19 @@ def release(db: sqlite3.Connection, still_used: Collection[str]) -> list[str]:
 def listed(db: sqlite3.Connection, before: Before, used: Collection[str]) -> list[str]:
     """What an ack lists as released; `before` is what became of the ids that acks have listed before.
 
-    An id that a revision on its way has brought again is among `used`, and waits for a later ack.
+    An id that a revision on its way has brought again is among `used`, and waits for a later ack. So does what this one
+    has no room for (`unlisted`).
     """
     db.execute("UPDATE credential SET state = ? WHERE state = 'listed'", (before,))
-    free = {row[0] for row in db.execute("SELECT id FROM credential WHERE state = 'released'")}.difference(used)
+    free = unlisted(db, used)
+    free = free[: bounds.fitting(free, bounds.IDS_BYTES)]
     db.executemany("UPDATE credential SET state = 'listed' WHERE id = ?", [(id,) for id in free])
-    return sorted(free)
+    return free
+
+
+def unlisted(db: sqlite3.Connection, used: Collection[str]) -> list[str]:
+    """What is released, and no ack has listed."""
+    return sorted(_ids(db, "SELECT id FROM credential WHERE state = 'released'").difference(used))
 
 
 def forget(db: sqlite3.Connection, ids: Collection[str], still_used: Collection[str]) -> Forgotten:

@@ -18,8 +18,9 @@ from shipper.messages import Revision
 from shipper.spool.report import Report
 from shipper.spool.schema import BARRIER, BATCH, get_meta, next_seq, set_meta
 
+_COLUMNS = "output, type, destination, credential, settings, active"
 _LOST = "'lost', '', '', NULL, x'', 0"
-"""What a lane is after its id; there are no settings, so it cannot be opened."""
+"""What a lane is that was lost; there are no settings, so it cannot be opened."""
 _DECISIVE = {"todo", "barrier", "lane", "meta", "wal", "damage", "revision"}
 
 
@@ -84,13 +85,13 @@ def _restore_lanes(db: sqlite3.Connection) -> None:
     One comes back for an active revision that is not drained and of whose barriers there is no trace.
     """
     lost = "SELECT lane FROM todo UNION SELECT lane FROM barrier"
-    db.execute(f"INSERT OR IGNORE INTO lane SELECT lane, {_LOST} FROM ({lost})")
+    db.execute(f"INSERT OR IGNORE INTO lane (id, {_COLUMNS}) SELECT lane, {_LOST} FROM ({lost})")
     active, drained = (
         Revision.parse(text) if text else None for text in (get_meta(db, "active"), get_meta(db, "drained"))
     )
     waits = db.execute("SELECT 1 FROM lane WHERE active = 0").fetchone() is not None
     if not waits and active is not None and (drained is None or drained < active):
-        db.execute(f"INSERT INTO lane (output, type, destination, credential, settings, active) VALUES ({_LOST})")
+        db.execute(f"INSERT INTO lane ({_COLUMNS}) VALUES ({_LOST})")
 
 
 def _restore_todos(db: sqlite3.Connection) -> None:

@@ -3,6 +3,7 @@
 A batch is counted in the group (revision, lanes that hold it whole); the unsettled rest of one in the group of its lane
 alone. There are as many groups as there are different routes, so every figure is a sum over a few numbers, however many
 batches wait; and when lanes retire, what they hold moves from one side of the byte limit to the other without a scan.
+The groups of each lane are known by it: what concerns one lane costs no more beside a thousand others.
 An event counts once, however many lanes hold its batch whole, and once more for a lane that holds it in a rest; how
 many are counted again by that is a number of its own, taken from the total.
 """
@@ -11,9 +12,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import count, groupby
 from typing import NamedTuple
 
 from shipper.messages import Revision
@@ -37,6 +38,17 @@ class Figures:
     events: Counter[Group]
     bytes: Counter[Group]
     again: int = 0
+    changes: dict[int, int] = field(default_factory=dict, compare=False)
+    """By lane that something waits for, a mark that is another one whenever the first of its todos may be another one:
+    some left it, or came from another lane."""
+    _of_lane: dict[int, set[Group]] = field(default_factory=dict, compare=False)
+    _all: Amount = field(default=Amount(0, 0), compare=False)
+    _marks: Iterator[int] = field(default_factory=count, compare=False)
+
+    def __post_init__(self) -> None:
+        self._all = Amount(self.events.total(), self.bytes.total())
+        for group in self.events:
+            self._remember(group)
 
     @classmethod
     def none(cls) -> Figures:
@@ -73,14 +85,37 @@ class Figures:
     def add(self, revision: Revision, lanes: frozenset[int], events: int, size: int) -> None:
         """More (or, negative, less) waits for these lanes."""
         group = (revision, lanes)
+        self._all = Amount(self._all.events + events, self._all.bytes + size)
+        if group not in self.events:
+            self._remember(group)
         self.events[group] += events
         self.bytes[group] += size
         if not self.events[group] and not self.bytes[group]:
-            del self.events[group], self.bytes[group]
+            self._forget(group)
+
+    def _remember(self, group: Group) -> None:
+        for lane in group[1]:
+            if lane not in self._of_lane:
+                self._of_lane[lane] = set()
+                self._change(lane)
+            self._of_lane[lane].add(group)
+
+    def _change(self, lane: int) -> None:
+        if lane in self._of_lane:
+            self.changes[lane] = next(self._marks)
+
+    def _forget(self, group: Group) -> None:
+        del self.events[group], self.bytes[group]
+        for lane in group[1]:
+            self._of_lane[lane].remove(group)
+            if not self._of_lane[lane]:
+                del self._of_lane[lane]
+                del self.changes[lane]
 
     def settled(self, lane: int, change: Settled) -> None:
         """Take away what a lane settled, and keep what it left."""
         todo, others = change.todo, change.others
+        self._change(lane)
         self.again += change.again
         mine = frozenset({lane})
         if todo.kind == BATCH:
@@ -95,6 +130,8 @@ class Figures:
     def rebound(self, todo: Todo, others: frozenset[int], source: int, target: int) -> None:
         """A todo went from one lane to another."""
         self._move(todo, others | {source}, others | {target})
+        self._change(source)
+        self._change(target)
 
     def _move(self, todo: Todo, source: frozenset[int], target: frozenset[int]) -> None:
         self.add(todo.revision, source, -todo.events, -todo.size)
@@ -103,31 +140,28 @@ class Figures:
 
     def total(self) -> Amount:
         """Everything that waits; an event counts once, however many lanes wait for it."""
-        return Amount(max(0, self.events.total() - self.again), self.bytes.total())
+        return Amount(max(0, self._all.events - self.again), self._all.bytes)
 
-    def lanes(self) -> frozenset[int]:
+    def lanes(self) -> Set[int]:
         """The lanes that something waits for."""
-        return frozenset[int]().union(*(lanes for _, lanes in self.events))
+        return self._of_lane.keys()
 
     def of_lanes(self, lanes: Collection[int]) -> Amount:
         """What waits for any of these lanes."""
-        wanted = frozenset(lanes)
-        return self._sum(group for group in self.events if group[1] & wanted)
+        return self._sum(self._held_by(lanes))
 
     def only_of(self, lanes: Collection[int]) -> Amount:
         """What waits for these lanes and no other."""
         wanted = frozenset(lanes)
-        return self._sum(group for group in self.events if group[1] <= wanted)
+        return self._sum(group for group in self._held_by(lanes) if group[1] <= wanted)
 
-    def by_revision(self, lanes: Collection[int]) -> Iterator[tuple[Revision, int, Amount]]:
-        """(revision, lane, amount) for these lanes, where something waits; oldest revision first."""
-        wanted = frozenset(lanes)
-        held: defaultdict[tuple[Revision, int], list[Group]] = defaultdict(list)
-        for group in self.events:
-            for lane in group[1] & wanted:
-                held[group[0], lane].append(group)
-        for revision, lane in sorted(held):
-            yield revision, lane, self._sum(held[revision, lane])
+    def of_pair(self, revision: Revision, lane: int) -> Amount:
+        """What entered under a revision and waits for a lane."""
+        return self._sum(group for group in self._of_lane.get(lane, ()) if group[0] == revision)
+
+    def pairs(self, lanes: Collection[int]) -> list[tuple[Revision, int]]:
+        """(revision, lane) for these lanes, where something waits; oldest revision first."""
+        return sorted({(group[0], lane) for lane in lanes for group in self._of_lane.get(lane, ())})
 
     def revisions(self, pairs: Collection[tuple[Revision, int]]) -> dict[Revision, Amount]:
         """What waits for any of these (revision, lane), by the revision; an event counts once."""
@@ -136,6 +170,9 @@ class Figures:
             if any((group[0], lane) in pairs for lane in group[1]):
                 held[group[0]].append(group)
         return {revision: self._sum(groups) for revision, groups in held.items()}
+
+    def _held_by(self, lanes: Collection[int]) -> set[Group]:
+        return set[Group]().union(*(self._of_lane.get(lane, ()) for lane in lanes))
 
     def _sum(self, groups: Iterable[Group]) -> Amount:
         events = size = 0

@@ -7,7 +7,7 @@ once. What does not fit pushes out the oldest, counted, or is refused so that th
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
@@ -23,7 +23,14 @@ PAGE_BYTES = 4 << 20
 
 
 class Full(ShipperError):
-    """The store has no room, and the policy says that the event stays queued then."""
+    """The store has no room, and the policy says that the event stays queued then.
+
+    `fits` are those that have room nevertheless: by todo, their numbers among the letters that were to be written.
+    """
+
+    def __init__(self, fits: Mapping[int, Collection[int]] | None = None) -> None:
+        super().__init__("the dead-letter store is full")
+        self.fits = fits or {}
 
 
 class Letter(NamedTuple):
@@ -99,6 +106,22 @@ def fitting(db: sqlite3.Connection, letters: Sequence[Letter], limits: Limits) -
         return len(letters)
     room = limits.max_bytes - held_bytes(db)
     return sum(size <= room for size in accumulate(OVERHEAD_BYTES + len(_plain(letter)) for letter in letters))
+
+
+def check_room(db: sqlite3.Connection, wanted: Mapping[int, Sequence[Letter]], limits: Limits) -> None:
+    """Raises Full unless `add` takes all these letters, by todo; it says which it takes: each that still has room."""
+    if limits.when_full == "drop_oldest":
+        return
+    room = limits.max_bytes - held_bytes(db)
+    fits: dict[int, list[int]] = {seq: [] for seq in wanted}
+    for seq, letters in wanted.items():
+        for number, letter in enumerate(letters):
+            size = OVERHEAD_BYTES + len(_plain(letter))
+            if size <= room:
+                fits[seq].append(number)
+                room -= size
+    if any(len(fits[seq]) < len(letters) for seq, letters in wanted.items()):
+        raise Full(fits)
 
 
 def _plain(letter: Letter) -> bytes:

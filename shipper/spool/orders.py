@@ -1,9 +1,12 @@
-"""Orders end a drain that cannot end by itself: its events are bound to another credential, dead-lettered or dropped.
+"""Orders end a drain that cannot end by itself: its events go to another lane, are dead-lettered or dropped.
 
 An order is durable before it runs, runs in bounded steps, and resumes after a crash. It touches only what stands below
-the barrier that was its lane's last one when it was given (`upto`). A rebind moves events together with the barriers
-above them: first every barrier is put into the target lane too, empty, so that at no moment an event that was moved
-stands below no barrier; then the events move; at last the emptied barriers of the source settle as they are.
+the barrier that was its lane's last one when it was given (`upto`). A rebind (to another credential) and a forward (to
+where the output goes now, see `forward`) move events together with the barriers above them: first every barrier is put
+into the target lane too, empty, so that at no moment an event that was moved stands below no barrier; then the events
+move; at last the emptied barriers of the source settle as they are. In the target a barrier waits anew, from zero: its
+events have not been late there. What was moved stands below all that the target entered itself, in the order in which
+it entered, so a target that is retired meanwhile drains it in order.
 
 An order does not overrule the policy of the dead-letter store: old letters give way, counted, or, under `hold`, the
 order ends where the store is full. What fitted is written then, and what did not waits below its barrier as before.
@@ -30,11 +33,21 @@ LETTERS_STEP = 4
 """Todos whose events are unpacked and written anew in one transaction, which is in memory until it is committed."""
 GIVEN_UP = "given up by an order, or at the deadline of its drain"
 
-Name = Literal["rebind", "dead_letter", "drop"]
+Name = Literal["rebind", "forward", "dead_letter", "drop"]
+MOVES: tuple[Name, ...] = ("rebind", "forward")
+"""Orders with a target."""
 
 
 class Released(ShipperError):
     """The credential that events were to be bound to is in use no more."""
+
+
+class Gone(ShipperError):
+    """The lane has ended meanwhile: nothing waits there any more."""
+
+
+class InDoubt(ShipperError):
+    """Damage made one of the lanes unknowable: a barrier that went there would wait for an order."""
 
 
 class Order(NamedTuple):
@@ -68,22 +81,28 @@ class Step:
 def place_rebind(db: sqlite3.Connection, sealer: Sealer, source: int, upto: int, key: LaneKey) -> tuple[Order, LaneRow]:
     """Make durable that a lane's events go to the lane of `key`, which is made if there is none.
 
-    Raises Released: whether the credential may be used is decided here, since it may be released at any moment before.
+    Raises Gone, Released or InDoubt: whether the lane is there, whether the credential may be used, and whether the
+    lanes are sound, is decided here, since each may change at any moment before.
     """
+    if db.execute("SELECT 1 FROM lane WHERE id = ?", (source,)).fetchone() is None:
+        raise Gone
     if key.credential is not None and not credentials.may_be_bound(db, key.credential):
         raise Released
+    doubt.act(db)
     target = adopt_retired(db, sealer, key, source)
+    if doubt.lanes(db) & {source, target.id}:
+        raise InDoubt
     return place(db, Order("rebind", source, upto, target=target.id)), target
 
 
 def place(db: sqlite3.Connection, order: Order) -> Order:
-    """Make an order durable; returns it with its id. A rebind puts its barriers at once."""
+    """Make an order durable; returns it with its id. One with a target puts its barriers at once."""
     epoch, number = order.revision if order.revision is not None else (None, None)
     id = db.execute(
         "INSERT INTO standing_order (name, lane, target, epoch, revision, upto) VALUES (?, ?, ?, ?, ?, ?)",
         (order.name, order.lane, order.target, epoch, number, order.upto),
     ).lastrowid
-    if order.name == "rebind":
+    if order.name in MOVES:
         _mirror_barriers(db, order)
     return order._replace(id=int(id or 0))
 
@@ -91,13 +110,13 @@ def place(db: sqlite3.Connection, order: Order) -> Order:
 def _mirror_barriers(db: sqlite3.Connection, order: Order) -> None:
     db.execute(
         "INSERT OR IGNORE INTO barrier (lane, seq, epoch, revision, accepted)"
-        " SELECT ?, seq, epoch, revision, 0 FROM barrier WHERE lane = ?",
-        (order.target, order.lane),
+        " SELECT ?, seq, epoch, revision, 0 FROM barrier WHERE lane = ? AND seq <= ?",
+        (order.target, order.lane, order.upto),
     )
     db.execute(
         "INSERT OR IGNORE INTO todo SELECT ?, seq, kind, epoch, revision, 0, 0, 0 FROM todo"
-        " WHERE lane = ? AND kind = ?",
-        (order.target, order.lane, BARRIER),
+        " WHERE lane = ? AND seq <= ? AND kind = ?",
+        (order.target, order.lane, order.upto, BARRIER),
     )
 
 
@@ -132,16 +151,42 @@ def step(
     todos = [queue.todo_of(row) for row in rows]
     if not todos:
         _forget(db, order)
-        if order.name != "rebind":
+        if order.name not in MOVES:
             doubt.ordered(db, order.lane)
         return Step(done=True)
-    if order.name == "rebind":
-        return Step(done=False, moved=[(todo, _move(db, order, todo)) for todo in todos])
+    if order.name in MOVES:
+        return _move_all(db, sealer, order, todos, limits, now)
     return _end_all(db, sealer, order, todos, limits, now, repaired)
 
 
 def _forget(db: sqlite3.Connection, order: Order) -> None:
     db.execute("DELETE FROM standing_order WHERE id = ?", (order.id,))
+
+
+def _move_all(
+    db: sqlite3.Connection, sealer: Sealer, order: Order, todos: Sequence[Todo], limits: letters.Limits, now: float
+) -> Step:
+    """Give todos to the target lane, but for those that it has: damage has brought them back where they were before."""
+    if order.name == "rebind":
+        _pass_on_reached(db, order)
+    step = Step(done=False)
+    for todo in todos:
+        if db.execute("SELECT 1 FROM todo WHERE lane = ? AND seq = ?", (order.target, todo.seq)).fetchone() is None:
+            step.moved.append((todo, _move(db, order, todo)))
+        elif change := queue.settle(
+            db, sealer, order.lane, todo.seq, Verdict(Counts(duplicate=todo.events)), limits, now
+        ):
+            step.settled.append((order.lane, change))
+    return step
+
+
+def _pass_on_reached(db: sqlite3.Connection, order: Order) -> None:
+    """It is the same destination: what it may have had under the one credential goes nowhere else under the other."""
+    db.execute(
+        "UPDATE lane SET reached = 1 WHERE id = ? AND NOT reached AND EXISTS"
+        " (SELECT 1 FROM lane AS other WHERE other.id = ? AND other.reached)",
+        (order.target, order.lane),
+    )
 
 
 def _move(db: sqlite3.Connection, order: Order, todo: Todo) -> frozenset[int]:

@@ -27,6 +27,9 @@ from shipper.spool.seal import Damaged, Sealer
 _log = log.get(__name__)
 
 
+_FIRST = Revision(0, 0)
+
+
 class Text(NamedTuple):
     """A policy as it is stored: its text's digest, the digest of its meaning, and the ids it refers to."""
 
@@ -79,11 +82,35 @@ class Cut(NamedTuple):
 # -- texts -------------------------------------------------------------------------------------------------------------
 
 
-def known(db: sqlite3.Connection) -> list[Known]:
-    """All revisions that are stored, oldest first."""
+class Stored(NamedTuple):
+    """The revisions from one on, oldest first, and the oldest that is stored at all."""
+
+    known: list[Known]
+    oldest: Revision | None
+
+    def has(self, at: Revision) -> bool:
+        """Whether this older revision, which was stored when `since` was active, still is."""
+        return self.oldest is not None and at >= self.oldest
+
+
+def stored(db: sqlite3.Connection, since: Revision | None) -> Stored:
+    """What may have changed since a moment at which the revision `since` was active: those before it only go.
+
+    A stream of revisions over a dead destination leaves hundreds behind: to look at all at each step was quadratic.
+    """
+    oldest = db.execute("SELECT epoch, number FROM revision ORDER BY epoch, number LIMIT 1").fetchone()
+    return Stored(known(db, since), None if oldest is None else Revision(*oldest))
+
+
+def known(db: sqlite3.Connection, since: Revision | None = None) -> list[Known]:
+    """The revisions that are stored, oldest first: all, or those from `since` on."""
+    return _known(db, "(epoch, number) >= (?, ?) ORDER BY epoch, number", since or _FIRST)
+
+
+def _known(db: sqlite3.Connection, where: str, *ats: Revision) -> list[Known]:
     rows = db.execute(
-        "SELECT epoch, number, sha256, meaning, change, stage, credentials, drained FROM revision"
-        " ORDER BY epoch, number"
+        f"SELECT epoch, number, sha256, meaning, change, stage, credentials, drained FROM revision WHERE {where}",
+        [part for at in ats for part in at],
     ).fetchall()
     return [
         Known(
@@ -97,6 +124,12 @@ def known(db: sqlite3.Connection) -> list[Known]:
         )
         for epoch, number, sha256, meaning, change, stage, ids, drained in rows
     ]
+
+
+def _active(db: sqlite3.Connection) -> Revision:
+    """The active revision, or the first that could be: all that is not active yet, or is skipped, stands above."""
+    active = get_meta(db, "active")
+    return Revision.parse(active) if active else _FIRST
 
 
 def stages(db: sqlite3.Connection) -> Revisions:
@@ -125,10 +158,14 @@ def receive(
     """
     for each in (*skipped, text):
         _store(db, sealer, each)
-    superseded = [old for old in known(db) if old.stage == "received" and old.at < text.at]
-    db.execute(
-        "UPDATE revision SET stage = 'superseded' WHERE stage = 'received' AND (epoch, number) < (?, ?)", text.at
+    superseded = _known(
+        db,
+        "stage = 'received' AND (epoch, number) >= (?, ?) AND (epoch, number) < (?, ?) ORDER BY epoch, number",
+        _active(db),
+        text.at,
     )
+    for old in superseded:
+        db.execute("UPDATE revision SET stage = 'superseded' WHERE epoch = ? AND number = ?", old.at)
     credentials.offer(db, fingerprints)
     return superseded
 
@@ -158,25 +195,35 @@ def policy_text(db: sqlite3.Connection, sealer: Sealer, at: Revision) -> str | N
 
 
 def cut(
-    db: sqlite3.Connection, sealer: Sealer, at: Revision, wanted: Sequence[tuple[LaneKey, Mapping[str, Any]]]
+    db: sqlite3.Connection,
+    sealer: Sealer,
+    at: Revision,
+    wanted: Sequence[tuple[LaneKey, Mapping[str, Any]]],
+    telling: Collection[str] = (),
 ) -> Cut:
-    """Make a received revision active, with these lanes; put a barrier into every lane that it retires."""
+    """Make a received revision active, with these lanes; put a barrier into every lane that it retires.
+
+    Lanes that are made count as reached at once, but for those of outputs that tell of answers (see `forward`).
+    """
     doubt.act(db)
     seq = next_seq(db)
     before = {row[0] for row in db.execute("SELECT id FROM lane WHERE active")}
-    now_active = [_adopt(db, sealer, key, settings) for key, settings in wanted]
+    now_active = [_adopt(db, sealer, key, settings, key.output not in telling) for key, settings in wanted]
     retired = before - {row.id for row in now_active}
     for lane in sorted(retired):
         _put_barrier(db, lane, seq, at)
     db.execute("UPDATE revision SET stage = 'active' WHERE epoch = ? AND number = ?", at)
-    db.execute("DELETE FROM revision WHERE stage != 'active' AND (epoch, number) < (?, ?)", at)
+    db.execute(
+        "DELETE FROM revision WHERE stage != 'active' AND (epoch, number) >= (?, ?) AND (epoch, number) < (?, ?)",
+        (*_active(db), *at),
+    )
     set_meta(db, "active", str(at))
-    credentials.use(db, [id for revision in known(db) if revision.at == at for id in revision.credentials])
+    credentials.use(db, [id for revision in known(db, at) if revision.at == at for id in revision.credentials])
     return Cut(seq, now_active, frozenset(retired))
 
 
-def _adopt(db: sqlite3.Connection, sealer: Sealer, key: LaneKey, settings: Mapping[str, Any]) -> LaneRow:
-    id = _find_lane(db, key) or _insert_lane(db, key)
+def _adopt(db: sqlite3.Connection, sealer: Sealer, key: LaneKey, settings: Mapping[str, Any], reached: bool) -> LaneRow:
+    id = _find_lane(db, key) or _insert_lane(db, key, reached)
     sealed = sealer.seal("lane", id, 0, 0, json.dumps(dict(settings)).encode())
     db.execute("UPDATE lane SET settings = ?, active = 1 WHERE id = ?", (sealed, id))
     return LaneRow(id, key, dict(settings), True)
@@ -188,7 +235,8 @@ def adopt_retired(db: sqlite3.Connection, sealer: Sealer, key: LaneKey, like: in
     id = _find_lane(db, key)
     if id is not None:
         return rows[id]
-    id, settings = _insert_lane(db, key), rows[like].settings
+    (reached,) = db.execute("SELECT reached FROM lane WHERE id = ?", (like,)).fetchone()
+    id, settings = _insert_lane(db, key, bool(reached)), rows[like].settings
     if settings is not None and "credential" in settings:
         settings = {**settings, "credential": key.credential}
     sealed = sealer.seal("lane", id, 0, 0, json.dumps(settings).encode())
@@ -203,11 +251,11 @@ def _find_lane(db: sqlite3.Connection, key: LaneKey) -> int | None:
     return None if row is None else int(row[0])
 
 
-def _insert_lane(db: sqlite3.Connection, key: LaneKey) -> int:
+def _insert_lane(db: sqlite3.Connection, key: LaneKey, reached: bool) -> int:
     row = db.execute(
-        "INSERT INTO lane (output, type, destination, credential, settings, active) VALUES (?, ?, ?, ?, x'', 0)"
-        " RETURNING id",
-        key,
+        "INSERT INTO lane (output, type, destination, credential, settings, active, reached)"
+        " VALUES (?, ?, ?, ?, x'', 0, ?) RETURNING id",
+        (*key, reached),
     ).fetchone()
     return int(row[0])
 
@@ -292,11 +340,12 @@ def orders_run(db: sqlite3.Connection, lane: int) -> bool:
     return db.execute("SELECT 1 FROM standing_order WHERE ? IN (lane, target)", (lane,)).fetchone() is not None
 
 
-def settle_reached(db: sqlite3.Connection, lane: int) -> None:
-    """Settle the barriers of a lane that nobody can open, as far as nothing stands below them."""
+def settle_reached(db: sqlite3.Connection, lane: int) -> bool:
+    """Settle the barriers of a lane that nobody can open, as far as nothing stands below them; whether it is gone."""
     while first := db.execute("SELECT seq, kind FROM todo WHERE lane = ? ORDER BY seq LIMIT 1", (lane,)).fetchone():
         if first[1] != BARRIER or settle_barrier(db, lane, first[0]) != "settled":
-            return
+            break
+    return db.execute("SELECT 1 FROM lane WHERE id = ?", (lane,)).fetchone() is None
 
 
 def drop_empty_lane(db: sqlite3.Connection, lane: int) -> bool:
@@ -317,19 +366,20 @@ def drained(
     what is known of that.
     """
     doubt.act(db)
-    open_barrier = db.execute("SELECT epoch, revision FROM barrier ORDER BY 1, 2 LIMIT 1").fetchone()
+    row = db.execute("SELECT epoch, revision FROM barrier ORDER BY 1, 2 LIMIT 1").fetchone()
     last = stages(db).drained
-    candidates = [
-        revision
-        for revision in known(db)
-        if revision.stage == "active"
-        and (closing is None or revision.at < closing)
-        and (last is None or revision.at > last)
-        and (open_barrier is None or revision.at < open_barrier)
-    ]
+    above = [last] if last is not None else []
+    below = [at for at in (None if row is None else Revision(*row), closing) if at is not None]
+    candidates = _known(
+        db,
+        f"stage = 'active'{' AND (epoch, number) > (?, ?)' * len(above)}{' AND (epoch, number) < (?, ?)' * len(below)}"
+        " ORDER BY epoch DESC, number DESC LIMIT 1",
+        *above,
+        *below,
+    )
     if not candidates:
         return None
-    top = candidates[-1]
+    (top,) = candidates
     credentials.release(db, still_used)
     used = credentials.in_use(db, still_used)
     use = CredentialUse(used, credentials.listed(db, before, used))

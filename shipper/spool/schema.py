@@ -6,7 +6,8 @@
     rest     the unsettled events of a batch that a lane has settled in part; small, so that one forbidden event does
              not keep a megabyte
     barrier  what each open barrier counts; (lane, seq) of its todo
-    lane     one destination identity; `active` where the active revision routes events to it
+    lane     one destination identity; `active` where the active revision routes events to it, `reached` once its
+             destination has given any answer
     requeue  orders to requeue dead letters that are not done, and how far they have come
     revision texts that were received; `stage` is received, superseded or active; older active ones stay until drained
 
@@ -41,7 +42,7 @@ CREATE TABLE IF NOT EXISTS revision (
     PRIMARY KEY (epoch, number));
 CREATE TABLE IF NOT EXISTS lane (
     id INTEGER PRIMARY KEY AUTOINCREMENT, output TEXT NOT NULL, type TEXT NOT NULL, destination TEXT NOT NULL,
-    credential TEXT, settings BLOB NOT NULL, active INTEGER NOT NULL);
+    credential TEXT, settings BLOB NOT NULL, active INTEGER NOT NULL, reached INTEGER NOT NULL DEFAULT 1);
 CREATE TABLE IF NOT EXISTS batch (
     seq INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, revision INTEGER NOT NULL, count INTEGER NOT NULL,
     bytes INTEGER NOT NULL, at REAL NOT NULL, origin BLOB NOT NULL, lanes TEXT NOT NULL, body BLOB NOT NULL);
@@ -77,11 +78,18 @@ CREATE TABLE IF NOT EXISTS requeue (
 """
 
 
+_LATER: Final = (("lane", "reached", "INTEGER NOT NULL DEFAULT 1"),)
+"""Columns that tables of an earlier version lack; each stands last in its table, and its default is for old rows."""
+
+
 def prepare(db: sqlite3.Connection) -> None:
     """Make what is missing."""
     for statement in _TABLES.split(";\n"):
         if statement.strip():
             db.execute(statement)
+    for table, column, kind in _LATER:
+        if column not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
+            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     db.execute("INSERT OR IGNORE INTO meta VALUES ('seq', 0)")
 
 

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -17,15 +17,15 @@ import trio
 
 from shipper.event import Batch, Oversized
 from shipper.messages import Ack, DeadLetterFigures, Revision, Revisions
-from shipper.spool import audit, credentials, doubt, letters, orders, queue, requeue, revisions, schema
+from shipper.spool import audit, credentials, doubt, forward, letters, orders, queue, requeue, revisions, schema
 from shipper.spool import terms as kept
 from shipper.spool.credentials import Before, Forgotten
 from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
 from shipper.spool.queue import Entered, Entry, Todo, Verdict
-from shipper.spool.revisions import Cut, Known, LaneKey, LaneRow, Text
+from shipper.spool.revisions import Cut, Known, LaneKey, LaneRow, Stored, Text
 from shipper.spool.seal import Damaged
-from shipper.spool.store import Store, open_store
+from shipper.spool.store import Store, StoreFailed, open_store
 from shipper.spool.terms import Terms
 
 Result = TypeVar("Result")
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 class Standing(NamedTuple):
     """How revisions and credentials stand at one moment."""
 
-    known: list[Known]
+    stored: Stored
     stages: Revisions
     in_use: list[str]
 
@@ -54,6 +54,9 @@ class Spool:
         self._on_damage: list[Callable[[], None]] = []
         self.room = trio.Event()
         """Set, and replaced, whenever something left the spool."""
+        self.letters_freed = 0
+        """How often there may have come to be room for dead letters."""
+        self._on_letters_freed: list[Callable[[], None]] = []
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
@@ -126,11 +129,12 @@ class Spool:
         """Note what became of todos, by their places; returns how many old letters they pushed out.
 
         `patient` if no barrier waits for it: then it may go with the next commit. Raises letters.Full, and then notes
-        none.
+        none; it says which letters have room.
         """
         now, limits, sealer = time.time(), self.terms.letters, self.store.sealer
 
         def settle_all(db: sqlite3.Connection) -> list[queue.Settled]:
+            letters.check_room(db, {seq: verdict.letters for seq, verdict in verdicts.items()}, limits)
             changes = [queue.settle(db, sealer, lane, seq, verdict, limits, now) for seq, verdict in verdicts.items()]
             return [change for change in changes if change is not None]
 
@@ -147,10 +151,10 @@ class Spool:
 
     # -- revisions -----------------------------------------------------------------------------------------------------
 
-    async def standing(self, still_used: Collection[str]) -> Standing:
-        """What is stored now; `still_used` are credentials in use besides."""
+    async def standing(self, still_used: Collection[str], since: Revision | None = None) -> Standing:
+        """What is stored now, of the revisions from `since` on; `still_used` are credentials in use besides."""
         return await self._config(
-            lambda db: Standing(revisions.known(db), revisions.stages(db), credentials.in_use(db, still_used))
+            lambda db: Standing(revisions.stored(db, since), revisions.stages(db), credentials.in_use(db, still_used))
         )
 
     async def receive(
@@ -164,22 +168,35 @@ class Spool:
         await self._config(lambda db: revisions.forget(db, at))
 
     async def cut(
-        self, at: Revision, wanted: Sequence[tuple[LaneKey, Mapping[str, Any]]], terms: Terms = kept.DEFAULTS
+        self,
+        at: Revision,
+        wanted: Sequence[tuple[LaneKey, Mapping[str, Any]]],
+        terms: Terms = kept.DEFAULTS,
+        telling: Collection[str] = (),
     ) -> Cut:
-        """Make a revision active, put the barriers, and take over its terms, in one transaction."""
+        """Make a revision active, put the barriers, and take over its terms, in one transaction.
+
+        `telling` are the outputs that tell of answers.
+        """
 
         def cut(db: sqlite3.Connection) -> Cut:
             kept.store(db, terms)
-            return revisions.cut(db, self.store.sealer, at, wanted)
+            return revisions.cut(db, self.store.sealer, at, wanted, telling)
 
         done = await self._config(cut)
-        self.terms = terms
+        self._set_terms(terms)
         return done
 
     async def take_over(self, terms: Terms) -> None:
         """The terms of the active revision; a spool of an earlier version has none."""
         await self._config(lambda db: kept.store(db, terms))
+        self._set_terms(terms)
+
+    def _set_terms(self, terms: Terms) -> None:
+        is_other_store = terms.letters != self.terms.letters
         self.terms = terms
+        if is_other_store:
+            self._free_letters()
 
     async def lanes(self) -> list[LaneRow]:
         return await self._config(lambda db: revisions.lanes(db, self.store.sealer))
@@ -193,18 +210,20 @@ class Spool:
         """
         return await self._config(lambda db: revisions.settle_barrier(db, lane, seq, connected=connected))
 
-    async def settle_reached(self, lane: int) -> None:
-        """The same for a lane that nobody can open."""
-        await self._config(lambda db: revisions.settle_reached(db, lane))
+    async def settle_reached(self, lane: int) -> bool:
+        """The same for a lane that nobody can open; whether it is gone."""
+        return await self._config(lambda db: revisions.settle_reached(db, lane))
 
     async def advance(
         self, closing: Revision | None, still_used: Collection[str], before: Before = "listed"
     ) -> tuple[Ack | None, list[str]]:
-        """Commit `drained` for the newest revision of which it is true now; if there is none, what became free."""
+        """Commit `drained` for the newest revision of which it is true now; and what became free beside its ack."""
 
         def advance(db: sqlite3.Connection) -> tuple[Ack | None, list[str]]:
             ack = revisions.drained(db, closing, still_used, before)
-            return ack, [] if ack is not None else credentials.release(db, still_used)
+            if ack is None or ack.credentials is None:
+                return ack, credentials.release(db, still_used)
+            return ack, credentials.unlisted(db, ack.credentials.in_use)
 
         return await self._config(advance)
 
@@ -230,8 +249,37 @@ class Spool:
         return await self._config(lambda db: orders.place(db, order))
 
     async def place_rebind(self, source: int, upto: int, key: LaneKey) -> tuple[orders.Order, LaneRow]:
-        """The same for a rebind to the lane of `key`, which is made if there is none. Raises `orders.Released`."""
+        """The same for a rebind to the lane of `key`, which is made if there is none.
+
+        Raises `orders.Released` or `orders.InDoubt`.
+        """
         return await self._config(lambda db: orders.place_rebind(db, self.store.sealer, source, upto, key))
+
+    async def place_forward(
+        self,
+        lane: int,
+        *,
+        upto: int | None = None,
+        revision: Revision | None = None,
+        closed: Collection[int] = (),
+        unasked: bool = False,
+    ) -> tuple[orders.Order, list[LaneRow]]:
+        """The same for a forward to where the lane's output goes now, and all lanes. Raises `forward.NotForwarded`."""
+
+        def place(db: sqlite3.Connection) -> tuple[orders.Order, list[LaneRow]]:
+            order = forward.place_forward(db, lane, upto=upto, revision=revision, closed=closed, unasked=unasked)
+            return order, revisions.lanes(db, self.store.sealer)
+
+        return await self._config(place)
+
+    async def never_reached(self) -> list[int]:
+        """The lanes whose events go elsewhere without an order."""
+        return await self.store.read(forward.never_reached)
+
+    def note_reached(self, lane: int) -> None:
+        """The destination of a lane has given an answer; durable before anything that is asked for after it."""
+        with suppress(StoreFailed):  # then it ends, and this may be called by what cannot raise
+            self.store.post(lambda db: forward.note_reached(db, lane), urgent=True)
 
     async def standing_orders(self) -> list[orders.Order]:
         return await self._config(orders.standing)
@@ -293,7 +341,18 @@ class Spool:
         return await self.store.read(lambda db: letters.page(db, self.store.sealer, after, limit))
 
     async def delete_letters(self, upto: int) -> int:
-        return await self._config(lambda db: letters.delete(db, upto))
+        deleted = await self._config(lambda db: letters.delete(db, upto))
+        self._free_letters()
+        return deleted
+
+    def on_letters_freed(self, callback: Callable[[], None]) -> None:
+        """Have it told when there may be room for dead letters: some went, or the limit is another one."""
+        self._on_letters_freed.append(callback)
+
+    def _free_letters(self) -> None:
+        self.letters_freed += 1
+        for callback in self._on_letters_freed:
+            callback()
 
     async def find_letters(self, wanted: requeue.Wanted) -> requeue.Found:
         """Look at all dead letters: which of them are wanted."""
@@ -314,7 +373,10 @@ class Spool:
         """Carry out one bounded step. Raises Backpressure while there is no room on the disk, or it has a problem."""
         now, sealer = time.time(), self.store.sealer
         counted = self._counted(lambda db: requeue.step(db, sealer, self.origin, order, room, now))
-        return _count_requeued(await self.store.append(counted, _count_requeued, wait=False))
+        step = _count_requeued(await self.store.append(counted, _count_requeued, wait=False))
+        if step.requeued:
+            self._free_letters()
+        return step
 
     async def forget_requeue(self, order: requeue.Requeue) -> None:
         """End an order that is not done."""

@@ -101,9 +101,9 @@ class Store:
         task = trio.lowlevel.current_task()
         return cast(T, await self._submit(Operation(op, task, unheard=unheard, needs_room=True, waits=wait)))
 
-    def post(self, op: Callable[[sqlite3.Connection], object]) -> None:
+    def post(self, op: Callable[[sqlite3.Connection], object], *, urgent: bool = False) -> None:
         """As `do`, but nobody waits. `op` must not raise: that ends `open_store` with its error."""
-        self._hand_over(Operation(op))
+        self._hand_over(Operation(op, urgent=urgent))
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Run a query on a snapshot that holds all that was done; it returns values, never a cursor.

@@ -15,18 +15,24 @@ from shipper.spool.letters import Limits
 from shipper.spool.schema import get_meta, set_meta
 
 WhenFull = Literal["drop_oldest", "hold"]
-OnDeadline = Literal["hold", "dead_letter", "drop"]
+OnDeadline = Literal["hold", "dead_letter", "drop", "forward"]
+NeverReached = Literal["forward", "hold"]
 
 _WHEN_FULL: tuple[WhenFull, ...] = ("drop_oldest", "hold")
-_ON_DEADLINE: tuple[OnDeadline, ...] = ("hold", "dead_letter", "drop")
+_ON_DEADLINE: tuple[OnDeadline, ...] = ("hold", "dead_letter", "drop", "forward")
+_NEVER_REACHED: tuple[NeverReached, ...] = ("forward", "hold")
 
 
 class Terms(NamedTuple):
-    """`deadline`: how long a barrier may wait, in seconds, before `on_deadline`; None: for ever."""
+    """`deadline`: how long a barrier may wait, in seconds, before `on_deadline`; None: for ever.
+
+    `never_reached`: what becomes of what waits for a destination that never gave an answer (see `forward`).
+    """
 
     letters: Limits = Limits()
     deadline: float | None = None
     on_deadline: OnDeadline = "hold"
+    never_reached: NeverReached = "forward"
 
 
 DEFAULTS = Terms()
@@ -39,7 +45,8 @@ def load(db: sqlite3.Connection) -> Terms:
         return DEFAULTS
     when_full = dict(enumerate(_WHEN_FULL)).get(_number(db, "letters_when_full") or 0, "drop_oldest")
     on_deadline = dict(enumerate(_ON_DEADLINE)).get(_number(db, "on_deadline") or 0, "hold")
-    return Terms(Limits(size, when_full), _deadline(db), on_deadline)
+    never_reached = dict(enumerate(_NEVER_REACHED)).get(_number(db, "never_reached") or 0, "hold")
+    return Terms(Limits(size, when_full), _deadline(db), on_deadline, never_reached)
 
 
 def store(db: sqlite3.Connection, terms: Terms) -> None:
@@ -47,6 +54,7 @@ def store(db: sqlite3.Connection, terms: Terms) -> None:
     set_meta(db, "letters_max_bytes", min(terms.letters.max_bytes, clock.LARGEST))
     set_meta(db, "letters_when_full", _WHEN_FULL.index(terms.letters.when_full))
     set_meta(db, "on_deadline", _ON_DEADLINE.index(terms.on_deadline))
+    set_meta(db, "never_reached", _NEVER_REACHED.index(terms.never_reached))
     clock.set_deadline(db, terms.deadline)
 
 

@@ -50,11 +50,16 @@ class Pace:
     longest: float = 2.0
 
 
+NOWHERE = "nowhere"
+"""A name that somebody wrote by mistake: nobody answers there, until the world heals."""
+
+
 class Backend:
     """One destination."""
 
     def __init__(self, stage: Stage, name: str) -> None:
         self.stage, self.name = stage, name
+        self.is_nowhere = name == NOWHERE
         self.valid: set[str] = set()
         self.down = False
         self.away = False
@@ -110,6 +115,7 @@ class SimulatedOutput(Output, frozen=True):
     """Delivers to a simulated destination."""
 
     takes: ClassVar[frozenset[Shape]] = frozenset({"api_key"})
+    tells_of_answers: ClassVar[bool] = True
     backoff: ClassVar[Pace] = Pace()
 
     to: str = "east"
@@ -128,7 +134,7 @@ class SimulatedOutput(Output, frozen=True):
             async with trio.open_nursery() as nursery:
                 if stage.strikes("task_fails"):
                     nursery.start_soon(_fail_sooner_or_later, stage)
-                yield _Connection(stage, BACKENDS[self.to], context.name, credential)
+                yield _Connection(stage, BACKENDS[self.to], context, credential)
                 nursery.cancel_scope.cancel()
         finally:
             if stage.alive:
@@ -146,17 +152,21 @@ async def _fail_sooner_or_later(stage: Stage) -> None:
 
 
 class _Connection:
-    def __init__(self, stage: Stage, backend: Backend, output: str, credential: str) -> None:
-        self.stage, self.backend, self.output, self.credential = stage, backend, output, credential
+    def __init__(self, stage: Stage, backend: Backend, context: OutputContext, credential: str) -> None:
+        self.stage, self.backend, self.output, self.credential = stage, backend, context.name, credential
+        self._answered = context.answered
 
     async def send(self, batch: Batch) -> Answers:
         stage, events, arrived = self.stage, events_of(batch), False
         try:
             await stage.pause("net")
             await self._hang()
+            if self.backend.is_nowhere and not stage.healed:
+                arrived = True  # there is nobody whom it could reach
+                raise Later("name not found")
             stage.effect()
             arrived = True
-            others = self.backend.take(self.output, self.credential, events)
+            others = self._take(events)
             await stage.pause("net")
             await self._hang()
         except trio.Cancelled:
@@ -169,6 +179,7 @@ class _Connection:
             return Answers(batch.count - 1)
         if stage.strikes("output_bug"):
             raise KeyError("items")
+        self._tell()
         self._note_answers(events, others)
         return Answers(batch.count, others)
 
@@ -179,7 +190,21 @@ class _Connection:
             await trio.sleep(TIMEOUT)
             raise Later(f"no answer for {TIMEOUT:.0f} s")
 
+    def _take(self, events: Sequence[Event]) -> dict[int, Answer]:
+        try:
+            return self.backend.take(self.output, self.credential, events)
+        except (Held, Later, TooLarge):
+            self._tell()
+            raise
+
+    def _tell(self) -> None:
+        """An answer is heard."""
+        self.stage.note("heard", output=self.output, backend=self.backend.name, credential=self.credential)
+        self._answered()
+
     def _arrive_unheard(self, events: Sequence[Event]) -> None:
+        if self.backend.is_nowhere and not self.stage.healed:
+            return
         with suppress(Held, Later, TooLarge):
             self.backend.take(self.output, self.credential, events)
 

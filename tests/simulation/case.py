@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tests.simulation.offers import At, Offer
+from tests.simulation.offers import At, Offer, Target
 from tests.simulation.scenario import Scenario
 from tests.simulation.stage import Note
 
@@ -23,6 +23,8 @@ class Answer(NamedTuple):
     id: str
     stamp: int
     outcome: str
+    target: Target
+    """Where it came from."""
 
 
 class Case:
@@ -43,6 +45,8 @@ class Case:
             self._sort(note)
         orders = {note.facts["name"] for note in notes if note.kind == "acted"}
         deadlines = {offer.shape.deadline[1] for offer in self.offers.values() if offer.shape.deadline is not None}
+        self.may_forward = not (orders | deadlines).isdisjoint(("rebind", "forward"))
+        """Whether somebody wanted events to go elsewhere."""
         self.ended_by_order = not (orders | deadlines).isdisjoint(("drop", "dead_letter"))
         self.is_over = bool(notes) and notes[-1].kind == "ended" and any(note.kind == "healed" for note in notes)
 
@@ -58,16 +62,24 @@ class Case:
             case "said":
                 self._said[note.facts["message"]["type"]].append((note, note.facts["message"]))
             case "answered":
+                target = Target(note.facts["backend"], note.facts["credential"])
                 for event, outcome in zip(note.facts["events"], note.facts["answers"], strict=True):
                     if outcome in FINAL:
                         pair = (note.facts["output"], event.stream, event.number)
-                        self.answers[pair].append(Answer(note.n, note.life, event.id, event.stamp, outcome))
+                        self.answers[pair].append(Answer(note.n, note.life, event.id, event.stamp, outcome, target))
             case "emitting":
                 for number in note.facts["numbers"]:
                     self.emitting[note.facts["stream"], number].append(note.n)
             case "emitted":
                 for number in note.facts["numbers"]:
                     self.emitted.setdefault((note.facts["stream"], number), note.n)
+
+    def replaced(self, output: str, stamp: int) -> int:
+        """When a revision was first sent that gives an output another target than the one of a stamp."""
+        entered = self.by_stamp[stamp]
+        own = entered.shape.outputs.get(output)
+        others = [at for at, offer in self.offers.items() if at > entered.at and offer.shape.outputs.get(output) != own]
+        return min((self.sent[at] for at in others), default=len(self.notes))
 
     def said(self, *types: str, stage: str | None = None) -> list[tuple[Note, dict[str, Any]]]:
         """Messages of the process of these types, and of this stage."""

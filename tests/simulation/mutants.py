@@ -26,7 +26,7 @@ from shipper.registry import Registry
 from shipper.rollout import Rollout
 from shipper.session import Session
 from shipper.slots import Slot
-from shipper.spool import credentials, revisions, schema
+from shipper.spool import credentials, orders, revisions, schema
 from shipper.spool.queue import Entry
 from shipper.spool.seal import Sealer
 from shipper.spool.spool import Spool
@@ -313,6 +313,17 @@ def nobody_watches(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lane, "watch", lambda self, *, holds_events: None)
 
 
+def forwarded_without_barriers(patch: pytest.MonkeyPatch) -> None:
+    """What is forwarded leaves its barriers behind."""
+    mirror = orders._mirror_barriers
+    patch.setattr(orders, "_mirror_barriers", lambda db, order: mirror(db, order) if order.name == "rebind" else None)
+
+
+def answers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Every lane looks as if nobody had ever answered there."""
+    patch.setattr(Spool, "note_reached", lambda self, lane: None)
+
+
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     drained_at_the_cut: "B1",
     barrier_settled_when_handed_out: "B1",
@@ -335,5 +346,7 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     the_old_pipeline_drains_first: "L3",
     slots_are_kept: "L1",
     nobody_watches: "L8",
+    forwarded_without_barriers: "B1",
+    answers_are_forgotten: "T1",
 }
 """By the law that each of them breaks."""

@@ -40,6 +40,8 @@ class Shape:
     queue_bytes: int = 1 << 20
     deadline: tuple[float, str] | None = None
     """Seconds, and what becomes then of what still waits."""
+    never_reached: str | None = None
+    """What becomes of what waits where nobody ever answered, if the policy says it."""
 
     @property
     def credentials(self) -> set[str]:
@@ -119,7 +121,8 @@ def _text(shape: Shape, stamp: int) -> str:
             "processors": [{"type": "stamp", "stamp": stamp}],
             "outputs": outputs,
             "queue": {"max_bytes": f"{shape.queue_bytes}B"},
-            "drain": _drain(shape.deadline),
+            "drain": _drain(shape.deadline)
+            | ({} if shape.never_reached is None else {"never_reached": shape.never_reached}),
             "log_level": "error",
         }
     ).decode()

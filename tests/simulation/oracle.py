@@ -13,6 +13,7 @@ L1 and L3 are judged by the world itself, which waits in vain. The letters are t
     Q1  what was acknowledged was lost        O1  an event with a final answer was sent again
     O4  a busy destination was not left alone for as long as it asked
     O5  dead letters are not what was refused for ever
+    T1  an event went where nobody sent it: elsewhere without an order, with another credential or after an answer
     L1  it does not come to rest              L2  a credential is kept for ever
     L3  it waits for a destination it does not need                                   L6  a hot loop
     L8  it looks healthy though an event has waited for long
@@ -242,6 +243,32 @@ def nothing_is_lost(case: Case) -> Iterator[Violation]:
                 yield Violation("Q1", f"{stream} {number}, of revision {stamp}, never arrived at {sorted(missing)}")
 
 
+def nothing_goes_elsewhere_unasked(case: Case) -> Iterator[Violation]:
+    """T1: without an order, events go elsewhere only where nobody answered, with the credential that they had.
+
+    An answer counts that was heard while the lane was active, in this process or in one that ended well: another one
+    may have died before it was durable; and later the lane may have been active again, without the events.
+    """
+    if case.may_forward:
+        return
+    crashed = {note.life for note in case.notes if note.kind == "crashed"}
+    heard = [note for note in case.notes if note.kind == "heard"]
+    for note in (note for note in case.notes if note.kind == "request"):
+        output, backend, credential = (note.facts[name] for name in ("output", "backend", "credential"))
+        for stamp in {event.stamp for event in note.facts["events"]}:
+            own = case.by_stamp[stamp].shape.outputs[output]
+            if (own.to, own.credential) == (backend, credential):
+                continue
+            if own.credential != credential:
+                yield Violation("T1", f"what entered under {stamp} went to {backend} with {credential}, unasked")
+            begun, until = case.sent[case.by_stamp[stamp].at], min(note.n, case.replaced(output, stamp))
+            for answer in heard:
+                place = tuple(answer.facts[name] for name in ("output", "backend", "credential"))
+                lives = answer.life == note.life or answer.life not in crashed
+                if place == (output, own.to, own.credential) and begun < answer.n < until and lives:
+                    yield Violation("T1", f"what entered under {stamp} left {own.to} after an answer, unasked")
+
+
 def every_event_has_one_id(case: Case) -> Iterator[Violation]:
     """B12: an event that was read twice would have two ids."""
     for (output, stream, number), answers in case.answers.items():
@@ -277,8 +304,9 @@ def _reads(offer: Offer, stream: str, spot: int) -> bool:
 
 def who_waits_long_does_not_look_healthy(case: Case) -> Iterator[Violation]:
     """L8: a lane that was given an event long ago, and since then answered none, is not HEALTHY."""
+    progress = _progress(case)
     for lane, spans in _waits(case).items():
-        ends = sorted(end for _, end in spans)
+        ends = sorted(progress[lane])
         for note, message in case.said("observed"):
             if message["state"] != "HEALTHY":
                 continue
@@ -289,12 +317,21 @@ def who_waits_long_does_not_look_healthy(case: Case) -> Iterator[Violation]:
                 yield Violation("L8", f"HEALTHY at {note.at:.0f} s, and {lane} waits since {min(waiting):.0f} s")
 
 
+def _progress(case: Case) -> dict[tuple[str, object], list[int]]:
+    """By output and its target: when events had their answers there."""
+    ends: dict[tuple[str, object], list[int]] = defaultdict(list)
+    for (output, _, _), answers in case.answers.items():
+        for answer in answers:
+            ends[output, answer.target].append(answer.n)
+    return ends
+
+
 def _waits(case: Case) -> dict[tuple[str, object], list[tuple[int, int]]]:
-    """By output and its target: when an event was accepted, and when it had its answer."""
+    """By output and its target: when an event was accepted, and when it had its answer, unless it went elsewhere."""
     spans: dict[tuple[str, object], list[tuple[int, int]]] = defaultdict(list)
     for (output, stream, number), answers in case.answers.items():
         target = case.by_stamp[answers[0].stamp].shape.outputs.get(output)
-        if (stream, number) in case.emitted:
+        if (stream, number) in case.emitted and target == answers[0].target:
             spans[output, target].append((case.emitted[stream, number], answers[0].n))
     return spans
 
@@ -402,6 +439,7 @@ LAWS: tuple[Callable[[Case], Iterator[Violation]], ...] = (
     nothing_is_given_up_unasked,
     flaws_are_refused,
     nothing_is_lost,
+    nothing_goes_elsewhere_unasked,
     every_event_has_one_id,
     what_stays_reads_on,
     who_waits_long_does_not_look_healthy,

@@ -72,6 +72,9 @@ STEPS: dict[str, tuple[int, int]] = {
 }
 """Things done at drawn moments: how many of a kind there are, if there are any."""
 
+LATER_STEPS: dict[str, tuple[int, int]] = {"typo": (1, 3), "forward": (1, 3), "forward_late": (1, 2)}
+"""The same, each kind from a stream of its own: what a seed drew before there were these, it draws still."""
+
 SHARES = (0.05, 0.15, 0.4)
 """Of the faults, as a world knows them: few, some, many."""
 
@@ -101,8 +104,8 @@ RUSH_KINDS: dict[str, int] = {
 LIMITS: dict[str, tuple[int, ...]] = {
     "shipper.slots.DRAINING_AT_ONCE": (1, 2, 8),
     "shipper.slots.ASKING_AT_ONCE": (1, 2, 32),
-    "shipper.session.WINDOW": (1, 4, 512),
-    "shipper.session.TOGETHER_EVENTS": (1, 8, 4000),
+    "shipper.parcels.WINDOW": (1, 4, 512),
+    "shipper.parcels.TOGETHER_EVENTS": (1, 8, 4000),
     "shipper.session.NOTING": (1, 4),
 }
 """Constants of the product, as small as they may be: a few events and lanes reach the bounds of each."""
@@ -156,6 +159,9 @@ class Scenario:
         steps = [_step(random, seconds, kind) for kind in kinds for _ in range(random.randint(*STEPS[kind]))]
         steps += [_step(random, seconds, "write") for _ in range(random.randint(2, 8))]
         steps += _rush(Random(f"rush {seed}"), rushes, seconds)
+        for kind, count in LATER_STEPS.items():
+            own = Random(f"{kind} {seed}")
+            steps += [_step(own, seconds, kind) for _ in range(own.randint(*count)) if own.random() < 0.2]
         return cls(
             seed=seed,
             rates=rates,

@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from tests.simulation.backend import BACKENDS
+from tests.simulation.backend import BACKENDS, NOWHERE
 from tests.simulation.offers import Feed, Target, offer
 from tests.simulation.scenario import Step
 from tests.simulation.streams import STREAMS
@@ -76,6 +76,26 @@ async def retarget(supervisor: Supervisor, random: Random) -> None:
     if name in supervisor.shape.outputs:
         to = "west" if supervisor.shape.outputs[name].to == "east" else "east"
         supervisor.offer(supervisor.shape.with_output(name, replace(supervisor.shape.outputs[name], to=to)))
+
+
+@_kind
+async def typo(supervisor: Supervisor, random: Random) -> None:
+    """A name that is nobody's, with the same credential, perhaps after another; soon it is corrected, perhaps."""
+    if random.random() < 0.3:
+        supervisor.shape = replace(supervisor.shape, never_reached=random.choice(("hold", "forward")))
+    name = _some_output(supervisor, random)
+    if (target := supervisor.shape.outputs.get(name)) is None:
+        return
+    if random.random() < 0.3:
+        target = replace(target, credential=supervisor.new_credential())
+    supervisor.offer(supervisor.shape.with_output(name, replace(target, to=NOWHERE)))
+    await write(supervisor, random)
+    if random.random() < 0.8:
+        await trio.sleep(random.uniform(0.0, 2.0))
+        await write(supervisor, random)
+        if (now := supervisor.shape.outputs.get(name)) is not None:
+            credential = supervisor.new_credential() if random.random() < 0.2 else now.credential
+            supervisor.offer(supervisor.shape.with_output(name, Target(target.to, credential)))
 
 
 @_kind
@@ -328,6 +348,23 @@ async def end_drain(supervisor: Supervisor, random: Random) -> None:
         oldest = supervisor.draining[0]
         params = {"epoch": oldest["epoch"], "revision": oldest["revision"]}
         supervisor.act(random.choice(("drop", "dead_letter")), params)
+
+
+@_kind
+async def forward(supervisor: Supervisor, random: Random) -> None:
+    """Have something that drains go to where its output goes now."""
+    if supervisor.draining:
+        drain = random.choice(supervisor.draining)
+        params = {"epoch": drain["epoch"], "revision": drain["revision"]}
+        supervisor.act("forward", {**params, "output": random.choice(sorted(drain["outputs"]))})
+
+
+@_kind
+async def forward_late(supervisor: Supervisor, random: Random) -> None:
+    """What drains for long goes to where its output goes now."""
+    supervisor.offer(replace(supervisor.shape, deadline=(random.choice((0.5, 3.0)), "forward")))
+    if random.random() < 0.7:
+        await rotate(supervisor, random)
 
 
 @_kind

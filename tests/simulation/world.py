@@ -13,7 +13,7 @@ from unittest import mock
 import trio
 
 from tests.simulation import stage as stages
-from tests.simulation.backend import BACKENDS, Backend
+from tests.simulation.backend import BACKENDS, NOWHERE, Backend
 from tests.simulation.case import FINAL
 from tests.simulation.disk import Disk
 from tests.simulation.oracle import Violation, judge
@@ -64,7 +64,7 @@ def run(scenario: Scenario) -> Outcome:
     stages.enter(stage)
     disk = Disk(stage)
     stage.on_crash.append(disk.crash)
-    BACKENDS.update({name: Backend(stage, name) for name in ("east", "west")})
+    BACKENDS.update({name: Backend(stage, name) for name in ("east", "west", NOWHERE)})
     STREAMS.update({name: Stream(name) for name in ("pull", "push")})
     violations: list[Violation] = []
     was_on = gc.isenabled()

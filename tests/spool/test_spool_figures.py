@@ -33,7 +33,7 @@ def test_sums_by_lane_and_revision() -> None:
     assert figures().of_lanes([1]) == Amount(13, 130)
     assert figures().of_lanes([1, 2]) == Amount(18, 180)
     assert figures().only_of([2]) == Amount(5, 50)
-    assert list(figures().by_revision([2, 1])) == [
+    assert [(*pair, figures().of_pair(*pair)) for pair in figures().pairs([2, 1])] == [
         (ONE, 1, Amount(13, 130)),
         (ONE, 2, Amount(10, 100)),
         (TWO, 2, Amount(5, 50)),
@@ -45,7 +45,7 @@ def test_what_waits_is_listed_though_its_count_was_damaged_to_nought() -> None:
     made = Figures.none()
     made.add(ONE, frozenset({1}), 0, 30)
 
-    assert list(made.by_revision([1])) == [(ONE, 1, Amount(0, 30))]
+    assert (made.pairs([1]), made.of_pair(ONE, 1)) == ([(ONE, 1)], Amount(0, 30))
 
 
 class Watched(Counter):
@@ -74,9 +74,14 @@ def test_each_group_is_read_a_few_times_only_however_many_lanes_are_held() -> No
     held = Figures(events, Counter(dict.fromkeys(dict(events), 70)))
     events.reads = 0
 
-    assert len(list(held.by_revision(range(200)))) == 200
+    assert len([held.of_pair(*pair) for pair in held.pairs(range(200))]) == 200
     assert len(held.revisions({(Revision(0, number), number) for number in range(200)})) == 200
     assert events.reads <= 10 * 200
+    events.reads = 0
+
+    assert [held.of_lanes([number]) for number in range(200)] == [Amount(7, 70)] * 200
+    assert (held.total(), len(held.lanes())) == (Amount(1400, 14000), 200)
+    assert events.reads <= 2 * 200
 
 
 def test_the_sum_of_a_revision_counts_an_event_once_however_many_of_the_lanes_hold_it() -> None:
@@ -164,3 +169,15 @@ def test_damage_to_a_rest_that_was_counted_is_forgotten_with_the_last_event() ->
     made.settled(b, change)
 
     assert (made.total(), made.again) == (Amount(0, 0), 0)
+
+
+def test_of_lanes_for_which_nothing_waits_nothing_is_kept_and_one_that_is_filled_again_has_changed() -> None:
+    made, one = Figures.none(), frozenset({1})
+    marks = set()
+    for _ in range(3):
+        made.add(Revision(0, 1), one, 2, 100)
+        marks.add(made.changes[1])
+        made.add(Revision(0, 1), one, -2, -100)
+        assert made.changes == {}
+
+    assert len(marks) == 3

@@ -7,6 +7,8 @@ import sqlite3
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shipper.messages import Revision
 from shipper.spool import letters, schema
@@ -139,3 +141,26 @@ def test_events_are_not_on_disk_in_the_clear(db: sqlite3.Connection, sealer: Sea
     add(db, sealer, 1)
 
     assert b"xxxx" not in db.execute("SELECT body FROM dead_letter").fetchone()[0]
+
+
+@given(st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 400), max_size=9)), st.integers(0, 3000))
+def test_as_many_letters_fit_as_have_room_and_the_store_takes_them(sizes: dict[int, list[int]], limit: int) -> None:
+    """None that is held would find room beside those that are taken, and their sizes are counted to the byte."""
+    db, limits = sqlite3.connect(":memory:", isolation_level=None), Limits(limit, "hold")
+    sealer = Sealer(bytes(16), {}, bytes(32), lambda: (os.urandom(8), os.urandom(32)))
+    schema.prepare(db)
+    wanted = {seq: [letter(item, size) for item, size in enumerate(all)] for seq, all in sizes.items()}
+    try:
+        letters.check_room(db, wanted, limits)
+        fits = {seq: range(len(all)) for seq, all in wanted.items()}
+    except Full as full:
+        fits = full.fits  # type: ignore[assignment]
+    for seq, numbers in fits.items():
+        letters.add(db, sealer, 1, AT, seq, [wanted[seq][number] for number in numbers], limits, 1.0)
+
+    room = limit - letters.held_bytes(db)
+    assert room == limit - letters.figures(db, 1.0).bytes
+    for seq, all in wanted.items():
+        for number in set(range(len(all))).difference(fits[seq]):
+            with pytest.raises(Full):
+                letters.check_room(db, {seq: [all[number]]}, limits)

@@ -15,9 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shipper.event import Batch
 from shipper.messages import Ack, Counts, Revision
-from shipper.spool import credentials, doubt, letters, orders, queue, requeue, revisions, schema
+from shipper.spool import credentials, doubt, forward, letters, orders, queue, requeue, revisions, schema
 from shipper.spool.database import with_damage
 from shipper.spool.figures import Figures
+from shipper.spool.forward import NotForwarded
 from shipper.spool.orders import Order
 from shipper.spool.queue import Entry, NotActive, Packed, Todo, Verdict
 from shipper.spool.report import Report
@@ -265,8 +266,8 @@ def test_a_lane_that_nobody_can_open_settles_its_barriers_and_stays_if_it_is_act
     spool.activate(4, main="k2")
     spool.activate(5, main="k1")
     barriers = [todo.seq for todo in spool.todos(lane)]
-    revisions.settle_reached(spool.db, lane)
 
+    assert revisions.settle_reached(spool.db, lane) is False
     assert len(barriers) == 2
     assert spool.todos(lane) == []
     assert lane in {row.id for row in revisions.lanes(spool.db, spool.sealer)}
@@ -676,6 +677,23 @@ class Machine(RuleBasedStateMachine):
         self.carry_out(
             self.do(crash, lambda db: orders.place_rebind(db, self.spool.sealer, lane, upto, target))[0], crash
         )
+
+    @precondition(lambda self: self.barriers())
+    @rule(data=st.data(), crash=CRASH)
+    def move_on(self, data: st.DataObject, crash: bool) -> None:
+        """To where the output goes now, which may be retired before the order is done."""
+        lane, last = data.draw(st.sampled_from(sorted(self.barriers().items())))
+        todos = self.spool.todos(lane)
+        upto = data.draw(st.sampled_from([None, *(todo.seq for todo in todos if todo.is_barrier)]))
+        below = [todo.revision for todo in todos if todo.seq < (upto or last) and not todo.is_barrier]
+        revision = data.draw(st.sampled_from([None, *below]))
+        try:
+            forward.target(self.db, lane)
+        except NotForwarded:
+            return
+        order = self.do(crash, lambda db: forward.place_forward(db, lane, upto=upto, revision=revision))
+        assert order.target == self.lanes[self.output_of(lane)] != lane
+        self.carry_out(order, crash)
 
     def carry_out(self, order: Order, crash: bool) -> None:
         self.standing.append(order)

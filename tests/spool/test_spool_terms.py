@@ -26,12 +26,15 @@ TERMS = Terms(Limits(5, "hold"), 0.25, "dead_letter")
     st.integers(0, 2**63 - 1),
     st.sampled_from(["drop_oldest", "hold"]),
     st.none() | st.integers(0, 10**9) | st.just(1e20),
-    st.sampled_from(["hold", "dead_letter", "drop"]),
+    st.sampled_from(["hold", "forward", "dead_letter", "drop"]),
+    st.sampled_from(["forward", "hold"]),
 )
-def test_what_is_stored_is_sound_and_comes_back(size: int, when_full: str, deadline: float, action: str) -> None:
+def test_what_is_stored_is_sound_and_comes_back(
+    size: int, when_full: str, deadline: float, action: str, never: str
+) -> None:
     spool = Spool()
     terms.store(spool.db, TERMS)
-    terms.store(spool.db, Terms(Limits(size, when_full), deadline, action))  # type: ignore[arg-type]
+    terms.store(spool.db, Terms(Limits(size, when_full), deadline, action, never))  # type: ignore[arg-type]
     largest = 2**62 - 1
     audit(spool.db, spool.sealer)
 
@@ -40,6 +43,7 @@ def test_what_is_stored_is_sound_and_comes_back(size: int, when_full: str, deadl
         Limits(min(size, largest), when_full),  # type: ignore[arg-type]
         None if deadline is None else min(deadline, largest / 1e6),
         action,  # type: ignore[arg-type]
+        never,  # type: ignore[arg-type]
     )
 
 
@@ -53,8 +57,9 @@ def test_words_that_are_none_are_the_defaults(value: object) -> None:
     terms.store(spool.db, TERMS)
     for key in ("letters_when_full", "on_deadline"):
         set_meta(spool.db, key, value)
+    set_meta(spool.db, "never_reached", 77)
 
-    assert terms.load(spool.db) == Terms(Limits(5, "drop_oldest"), 0.25, "hold")
+    assert terms.load(spool.db) == Terms(Limits(5, "drop_oldest"), 0.25, "hold", "hold")
 
 
 async def test_the_terms_of_a_cut_hold_after_a_crash_before_any_policy_has_come(tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""What a state directory says by itself, without keys and without its owner: for people, while nothing runs.
+
+Nothing is made, changed or locked, whatever lies there, the write-ahead log of a process that died included. SQLite
+would make an index for that log, or write to it; told that the index is only for reading, it makes one in memory. A
+database without a log is read as one that nobody changes. A log without its index is not read at all.
+
+Counts, names and times stand in the clear; policies, settings and events are sealed, and stay that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import stat
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from shipper.errors import ShipperError, StartFailed
+from shipper.messages import DeadLetterFigures, Revision, Revisions
+from shipper.spool import credentials, database, revisions
+from shipper.spool.database import UNREADABLE
+from shipper.spool.directory import StateDirectory
+from shipper.spool.figures import Figures
+from shipper.spool.revisions import LaneKey
+from shipper.spool.schema import BARRIER, BATCH
+
+_FILES = re.compile(r"keyring|keyring\.copy|state\.key|spool-[0-9]{1,15}\.db")
+_OWNER_BYTES = 20
+
+
+class NotReadable(ShipperError):
+    """What is stored cannot be read, or not without changing it; says why."""
+
+
+class StoredLane(NamedTuple):
+    id: int
+    key: LaneKey
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The figures of one moment; of events that several outputs left in part, none is counted twice for sure."""
+
+    revisions: Revisions
+    figures: Figures
+    lanes: tuple[StoredLane, ...]
+    barriers: dict[int, Revision]
+    """By lane, the revision that put its last open barrier."""
+    first: dict[tuple[int, Revision], float]
+    """By lane and revision, when the first event that waits entered."""
+    letters: DeadLetterFigures
+    credentials: tuple[str, ...]
+    """In use, as `ready.credentials_in_use` would say it."""
+
+
+class Owner(NamedTuple):
+    """Who owned a directory last; `pid` is None if that process ended in order. `at` is when it was last seen."""
+
+    pid: int | None
+    at: float | None
+    lives: bool
+
+
+def is_state(path: Path) -> bool:
+    """Whether this is the state directory of a sidecar. Raises OSError."""
+    return any(_FILES.fullmatch(entry.name) for entry in path.iterdir())
+
+
+def owner(path: Path) -> Owner:
+    """Who owns, or owned, a state directory; by what is written there and by the kernel's list of locks."""
+    try:
+        lock = path / "lock"
+        text = lock.read_bytes()[:_OWNER_BYTES].strip() if stat.S_ISREG(lock.lstat().st_mode) else b""
+    except OSError:
+        return Owner(None, None, lives=False)
+    if not text.isdigit():
+        return Owner(None, _changed_at(lock), lives=False)
+    written = [at for file in [lock, *path.glob("spool-*.db*")] if (at := _changed_at(file)) is not None]
+    return Owner(int(text), max(written, default=None), lives=is_locked(lock))
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock (flock) of a file; False where the system does not tell, and takes none."""
+    try:
+        seen = path.stat()
+        held = Path("/proc/locks").read_text()
+    except OSError:
+        return False
+    place = f"{os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}:{seen.st_ino}"
+    return any(" FLOCK " in line and f" {place} " in line for line in held.splitlines())
+
+
+def read(path: Path) -> Stored | None:
+    """What the newest database of a directory holds; None if there is none yet. Raises NotReadable."""
+    try:
+        generations = StateDirectory(path).generations()
+        if not generations:
+            return None
+        with closing(_open(StateDirectory(path).database(generations[-1]))) as db:
+            db.execute("BEGIN")
+            return _read(db)
+    except StartFailed as error:
+        raise NotReadable(str(error)) from None
+    except (*UNREADABLE, OSError, ValueError) as error:
+        raise NotReadable(f"what is stored cannot be read: {database.name(error)}") from None
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    log, index = (path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))
+    has_log = log.exists() and log.stat().st_size > 0
+    if has_log and not index.exists():
+        raise NotReadable(f"what is stored cannot be read without changing it: {index.name} is missing beside {log}")
+    how = "readonly_shm=1" if has_log else "immutable=1"
+    db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&{how}", uri=True, timeout=0.5, isolation_level=None)
+    db.execute("PRAGMA query_only=ON")
+    return db
+
+
+def _read(db: sqlite3.Connection) -> Stored:
+    lanes = db.execute("SELECT id, output, type, destination, credential, active FROM lane ORDER BY id").fetchall()
+    barriers = db.execute("SELECT lane, epoch, revision FROM barrier ORDER BY lane, seq").fetchall()
+    first = db.execute(
+        "SELECT lane, epoch, revision, min(at) FROM todo WHERE kind != ? GROUP BY 1, 2, 3", (BARRIER,)
+    ).fetchall()
+    letters = db.execute("SELECT count(*), coalesce(sum(bytes), 0) FROM dead_letter").fetchone()
+    return Stored(
+        revisions.stages(db),
+        _figures(db),
+        tuple(StoredLane(id, LaneKey(*key), bool(active)) for id, *key, active in lanes),
+        {lane: Revision(epoch, number) for lane, epoch, number in barriers},
+        {(lane, Revision(epoch, number)): at for lane, epoch, number, at in first},
+        DeadLetterFigures(*letters),
+        tuple(credentials.in_use(db)),
+    )
+
+
+def _figures(db: sqlite3.Connection) -> Figures:
+    """As `Figures.of`; which events rests of one batch share is sealed, so they are taken to share all they can."""
+    figures = Figures.none()
+    rows = db.execute(
+        "SELECT seq, lane, kind, epoch, revision, count, bytes FROM todo WHERE kind != ? ORDER BY seq, kind", (BARRIER,)
+    )
+    for _, same in groupby(rows, key=lambda row: row[0]):
+        parts = list(same)
+        whole = [part for part in parts if part[2] == BATCH]
+        rests = parts[len(whole) :]
+        if whole:
+            _, _, _, epoch, number, events, size = whole[0]
+            figures.add(Revision(epoch, number), frozenset(part[1] for part in whole), events, size)
+        for _, lane, _, epoch, number, events, size in rests:
+            figures.add(Revision(epoch, number), frozenset({lane}), events, size)
+        counts = [part[5] for part in rests]
+        figures.again += sum(counts) if whole else sum(counts) - max(counts, default=0)
+    return figures
+
+
+def _changed_at(path: Path) -> float | None:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return None
