@@ -196,7 +196,7 @@ class Attempt:
         still_open = frozenset(self._still_open(range(self._count)))
         return frozenset(place for at, place in enumerate(self.places) if at not in still_open)
 
-    def keeps(self, part: range, *, keep_rejected: bool = False) -> set[str | None] | None:
+    def keeps(self, part: range) -> set[str | None] | None:
         """What keeps the open events of a part: their places; None in the set: nothing but they themselves.
 
         None: not all of them were asked for, so they come again at once. A question to a place is asked again instead.
@@ -204,8 +204,7 @@ class Attempt:
         in_vain = self.trouble is not None or bool(self._pieces)
         if self._is_probe or (in_vain and self.asked_place is None):
             return None
-        kept = {self._keeper(at, in_vain=in_vain) for at in self._still_open(part)}
-        return kept | {None} if keep_rejected and any(at in self._rejected for at in part) else kept
+        return {self._keeper(at, in_vain=in_vain) for at in self._still_open(part)}
 
     def _keeper(self, at: int, *, in_vain: bool) -> str | None:
         answer = self._open.get(at)
@@ -219,18 +218,27 @@ class Attempt:
             return []
         return [at for at in part if at in self._open or at in self._unasked or at in unsent]
 
-    def verdict(self, output: str, part: range | None = None, *, keep_rejected: bool = False) -> Verdict | None:
+    def rejected(self, part: range) -> int:
+        """How many events of a part the destination refused for ever."""
+        return sum(at in self._rejected for at in part) if self._rejected else 0
+
+    def verdict(
+        self, output: str, part: range | None = None, *, letters: Collection[int] | None = None
+    ) -> Verdict | None:
         """What to note in the spool of a part of the events (None: of all); None if nothing changed there.
 
         An event for which there was no answer is open, whatever kept it from being sent.
 
-        `keep_rejected`: there is no room for dead letters.
+        Of the rejected events of the part, those with these numbers become `letters` (None: all), since there is room
+        for no others: these stay open.
         """
         within = range(self._count) if part is None else part
         rejected = {at: self._rejected[at] for at in within if at in self._rejected} if self._rejected else {}
         still_open = self._still_open(within)
-        if keep_rejected:
-            still_open, rejected = sorted((*still_open, *rejected)), {}
+        if letters is not None:
+            kept = {at for number, at in enumerate(sorted(rejected)) if number not in letters}
+            still_open = sorted((*still_open, *kept))
+            rejected = {at: reason for at, reason in rejected.items() if at not in kept}
         if len(still_open) == len(within):
             return None
         duplicate = sum(at in self._duplicates for at in within) if self._duplicates else 0

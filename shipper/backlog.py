@@ -65,6 +65,10 @@ class Backlog:
         self._backoff = backoff
         self._closed: dict[str, Closed] = {}
         self._put_off: Left | None = None
+        self._wants_room = False
+        """Whether some of them were put off for want of room for dead letters."""
+        self._not_before = -math.inf
+        """When the destination wants to be asked for them at the earliest."""
         self._waits = backoff()
         self._reason: str | None = None
         """Why events were put off, until they have their final answers."""
@@ -142,6 +146,7 @@ class Backlog:
         if self._put_off is not None and self._put_off.due <= now:
             self._pass = min(self._pass, self._put_off.first - 1)
             self._put_off, self._retried_to = None, self.front
+            self._wants_room, self._not_before = False, -math.inf
 
     def ask(self, now: float) -> Question | None:
         """The place to ask now, if one is due; it ends with `answered` or `nothing_asked`."""
@@ -203,11 +208,26 @@ class Backlog:
             else:
                 self._leave_single(seq, now, problem, wait)
 
+    def left_for_room(self, seq: int, now: float, problem: str) -> None:
+        """Events of it were refused for ever, and dead letters have no room: they are put off until these have."""
+        self._leave_single(seq, now, problem, 0.0)
+        self._wants_room = True
+
+    def has_room(self, now: float) -> bool:
+        """There may be room for dead letters: whether events are due now that were put off for want of it."""
+        if self._put_off is None or not self._wants_room:
+            return False
+        self._put_off.due = max(now, self._not_before)
+        self._waits = self._backoff()
+        return self._put_off.due <= now
+
     def _leave_single(self, seq: int, now: float, problem: str | None, wait: float) -> None:
         if self._put_off is None:
             due = now + max(next(self._waits), wait)
             self._put_off = Left(seq, due)
         self._put_off.first = min(self._put_off.first, seq)
+        if wait:
+            self._not_before = max(self._not_before, now + wait)
         self._reason = problem or "some events were put off"
 
     # -- places --------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
 
 import trio
 
@@ -17,7 +18,7 @@ from shipper.errors import ShipperError, StartFailed
 from shipper.keyring import Keyring
 from shipper.lane import Lane
 from shipper.loans import Lender
-from shipper.plugin import Output
+from shipper.plugin import Output, Requests
 from shipper.policy import restore_output
 from shipper.recent import Recent
 from shipper.registry import Registry
@@ -28,6 +29,8 @@ from shipper.tap import Taps
 
 _log = log.get(__name__)
 
+MOST_PAST = 100
+"""Outputs that have no lane any more, and of which it is still told what was counted."""
 WATCH_SECONDS = 1.0
 """How often the lanes look at the clock."""
 
@@ -56,14 +59,27 @@ class Delivery:
         self._lender = Lender(careful=spool.was_killed)
         self._recent = Recent()
         self._taps = taps
-        self._past: Counter[tuple[str, str]] = Counter()
+        self._past: dict[str, Counter[str]] = {}
+        """By output, what was counted beside its lanes of now; the one that was counted last is last."""
+        self._requests: dict[str, Requests] = {}
+        """By output, as long as it has a lane."""
         spool.on_damage(self._look_anew)
+        spool.on_letters_freed(self._tell_of_room)
         nursery.start_soon(self._watch)
 
     @property
     def unreadable(self) -> dict[str, str]:
         """Outputs with a lane that cannot be opened (its plugin is gone), with the reason; its events are held."""
         return dict(self._unreadable.values())
+
+    @property
+    def closed(self) -> frozenset[int]:
+        """Their lanes."""
+        return frozenset(self._unreadable)
+
+    def output_of(self, lane: int) -> str:
+        """The output of a lane, whether it could be opened or not; "" if there is no such lane."""
+        return self.lanes[lane].key.output if lane in self.lanes else self._unreadable.get(lane, ("", ""))[0]
 
     async def restore(self, rows: Iterable[LaneRow]) -> None:
         """Open the lanes that the spool knows, as they were; one that cannot be opened holds its events."""
@@ -81,8 +97,7 @@ class Delivery:
 
     async def settle_unopened(self, lane: int) -> None:
         """Settle the barriers that a lane which nobody can open has reached; it may be gone then."""
-        await self._spool.settle_reached(lane)
-        if lane not in {row.id for row in await self._spool.lanes()}:
+        if await self._spool.settle_reached(lane):
             self._unreadable.pop(lane, None)
 
     def take_over(self, rows: Iterable[LaneRow], outputs: Mapping[str, Output], retired: Iterable[int]) -> None:
@@ -116,6 +131,7 @@ class Delivery:
             on_change=self._on_change,
             on_barrier=self._on_barrier,
             on_success=self._hasten_others,
+            requests=self._requests.setdefault(row.key.output, Requests()),
         )
         self.lanes[row.id] = lane
         self._unreadable.pop(row.id, None)
@@ -125,7 +141,9 @@ class Delivery:
         await lane.run()
         del self.lanes[lane.id]
         memory.give_back()
-        self._past.update({(lane.key.output, name): count for name, count in lane.counters.items()})
+        if all(other.key.output != lane.key.output for other in self.lanes.values()):
+            del self._requests[lane.key.output]
+        self._keep(lane.key.output, lane.counters)
         self._spool.made_room()
         self._on_change()
 
@@ -165,17 +183,39 @@ class Delivery:
         for lane in self.lanes.values():
             lane.look(anew=True)
 
+    def _tell_of_room(self) -> None:
+        for lane in self.lanes.values():
+            lane.has_room()
+
     def count(self, lane: int, name: str, count: int) -> None:
         """Count for a lane what an order did to it, whether it could be opened or not."""
         if count:
-            output = self.lanes[lane].key.output if lane in self.lanes else self._unreadable.get(lane, ("", ""))[0]
-            self._past[output, name] += count
+            self._keep(self.output_of(lane), {name: count})
+
+    def _keep(self, output: str, counts: Mapping[str, int]) -> None:
+        """Whoever scrapes sees the last events of an output that is removed, but not every name that there ever was."""
+        past = self._past.pop(output, Counter())
+        past.update(counts)
+        self._past[output] = past
+        gone = [name for name in self._past if name not in self._requests]
+        for name in gone[:-MOST_PAST]:
+            del self._past[name]
 
     def counters(self) -> dict[str, dict[str, int]]:
         """By output: events delivered, duplicate, dead_letter, damaged since the process started, and retries."""
-        sums: dict[str, Counter[str]] = {}
-        for (output, name), count in self._past.items():
-            sums.setdefault(output, Counter())[name] += count
+        sums = {output: past.copy() for output, past in self._past.items()}
         for lane in self.lanes.values():
             sums.setdefault(lane.key.output, Counter()).update(lane.counters)
         return {output: dict(counter) for output, counter in sums.items()}
+
+    def outputs(self) -> dict[str, dict[str, Any]]:
+        """By output that has a lane: its requests, and how its lanes stand; for metrics."""
+        return {name: requests.view() | self._standing(name) for name, requests in sorted(self._requests.items())}
+
+    def _standing(self, output: str) -> dict[str, Any]:
+        lanes = [lane for lane in self.lanes.values() if lane.key.output == output]
+        waits = [wait for lane in lanes if (wait := lane.next_attempt) is not None]
+        return {
+            "held": any(lane.is_held for lane in lanes),
+            "next_attempt_seconds": round(min(waits), 3) if waits else None,
+        }

@@ -23,11 +23,12 @@ import trio
 from shipper.aio import Asyncio
 from shipper.attempt import Trouble
 from shipper.backlog import Backlog
+from shipper.counted import Counted
 from shipper.event import Batch
 from shipper.groups import failures_apart
 from shipper.keyring import Keyring
 from shipper.loans import Borrower, Lender
-from shipper.plugin import Output, OutputContext
+from shipper.plugin import Output, OutputContext, Requests
 from shipper.recent import Recent
 from shipper.retry import backoff
 from shipper.session import Session, failed
@@ -65,13 +66,17 @@ class Lane:
         on_change: Callable[[], None],
         on_barrier: Callable[[], None],
         on_success: Callable[[LaneKey], None] = lambda key: None,
+        requests: Requests | None = None,
     ) -> None:
         self.id, self.key, self.active = row.id, row.key, row.active
         self.output = output
         self.problem: str | None = None
         self.is_held = False
-        """Whether only a person or a supervisor can help: a refusal, or a credential that is missing."""
+        """Whether `problem` is one that only a person or a supervisor can end: a refusal, or a missing credential."""
+        self.is_tried = False
+        """Whether a session is under way, or waits for a slot."""
         self.counters: Counter[str] = Counter()
+        self._requests = Requests() if requests is None else requests
         self._spool, self._keyring, self._aio = spool, keyring, aio
         self._slot = Slot(slots, is_needed=not row.active)
         self._loans = Borrower(lender)
@@ -92,10 +97,14 @@ class Lane:
         """Since the session began."""
         self._may_hasten = False
         """Whether the wait is one that another lane's success may end."""
+        self._waits_for_left = False
+        """Whether the destination answers, and what was left behind is not due yet."""
         self._hastened = False
         """Whether it was ended so."""
         self._answers = False
         """Whether the destination answered when it was asked last."""
+        self._is_reached = False
+        """Whether an answer of any kind came, in this process."""
         self._session: Session | None = None
         self._done: tuple[int, str | None] = 0, None
         self._moved = trio.current_time()
@@ -120,6 +129,13 @@ class Lane:
         if self._may_hasten:
             self._may_hasten, self._hastened = False, True
             self._due = -math.inf
+            self._news.set()
+
+    def has_room(self) -> None:
+        """There may be room for dead letters: what was put off for want of it is tried at once."""
+        if self._backlog.has_room(trio.current_time()):
+            if self._waits_for_left:
+                self._due = -math.inf
             self._news.set()
 
     def look(self, *, anew: bool = False) -> None:
@@ -199,6 +215,12 @@ class Lane:
         elif self.problem is None and now - self._moved > STALLED_SECONDS:
             self._report(f"nothing was delivered for more than {STALLED_SECONDS:g} s{self._queue()}")
 
+    @property
+    def next_attempt(self) -> float | None:
+        """In how many seconds the destination is asked again; None where that is not waited for."""
+        left = self._due - trio.current_time()
+        return left if self._session is None and left > 0 else None
+
     def _queue(self) -> str:
         if self._loans.is_waiting:
             return ", it waits for memory that other requests hold"
@@ -215,23 +237,22 @@ class Lane:
                 continue
             first = await self._spool.window(self.id, 0, 1)
             if not first:
-                self.is_held = False
                 self._report(None)
                 await self._news.wait()
             elif first[0].is_barrier:
-                self.is_held = False
                 await self._settle_barrier(first[0].seq)
             elif self.key.credential is not None and self.key.credential not in self._keyring:
-                self.is_held = True
-                self._report(f"credential {self.key.credential} is missing, events held")
+                self._report(f"credential {self.key.credential} is missing, events held", held=True)
                 await self._news.wait()
                 if self.key.credential in self._keyring:
                     self._report(None)
             elif trouble is not None and self._due > trio.current_time():
                 await self._wait_out(trouble)
             else:
-                self.is_held = self._poked = self._may_hasten = False
+                self._poked = self._may_hasten = False
+                self.is_tried = True
                 trouble = await self._deliver(trouble)
+                self.is_tried = False
                 if trouble is not None:
                     self._put_off(trouble)
         self._recent.forget(self.id)
@@ -248,9 +269,12 @@ class Lane:
         """Ask again after a while; longer each time, and not before the destination wants it."""
         self._recent.forget(self.id)
         self._tell(trouble)
+        if trouble.due < math.inf:
+            trouble.due = min(trouble.due, self._backlog.next_due())  # room may have been made since
         self.counters["retries"] += 1
         wait = max(next(self._waits), trouble.retry_after or 0.0)
         self._due = -math.inf if self._poked else min(trio.current_time() + wait, trouble.due)
+        self._waits_for_left = trouble.due < math.inf
         self._may_hasten = not (trouble.held or trouble.retry_after or self._hastened)
         self._hastened = False
 
@@ -296,6 +320,7 @@ class Lane:
             loans=self._loans,
             is_active=lambda: self.active,
             settle_barrier=partial(self._settle_barrier, connected=True),
+            on_answer=self._note_reached,
             on_success=lambda: self._on_success(self.key),
             flush=lambda: self.output.flush if self.active and not self._hurries else 0.0,
             backoff=self._backoff,
@@ -322,10 +347,14 @@ class Lane:
 
     async def _run_session(self, session: Session, last: Trouble | None) -> None:
         """What goes wrong in opening and closing the output is the output's trouble; the rest is ours."""
-        context = OutputContext(self.key.output, self._aio, self._keyring.get(self.key.credential))
+        credential = self._keyring.get(self.key.credential)
+        context = OutputContext(
+            self.key.output, self._aio, credential, requests=self._requests, answered=self._note_reached
+        )
         ours: Exception | None = None
         with failures_apart(lambda error: session.end(failed(self.key.output, error))):
-            async with self.output.open(context) as sender:
+            async with self.output.open(context) as opened:
+                sender = opened if self.output.counts_requests else Counted(opened, self._requests)
                 try:
                     await session.run(sender, self.output.workers, last, asks=not (self.active or self._answers))
                 except Exception as error:
@@ -333,11 +362,17 @@ class Lane:
         if ours is not None:
             raise ours
 
-    def _tell(self, trouble: Trouble) -> None:
-        self.is_held = trouble.held
-        self._report(f"{trouble.reason}, events held" if trouble.held else trouble.reason)
+    def _note_reached(self) -> None:
+        """Somebody may have events of this lane: from now on nothing of it goes elsewhere unless it is ordered."""
+        if not self._is_reached:
+            self._is_reached = True
+            self._spool.note_reached(self.id)
 
-    def _report(self, problem: str | None) -> None:
+    def _tell(self, trouble: Trouble) -> None:
+        self._report(f"{trouble.reason}, events held" if trouble.held else trouble.reason, held=trouble.held)
+
+    def _report(self, problem: str | None, *, held: bool = False) -> None:
+        self.is_held = held
         if problem != self.problem:
             self.problem = problem
             self._on_change()

@@ -22,7 +22,7 @@ fit together: it becomes an error that names the place in the policy, of the opt
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -38,11 +38,14 @@ from shipper.errors import Backpressure, BadOption, Held, Later, StartFailed, To
 from shipper.event import LONGEST_PART, STREAM_PART, STREAM_TYPE, Batch, Fields, merged, nested, tagged
 from shipper.hosts import is_own_host
 from shipper.inotify import Inotify, Mask
+from shipper.resolve import AddressInfo, resolve
 from shipper.retry import backoff
+from shipper.tallies import Failure, Requests
 from shipper.tls import ClientTls, Material, client_context, server_context
 from shipper.units import Duration, Size
 
 __all__ = [
+    "AddressInfo",
     "Answer",
     "Answers",
     "Asyncio",
@@ -55,6 +58,7 @@ __all__ = [
     "CredentialId",
     "DataStream",
     "Duration",
+    "Failure",
     "Fields",
     "Held",
     "Inotify",
@@ -67,6 +71,7 @@ __all__ = [
     "Output",
     "OutputContext",
     "Processor",
+    "Requests",
     "Sender",
     "Settings",
     "Shape",
@@ -84,6 +89,7 @@ __all__ = [
     "join",
     "merged",
     "nested",
+    "resolve",
     "server_context",
     "shortage",
     "tagged",
@@ -199,6 +205,9 @@ class Source(Protocol):
 
         A source may also have `async def changed(self)`, which is called then: credentials that the new settings do not
         name any more are not released before it returns. It may be under way several times.
+
+        And it may have `def figures(self) -> Mapping[str, int]`, cheap and called often: `files` that it follows
+        and their `unread_bytes`, as they are now. They are shown, and become metrics.
         """
         ...
 
@@ -267,6 +276,10 @@ class Answers:
     """Seconds that the destination asked to wait, for those that come later."""
 
 
+def _nobody_asks() -> None:
+    """Of a context that is made by hand."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutputContext:
     """What the shipper offers to one lane of an output."""
@@ -274,6 +287,13 @@ class OutputContext:
     name: str
     aio: Asyncio
     credential: Credential | None
+    requests: Requests = field(default_factory=Requests, repr=False, kw_only=True)
+    """Where an output with `counts_requests` says how each of its requests ended, and how long it took."""
+    answered: Callable[[], None] = field(default=_nobody_asks, repr=False, compare=False, kw_only=True)
+    """Called in trio's thread at the first sign that the destination has read a request: an answer, of any status.
+
+    See `Output.tells_of_answers`. It is called as soon as it is known, however the request ends; once or often.
+    """
 
 
 class Sender(Protocol):
@@ -299,6 +319,12 @@ class Output(Settings, frozen=True):
     """Settings that do not matter to an event already queued; they are changed without a barrier."""
     takes: ClassVar[frozenset[Shape]] = frozenset()
     """Shapes of credential that it takes."""
+    counts_requests: ClassVar[bool] = False
+    """Whether its senders tell `OutputContext.requests` of each request, so that metrics show status codes. Else each
+    `send` counts as one request, which was answered, or failed by what it raised."""
+    tells_of_answers: ClassVar[bool] = False
+    """Whether it calls `OutputContext.answered`. Then it is known whether anybody can have had events of a destination
+    that was never heard of, as by a typo; of an output that does not tell, that is always thought possible."""
 
     credential: CredentialId | None = None
     """The id of the secret to authenticate with."""

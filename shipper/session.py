@@ -1,7 +1,7 @@
 """A session of a lane: its output is open, some workers send, and answers are noted in the spool.
 
     feed: todos in order ──> work: attempt ──> note: settle
-            │ small ones together: a log that trickled into the spool leaves it in few requests (`gathers_until`)
+            │ small ones together (`parcels`), as far as there is memory for them (`loading`)
             │ a barrier: kept, until everything taken before it is settled
 
 What happens in a session is in memory only, so it may end at any moment. What the destination does not take now is
@@ -14,27 +14,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import accumulate, groupby
 
 import trio
 
-from shipper import log
+from shipper import log, parcels
 from shipper.attempt import Attempt, Trouble
 from shipper.backlog import Backlog, Question
 from shipper.errors import Held, Later, StartFailed, TooLarge, place
 from shipper.event import Batch, together
-from shipper.loans import MOST_UNPACKED, REQUEST_BYTES, Borrower, Loan
+from shipper.loading import Loading
+from shipper.loans import Borrower, Loan
 from shipper.messages import Counts
+from shipper.parcels import Parcel
 from shipper.plugin import Sender
 from shipper.recent import Recent
 from shipper.signal import Signal
 from shipper.slots import Slot
 from shipper.spool.letters import Full
 from shipper.spool.queue import Todo, Verdict
-from shipper.spool.schema import BATCH
 from shipper.spool.spool import Spool
 from shipper.tap import Taps
 from shipper.units import events_in_words
@@ -42,15 +42,6 @@ from shipper.units import events_in_words
 _log = log.get(__name__)
 
 PROBE_EVENTS = 8
-WINDOW = 512
-TOGETHER_EVENTS = 4000
-TOGETHER_BYTES = 256 << 10
-"""Of sealed bodies. What is sent in one request though it entered in several batches (with 500 events at most, ten
-thousand files of 200 lines took 1.5 times the CPU). What it unpacks to is counted as it is loaded (`loans`)."""
-GATHERED_EVENTS = 1000
-GATHERED_BYTES = 64 << 10
-"""For which nothing waits to become more. To put large batches together costs more than the requests that it saves: an
-input at full speed lost a quarter of its events a second."""
 INLINE_BYTES = 64 << 10
 REFUSED = 4
 """Attempts in a row without a final answer, after which each next one waits."""
@@ -58,19 +49,10 @@ NOTING = 4
 """Attempts whose answers wait to be noted, at most: while the disk hangs, no more is sent."""
 SLOW_SECONDS = 10.0
 """Without an answer, after which a request is reported."""
+LETTERS_FULL = "the dead-letter store is full, rejected events are held"
 QUIET_SECONDS = 10.0
 """Between two lines of the log about dead letters."""
 
-
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """Todos that are sent together; with a `question`, a few events of its place are sent, and no others."""
-
-    todos: Sequence[Todo]
-    question: Question | None = None
-
-
-Loaded = list[tuple[Todo, Batch]]
 
 Sent = tuple[Attempt, list[tuple[Todo, range]]]
 """An attempt, and which of its events are those of which todo."""
@@ -82,8 +64,8 @@ class Session:
     `places` is that of the output, `backlog` the lane's: it goes on from one session to the next. A retired lane holds
     `slot` while it sends; memory for what it sends is borrowed by `loans`. `settle_barrier` is called for a barrier
     that an active lane has passed; a lane that is not ends its session there, also if it learns of that by the False
-    that is returned. `on_success` is called when the first event has its final answer. `flush` says for how many
-    seconds todos may wait for more.
+    that is returned. `on_answer` is called when the destination has answered for events, before that is noted;
+    `on_success` when the first event has its final answer. `flush` says for how many seconds todos may wait for more.
     """
 
     def __init__(
@@ -103,21 +85,23 @@ class Session:
         loans: Borrower,
         is_active: Callable[[], bool],
         settle_barrier: Callable[[int], Awaitable[bool]],
+        on_answer: Callable[[], None],
         on_success: Callable[[], None],
         flush: Callable[[], float],
         backoff: Callable[[], Iterator[float]],
     ) -> None:
         self.trouble: Trouble | None = None
         self.progressed = False
-        """Whether an event had its final answer."""
+        """Whether a final answer was noted; to be refused for ever again, without room for dead letters, is none."""
         self.backlog = backlog
         self.answered = -math.inf
         """When a request had its answer last, or failed."""
         self._lane, self._output, self._places, self._spool = lane, output, places, spool
-        self._recent, self._taps, self._news, self._counters = recent, taps, news, counters
+        self._taps, self._news, self._counters = taps, news, counters
         self._report, self._slot, self._loans = report, slot, loans
         self._is_active, self._settle_barrier = is_active, settle_barrier
-        self._on_success, self._flush, self._backoff = on_success, flush, backoff
+        self._on_answer, self._on_success = on_answer, on_success
+        self._flush, self._backoff = flush, backoff
         self._refused = 0
         self._refused_waits = backoff()
         self._rejected = 0
@@ -128,6 +112,14 @@ class Session:
         """Todos above the front that wait for more to be sent with them."""
         self._handed = -math.inf
         """When the front handed out todos last."""
+        self._loading = Loading(
+            lane=lane,
+            spool=spool,
+            recent=recent,
+            loans=loans,
+            is_ending=lambda: self._ending,
+            on_damage=self._note_damage,
+        )
         self._noting = trio.Semaphore(NOTING)
         self._ending = False
 
@@ -213,21 +205,21 @@ class Session:
     async def _feed_front(self, send: trio.MemorySendChannel[Parcel]) -> bool:
         """Hand out the next todos, unless they wait for more; returns whether there may be more."""
         newest = self._gathered[-1].seq if self._gathered else self.backlog.front
-        more = await self._spool.window(self._lane, newest, WINDOW - len(self._gathered))
+        more = await self._spool.window(self._lane, newest, parcels.WINDOW - len(self._gathered))
         self._gathered += more
         if self._gathers_until() > trio.current_time():
             return False
         todos, self._gathered = self._gathered, []
-        for parcel in parcels(todos):
+        for parcel in parcels.of(todos):
             for todo in parcel:
                 self.backlog.at_front(todo)
             if not parcel[0].is_barrier and not await self._hand_out(send, Parcel(parcel)):
                 return False
             self._handed = trio.current_time()
-        return len(todos) == WINDOW
+        return len(todos) == parcels.WINDOW
 
     def _gathers_until(self) -> float:
-        return gathers_until(self._gathered, self._handed, self._flush() if self._is_quiet() else 0.0)
+        return parcels.gathers_until(self._gathered, self._handed, self._flush() if self._is_quiet() else 0.0)
 
     async def _feed_pass(self, send: trio.MemorySendChannel[Parcel]) -> bool:
         """Hand out again what was left behind and may be taken now; returns whether there may be more."""
@@ -237,10 +229,10 @@ class Session:
         if after is None:
             return False
         under_way = frozenset(self.backlog.outstanding)
-        found = await self._spool.window(self._lane, after, WINDOW)
+        found = await self._spool.window(self._lane, after, parcels.WINDOW)
         todos = self.backlog.passed(after, found, under_way)
         self.backlog.hand_out(todos)  # all of them: the pass has gone by, also if the session ends before they are sent
-        for parcel in parcels(todos):
+        for parcel in parcels.of(todos):
             if not await self._hand_out(send, Parcel(parcel)):
                 return False
         return self.backlog.is_passing
@@ -325,9 +317,9 @@ class Session:
         outstanding = self.backlog.outstanding
         question = parcel.question
         place = None if question is None else question.place
-        loan, loaded, left = await self._borrow_and_load(parcel.todos)
+        loan, loaded, left = await self._loading.load(parcel.todos)
         outstanding.update((todo.seq, trio.current_time()) for todo, _ in loaded)
-        sent = [await self._prepared(group, place, few) for group in _by_way(loaded)]
+        sent = [await self._prepared(list(group), place, few) for _, group in groupby(loaded, key=_way)]
         if question is not None and not left and not any(attempt.is_asked for attempt, _ in sent):
             self._nothing_asked(question, parcel.todos[0].seq)  # also if it was damaged
         try:
@@ -343,21 +335,6 @@ class Session:
             await self._note(sent, loan)
             raise
         return loan, sent, left
-
-    async def _borrow_and_load(self, todos: Sequence[Todo]) -> tuple[Loan | None, Loaded, Sequence[Todo]]:
-        """As many of the todos as an ordinary request has memory for, else one alone; none if the session ends."""
-        loan, loaded, left = None, Loaded(), todos
-        if not self._loans.is_careful and not self._ending and (loan := await self._loans.borrow()) is not None:
-            loaded, left = await self._load(todos, REQUEST_BYTES)
-            if len(left) == len(todos):
-                loan.give_back()
-        if len(left) == len(todos) and not self._ending:
-            loan = await self._loans.borrow(max(todos[0].size * MOST_UNPACKED, REQUEST_BYTES + 1))
-            if loan is not None:
-                (loaded, _), left = await self._load(todos[:1], None), todos[1:]
-        if loan is not None:
-            loan.hold(sum(len(batch.body) for _, batch in loaded))
-        return loan, loaded, left
 
     async def _prepared(self, group: Sequence[tuple[Todo, Batch]], place: str | None, few: int | None) -> Sent:
         """One attempt for all that goes the same way, without what goes to places that refuse it."""
@@ -385,42 +362,6 @@ class Session:
         for name, answer in attempt.refused_places().items():
             self.backlog.refuse(name, answer.reason, now, wait)
 
-    async def _load(self, todos: Sequence[Todo], limit: int | None) -> tuple[Loaded, Sequence[Todo]]:
-        """From memory or disk, and the todos from the first on that goes beyond `limit` bytes.
-
-        What cannot be read is repaired first, and only what stays damaged counts as that.
-        """
-        every = todos
-        found = {todo.seq: batch for todo in todos if (batch := self._recently(todo)) is not None}
-        for repaired in (False, True):
-            missing = [todo for todo in todos if todo.seq not in found]
-            if not missing:
-                break
-            if repaired:
-                await self._spool.repair_once()
-            loaded, beyond = await self._spool.load_all(self._lane, missing, limit)
-            found |= loaded
-            todos = todos[: todos.index(beyond[0])] if beyond else todos
-        todos = fitting(todos, found, limit)
-        left = every[len(todos) :]
-        for todo in left:
-            if todo.seq in found and todo.kind == BATCH:
-                self._recent.keep(self._lane, todo.seq, found[todo.seq])
-        for todo in todos:
-            if todo.seq not in found:
-                await self._note_damage(todo)
-        return [
-            (await self._counted(todo, found[todo.seq]), found[todo.seq]) for todo in todos if todo.seq in found
-        ], left
-
-    def _recently(self, todo: Todo) -> Batch | None:
-        return self._recent.take(self._lane, todo.seq) if todo.kind == BATCH else None
-
-    async def _counted(self, todo: Todo, batch: Batch) -> Todo:
-        if batch.count == todo.events:
-            return todo
-        return await self._spool.recount(self._lane, todo, batch.count)
-
     async def _note_damage(self, todo: Todo) -> None:
         _log.error("stored events are damaged", output=self._output, events=todo.events)
         with trio.CancelScope(shield=True):
@@ -433,7 +374,9 @@ class Session:
             positions, events = piece
             self._taps.offer(f"outputs.{self._output}", events)
             try:
-                attempt.answered(positions, await sender.send(events))
+                answers = await sender.send(events)
+                self._on_answer()
+                attempt.answered(positions, answers)
             except TooLarge as error:
                 attempt.too_large(positions, str(error))
             except Held as error:
@@ -462,15 +405,9 @@ class Session:
         return not self.backlog.barriers and not self._ending and self._is_active()
 
     async def _note_answers(self, attempt: Attempt, parts: Sequence[tuple[Todo, range]]) -> None:
-        problem, is_full = attempt.problem(), False
-        verdicts = {todo.seq: attempt.verdict(self._output, part) for todo, part in parts}
-        try:
-            await self._settle(verdicts)
-        except Full:
-            problem, is_full = "the dead-letter store is full, rejected events are held", True
-            verdicts = {todo.seq: attempt.verdict(self._output, part, keep_rejected=True) for todo, part in parts}
-            await self._settle(verdicts)
-        if attempt.progress and not self.progressed:
+        problem, freed = attempt.problem(), self._spool.letters_freed
+        verdicts = await self._settle_what_fits(attempt, parts)
+        if not self.progressed and any(verdict is not None for verdict in verdicts.values()):
             self.progressed = True
             self._on_success()
         now, wait = trio.current_time(), attempt.retry_after or 0.0
@@ -478,12 +415,33 @@ class Session:
             verdict = verdicts[todo.seq]
             if verdict is not None and verdict.rest is None:
                 self.backlog.settled(todo.seq)
-            elif (keys := attempt.keeps(part, keep_rejected=is_full)) is not None:
+            elif (keys := attempt.keeps(part)) is not None:
                 self.backlog.left(todo.seq, keys, now, problem, wait)
+                if attempt.rejected(part) > (0 if verdict is None else len(verdict.letters)):
+                    self.backlog.left_for_room(todo.seq, now, LETTERS_FULL)
             self._see_to_letters(verdict)
+        if freed != self._spool.letters_freed:
+            self.backlog.has_room(now)
         self._open_places(attempt)
         if self.trouble is None:
             self._report(self._problem())
+
+    async def _settle_what_fits(
+        self, attempt: Attempt, parts: Sequence[tuple[Todo, range]]
+    ) -> dict[int, Verdict | None]:
+        """Rejected events for which the dead-letter store has no room stay as they are, and only they."""
+        fits: Mapping[int, Collection[int]] | None = None
+        while True:
+            verdicts = {
+                todo.seq: attempt.verdict(self._output, part, letters=None if fits is None else fits.get(todo.seq, ()))
+                for todo, part in parts
+            }
+            try:
+                await self._settle(verdicts)
+            except Full as full:  # once more: another lane was quicker, and then none is written
+                fits = full.fits if fits is None else {}
+            else:
+                return verdicts
 
     def _open_places(self, attempt: Attempt) -> None:
         """What was left behind for places that took events is sent again."""
@@ -526,43 +484,8 @@ class Session:
                 self._counters[name] += getattr(verdict.counts, name)
 
 
-def gathers_until(todos: Sequence[Todo], handed: float, flush: float) -> float:
-    """Until when these todos wait for more to be sent with them, if the last ones were handed out at `handed`.
-
-    So what comes after a pause goes at once, and under load no more than one request in `flush` is not a full one. To
-    wait from the first event on was refused: each lone line would be late by `flush`. A barrier never waits.
-    """
-    if not todos:
-        return math.inf
-    events, size = sum(todo.events for todo in todos), sum(todo.size for todo in todos)
-    is_full = events >= GATHERED_EVENTS or size >= GATHERED_BYTES or len(todos) >= WINDOW
-    return -math.inf if is_full or any(todo.is_barrier for todo in todos) else handed + flush
-
-
-def parcels(todos: Sequence[Todo]) -> Iterator[list[Todo]]:
-    """Todos in their order, small ones together; a barrier stands alone."""
-    parcel: list[Todo] = []
-    events = size = 0
-    for todo in todos:
-        events, size = events + todo.events, size + todo.size
-        alone = todo.is_barrier or (parcel and parcel[-1].is_barrier)
-        if parcel and (alone or events > TOGETHER_EVENTS or size > TOGETHER_BYTES):
-            yield parcel
-            parcel, events, size = [], todo.events, todo.size
-        parcel.append(todo)
-    if parcel:
-        yield parcel
-
-
-def fitting(todos: Sequence[Todo], found: Mapping[int, Batch], limit: int | None) -> list[Todo]:
-    """The first todos, as many as have `limit` bytes together; those that were not found have none."""
-    sizes = accumulate(len(found[todo.seq].body) if todo.seq in found else 0 for todo in todos)
-    return [todo for todo, size in zip(todos, sizes, strict=True) if limit is None or size <= limit]
-
-
-def _by_way(loaded: Loaded) -> Iterator[Loaded]:
-    for _, group in groupby(loaded, key=lambda pair: pair[1].way()):
-        yield list(group)
+def _way(pair: tuple[Todo, Batch]) -> object:
+    return pair[1].way()
 
 
 async def _sent(group: Sequence[tuple[Todo, Batch]], only: int | None) -> Sent:

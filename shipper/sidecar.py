@@ -23,13 +23,14 @@ from typing import Any
 import msgspec
 import trio
 
-from shipper import __version__, log
+from shipper import __version__, health, log
 from shipper.actions import Actions
 from shipper.aio import Asyncio, open_asyncio
 from shipper.control import Conversation, Observing, Performing
 from shipper.deadline import Deadlines
 from shipper.delivery import Delivery
 from shipper.errors import StartFailed, StateBusy, StateLocked
+from shipper.forwarding import Forwarding
 from shipper.http import serve_status
 from shipper.intake import Intake
 from shipper.keyring import Keyring
@@ -271,8 +272,10 @@ class _Parts:
             say=outbox.say,
             is_written=outbox.is_written,
             on_change=changed,
+            on_active=lambda: self.forwarding.news.set(),
         )
-        self.orders = Orders(spool=spool, delivery=self.delivery, keyring=keyring, settled=settled.set)
+        self.orders = Orders(spool=spool, delivery=self.delivery, keyring=keyring, settled=self._order_ended)
+        self.forwarding = Forwarding(spool=spool, orders=self.orders)
         self.requeuing = Requeuing(spool=spool, intake=self.intake, delivery=self.delivery)
         self.deadlines = Deadlines(
             spool=spool,
@@ -302,6 +305,10 @@ class _Parts:
         self.performing = Performing(delivering, actions, outbox)
         spool.store.on_problem(lambda _: changed())
 
+    def _order_ended(self) -> None:
+        self.rollout.settled.set()
+        self.forwarding.news.set()
+
     async def restore(self) -> None:
         """What the spool knows: its lanes, and its revisions."""
         await self.delivery.restore(await self.spool.lanes())
@@ -312,6 +319,7 @@ class _Parts:
         delivering.start_soon(self.rollout.watch)
         delivering.start_soon(self.deadlines.run)
         delivering.start_soon(self.orders.resume)
+        delivering.start_soon(self.forwarding.run)
         delivering.start_soon(self.requeuing.resume)
         delivering.start_soon(self.observing.run, self.observer.look)
         self.rollout.settled.set()
@@ -328,8 +336,8 @@ class _Parts:
         )
 
     async def delivered(self) -> None:
-        """Wait until nothing waits, and every barrier is settled; what is held is not waited for."""
-        while any(not lane.is_held and self._is_busy(lane) for lane in self.delivery.lanes.values()):
+        """Wait until nothing waits, and every barrier is settled, but for what is held and not tried."""
+        while any((lane.is_tried or not lane.is_held) and self._is_busy(lane) for lane in self.delivery.lanes.values()):
             with trio.move_on_after(LOOK_SECONDS):
                 await self.spool.room.wait()
 
@@ -341,9 +349,22 @@ class _Parts:
         self.observing.changed()
         latest = self.observing.latest
         if latest is None:
-            return {"state": "STARTING", "message": "", "counters": {}, "turned_away": {}}
+            empty: dict[str, Any] = {name: {} for name in ("counters", "turned_away", "outputs", "inputs")}
+            return {"state": "STARTING", "message": "", "running": False, "supervisor": None, **empty}
         total = self.spool.figures.total()
         view: dict[str, Any] = {**msgspec.to_builtins(latest), "counters": self.delivery.counters()}
-        view["turned_away"] = dict(self.intake.turned_away)
+        view |= {"running": self.rollout.plan is not None, "turned_away": dict(self.intake.turned_away)}
+        view |= {"outputs": self.delivery.outputs(), "inputs": self.intake.inputs()}
+        view |= self._supervised(latest)
         view["queue"] |= {"events": total.events, "bytes": total.bytes}
         return view
+
+    def _supervised(self, latest: Observed) -> dict[str, Any]:
+        """The supervisor has no server of its own: to look at one of two would miss what the other one says.
+
+        It tells this process, whose server is gone when it is; then who probes or scrapes sees that.
+        """
+        supervision = self.observing.supervision
+        cause = supervision.troubles[0].cause if supervision is not None and supervision.troubles else None
+        state, message = health.hindered(latest.state, latest.message, cause)
+        return {"state": state, "message": message, "supervisor": msgspec.to_builtins(supervision)}

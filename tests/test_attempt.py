@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shipper.attempt import SMALL_BYTES, Attempt, Trouble
 from shipper.event import Batch
+from shipper.messages import Counts
 from shipper.plugin import Answer, Answers, Outcome
 
 OUTCOMES = st.sampled_from(list(Outcome))
@@ -72,7 +73,7 @@ def test_every_event_is_counted_once_whatever_is_answered(
                 attempt.failed(Trouble("503"))
             case "held":
                 attempt.failed(Trouble("401", held=True))
-    verdict = attempt.verdict("main", keep_rejected=keep)
+    verdict = attempt.verdict("main", letters=() if keep else None)
     settled = [n for n, outcome in final.items() if outcome not in (Outcome.LATER, Outcome.HELD)]
     if keep:
         settled = [n for n in settled if final[n] is not Outcome.REJECTED]
@@ -293,11 +294,16 @@ def test_a_part_is_kept_by_what_keeps_its_own_events() -> None:
     assert attempt.keeps(range(2, 4)) == {None}
 
 
-def test_rejected_events_without_room_are_kept_by_themselves() -> None:
-    attempt = with_places("a", "b")
-    answer(attempt, refused(0) | {1: Answer(Outcome.REJECTED, "400")})
+def test_of_rejected_events_those_become_letters_that_have_room() -> None:
+    attempt = Attempt(batch(6))
+    answer(attempt, {at: Answer(Outcome.REJECTED, "400") for at in (1, 2, 4)})
+    verdict = attempt.verdict("main", range(1, 6), letters=[0, 2])
 
-    assert attempt.keeps(range(2), keep_rejected=True) == {None, "a"}
+    assert verdict is not None
+    assert verdict.rest is not None
+    assert ([letter.item for letter in verdict.letters], [event["n"] for event in verdict.rest.own()]) == ([1, 4], [2])
+    assert verdict.counts == Counts(delivered=2, dead_letter=2)
+    assert (attempt.rejected(range(1, 6)), attempt.rejected(range(3))) == (3, 2)
 
 
 def test_what_was_not_asked_for_comes_again_at_once() -> None:

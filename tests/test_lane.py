@@ -18,6 +18,7 @@ from shipper.backlog import ASK_SECONDS, Backlog
 from shipper.event import Batch
 from shipper.loans import CAREFUL_REQUESTS, REQUEST_BYTES, Borrower
 from shipper.messages import Counts, Revision
+from shipper.parcels import TOGETHER_EVENTS
 from shipper.plugin import (
     MOST_FLUSH,
     Answer,
@@ -31,7 +32,7 @@ from shipper.plugin import (
     StartFailed,
     TooLarge,
 )
-from shipper.session import REFUSED, TOGETHER_EVENTS
+from shipper.session import REFUSED
 from shipper.spool import queue
 from shipper.spool.letters import Limits
 from shipper.spool.queue import Entry, Packed, Todo
@@ -356,7 +357,7 @@ async def test_batch_after_batch_refused_event_by_event_is_no_storm_of_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shipper.lane.backoff", lambda first, longest: repeat(0.2))
-    monkeypatch.setattr("shipper.session.TOGETHER_EVENTS", 1)
+    monkeypatch.setattr("shipper.parcels.TOGETHER_EVENTS", 1)
     times: list[float] = []
     async with bench(tmp_path) as on:
         await on.activate(1, {"main": {"workers": 1}}, main=None)
@@ -624,6 +625,166 @@ async def test_a_full_store_of_dead_letters_holds_the_rejected_events(tmp_path: 
         on.spool.terms = Terms()
         await on.empty()
         assert main_counts(on) == {"delivered": 2, "dead_letter": 1}
+
+
+def rejecting(script: Destination) -> None:
+    script.send = script.refusing(*range(10_000), outcome=Outcome.REJECTED, reason="400")
+
+
+async def test_as_many_rejected_events_become_dead_letters_as_have_room(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        on.spool.terms = Terms(Limits(1000, "hold"))
+        rejecting(script)
+        await on.enter(4, batches=16)
+        await script.until(lambda: script.asked.count(63) > 1)
+        held = await on.spool.dead_letters()
+
+        assert 1000 - held.bytes / held.events < held.bytes <= 1000
+        assert on.spool.figures.total().events == 64 - held.events
+        assert on.active["main"].problem == "the dead-letter store is full, rejected events are held"
+
+
+@pytest.mark.parametrize("made", ["a larger store", "another way", "letters deleted", "a new revision"])
+async def test_rejected_events_that_are_held_are_tried_at_once_when_there_is_room(
+    tmp_path: Path, made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedOutput, "backoff", Pace(1000.0, 1000.0))
+    async with one_output(tmp_path) as (on, script):
+        on.spool.terms = Terms(Limits(1000, "hold"))
+        rejecting(script)
+        await on.enter(4, batches=16)
+        await script.until(lambda: script.asked.count(63) == 1)
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        waiting = on.spool.figures.total().events
+        assert 40 < waiting < 64
+
+        match made:
+            case "a larger store":
+                await on.spool.take_over(Terms(Limits(1 << 20, "hold")))
+            case "another way":
+                await on.spool.take_over(Terms(Limits(1000, "drop_oldest")))
+            case "letters deleted":
+                (last,) = [letter["id"] for letter in await on.spool.letters(0, 100)][-1:]
+                await on.spool.delete_letters(last)
+                await script.until(lambda: on.spool.figures.total().events < waiting)
+                return
+            case _:
+                await on.activate(2, main="k2")
+        await on.empty()
+
+
+async def test_a_retired_lane_that_holds_rejected_events_tries_at_once_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedOutput, "backoff", Pace(1000.0, 1000.0))
+    async with one_output(tmp_path) as (on, script):
+        rejecting(script)
+        reject, gate = script.send, trio.Event()
+
+        async def later(batch: Batch) -> Answers:
+            await gate.wait()
+            return await reject(batch)
+
+        script.send = later
+        (retired,) = on.active.values()
+        await on.enter(9)
+        await on.activate(2, main="k2")
+        on.spool.terms = Terms(Limits(300, "hold"))
+        gate.set()
+        await script.until(lambda: retired.problem is not None and script.log.count("close nobody") > 0)
+        assert on.spool.figures.total().events > 0
+
+        await on.spool.take_over(Terms(Limits(1 << 20, "hold")))
+        await on.empty()
+
+
+async def test_room_that_is_made_while_a_retired_lane_closes_its_output_is_not_overlooked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedOutput, "backoff", Pace(1000.0, 1000.0))
+    async with one_output(tmp_path) as (on, script):
+        rejecting(script)
+        reject, gate = script.send, trio.Event()
+
+        async def later(batch: Batch) -> Answers:
+            await gate.wait()
+            return await reject(batch)
+
+        def make_room() -> None:
+            on.spool.terms = Terms()
+            on.delivery._tell_of_room()
+
+        script.send = later
+        await on.enter(3)
+        await on.activate(2, main="k2")
+        on.spool.terms = Terms(Limits(10, "hold"))
+        script.on_close = make_room  # type: ignore[method-assign]
+        gate.set()
+        await on.empty()
+
+        assert on.delivery.counters()["main"]["dead_letter"] == 3
+
+
+async def test_a_retired_lane_that_holds_rejected_events_asks_more_and_more_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That they are refused again is no progress."""
+    monkeypatch.setattr(ScriptedOutput, "backoff", Pace(0.01, 1000.0))
+    monkeypatch.setattr("shipper.retry.random.uniform", lambda low, high: high)
+    async with one_output(tmp_path) as (on, script):
+        rejecting(script)
+        reject, gate = script.send, trio.Event()
+        times: list[float] = []
+
+        async def later(batch: Batch) -> Answers:
+            await gate.wait()
+            return await reject(batch)
+
+        script.send = timed(later, times)
+        await on.enter(3)
+        await on.activate(2, main="k2")
+        on.spool.terms = Terms(Limits(10, "hold"))
+        gate.set()
+        await script.until(lambda: len(times) >= 15)
+
+        assert max(later - sooner for sooner, later in pairwise(times)) > 0.3
+
+
+async def test_room_that_was_made_while_answers_were_noted_is_not_overlooked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedOutput, "backoff", Pace(1000.0, 1000.0))
+    async with one_output(tmp_path) as (on, script):
+        on.spool.terms = Terms(Limits(10, "hold"))
+        rejecting(script)
+        settle = on.spool.settle
+
+        async def settle_and_make_room(*arguments: Any, **more: Any) -> int:
+            try:
+                return await settle(*arguments, **more)
+            finally:
+                if on.spool.terms.letters.max_bytes == 10:
+                    await on.spool.take_over(Terms())
+
+        monkeypatch.setattr(on.spool, "settle", settle_and_make_room)
+        await on.enter(3)
+        await on.empty()
+
+        assert main_counts(on)["dead_letter"] == 3
+
+
+async def test_room_for_dead_letters_hastens_nothing_that_the_destination_put_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedOutput, "backoff", Pace(1000.0, 1000.0))
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.refusing(1, outcome=Outcome.LATER, reason="429")
+        await on.enter(3)
+        await script.until(lambda: on.active["main"].problem is not None)
+        await on.spool.take_over(Terms(Limits(1 << 20, "hold")))
+        await trio.testing.wait_all_tasks_blocked(0.05)
+
+        assert script.asked.count(1) == 1
 
 
 async def test_any_number_of_held_events_is_left_behind_in_one_session(tmp_path: Path) -> None:
@@ -1127,13 +1288,24 @@ async def test_a_lane_that_was_held_is_held_no_longer_when_its_credential_came(t
         assert held == [False]
 
 
-async def test_a_lane_that_was_refused_is_held_no_longer_when_it_is_let_in(tmp_path: Path) -> None:
+async def test_a_lane_that_was_refused_is_held_until_it_is_let_in(tmp_path: Path) -> None:
+    """Also in the middle of an attempt: else a scrape in that moment would say that nobody has to do anything."""
     async with one_output(tmp_path) as (on, script):
-        script.send = script.raising(Held("401"), times=1)
-        await on.enter(20)
+        lane, held = on.active["main"], list[tuple[bool, bool]]()
+
+        async def send(batch: Batch) -> Answers:
+            await trio.lowlevel.checkpoint()
+            held.append((lane.is_held, lane.is_tried))
+            if len(held) < 3:
+                raise Held("401")
+            return script.answer(batch, {})
+
+        script.send = send
+        await on.enter(1)
         await on.empty()
 
-        assert not on.active["main"].is_held
+        assert held == [(False, True), (True, True), (True, True)]
+        assert not lane.is_held
 
 
 # -- barriers ----------------------------------------------------------------------------------------------------------
@@ -1239,7 +1411,7 @@ async def test_a_parked_event_keeps_the_barrier_open_and_no_connection(tmp_path:
 async def test_letters_that_give_way_to_answers_noted_at_the_same_time_are_all_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.session.TOGETHER_EVENTS", 1)
+    monkeypatch.setattr("shipper.parcels.TOGETHER_EVENTS", 1)
     async with bench(tmp_path) as on:
         await on.activate(1, {"main": {"workers": 3}}, main=None)
         settle, noted, all_noted = on.spool.settle, 0, trio.Event()

@@ -17,7 +17,7 @@ from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, bench, poke,
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shipper.delivery.WATCH_SECONDS", 0.1)
-    monkeypatch.setattr("shipper.session.TOGETHER_EVENTS", 1)  # each batch is a request
+    monkeypatch.setattr("shipper.parcels.TOGETHER_EVENTS", 1)  # each batch is a request
 
 
 def taken(on: Bench) -> int:

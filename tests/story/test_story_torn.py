@@ -170,7 +170,7 @@ async def judge_revisions(spool: Spool, told: Told, oldest: Revision | None) -> 
             assert getattr(standing.stages, stage) >= at(ack)
             assert stage != "drained" or oldest is None or oldest >= at(ack)
             assert not {*ack.get("credentials", {}).get("released", ())} & {*standing.in_use}
-    for known in standing.known:
+    for known in standing.stored.known:
         assert await spool.policy_text(known.at)
         for ack in told.acks("drained"):
             assert at(ack) != known.at or ack == msgspec.to_builtins(known.drained)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shipper import parcels
 from shipper.messages import Revision
-from shipper.session import GATHERED_BYTES, GATHERED_EVENTS, TOGETHER_BYTES, WINDOW, gathers_until, parcels
+from shipper.parcels import GATHERED_BYTES, GATHERED_EVENTS, TOGETHER_BYTES, WINDOW, gathers_until
 from shipper.spool.queue import Todo
 from shipper.spool.schema import BARRIER, BATCH
 
@@ -25,7 +26,7 @@ _sizes = st.lists(st.one_of(st.integers(1, TOGETHER_BYTES * 2), st.integers(1, 5
 def test_every_todo_is_in_one_parcel_in_its_order(sizes: list[int]) -> None:
     todos = [todo(n, max(size, 0), BARRIER if size < 0 else BATCH) for n, size in enumerate(sizes)]
 
-    found = list(parcels(todos))
+    found = list(parcels.of(todos))
 
     assert [each for parcel in found for each in parcel] == todos
     for parcel in found:
@@ -34,7 +35,7 @@ def test_every_todo_is_in_one_parcel_in_its_order(sizes: list[int]) -> None:
 
 
 def test_small_todos_go_together() -> None:
-    assert len(list(parcels([todo(n, 100) for n in range(50)]))) == 1
+    assert len(list(parcels.of([todo(n, 100) for n in range(50)]))) == 1
 
 
 def test_todos_wait_for_more_since_the_last_were_handed_out() -> None:
