@@ -17,6 +17,7 @@ import trio
 
 from shipper import log
 from shipper.actions import Actions
+from shipper.bounds import cut
 from shipper.errors import CredentialError
 from shipper.lines import Line, LineSplitter
 from shipper.messages import (
@@ -32,6 +33,7 @@ from shipper.messages import (
     Result,
     State,
     Stop,
+    Supervision,
     parse,
 )
 from shipper.outbox import Outbox
@@ -48,7 +50,10 @@ STOPPED = "told to stop before it was done; if it is an order, the next process 
 QUIET_SECONDS = 0.02
 LEAST_HEARTBEAT = 0.1
 GONE_SECONDS = 0.2
-"""How soon the end of standard input is seen while answers have no room, and so nothing is read."""
+"""How soon the end of standard input is seen while answers or policies have no room, and so nothing is read."""
+RESTS = 4
+"""After a look at the whole, times what it took, so that under steady change it has a fifth of the time at most."""
+LONGEST_REST = 0.25
 LOOK_SECONDS = 5.0
 """What changes with time alone, such as a disk that hangs, is seen by looking."""
 
@@ -64,6 +69,8 @@ class Conversation:
         self._interrupted = False
         self._descriptor = descriptor
         self._lines = _Lines(descriptor)
+        self._waits_for: list[Outbox | Rollout] = [outbox]
+        """Who has to have room before a line is read."""
 
     def interrupt(self) -> None:
         """End the conversation, as the end of standard input does."""
@@ -89,7 +96,7 @@ class Conversation:
                     case Stop():
                         return
                     case Observe():
-                        observing.ask()
+                        observing.heed(message)
                     case Action():
                         self.outbox.say(Result(id=message.id, status="FAILED", message=LOCKED))
                     case _:
@@ -97,6 +104,13 @@ class Conversation:
 
     async def run(self, rollout: Rollout, performing: Performing, observing: Observing) -> Stop:
         """Answer lines until told to stop, by a message or by the end of standard input."""
+        self._waits_for = [self.outbox, rollout]
+        try:
+            return await self._answer(rollout, performing, observing)
+        finally:
+            self._waits_for = [self.outbox]
+
+    async def _answer(self, rollout: Rollout, performing: Performing, observing: Observing) -> Stop:
         async with aclosing(self._messages()) as messages:
             async for line, message in messages:
                 match message:
@@ -110,7 +124,7 @@ class Conversation:
                         except CredentialError as error:
                             self.error(line, str(error))
                     case Observe():
-                        observing.ask()
+                        observing.heed(message)
                     case Action():
                         performing.begin(message)
                     case _:
@@ -126,7 +140,7 @@ class Conversation:
                     case Stop():
                         _shorten(grace, message)
                     case Observe():
-                        observing.ask()
+                        observing.heed(message)
                     case Action():
                         self.outbox.say(Result(id=message.id, status="FAILED", message="told to stop"))
                     case _:
@@ -154,14 +168,18 @@ class Conversation:
         return None
 
     async def _room(self) -> None:
-        """Wait until answers have room; what a supervisor that is gone left behind is little, and waits for none."""
-        while self.outbox.is_full and not _is_hung_up(self._descriptor):
+        """Wait until all have room; what a supervisor that is gone left behind is little, and waits for none.
+
+        Meanwhile a `stop` is not read either: the end of standard input and signals are what ends the conversation.
+        """
+        while any(each.is_full for each in self._waits_for) and not _is_hung_up(self._descriptor):
             with trio.move_on_after(GONE_SECONDS):
-                await self.outbox.has_room()
+                for each in self._waits_for:
+                    await each.has_room()
 
     def error(self, line: int, message: str) -> None:
         """Answer a line that is not understood."""
-        self.outbox.say(Error(line_number=line, message=message))
+        self.outbox.say(Error(line_number=line, message=cut(message)))
 
 
 def _shorten(grace: trio.CancelScope, stop: Stop) -> None:
@@ -217,6 +235,8 @@ class Observing:
         self._asked = False
         self._last: tuple[object, ...] | None = None
         self.latest: Observed | None = None
+        self.supervision: Supervision | None = None
+        """How the supervisor stands; None if it does not tell."""
 
     def changed(self) -> None:
         """Something may have changed."""
@@ -227,20 +247,28 @@ class Observing:
         self._asked = True
         self._signal.set()
 
+    def heed(self, message: Observe) -> None:
+        """Asked by a message, which may say how the supervisor stands."""
+        self.supervision = Supervision.understood(message.supervisor) or self.supervision
+        self.ask()
+
     async def run(self, look: Callable[[State | None], Awaitable[Observed]]) -> None:
         """Look and say, for ever; a look is told that the shipper stops."""
         due = trio.current_time()
         while True:
             with trio.move_on_at(min(due, trio.current_time() + LOOK_SECONDS)):
                 await self._signal.wait()
+            began = trio.current_time()
             observed = self.latest = await look(self.stopping)
+            rest = min(RESTS * (trio.current_time() - began), LONGEST_REST)
             essence = _essence(observed)
             if trio.current_time() >= due or self._asked or essence != self._last:
                 self._asked, self._last = False, essence
                 self._outbox.say(observed)
                 due = trio.current_time() + self.heartbeat
+                await trio.sleep(rest)
             else:
-                await trio.sleep(QUIET_SECONDS)
+                await trio.sleep(max(QUIET_SECONDS, rest))
 
 
 def _essence(observed: Observed) -> tuple[object, ...]:
@@ -251,6 +279,7 @@ def _essence(observed: Observed) -> tuple[object, ...]:
         observed.revisions,
         tuple((unit.id, unit.state, unit.message) for unit in observed.units),
         tuple((d.epoch, d.revision, tuple(d.outputs)) for d in observed.draining),
+        observed.draining_left_out.revisions,
         tuple(observed.credentials_in_use),
         tuple(observed.credentials_wanted),
         observed.queue.limit_bytes,

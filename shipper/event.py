@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import base64
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -362,12 +363,21 @@ def nested(flat: Mapping[str, Any]) -> Fields:
     return result
 
 
+_here = threading.local()
+
+
 def tagged(event: Fields, message: str) -> Fields:
     """The event, marked with an error that something met on its way; it goes on with what it has."""
+    _here.tagged = tagged_here() + 1
     old = event.get("tags")
     tags = [*(old if isinstance(old, list) else [] if old is None else [old]), "processor_error"]
     error = event.get("error")
     return {**event, "tags": tags, "error": {**(error if isinstance(error, dict) else {}), "message": message}}
+
+
+def tagged_here() -> int:
+    """How often an event was `tagged` in this thread."""
+    return getattr(_here, "tagged", 0)
 
 
 def _stream_name(stream: object) -> str:

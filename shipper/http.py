@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 StatusView = Mapping[str, Any]
 """The fields of an `observed`; `counters`: {output: {delivered, duplicate, dead_letter, dropped, retries}};
-`turned_away`: {input: connections}."""
+`turned_away`: {input: connections}; `outputs` and `inputs`: the tallies of each (`tallies`), and how outputs stand;
+`running`: whether a policy runs;
+`supervisor`: a `Supervision`, or None. State and message are those of the whole, the supervisor included."""
 
 _CONNECTIONS = 64
 _ANSWER_SECONDS = 2.0
@@ -167,10 +169,14 @@ _SILENT = f"the shipper has not answered for {_ANSWER_SECONDS:.0f} s"
 
 
 def readiness(status: StatusView) -> tuple[bool, str]:
-    """Whether events flow, and why not: HEALTHY, or DEGRADED with an active revision."""
+    """Whether events are taken in, and the state in words: HEALTHY, or a policy runs, DEGRADED or CONFIGURING.
+
+    What hinders one output or the supervisor is no cause to send a restart or to take traffic away: it is shown. While
+    a next revision is prepared, the one before takes events. That a revision was active once, in an earlier process,
+    says nothing.
+    """
     state = status.get("state", "STARTING")
-    active = (status.get("revisions") or {}).get("active") is not None
-    ready = state == "HEALTHY" or (state == "DEGRADED" and active)
+    ready = state == "HEALTHY" or (state in ("DEGRADED", "CONFIGURING") and status.get("running", False))
     message = status.get("message") or ""
     return ready, f"{state}: {message}" if message else state
 

@@ -27,7 +27,7 @@ import trio
 from shipper import log
 from shipper.aio import Asyncio
 from shipper.errors import Backpressure, StartFailed, place
-from shipper.event import Batch, tagged
+from shipper.event import Batch, tagged, tagged_here
 from shipper.groups import failures_apart
 from shipper.keyring import Keyring
 from shipper.lane import Lane
@@ -39,6 +39,7 @@ from shipper.retry import backoff
 from shipper.spool.queue import Entered, Entry, NotActive, Packed
 from shipper.spool.requeue import Room
 from shipper.spool.spool import Spool
+from shipper.tallies import Taken
 from shipper.tap import Taps
 
 _log = log.get(__name__)
@@ -64,6 +65,9 @@ class Route:
     lanes: Sequence[Lane]
 
 
+Ready = Sequence[tuple[Batch, Packed]]
+
+
 class Port:
     """What one running input sees of the shipper: the `InputContext` of the plugin contract."""
 
@@ -76,6 +80,7 @@ class Port:
         """Batches that wait for room in the queue."""
         self.storing = 0
         """Batches that are to become durable."""
+        self.taken = intake.taken.setdefault(name, Taken())
         self._intake = intake
         self._route: Route | None = None
         self._switched = trio.Event()
@@ -96,11 +101,19 @@ class Port:
                     raise Backpressure("no revision takes events from this input yet")
                 await switched.wait()
                 continue
-            ready = await self._intake.process(route, self.name, batches)
+            ready, failures = await self._intake.process(route, self.name, batches)
             if await self._intake.enter(self, route, ready, positions or {}, wait=wait):
+                self._count(batches, ready, failures)
                 return
             if self._route is route:
                 await switched.wait()
+
+    def _count(self, batches: Sequence[Batch], ready: Ready, failures: int) -> None:
+        taken, events = self.taken, sum(batch.count for batch in batches)
+        taken.events += events
+        taken.bytes += sum(len(batch.body) for batch in batches)
+        taken.filtered += events - sum(packed.events for _, packed in ready)
+        taken.failures += failures
 
     @property
     def chunk_bytes(self) -> int:
@@ -143,6 +156,17 @@ class Running:
         self.source: Source | None = None
         self.failure: str | None = None
         self.ended = False
+        self._has_no_figures = False
+
+    def figures(self) -> dict[str, int]:
+        """What the source says of itself; nothing if it does not, or not in numbers."""
+        count = getattr(self.source, "figures", dict)
+        try:
+            return {} if self._has_no_figures else {str(name): int(number) for name, number in count().items()}
+        except Exception as error:
+            self._has_no_figures = True
+            _log.error("an input cannot say its figures", input=self.port.name, error=place(error))
+            return {}
 
 
 class Intake:
@@ -166,7 +190,9 @@ class Intake:
         self.held: dict[str, InputPlan] = {}
         """Inputs of the active revision that read nothing, since they have no output."""
         self.turned_away: Counter[str] = Counter()
-        """By input: connections that were closed for lack of room."""
+        """By input of the active revision: connections that were closed for lack of room."""
+        self.taken: dict[str, Taken] = {}
+        """By input of the active revision, and of one that is being prepared."""
         self.max_bytes = 1 << 30
         self.retired_max_bytes = 1 << 30
         self.lanes: Mapping[int, Lane] = {}
@@ -206,6 +232,8 @@ class Intake:
                 del self.running[name]
         self.running.update(prepared)
         self.held = {name: input for name, input in plan.inputs.items() if not input.outputs}
+        self.taken = {name: taken for name, taken in self.taken.items() if name in plan.inputs}
+        self.turned_away = Counter({name: count for name, count in self.turned_away.items() if name in plan.inputs})
         for name, running in self.running.items():
             input = plan.inputs[name]
             changed = input.spec.config != running.plan.spec.config
@@ -288,8 +316,11 @@ class Intake:
 
     # -- into the spool ------------------------------------------------------------------------------------------------
 
-    async def process(self, route: Route, name: str, batches: Sequence[Batch]) -> list[tuple[Batch, Packed]]:
-        """What the processors make of batches, packed; in a worker thread if there is much of it, or one is slow."""
+    async def process(self, route: Route, name: str, batches: Sequence[Batch]) -> tuple[Ready, int]:
+        """What the processors make of batches, packed, and how often one could not handle an event.
+
+        In a worker thread if there is much of it, or one is slow.
+        """
         inline = INLINE_BYTES if route.processors else INLINE_PLAIN_BYTES
         slow = any(processor.is_slow for processor in route.processors)
         if not slow and sum(len(batch.body) for batch in batches) <= inline:
@@ -300,7 +331,7 @@ class Intake:
         self,
         port: Port,
         route: Route,
-        ready: Sequence[tuple[Batch, Packed]],
+        ready: Ready,
         positions: Mapping[str, bytes | None],
         *,
         wait: bool,
@@ -382,14 +413,18 @@ class Intake:
         retired = figures.only_of([id for id, lane in self.lanes.items() if not lane.active]).bytes
         return figures.total().bytes - min(retired, self.retired_max_bytes)
 
+    def inputs(self) -> dict[str, dict[str, int]]:
+        """By input: what it has taken; for metrics."""
+        return {name: self.taken[name].view() for name in sorted(self.running) if name in self.taken}
+
     @property
     def is_full(self) -> bool:
         """Whether an input waits for room."""
         return any(running.port.waiting for running in self.running.values())
 
 
-def _process(route: Route, name: str, batches: Sequence[Batch], taps: Taps) -> list[tuple[Batch, Packed]]:
-    ready = []
+def _process(route: Route, name: str, batches: Sequence[Batch], taps: Taps) -> tuple[Ready, int]:
+    ready, failures = [], -tagged_here()
     for batch in chain.from_iterable(map(bounded, batches)):
         taps.offer(f"inputs.{name}", batch)
         for number, processor in enumerate(route.processors):
@@ -397,7 +432,7 @@ def _process(route: Route, name: str, batches: Sequence[Batch], taps: Taps) -> l
             taps.offer(f"inputs.{name}.processors.{number}", batch)
         if batch.count:
             ready.append((batch, Packed(batch.count, batch.pack())))
-    return ready
+    return ready, failures + tagged_here()
 
 
 def bounded(batch: Batch) -> Iterator[Batch]:

@@ -103,17 +103,50 @@ class Credentials(Inbound, frozen=True):
 
 
 class Observe(Inbound, frozen=True):
-    pass
+    supervisor: Any = None
+    """How its supervisor stands, as `Supervision`, for those who look by HTTP; what does not fit is ignored."""
 
 
 class Action(Inbound, frozen=True):
-    id: str
+    id: Annotated[str, msgspec.Meta(max_length=1024)]
     name: str
     params: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 class Stop(Inbound, frozen=True):
     within_seconds: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_STOP_SECONDS)] = 20.0
+
+
+TROUBLES = ("policy", "secret", "state_key", "state", "sidecar", "http", "on_release", "askers", "other")
+"""Kinds of what may hinder a supervisor."""
+_MOST_TROUBLES = 100
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """What hinders a supervisor: its kind, one of TROUBLES, and in words what and why."""
+
+    kind: str
+    cause: str
+    message: str = ""
+
+
+class Supervision(msgspec.Struct, frozen=True):
+    """How a supervisor stands, as it says itself."""
+
+    troubles: Sequence[Trouble] = ()
+    restarts: int = 0
+    """How often it has started the shipper again."""
+    unrevoked: int = 0
+    """Credentials that may be revoked, and are not yet."""
+
+    @classmethod
+    def understood(cls, said: Any) -> Supervision | None:
+        """What somebody said of that, or None where it is something else."""
+        try:
+            one = msgspec.convert(said, cls)
+        except msgspec.ValidationError:
+            return None
+        return msgspec.structs.replace(one, troubles=tuple(one.troubles[:_MOST_TROUBLES]))
 
 
 Message: TypeAlias = Hello | Policy | Credentials | Observe | Action | Stop
@@ -155,16 +188,20 @@ def _complaint(line: bytes, text: str) -> str:
 # -- shipper → supervisor ----------------------------------------------------------------------------------------------
 
 
+def encoded(value: object) -> bytes:
+    """The value as JSON; what is no text (a file name, say) is replaced in it."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), ensure_ascii=False).encode("utf-8", "replace")
+
+
 class Outbound(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
     """Base of what the shipper says."""
 
     def line(self) -> bytes:
-        """The message as one line of the protocol; what is no text (a file name, say) is replaced in it."""
-        try:
-            return msgspec.json.encode(self._fields()) + b"\n"
-        except UnicodeEncodeError:
-            text = json.dumps(msgspec.to_builtins(self._fields()), ensure_ascii=False)
-            return text.encode("utf-8", "replace") + b"\n"
+        """The message as one line of the protocol."""
+        return encoded(self._fields()) + b"\n"
 
     def _fields(self) -> Any:
         return self
@@ -268,20 +305,41 @@ class Unit(msgspec.Struct, frozen=True):
     type: str
     state: State
     message: str = ""
+    figures: Mapping[str, int] | msgspec.UnsetType = msgspec.UNSET
+    """What an input says of itself in numbers (`Source`); absent where it says nothing."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
+    """What drains of one output."""
+
     events: int
     reason: str
+    credentials: Sequence[str] = ()
+    """The ids that it is bound to."""
+    held: bool = False
+    """Whether it waits for a person: refused, or a secret is missing."""
+    rebind_to: str | None = None
+    """The id with which the output goes to the same place now."""
+    forward: bool = False
+    """Whether an order of that name would have it delivered to where the output goes now."""
 
 
-class Draining(msgspec.Struct, frozen=True):
+class Draining(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int
     revision: int
     events: int
     bytes: int
     oldest_seconds: float
     outputs: Mapping[str, Waiting]
+    outputs_left_out: int = 0
+
+
+class DrainsLeftOut(msgspec.Struct, frozen=True):
+    """What is not listed in `draining`, the newest drains."""
+
+    revisions: int = 0
+    events: int = 0
+    bytes: int = 0
 
 
 class QueueFigures(msgspec.Struct, frozen=True):
@@ -298,12 +356,16 @@ class DeadLetterFigures(msgspec.Struct, frozen=True):
     oldest_seconds: float = 0.0
 
 
-class Observed(Outbound, frozen=True, kw_only=True):
+class Observed(Outbound, frozen=True, kw_only=True, omit_defaults=True):
+    """Its lists are bounded, but for those of credentials: what is left out there would count as released."""
+
     state: State
     message: str
     revisions: Revisions
     draining: Sequence[Draining]
+    draining_left_out: DrainsLeftOut = DrainsLeftOut()
     units: Sequence[Unit]
+    units_left_out: int = 0
     queue: QueueFigures
     dead_letters: DeadLetterFigures
     credentials_in_use: Sequence[str]

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
+import msgspec
+import orjson
 import trio
 
-from shipper import health
+from shipper import ages, health
+from shipper.ages import Ages, Pair
 from shipper.delivery import Delivery
 from shipper.health import LaneView
 from shipper.intake import Intake, Running
 from shipper.lane import Lane
-from shipper.messages import READ_TO_THE_END, DeadLetterFigures, Draining, Observed, QueueFigures, Revision, State, Unit
+from shipper.messages import (
+    READ_TO_THE_END,
+    DeadLetterFigures,
+    Draining,
+    DrainsLeftOut,
+    Observed,
+    QueueFigures,
+    Revision,
+    State,
+    Unit,
+)
 from shipper.rollout import Rollout
-from shipper.spool.schema import BARRIER
 from shipper.spool.spool import Spool
 
 READ_SECONDS = 1.0
 STALLED_SECONDS = 5.0
 
-Ages = dict[tuple[int, Revision], float]
 Barriers = dict[int, Revision]
-"""By lane, the revision that put its last open barrier: what entered under older ones stands below."""
+"""By active lane, the revision that put its last open barrier: what entered under older ones stands below."""
 
 
 class Observer:
@@ -42,7 +53,7 @@ class Observer:
         self._spool, self._intake, self._delivery, self._rollout = spool, intake, delivery, rollout
         self._deadline_problem, self._wanted = deadline_problem, wanted
         self._letters = DeadLetterFigures()
-        self._ages: Ages = {}
+        self._ages = Ages()
         self._barriers: Barriers = {}
 
     async def look(self, stopping: State | None = None) -> Observed:
@@ -51,9 +62,10 @@ class Observer:
         failure = self._failure()
         if failure is None:
             with trio.move_on_after(READ_SECONDS):
-                self._ages, self._barriers = await self._read(list(lanes))
+                await self._read(lanes)
                 self._letters = await self._spool.dead_letters()
         views = {id: _view(lane) for id, lane in lanes.items()}
+        draining, left_out = self._draining(views)
         units = self._units(views, failure or "")
         state, message = health.overall(
             units,
@@ -61,12 +73,15 @@ class Observer:
             running=self._rollout.plan is not None,
             configuring=self._rollout.is_configuring,
         )
+        listed = health.most_important(units)
         return Observed(
             state=stopping or state,
             message=message,
             revisions=self._rollout.stages,
-            draining=self._draining(views),
-            units=units,
+            draining=draining,
+            draining_left_out=left_out,
+            units=listed,
+            units_left_out=len(units) - len(listed),
             queue=self._queue(),
             dead_letters=self._letters,
             credentials_in_use=self._rollout.in_use,
@@ -87,36 +102,37 @@ class Observer:
             for name, plan in sorted(self._intake.held.items())
         ]
         outputs = health.output_units(views.values(), self._delivery.unreadable)
-        outputs = [self._with_dropped_letters(unit) for unit in outputs]
+        counters = self._delivery.counters()
+        outputs = [self._with_dropped_letters(unit, counters) for unit in outputs]
         problem = self._deadline_problem()
         if problem is not None:
+            late = {f"outputs.{view.output}" for view in views.values() if self._has_barrier(view)}
             outputs = [
                 Unit(unit.id, unit.kind, unit.type, "DEGRADED", f"{problem}; {unit.message}".rstrip("; "))
-                if any(view.output == unit.id.partition(".")[2] and self._has_barrier(view) for view in views.values())
+                if unit.id in late
                 else unit
                 for unit in outputs
             ]
         return inputs + outputs
 
-    def _with_dropped_letters(self, unit: Unit) -> Unit:
+    def _with_dropped_letters(self, unit: Unit, counters: Mapping[str, Mapping[str, int]]) -> Unit:
         """A full dead-letter store that drops its oldest is no healthy one, until somebody makes room."""
-        dropped = self._delivery.counters().get(unit.id.partition(".")[2], {}).get("letters_dropped", 0)
+        dropped = counters.get(unit.id.partition(".")[2], {}).get("letters_dropped", 0)
         if not dropped or self._letters.bytes < self._spool.terms.letters.max_bytes // 2:
             return unit
         message = f"the dead-letter store is full: {dropped} old letters were dropped"
         return Unit(unit.id, unit.kind, unit.type, "DEGRADED", f"{message}; {unit.message}".rstrip("; "))
 
-    async def _read(self, lanes: list[int]) -> tuple[Ages, Barriers]:
-        """When the first event of each revision entered that a lane still holds; and the barriers."""
-        revisions = [(lane, revision) for revision, lane, _ in self._spool.figures.by_revision(lanes)]
+    async def _read(self, lanes: Mapping[int, Lane]) -> None:
+        """What has changed of the ages; and the last barrier of each lane that is active."""
+        outdated = self._ages.outdated(self._spool.figures, lanes)
+        active = [id for id, lane in lanes.items() if lane.active]
 
-        def read(db: sqlite3.Connection) -> tuple[Ages, Barriers]:
-            found = {pair: _first_at(db, *pair) for pair in revisions}
-            last = db.execute("SELECT lane, epoch, revision FROM barrier ORDER BY lane, seq").fetchall()
-            ages = {pair: at for pair, at in found.items() if at is not None}
-            return ages, {lane: Revision(epoch, number) for lane, epoch, number in last}
+        def read(db: sqlite3.Connection) -> tuple[dict[Pair, float], Barriers]:
+            return ages.read(db, outdated), _last_barriers(db, active)
 
-        return await self._spool.query(read)
+        found, self._barriers = await self._spool.query(read)
+        self._ages.note(outdated, found)
 
     def _has_barrier(self, lane: LaneView) -> bool:
         """Retired, or active again over an older barrier."""
@@ -126,22 +142,19 @@ class Observer:
         """Whether what entered under a revision stands below a barrier of this lane."""
         return not lane.active or (lane.id in self._barriers and revision < self._barriers[lane.id])
 
-    def _draining(self, views: dict[int, LaneView]) -> list[Draining]:
+    def _draining(self, views: dict[int, LaneView]) -> tuple[list[Draining], DrainsLeftOut]:
+        """The oldest drains, as many as an `observed` may have, and what the others hold."""
         figures = self._spool.figures
-        waiting = figures.by_revision(list(views))
-        amounts = [
-            (revision, lane, amount) for revision, lane, amount in waiting if self._drains(views[lane], revision)
-        ]
-        totals = figures.revisions({(revision, lane) for revision, lane, _ in amounts})
-        first: dict[Revision, float] = {}
-        for revision, lane, _ in amounts:
-            at = self._ages.get((lane, revision), time.time())
-            first[revision] = min(first.get(revision, at), at)
-        return health.draining(views, amounts, totals, first, time.time())
+        pairs = [(at, lane) for at, lane in figures.pairs(views) if self._drains(views[lane], at)]
+        totals = figures.revisions(frozenset(pairs))
+        listed = frozenset(sorted(totals)[: health.MOST_DRAINS])
+        pairs = [pair for pair in pairs if pair[0] in listed]
+        amounts = [(at, lane, figures.of_pair(at, lane)) for at, lane in pairs]
+        return health.draining(views, amounts, totals, self._ages.oldest_of(pairs), time.time())
 
     def _queue(self) -> QueueFigures:
         total = self._spool.figures.total()
-        oldest = min(self._ages.values(), default=None) if total.events else None
+        oldest = self._ages.oldest() if total.events else None
         return QueueFigures(
             events=total.events,
             bytes=total.bytes,
@@ -156,26 +169,34 @@ class Observer:
         return f"the queue is full{holder}; intake waits"
 
 
-def _first_at(db: sqlite3.Connection, lane: int, revision: Revision) -> float | None:
-    row = db.execute(
-        "SELECT at FROM todo WHERE lane = ? AND kind != ? AND (epoch, revision) = (?, ?) ORDER BY seq LIMIT 1",
-        (lane, BARRIER, *revision),
-    ).fetchone()
-    return None if row is None else float(row[0])
+def _last_barriers(db: sqlite3.Connection, lanes: Collection[int]) -> Barriers:
+    rows = db.execute(
+        "SELECT lane, epoch, revision FROM barrier WHERE lane IN (SELECT value FROM json_each(?)) ORDER BY lane, seq",
+        (orjson.dumps(list(lanes)).decode(),),
+    )
+    return {lane: Revision(epoch, number) for lane, epoch, number in rows.fetchall()}
 
 
 def _view(lane: Lane) -> LaneView:
-    return LaneView(lane.id, lane.key.output, lane.key.type, lane.active, lane.problem)
+    key = lane.key
+    return LaneView(
+        lane.id, key.output, key.type, lane.active, lane.problem, key.credential, key.destination, lane.is_held
+    )
 
 
 def _input_unit(name: str, running: Running, full: str, failure: str) -> Unit:
     """`full` and `failure`: why the queue, or the disk, takes nothing now."""
-    type = running.plan.spec.type
+    state, message = _input_state(running, full, failure)
+    figures = running.figures() or msgspec.UNSET
+    return Unit(f"inputs.{name}", "input", running.plan.spec.type, state, message, figures)
+
+
+def _input_state(running: Running, full: str, failure: str) -> tuple[State, str]:
     if running.failure is not None:
-        return Unit(f"inputs.{name}", "input", type, "FAILED", running.failure)
+        return "FAILED", running.failure
     if running.ended:
         rest = f", but {running.port.problem}" if running.port.problem else ""
-        return Unit(f"inputs.{name}", "input", type, "STOPPED", READ_TO_THE_END + rest)
+        return "STOPPED", READ_TO_THE_END + rest
     waits = full if running.port.waiting else failure if running.port.storing else ""
     problem = running.port.problem or waits
-    return Unit(f"inputs.{name}", "input", type, "DEGRADED" if problem else "HEALTHY", problem)
+    return "DEGRADED" if problem else "HEALTHY", problem

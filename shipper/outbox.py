@@ -12,8 +12,11 @@ from collections import deque
 
 import trio
 
-from shipper.messages import Observed, Outbound
+from shipper import log
+from shipper.messages import MAX_LINE_BYTES, Error, Observed, Outbound
 from shipper.signal import Signal
+
+_log = log.get(__name__)
 
 FULL = 1024
 
@@ -65,7 +68,7 @@ class Outbox:
             await self._news.wait()
             while self._waiting or self._observed is not None:
                 self._writing = self._take()
-                text = b"".join(message.line() for message in self._writing)
+                text = b"".join(_line(message) for message in self._writing)
                 try:
                     await trio.to_thread.run_sync(_write, self._descriptor, text, abandon_on_cancel=True)
                 except OSError:
@@ -84,6 +87,17 @@ class Outbox:
             messages.append(self._observed)
             self._observed = None
         return messages
+
+
+def _line(message: Outbound) -> bytes:
+    """Its line. One that is too long, which no message should have, is not written, and nothing of it is either."""
+    line = message.line()
+    if len(line) <= MAX_LINE_BYTES:
+        return line
+    kind = type(message).__name__.lower()
+    text = f"a message ({kind}) has {len(line)} bytes, and a line has at most {MAX_LINE_BYTES}: it is left out"
+    _log.error(text)
+    return Error(line_number=0, message=text).line()
 
 
 def _write(descriptor: int, text: bytes) -> None:

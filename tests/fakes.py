@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 import trio
 
 from shipper.delivery import Delivery
+from shipper.errors import Later, TooLarge
 from shipper.event import Batch
+from shipper.forwarding import Forwarding
 from shipper.intake import Intake
 from shipper.keyring import Keyring
 from shipper.lane import Lane
@@ -52,6 +54,10 @@ Send = Callable[[Batch], Awaitable[Answers]]
 class Pace:
     first: float = 0.01
     longest: float = 0.02
+
+
+class Nobody(Later):
+    """No answer came, of any kind."""
 
 
 class Destination:
@@ -153,7 +159,7 @@ class ScriptedOutput(Output, frozen=True):
         script.open_senders += 1
         script.notify()
         try:
-            yield _Scripted(script)
+            yield _Scripted(script, context)
         finally:
             script.open_senders -= 1
             script.log.append(f"close {secret}")
@@ -161,9 +167,15 @@ class ScriptedOutput(Output, frozen=True):
             script.on_close()
 
 
+class TellingOutput(ScriptedOutput, frozen=True):
+    """The same, and it tells of every answer but `Nobody`."""
+
+    tells_of_answers: ClassVar[bool] = True
+
+
 class _Scripted:
-    def __init__(self, script: Destination) -> None:
-        self.script = script
+    def __init__(self, script: Destination, context: OutputContext) -> None:
+        self.script, self.answered = script, context.answered
 
     async def send(self, batch: Batch) -> Answers:
         self.script.log.append(f"send {batch.count}")
@@ -172,6 +184,10 @@ class _Scripted:
         self.script.notify()
         try:
             return await self.script.send(batch)
+        except (Held, Later, TooLarge) as error:
+            if not isinstance(error, Nobody):
+                self.answered()
+            raise
         finally:
             self.script.sending -= 1
             self.script.notify()
@@ -187,6 +203,7 @@ class Spring:
         self.on_run: Callable[[InputContext], Awaitable[None]] = _for_ever
         self.on_close: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.on_changed: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+        self.on_figures: Callable[[], dict[str, int]] = dict
 
     @property
     def context(self) -> InputContext:
@@ -255,6 +272,9 @@ class _Scripting:
     async def changed(self) -> None:
         await self.spring.on_changed()
 
+    def figures(self) -> dict[str, int]:
+        return self.spring.on_figures()
+
 
 class ScriptedProcessor(Processor, frozen=True):
     """Marks events, or fails, or waits, or drops all."""
@@ -281,7 +301,7 @@ GATE = threading.Event()
 
 REGISTRY = Registry(
     {
-        "outputs": {"scripted": ScriptedOutput},
+        "outputs": {"scripted": ScriptedOutput, "telling": TellingOutput},
         "inputs": {"scripted": ScriptedInput},
         "processors": {"scripted": ScriptedProcessor},
     }
@@ -435,10 +455,16 @@ class Theatre:
             say=self.said.append,
             is_written=lambda message: message not in self.unwritten,
             on_change=lambda: None,
+            on_active=lambda: self.forwarding.news.set(),
         )
-        self.orders = Orders(spool=spool, delivery=self.delivery, keyring=self.keyring, settled=settled.set)
+        self.orders = Orders(spool=spool, delivery=self.delivery, keyring=self.keyring, settled=self._order_ended)
+        self.forwarding = Forwarding(spool=spool, orders=self.orders)
         self.requeuing = Requeuing(spool=spool, intake=self.intake, delivery=self.delivery)
         self.settled = settled
+
+    def _order_ended(self) -> None:
+        self.settled.set()
+        self.forwarding.news.set()
 
     async def offer(
         self, number: int, text: str, *ids: str, secrets: Mapping[str, Any] | None = None, epoch: int = 0
@@ -477,6 +503,12 @@ class Theatre:
                 await trio.sleep(0.005)
         raise AssertionError(f"not said; said: {self.said}")
 
+    async def wait_gone(self, credential: str) -> None:
+        """Wait until no lane has this credential."""
+        with trio.fail_after(PATIENCE):
+            while any(lane.key.credential == credential for lane in self.delivery.lanes.values()):  # noqa: ASYNC110
+                await trio.sleep(0.005)
+
     def lines(self) -> list[str]:
         """What was said, in short."""
         return [
@@ -504,6 +536,7 @@ async def theatre(path: Path, *, keep: bool = False) -> AsyncIterator[Theatre]:
         delivering.start_soon(stage.rollout.watch)
         delivering.start_soon(stage.orders.resume)
         delivering.start_soon(stage.requeuing.resume)
+        delivering.start_soon(stage.forwarding.run)
         stage.settled.set()
         taking_in.start_soon(stage.rollout.run)
         try:
@@ -515,13 +548,22 @@ async def theatre(path: Path, *, keep: bool = False) -> AsyncIterator[Theatre]:
 
 
 def policy(
-    *, credential: str | None = None, flavour: str = "", at: str = "", inputs: str | None = None, more: str = ""
+    *,
+    credential: str | None = None,
+    flavour: str = "",
+    at: str = "",
+    inputs: str | None = None,
+    more: str = "",
+    type: str = "scripted",
+    to: str = "main",
+    output: str = "main",
 ) -> str:
     """A policy of one scripted input and one scripted output."""
     key = f", credential: {credential}" if credential else ""
+    key += f", to: {to}" if to != "main" else ""
     if inputs is None:
         inputs = f'inputs:\n  in: {{type: scripted, at: "{at}", flavour: "{flavour}"}}\n'
-    return f"version: 1\n{inputs}outputs:\n  main: {{type: scripted{key}}}\n{more}"
+    return f"version: 1\n{inputs}outputs:\n  {output}: {{type: {type}{key}}}\n{more}"
 
 
 def events(*numbers: int) -> Batch:

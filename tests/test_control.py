@@ -23,7 +23,7 @@ from shipper.control import (
     Performing,
 )
 from shipper.errors import CredentialError
-from shipper.messages import Action, Error, Hello, Observed, Outbound, Policy, Result, Stop
+from shipper.messages import Action, Error, Hello, Observe, Observed, Outbound, Policy, Result, Stop
 from shipper.outbox import FULL, Outbox
 from tests.test_outbox import observed
 
@@ -74,11 +74,16 @@ class Parts:
         self.offered: list[int] = []
         self.asked = 0
         self.gate = trio.Event()
+        self.is_full = False
+        self.room = trio.Event()
+
+    async def has_room(self) -> None:
+        await self.room.wait()
 
     async def offer(self, message: Policy) -> None:
         self.offered.append(message.revision)
 
-    def ask(self) -> None:
+    def heed(self, message: Observe) -> None:
         self.asked += 1
 
     async def perform(self, action: Action) -> Result:
@@ -129,6 +134,14 @@ async def test_lines_are_answered_in_their_order_and_bad_ones_change_nothing(end
         assert (parts.offered, parts.asked, errors(outbox)) == ([1, 2], 1, [2, 3])
 
 
+async def test_an_error_that_quotes_much_is_shortened(ends: Ends) -> None:
+    async with talking(ends) as (conversation, outbox, _):
+        conversation.error(1, "x" * (5 << 20))
+
+        (error,) = outbox.said
+        assert len(error.line()) < 10_000
+
+
 async def test_a_line_that_is_too_long_is_skipped_to_its_end(ends: Ends) -> None:
     async with talking(ends) as (conversation, outbox, parts):
 
@@ -170,6 +183,36 @@ async def test_the_end_of_standard_input_is_seen_though_standard_output_is_block
             os.close(ends.write)
 
     assert errors(outbox) == [*range(1, 1501)]
+
+
+async def test_no_line_is_read_while_policies_have_no_room(ends: Ends) -> None:
+    async with talking(ends) as (conversation, _, parts):
+        parts.is_full = True
+        ends.send({"type": "observe"}, {"type": "stop"})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(conversation.run, parts, parts, parts)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert parts.asked == 0
+
+            parts.is_full = False
+            parts.room.set()
+
+        assert parts.asked == 1
+
+
+@pytest.mark.parametrize("by_signal", [True, False])
+async def test_a_signal_and_the_end_of_standard_input_end_it_though_policies_have_no_room(
+    ends: Ends, by_signal: bool
+) -> None:
+    async with talking(ends) as (conversation, _, parts):
+        parts.is_full = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(conversation.run, parts, parts, parts)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            if by_signal:
+                conversation.interrupt()
+            else:
+                os.close(ends.write)
 
 
 @asynccontextmanager
@@ -382,9 +425,10 @@ class Looking:
     def __init__(self) -> None:
         self.seen = observed("all is well")
         self.looks = 0
+        self.takes = 0.0
 
     async def look(self, stopping: str | None) -> Observed:
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self.takes)
         self.looks += 1
         return self.seen
 
@@ -451,3 +495,29 @@ async def test_a_flood_of_changes_that_say_nothing_is_looked_at_now_and_then(
             await trio.sleep(0.001)
 
         assert looking.looks <= 1 + 1 / QUIET_SECONDS + 1
+
+
+@pytest.mark.parametrize("said", [None, 7, "x", ["y"], {"troubles": 5}, {"troubles": [{"kind": 1}]}, {"restarts": "x"}])
+async def test_what_is_said_of_a_supervisor_and_cannot_be_understood_is_ignored(ends: Ends, said: Any) -> None:
+    observing = Observing(SpyingOutbox(ends.stdout), 25)
+    observing.heed(Observe(supervisor={"restarts": 2, "troubles": [{"kind": "policy", "cause": "c", "more": 1}] * 500}))
+    before = observing.supervision
+    observing.heed(Observe(supervisor=said))
+
+    assert before is not None
+    assert observing.supervision == before
+    assert (before.restarts, len(before.troubles)) == (2, 100)
+
+
+async def test_under_steady_change_looking_has_a_fifth_of_the_time(
+    ends: Ends, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A look at hundreds of lanes takes its time, and revisions wait for it."""
+    async with observing(ends) as (watching, looking, _):
+        looking.takes = 0.05
+        for number in range(1000):
+            looking.seen = replace(looking.seen, message=f"{number}")
+            watching.changed()
+            await trio.sleep(0.01)
+
+        assert 30 <= looking.looks <= 42

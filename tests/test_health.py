@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shipper.health import LaneView, draining, output_units, overall
+from shipper.health import LaneView, draining, hindered, output_units, overall
 from shipper.messages import Revision, State, Unit
 from shipper.spool.figures import Amount
 
@@ -74,7 +74,7 @@ def test_what_drains_stands_under_the_revision_that_took_it_in() -> None:
     lanes = {1: lane(1, active=False, problem="401"), 2: lane(2, active=False, output="other")}
     amounts = [(one, 1, Amount(5, 50)), (one, 2, Amount(3, 30)), (two, 2, Amount(2, 20))]
     totals = {one: Amount(5, 50), two: Amount(2, 20)}
-    first, second = draining(lanes, amounts, totals, {one: 90.0}, 100.0)
+    (first, second), _ = draining(lanes, amounts, totals, {one: 90.0}, 100.0)
 
     assert (first.revision, first.events, first.bytes, first.oldest_seconds) == (1, 5, 50, 10.0)
     assert {name: (w.events, w.reason) for name, w in first.outputs.items()} == {
@@ -87,6 +87,47 @@ def test_what_drains_stands_under_the_revision_that_took_it_in() -> None:
 def test_of_two_lanes_of_one_output_the_problem_is_named() -> None:
     lanes = {1: lane(1, active=False, problem="401"), 2: lane(2, active=False)}
     at = Revision(0, 1)
-    (only,) = draining(lanes, [(at, 1, Amount(5, 5)), (at, 2, Amount(1, 1))], {at: Amount(6, 6)}, {}, 0.0)
+    (only,), _ = draining(lanes, [(at, 1, Amount(5, 5)), (at, 2, Amount(1, 1))], {at: Amount(6, 6)}, {}, 0.0)
 
     assert (only.outputs["main"].events, only.outputs["main"].reason) == (6, "401")
+
+
+def keyed(id: int, credential: str | None, *, active: bool, output: str = "main", destination: str = "d") -> LaneView:
+    return LaneView(id, output, "fake", active, "401", credential, destination, held=not active)
+
+
+def test_what_drains_names_its_credential_and_the_one_that_goes_to_the_same_place_now() -> None:
+    lanes = [keyed(1, "k1", active=False), keyed(2, "k2", active=True), keyed(3, "k0", active=False, destination="e")]
+    amounts = [(Revision(0, 1), 1, Amount(2, 20)), (Revision(0, 1), 3, Amount(1, 10))]
+    (drain,), _ = draining({lane.id: lane for lane in lanes}, amounts, {Revision(0, 1): Amount(3, 30)}, {}, 0)
+    waiting = drain.outputs["main"]
+
+    assert (waiting.events, list(waiting.credentials)) == (3, ["k0", "k1"])
+    assert (waiting.held, waiting.rebind_to, waiting.forward) == (True, "k2", True)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        keyed(2, "k2", active=True, destination="e"),
+        keyed(2, "k2", active=True, output="other"),
+        keyed(2, "k2", active=False),
+        keyed(2, None, active=True),
+    ],
+)
+def test_where_nothing_goes_to_the_same_place_with_another_credential_none_is_named(other: LaneView) -> None:
+    lanes = {1: keyed(1, "k1", active=False), 2: other}
+    (drain,), _ = draining(lanes, [(Revision(0, 1), 1, Amount(2, 20))], {Revision(0, 1): Amount(2, 20)}, {}, 0)
+
+    assert drain.outputs["main"].rebind_to is None
+
+
+@pytest.mark.parametrize("state", ["STARTING", "CONFIGURING", "HEALTHY", "UNKNOWN"])
+def test_what_hinders_the_supervisor_degrades_what_would_look_well(state: str) -> None:
+    assert hindered(state, "", "the files") == ("DEGRADED", "the files")
+    assert hindered(state, "x", None) == (state, "x")
+
+
+@pytest.mark.parametrize("state", ["DEGRADED", "FAILED", "STOPPING", "STOPPED"])
+def test_what_hinders_the_supervisor_hides_nothing_worse_and_no_end(state: str) -> None:
+    assert hindered(state, "x", "the files") == (state, "x")

@@ -20,12 +20,35 @@ HEALTHY = {
     "message": "",
     "revisions": {"received": [0, 7], "active": [0, 7], "drained": [1, 6]},
     "draining": [{"epoch": 0, "revision": 6, "events": 812, "outputs": {"main": {"events": 812, "reason": "401"}}}],
-    "units": [{"id": "outputs.main", "kind": "output", "type": "elasticsearch", "state": "HEALTHY", "message": ""}],
+    "units": [
+        {
+            "id": "inputs.logs",
+            "kind": "input",
+            "type": "file",
+            "state": "HEALTHY",
+            "message": "",
+            "figures": {"files": 3, "unread_bytes": 120},
+        },
+        {"id": "outputs.main", "kind": "output", "type": "elasticsearch", "state": "HEALTHY", "message": ""},
+    ],
     "queue": {"events": 812, "bytes": 402113, "limit_bytes": 1 << 30, "disk_bytes": 500000, "oldest_seconds": 3.2},
     "dead_letters": {"events": 2, "bytes": 300},
     "credentials_wanted": ["es-1"],
     "counters": {"main": {"delivered": 9, "duplicate": 1, "dead_letter": 2, "dropped": 0, "retries": 4}},
     "turned_away": {"apps": 12},
+    "outputs": {
+        "main": {
+            "requests": 9,
+            "responses": {"200": 5, "401": 2},
+            "failures": {"timeout": 2},
+            "seconds": 121.5,
+            "buckets": [5, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2],
+            "held": True,
+            "next_attempt_seconds": 7.5,
+        }
+    },
+    "inputs": {"apps": {"events": 900, "bytes": 80000, "filtered": 3, "failures": 4}},
+    "supervisor": {"troubles": [{"kind": "policy"}, {"kind": "x{}\n"}], "unrevoked": 2, "restarts": 3},
 }
 
 
@@ -80,18 +103,21 @@ async def test_an_unready_shipper_answers_503_with_the_reason():
 
 
 @pytest.mark.parametrize(
-    ("state", "active", "ready"),
+    ("state", "running", "ready"),
     [
-        ("HEALTHY", None, True),
-        ("DEGRADED", [0, 1], True),
-        ("DEGRADED", None, False),
-        ("STARTING", None, False),
-        ("FAILED", [0, 1], False),
-        ("STOPPING", [0, 1], False),
+        ("HEALTHY", True, True),
+        ("DEGRADED", True, True),
+        ("CONFIGURING", True, True),
+        ("DEGRADED", False, False),
+        ("CONFIGURING", False, False),
+        ("STARTING", False, False),
+        ("FAILED", True, False),
+        ("STOPPING", True, False),
     ],
 )
-def test_ready_means_healthy_or_degraded_with_an_active_revision(state, active, ready):
-    assert readiness({"state": state, "revisions": {"active": active}}) == (ready, state)
+def test_ready_means_that_a_policy_takes_events_in_however_well(state, running, ready):
+    """A revision that was active in an earlier process takes none; one that is prepared stops none."""
+    assert readiness({"state": state, "running": running, "revisions": {"active": [0, 1]}}) == (ready, state)
 
 
 async def test_metrics_say_what_the_status_says():
@@ -109,12 +135,33 @@ async def test_metrics_say_what_the_status_says():
         'shipper_events_total{outcome="dead_letter",output="main"} 2.0',
         'shipper_retries_total{output="main"} 4.0',
         'shipper_turned_away_total{input="apps"} 12.0',
+        'shipper_output_responses_total{code="401",output="main"} 2.0',
+        'shipper_output_failures_total{output="main",reason="timeout"} 2.0',
+        'shipper_output_failures_total{output="main",reason="tls"} 0.0',
+        'shipper_output_request_seconds_bucket{le="0.005",output="main"} 5.0',
+        'shipper_output_request_seconds_bucket{le="60.0",output="main"} 7.0',
+        'shipper_output_request_seconds_bucket{le="+Inf",output="main"} 9.0',
+        'shipper_output_request_seconds_count{output="main"} 9.0',
+        'shipper_output_request_seconds_sum{output="main"} 121.5',
+        'shipper_output_held{output="main"} 1.0',
+        'shipper_output_next_attempt_seconds{output="main"} 7.5',
+        'shipper_input_events_total{input="apps"} 900.0',
+        'shipper_input_bytes_total{input="apps"} 80000.0',
+        'shipper_input_filtered_total{input="apps"} 3.0',
+        'shipper_input_failures_total{input="apps"} 4.0',
+        'shipper_supervisor_troubles{kind="policy"} 1.0',
+        'shipper_supervisor_troubles{kind="other"} 1.0',
+        'shipper_supervisor_troubles{kind="on_release"} 0.0',
+        "shipper_supervisor_unrevoked_credentials 2.0",
+        "shipper_supervisor_restarts_total 3.0",
         'shipper_revision{stage="drained"} 6.0',
         'shipper_epoch{stage="drained"} 1.0',
         'shipper_state{state="HEALTHY"} 1.0',
         'shipper_state{state="FAILED"} 0.0',
         'shipper_unit_state{state="HEALTHY",type="elasticsearch",unit="outputs.main"} 1.0',
         "shipper_credentials_wanted 1.0",
+        'shipper_input_files{input="logs"} 3.0',
+        'shipper_input_unread_bytes{input="logs"} 120.0',
     ):
         assert line in lines
 

@@ -176,6 +176,20 @@ async def test_a_removed_input_is_closed_and_what_it_emits_is_refused(tmp_path: 
         assert on.intake.running == {}
 
 
+async def test_what_is_counted_of_an_input_goes_with_it(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more=SMALL))
+        spring.context.turned_away(3)
+        assert on.intake.turned_away == {"in": 3}
+        await on.offer(2, policy(at="elsewhere", more=SMALL))
+        await on.ack(2, "active")
+        assert on.intake.turned_away == {"in": 3}
+        await on.offer(3, policy(inputs="inputs: {}\n"))
+        await on.ack(3, "active")
+
+        assert (on.intake.turned_away, on.intake.inputs()) == ({}, {})
+
+
 async def test_an_input_that_stays_runs_through_the_cut_and_is_told_once_what_changed(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         spring = await running(on)
@@ -347,6 +361,35 @@ async def test_positions_move_though_a_processor_drops_all_events(tmp_path: Path
 
         assert await spring.context.positions() == {"file": b"2"}
         assert on.spool.figures.total().events == 0
+
+
+@pytest.mark.parametrize(
+    ("does", "filtered", "failures"), [("mark", 0, 0), ("drop", 3, 0), ("fail", 0, 3), ("wait", 0, 0)]
+)
+async def test_what_an_input_takes_is_counted_with_what_became_of_it(
+    tmp_path: Path, does: str, filtered: int, failures: int
+) -> None:
+    async with theatre(tmp_path) as on:
+        GATE.set()
+        spring = await running(on, policy(more=f"processors:\n  - {{type: scripted, does: {does}}}\n"))
+        stuck()
+        batches = events(1, 2), events(3)
+        await spring.context.emit(*batches)
+
+        size = sum(len(batch.body) for batch in batches)
+        assert on.intake.inputs() == {"in": {"events": 3, "bytes": size, "filtered": filtered, "failures": failures}}
+
+
+async def test_what_has_no_room_is_not_counted_as_taken(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more="queue: {max_bytes: 1MiB}\n"))
+        stuck()
+        on.intake.max_bytes = 1
+        await spring.context.emit(events(1))
+        with pytest.raises(Backpressure):
+            await spring.context.emit(events(2), wait=False)
+
+        assert on.intake.inputs()["in"]["events"] == 1
 
 
 # -- an input's life ---------------------------------------------------------------------------------------------------

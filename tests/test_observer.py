@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
@@ -161,3 +162,27 @@ async def fill() -> None:
     """Emit, for ever, what no compression makes small."""
     while True:
         await SPRINGS["in"].context.emit(Batch.documents([b'{"n":"%s"}' % os.urandom(1 << 19).hex().encode()]))
+
+
+async def test_what_an_input_says_in_numbers_stands_at_its_unit(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy())
+        await on.ack(1, "active")
+        SPRINGS["in"].on_figures = lambda: {"files": 3, "unread_bytes": 120}
+        units = {unit.id: unit for unit in (await look(on)).units}
+
+        assert units["inputs.in"].figures == {"files": 3, "unread_bytes": 120}
+        assert b"figures" not in msgspec.json.encode(units["outputs.main"])
+
+
+async def test_an_input_that_fails_to_say_its_numbers_is_looked_at_all_the_same(tmp_path: Path) -> None:
+    def fail() -> dict[str, int]:
+        raise ZeroDivisionError("a secret")
+
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy())
+        await on.ack(1, "active")
+        SPRINGS["in"].on_figures = fail
+        units = {unit.id: unit for unit in (await look(on)).units}
+
+        assert (units["inputs.in"].state, units["inputs.in"].figures) == ("HEALTHY", msgspec.UNSET)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.messages import DeadLetterFigures, Error, Observed, QueueFigures, Result, Revisions
+from shipper.messages import MAX_LINE_BYTES, DeadLetterFigures, Error, Observed, QueueFigures, Result, Revisions
 from shipper.outbox import FULL, Outbox
 
 PATIENCE = 30.0
@@ -58,6 +58,19 @@ class Reader:
                 *lines, self.rest = (self.rest + os.read(self.descriptor, 1 << 16)).split(b"\n")
                 self.lines += map(json.loads, lines)
         return self.lines
+
+
+async def test_a_message_that_is_too_long_for_a_line_is_left_out_and_said_to_be(
+    pipe: tuple[int, int], nursery: trio.Nursery
+) -> None:
+    outbox = Outbox(pipe[1])
+    nursery.start_soon(outbox.run)
+    outbox.say(result(0, size=MAX_LINE_BYTES))
+    outbox.say(result(1))
+    error, other = await Reader(pipe[0]).read(2)
+
+    assert (error["type"], other["id"]) == ("error", "1")
+    assert f"a message (result) has {len(result(0, size=MAX_LINE_BYTES).line())} bytes" in error["message"]
 
 
 async def test_messages_go_out_in_their_order(pipe: tuple[int, int], nursery: trio.Nursery) -> None:
