@@ -10,6 +10,8 @@
 | 78 | a wrong value of an option, or in a configuration file; a refused policy; a state that these keys do not open |
 | 130, 141 | interrupted; the reader of standard output is gone |
 
+`status` tells by 0 to 3 how it stands (`commands/status.py`).
+
 Nothing of a verb is imported before it is chosen, for a supervisor waits for the first line of `shipper run` (importing
 aiohttp alone takes 0.2 s); therefore the list of verbs is the table here, not what the modules say.
 """
@@ -124,13 +126,23 @@ def _told(error: ShipperError | KeyboardInterrupt | OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return _discard_output(141)
     if isinstance(error, OSError) and error.filename:
-        click.echo(f"shipper: {error.filename}: {error.strerror}", err=True)
+        _say(f"{error.filename}: {error.strerror}")
         return 74
     if isinstance(error, OSError):
-        click.echo(f"shipper: standard output or another channel: {error.strerror or error}", err=True)
+        _say(f"standard output or another channel: {error.strerror or error}")
         return _discard_output(74)
-    click.echo(f"shipper: {error}", err=True)
+    _say(str(error))
     return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 1)
+
+
+def _say(text: str) -> None:
+    """On standard error, in the format of the process where it has chosen one; names of files steer no terminal."""
+    from shipper import log
+
+    if log.is_json():
+        log.get("shipper").error(text)
+    else:
+        click.echo(f"shipper: {log.printable(text)}", err=True)
 
 
 def _flush() -> int:

@@ -10,7 +10,9 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -61,6 +63,17 @@ class Credential(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         """The bytes that two credentials share exactly if they are the same secret; for keyed fingerprints only."""
         return json.dumps(dict(self.fields), sort_keys=True, separators=(",", ":")).encode()
 
+    def secrets(self) -> list[str]:
+        """The texts that nobody may read, in the forms in which they go about, for a redactor; a name is no secret."""
+        secrets = [text for name, text in self.fields.items() if name not in ("username", "certificate")]
+        if self.shape == "certificate":
+            return secrets
+        with suppress(ValueError):  # of shapes without a header
+            secrets.append(self.authorization().partition(" ")[2])
+        if self.shape == "api_key":
+            secrets += _parts_of_api_key(secrets[-1])
+        return list(dict.fromkeys([*secrets, *(quote(text, safe="") for text in secrets)]))
+
     def authorization(self) -> str:
         """The value of an HTTP `Authorization` header; raises ValueError where there is none, and quotes nothing."""
         match self.shape:
@@ -84,6 +97,15 @@ def _encoded_api_key(key: str) -> str:
     except (binascii.Error, ValueError):
         raise ValueError("an api_key is `id:secret` or the base64 of that") from None
     return key
+
+
+def _parts_of_api_key(encoded: str) -> list[str]:
+    """`id:secret`, and the secret alone, as a backend names it beside the id; its text may be none at all."""
+    try:
+        pair = base64.b64decode(encoded).decode()
+    except ValueError:
+        return []
+    return [pair, pair.partition(":")[2]] if ":" in pair else []
 
 
 def _checked_token(token: str) -> str:

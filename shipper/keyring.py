@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 import trio
 
 from shipper import log
+from shipper.bounds import LONGEST_ID
 from shipper.credentials import Credential
 from shipper.errors import CredentialError
 from shipper.tls import NotNow, check_identity
@@ -29,11 +30,14 @@ class Keyring:
             raise CredentialError("invalid", "credentials are a mapping of ids to secrets", path)
         parsed = {}
         for id, value in values.items():
+            if not is_id(id):
+                text = f"a credential has an id of {len(id)} characters; it has {LONGEST_ID} bytes at most"
+                raise CredentialError("invalid", text, path)
             try:
                 parsed[id] = Credential.parse(value)
             except ValueError as error:
                 raise CredentialError("invalid", f"credential `{id}`: {error}", f"{path}.{id}") from None
-            for secret in parsed[id].fields.values():
+            for secret in parsed[id].secrets():
                 log.hide(secret)
         return parsed
 
@@ -78,6 +82,11 @@ class Keyring:
 
     def __contains__(self, id: str) -> bool:
         return id in self._held
+
+
+def is_id(id: str) -> bool:
+    """Whether it is short enough for the id of a credential; a longer one is never taken in."""
+    return len(id.encode()) <= LONGEST_ID
 
 
 async def unusable(offered: Mapping[str, Credential]) -> dict[str, CredentialError]:

@@ -1,4 +1,6 @@
-"""What the shipper says about itself: one ECS JSON object a line on standard error, for people lines on a terminal.
+"""What the shipper says about itself: one ECS JSON object a line on standard error, text for people on a terminal.
+
+`SHIPPER_LOG_FORMAT` decides otherwise: `json` or `text`. A supervisor sets it, so that both write in one format.
 
 - Logging never blocks: a line is put into a queue, and a daemon thread writes it. A reader that stopped reading costs
   lines, never time: at most 1,024 of at most 16 KiB wait, what comes on top is counted and the count is logged when
@@ -23,13 +25,17 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 import orjson
 
 from shipper import __version__
+from shipper.errors import OptionError
 
+FORMAT = "SHIPPER_LOG_FORMAT"
+"""The variable that chooses `json` or `text`."""
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 _QUEUED_LINES = 1024
@@ -135,7 +141,7 @@ class Logger:
                 fields["error.message"] = str(error)
                 fields["error.stack_trace"] = "".join(traceback.format_exception(error))
             event = {"event": message % args if args else message, "logger": self._name, **fields, "level": level}
-            _log.writer.write(_log.render(_plain(event)))
+            _log.writer.write(_log.render(event))
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
@@ -143,17 +149,34 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**63):
         return value
     if isinstance(value, Mapping) and depth < 4:
-        return {_redacted(str(key)): _plain(item, depth + 1) for key, item in value.items()}
+        return {redacted(str(key)): _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset) and depth < 4:
         return [_plain(item, depth + 1) for item in value]
-    return _redacted(value if isinstance(value, str) else str(value))
+    return redacted(value if isinstance(value, str) else str(value))
 
 
-def _redacted(text: str) -> str:
+def redacted(text: str) -> str:
+    """The text without what was given to `hide`, as UTF-8 can say it."""
     for secret in tuple(_log.secrets):
         if secret in text:
             text = text.replace(secret, "[hidden]")
     return text if text.isascii() else text.encode("utf-8", "replace").decode()  # file names can hold surrogates
+
+
+def redacted_beginning(text: str) -> str:
+    """The same for a text whose end was cut off: what may be the beginning of a hidden text there goes, too."""
+    text = redacted(text)
+    ends = (_where_it_may_begin(text, secret) for secret in tuple(_log.secrets))
+    return text[: min(ends, default=len(text))]
+
+
+def _where_it_may_begin(text: str, secret: str) -> int:
+    """Where the end of a text is the beginning of a secret, of 4 characters or more; else its length."""
+    head = secret[:_SHORTEST_SECRET]
+    at = text.find(head, max(0, len(text) - len(secret) + 1))
+    while at >= 0 and not secret.startswith(text[at:]):
+        at = text.find(head, at + 1)
+    return at if at >= 0 else len(text)
 
 
 def _exception(given: Any) -> BaseException | None:
@@ -164,7 +187,14 @@ def _exception(given: Any) -> BaseException | None:
     return given if isinstance(given, BaseException) else None
 
 
-def _as_json(event: Event) -> bytes:
+def printable(text: str) -> str:
+    """The text with a mark in place of every character that does not print: it cannot steer a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def as_json(event: Event) -> bytes:
+    """The line of an event: `event` is its message, beside `level`, `logger` and fields; nothing hidden is in it."""
+    event = _plain(event)
     head = {
         "@timestamp": _timestamp(),
         "log.level": event.pop("level"),
@@ -194,14 +224,17 @@ def _timestamp() -> str:
 _COLOURS = {"debug": "32", "info": "32", "warning": "33", "error": "31", "critical": "31"}
 
 
-def _for_people(event: Event) -> bytes:
+def _for_people(event: Event, *, colours: bool) -> bytes:
+    def painted(code: str, text: str) -> str:
+        return f"\033[{code}m{text}\033[0m" if colours else text
+
+    event = _plain(event)
     event.pop("logger", None)
-    level, message = event.pop("level"), event.pop("event")
-    trace = event.pop("error.stack_trace", None)
-    head = f"\033[2m{time.strftime('%H:%M:%S')}\033[0m \033[{_COLOURS[level]}m{level:8}\033[0m \033[1m{message}\033[0m"
-    fields = [f"\033[36m{key}\033[0m={value}" for key, value in sorted(event.items())]
-    line = " ".join((head, *fields))
-    return (f"{line}\n{trace.rstrip()}" if trace else line).encode(errors="replace")
+    level, message = event.pop("level"), printable(event.pop("event"))
+    trace = event.pop("error.stack_trace", "")
+    head = f"{painted('2', time.strftime('%H:%M:%S'))} {painted(_COLOURS[level], f'{level:8}')} {painted('1', message)}"
+    fields = [f"{painted('36', printable(key))}={printable(str(value))}" for key, value in sorted(event.items())]
+    return "\n".join([" ".join((head, *fields)), *map(printable, trace.splitlines())]).encode(errors="replace")
 
 
 # -- the one log of the process ----------------------------------------------------------------------------------------
@@ -211,17 +244,24 @@ class _Log:
     def __init__(self) -> None:
         self.level = LEVELS["info"]
         self.secrets: dict[str, None] = {}
-        self.render = _as_json
+        self.render: Callable[[Event], bytes] = as_json
+        self.is_configured = False
         self.writer = Writer(2, _loss)
 
 
 _log = _Log()
 
 
-def configure(level: str = "info") -> None:
-    """Set the log of this process up: the level, colours on a terminal, and the ways of libraries to it."""
-    if os.isatty(2) and "NO_COLOR" not in os.environ:
-        _log.render = _for_people
+def configure(level: str = "info", format: str | None = None) -> None:
+    """Set the log of this process up: level, format, and the ways of libraries to it.
+
+    Without a `format` the environment says it. Raises OptionError if that names none that there is.
+    """
+    chosen = format or os.environ.get(FORMAT) or ("text" if os.isatty(2) else "json")
+    if chosen not in ("json", "text"):
+        raise OptionError(f"${FORMAT} is `{printable(chosen)}`; write json or text")
+    _log.render = as_json if chosen == "json" else partial(_for_people, colours=coloured(2))
+    _log.is_configured = True
     logging.raiseExceptions = False
     logging.getLogger().handlers[:] = [_FromLogging()]
     logging.captureWarnings(True)
@@ -229,6 +269,16 @@ def configure(level: str = "info") -> None:
     sys.unraisablehook = lambda args: _uncaught(args.exc_value, "an exception that could not be raised")
     sys.excepthook = _ended
     set_level(level)
+
+
+def is_json() -> bool:
+    """Whether this process was told to log, and each line of its standard error is a JSON object."""
+    return _log.is_configured and _log.render is as_json
+
+
+def coloured(descriptor: int) -> bool:
+    """Whether lines for people have colours there: on a terminal, unless NO_COLOR is set."""
+    return os.isatty(descriptor) and not os.environ.get("NO_COLOR")
 
 
 def set_level(level: str) -> None:

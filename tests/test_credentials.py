@@ -34,6 +34,28 @@ def test_each_shape_is_told_by_its_keys(fields, shape):
 
 
 @pytest.mark.parametrize(("fields", "shape"), SHAPES)
+def test_what_a_redactor_hides_is_the_secret_and_no_name(fields, shape):
+    secrets = Credential.parse(fields).secrets()
+
+    assert any("hunter2" in text for text in secrets)
+    assert not {fields.get("username"), fields.get("certificate")} & set(secrets)
+
+
+@pytest.mark.parametrize("given", ["id:hunter2", "aWQ6aHVudGVyMg=="])
+def test_an_api_key_is_hidden_in_each_form_and_its_secret_alone_too(given):
+    """A backend answers with `id`, `api_key` and `encoded`; a URL has them quoted."""
+    secrets = Credential.parse({"api_key": given}).secrets()
+
+    assert set(secrets) == {"id:hunter2", "aWQ6aHVudGVyMg==", "hunter2", "id%3Ahunter2", "aWQ6aHVudGVyMg%3D%3D"}
+
+
+def test_a_password_is_hidden_in_the_form_of_its_header_and_in_that_of_a_url_too():
+    secrets = Credential.parse({"username": "u", "password": "a/b c"}).secrets()
+
+    assert {"a/b c", "a%2Fb%20c", base64.b64encode(b"u:a/b c").decode()} <= set(secrets)
+
+
+@pytest.mark.parametrize(("fields", "shape"), SHAPES)
 def test_nothing_that_shows_a_credential_shows_its_secret(fields, shape):
     credential = Credential.parse(fields)
     shown = [repr(credential), str(credential), f"{credential}", f"{[credential]!r}", pretty_repr(credential)]

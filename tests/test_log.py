@@ -200,17 +200,52 @@ def test_a_closed_standard_error_ends_nothing():
     assert (ended.stdout, ended.returncode) == ("on\n", 0)
 
 
-def test_a_terminal_gets_colours_instead_of_json():
+def on_a_terminal(program, **variables):
     primary, secondary = pty.openpty()
     try:
-        environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-        program = "from shipper import log\nlog.configure()\nlog.get('x').warning('hot', output='main')"
+        absent = ("NO_COLOR", log.FORMAT)
+        environment = {name: value for name, value in os.environ.items() if name not in absent} | variables
+        program = f"from shipper import log\nlog.configure()\n{program}"
         subprocess.run([sys.executable, "-c", program], stderr=secondary, timeout=30, check=True, env=environment)
-        text = os.read(primary, 65536).decode()
+        return os.read(primary, 65536).decode()
     finally:
         os.close(primary)
         os.close(secondary)
 
+
+def test_a_terminal_gets_colours_instead_of_json():
+    text = on_a_terminal("log.get('x').warning('hot', output='main')")
+
     assert "\x1b[" in text
     assert "hot" in text
     assert "{" not in text
+
+
+def test_a_terminal_without_colours_gets_text_all_the_same():
+    text = on_a_terminal("log.get('x').warning('hot', output='main')", NO_COLOR="1")
+
+    assert text.rstrip().endswith("warning  hot output=main")
+    assert "\x1b" not in text
+
+
+def test_foreign_text_cannot_steer_a_terminal():
+    text = on_a_terminal(r"log.get('x').warning('a\x1b[2Jb', path='/c\nd')", NO_COLOR="1")
+
+    assert text.rstrip().endswith("a\ufffd[2Jb path=/c\ufffdd")
+
+
+def test_the_environment_chooses_the_format():
+    program = "log.configure(); log.get('x').info('a')"
+    piped = run(program, env={**os.environ, log.FORMAT: "text"}).stderr
+    shown = on_a_terminal("log.get('x').info('a')", **{log.FORMAT: "json"})
+
+    assert piped.rstrip().endswith("info     a")
+    assert json.loads(shown)["message"] == "a"
+
+
+def test_a_format_that_there_is_not_is_refused():
+    ended = run(
+        "from shipper.__main__ import main; main(['run', '--state', 's'])", env={**os.environ, log.FORMAT: "xml"}
+    )
+
+    assert (ended.returncode, ended.stderr) == (78, "shipper: $SHIPPER_LOG_FORMAT is `xml`; write json or text\n")

@@ -1,5 +1,6 @@
 """The command line as a process: what it says, its exit status, and how little it imports."""
 
+import json
 import os
 import pty
 import subprocess
@@ -147,8 +148,59 @@ def test_a_state_that_is_no_directory_is_told_in_one_line(verb, tmp_path):
     ended = run(*verb, "--state", str(file), stdin=subprocess.DEVNULL)
 
     assert (ended.returncode, ended.stdout) == (78, "")
-    assert ended.stderr == f"shipper: --state {file}: not a directory\n"
+    assert ended.stderr.count("\n") == 1
+    assert f"--state {file}: not a directory" in ended.stderr
     assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("verb", [["supervise", "p.yaml"], ["run"]])
+def test_what_ends_a_program_that_logs_is_a_line_of_its_log(verb, tmp_path):
+    """Where lines are collected, one that is no JSON is lost, or breaks the reader."""
+    (tmp_path / "file").touch()
+    ended = run(*verb, "--state", str(tmp_path / "file"), stdin=subprocess.DEVNULL)
+    line = json.loads(ended.stderr)
+
+    assert (line["log.level"], line["message"]) == ("error", f"--state {tmp_path / 'file'}: not a directory")
+
+
+def test_what_ends_the_supervisor_is_text_where_text_was_asked_for(tmp_path):
+    (tmp_path / "file").touch()
+    ended = run("supervise", "p.yaml", "--text", "--state", str(tmp_path / "file"))
+
+    assert ended.stderr == f"shipper: --state {tmp_path / 'file'}: not a directory\n"
+
+
+@pytest.mark.parametrize("verb", [["status"], ["supervise", "p.yaml"], ["order", "dead-letters"]])
+def test_a_directory_that_this_user_may_not_read_is_no_wrong_usage(verb, tmp_path, monkeypatch, capsys):
+    """For `status` 2 would be: failed. And a service that ends by 2 is not started again."""
+    reached = []
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    command = program.shipper.get_command(None, verb[0])
+    command = command.commands[verb[1]] if verb[0] == "order" else command
+    monkeypatch.setattr(command, "callback", lambda **_: reached.append(verb))
+    with pytest.raises(SystemExit) as ended:
+        program.main([*verb, "--state", str(tmp_path)])
+
+    assert (ended.value.code, reached, capsys.readouterr().err) == (0, [verb], "")
+
+
+def test_an_order_that_is_not_utf_8_is_wrong_usage(tmp_path):
+    ended = run(b"order", b"drop", b"--revision", b"1", b"--output", b"\xff", b"--state", bytes(tmp_path))
+
+    assert ended.returncode == 2
+    assert "what an order names is UTF-8" in ended.stderr
+
+
+def test_names_in_an_error_do_not_steer_a_terminal(monkeypatch, capfd):
+    def fail():
+        raise OptionError("--state a\x1b]0;b\x07: not a directory")
+
+    monkeypatch.setattr(program.shipper, "get_command", lambda ctx, name: click.Command(name, callback=fail))
+    monkeypatch.setattr(click, "echo", lambda text, err: os.write(2, text.encode()))
+    with pytest.raises(SystemExit):
+        program.main(["status"])
+
+    assert capfd.readouterr().err == "shipper: --state a\ufffd]0;b\ufffd: not a directory"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ EARLY_SIGNAL = """
 import os, signal, sys
 from shipper.__main__ import main
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
 
 class Interrupted:
     def find_spec(self, name, path=None, target=None):

@@ -120,6 +120,17 @@ def test_a_secret_that_others_can_read_is_a_warning(tmp_path, mode, told):
 
 
 @pytest.mark.root
+@pytest.mark.parametrize(("mode", "told"), [(0o640, False), (0o660, True), (0o644, True)])
+def test_a_secret_that_root_lets_another_group_read_is_meant_for_it(tmp_path, mode, told):
+    path = with_credential(tmp_path / "p.yaml", "{file: es}")
+    (tmp_path / "es").touch()
+    os.chown(tmp_path / "es", 0, 65534)
+    (tmp_path / "es").chmod(mode)
+
+    assert ("other users have rights to it" in validate(path).stdout) == told
+
+
+@pytest.mark.root
 def test_a_secret_that_belongs_to_somebody_else_is_a_warning(tmp_path):
     path = with_credential(tmp_path / "p.yaml", "{file: es}")
     (tmp_path / "es").touch(mode=0o600)

@@ -49,6 +49,8 @@ def _directory(keep: Path | None) -> Iterator[Path]:
     import tempfile
 
     from shipper.errors import OptionError
+    from shipper.registry import Registry
+    from shipper.schema import json_schema, text
 
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="shipper-demo-") as directory:
@@ -57,5 +59,6 @@ def _directory(keep: Path | None) -> Iterator[Path]:
     keep.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(keep.iterdir()):
         raise OptionError(f"--keep {keep}: the directory is not empty; name a new one")
+    (keep / "shipper.schema.json").write_bytes(text(json_schema(Registry.installed())) + b"\n")
     yield keep
     click.echo(f"Everything is in {keep}: log, keys, policies, state, and the destination's record.")

@@ -25,7 +25,8 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 def command(state: str, http: str | None) -> int:
     """Be the sidecar: take policies on standard input, answer on standard output.
 
-    It is launched by a supervising agent; people use `shipper supervise`. Logs go to standard error.
+    It is launched by a supervising agent; people use `shipper supervise`. Logs go to standard error: as ECS JSON, on a
+    terminal as text, or as SHIPPER_LOG_FORMAT says, which is `json` or `text`.
 
     \b
     Example:
@@ -44,6 +45,7 @@ def command(state: str, http: str | None) -> int:
     from shipper.http import parse_address
     from shipper.sidecar import Options, run
 
+    log.configure()
     if os.path.exists(state) and not os.path.isdir(state):
         raise OptionError(f"--state {state}: not a directory")
     if http is not None:
@@ -51,7 +53,6 @@ def command(state: str, http: str | None) -> int:
     hardening.harden()
     descriptors.raise_limit()
     memory.tune()
-    log.configure()
     try:
         return trio.run(run, Options(Path(state), http), 0, stdout)
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 
 @click.command("schema")
@@ -17,9 +16,9 @@ def command() -> None:
     Example:       shipper schema > shipper.schema.json
     """
     from shipper.registry import Registry
-    from shipper.schema import json_schema
+    from shipper.schema import json_schema, text
 
     schema = json_schema(Registry.installed())
     if "$comment" in schema:
         click.echo(f"shipper: {schema['$comment']}", err=True)
-    click.echo(msgspec.json.format(msgspec.json.encode(schema)))
+    click.echo(text(schema))

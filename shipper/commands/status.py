@@ -1,32 +1,98 @@
-"""`shipper status`: show what a running shipper does."""
+"""`shipper status`: show what a running shipper does, or what lies in its directory while none runs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from shipper.commands import PATH
+
+if TYPE_CHECKING:
+    from shipper.supervise.show import Screen
+
+HEALTHY, DEGRADED, FAILED, NOT_RUNNING = 0, 1, 2, 3
+
 
 @click.command(short_help="Show what a running shipper does.")
-@click.option("--state", required=True, type=click.Path(path_type=Path), help="The supervisor's --state directory.")
+@click.option("--state", required=True, type=PATH, help="The supervisor's --state directory.")
 @click.option("--json", is_flag=True, help="All of it as one JSON object.")
-def command(state: Path, json: bool) -> int:
+@click.option(
+    "--watch",
+    is_flag=False,
+    flag_value=2.0,
+    type=click.FloatRange(min=0.1, max=86400),
+    metavar="[SECONDS]",
+    help="Show it again and again, every 2 s by default, until Ctrl-C.",
+)
+def command(state: Path, json: bool, watch: float | None) -> int:
     """Show what the supervisor of --state and its shipper do: health, revisions, queue, drains and credentials.
 
+    Where no supervisor answers, what is stored is read, without changing anything. For a drain that does not move, the
+    commands that end it are shown.
+
     \b
-    Example:
+    Examples:
       shipper status --state /var/lib/shipper
+      shipper status --state /var/lib/shipper --watch
+
+    Exit status, with --watch that of the last look: 0 healthy, 1 degraded or not serving yet, 2 failed (or wrong
+    usage), 3 not running, 78 no state directory.
     """
     import sys
+    import time
 
-    import msgspec
+    from shipper.supervise.show import Screen
 
-    from shipper.supervise.questions import Status, ask
-    from shipper.supervise.show import of_status, show
+    screen, status = Screen(sys.stdout), None
+    try:
+        while True:
+            status = look(state)
+            _show(status, state, screen, json=json, again=watch is not None)
+            if watch is None:
+                break
+            time.sleep(watch)
+    except KeyboardInterrupt:
+        if status is None:
+            raise
+    return exit_status(status)
 
-    status = ask(state, Status())
+
+def look(state: Path) -> dict[str, Any]:
+    """What the supervisor answers, or what is known without one. Raises OptionError for no state directory."""
+    from shipper.supervise import absent
+    from shipper.supervise.questions import NotRunning, Silent, Status, Unanswered, ask
+
+    try:
+        try:
+            return ask(state, Status())
+        except Unanswered:  # one that was just ending does not listen any more, and has not failed
+            return ask(state, Status())
+    except Silent as error:
+        return absent.told(state, str(error))
+    except NotRunning:
+        return absent.told(state, None)
+
+
+def exit_status(status: Mapping[str, Any]) -> int:
+    """The state of the whole as an exit status."""
+    if not status.get("running", True):
+        return NOT_RUNNING
+    return {"HEALTHY": HEALTHY, "FAILED": FAILED}.get(status["state"], DEGRADED)
+
+
+def _show(status: Mapping[str, Any], state: Path, screen: Screen, *, json: bool, again: bool) -> None:
+    from shipper.commands.order import command as orders
+    from shipper.messages import encoded
+    from shipper.supervise.show import of_status
+
     if json:
-        click.echo(msgspec.json.encode(status))
+        click.echo(encoded(status))
+        return
+    tables = of_status(status, str(state), orders.commands)
+    if again:
+        screen.redraw(tables)
     else:
-        show(of_status(status), sys.stdout)
-    return 0
+        screen.draw(tables)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shipper.commands import PATH
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -20,10 +22,10 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Watch policy files, and keep a shipper running by them.")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH…", type=click.Path(path_type=Path))
-@click.option("--state", required=True, type=click.Path(path_type=Path), help="Directory of the queue and the state.")
-@click.option("--config", type=click.Path(path_type=Path), help="The supervisor's own settings.")
-@click.option("--json", is_flag=True, help="Tell what happens as one JSON object a line.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH…", type=PATH)
+@click.option("--state", required=True, type=PATH, help="Directory of the queue and the state.")
+@click.option("--config", type=PATH, help="The supervisor's own settings.")
+@click.option("--json/--text", default=None, help="ECS JSON or text for people; default: text on a terminal.")
 @click.option("--once", is_flag=True, help="Ship what is there, wait until all of it is delivered, and exit.")
 @click.option("--once-timeout", metavar="DURATION", help="With --once: give up (status 1) when refused for so long.")
 @click.option("--grace", default="20s", show_default=True, metavar="DURATION", help="How long a stop may deliver on.")
@@ -31,7 +33,7 @@ def command(
     paths: tuple[Path, ...],
     state: Path,
     config: Path | None,
-    json: bool,
+    json: bool | None,
     once: bool,
     once_timeout: str | None,
     grace: str,
@@ -41,6 +43,9 @@ def command(
     A changed file or secret becomes a new revision at once. What is queued drains with the credential it was accepted
     under, and `on_release` (see --config) runs the moment that one can be revoked. The file of a secret that is absent
     at the first start, or of the state key, is waited for (but for --once).
+
+    What happens goes to standard output, the log of the shipper to standard error, both in one format: where standard
+    output is a terminal, text for people; else one ECS JSON object a line.
 
     \b
     Examples:
@@ -59,7 +64,7 @@ def command(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heeded: a reload must not kill what just starts
     import trio
 
-    from shipper import descriptors, hardening
+    from shipper import descriptors, hardening, log
     from shipper.supervise.config import Config, read_config
     from shipper.supervise.options import Options
     from shipper.supervise.report import Report
@@ -68,6 +73,7 @@ def command(
     descriptors.raise_limit()
     hardening.harden()
     report = Report(1, json=json)
+    log.configure(format=report.format)
     options = Options(
         paths,
         state,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shipper.commands import PATH
 from shipper.document import Node
 from shipper.errors import PolicyError, Problem
 
@@ -38,7 +39,7 @@ class Checked:
 
 
 @click.command("validate")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE...")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the result.")
 @click.option("--secrets", "with_secrets", is_flag=True, help="Read the secrets too: what is missing is an error.")
 def command(files: Sequence[Path], form: str, with_secrets: bool) -> None:

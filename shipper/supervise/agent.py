@@ -14,6 +14,7 @@ from typing import Any
 
 import trio
 
+from shipper import log
 from shipper.descriptors import in_words
 from shipper.errors import PolicyError, Problem
 from shipper.messages import Error, Observed, Ready, Result
@@ -45,8 +46,8 @@ from shipper.supervise.orders import Orders, refused
 from shipper.supervise.questions import Order, Question
 from shipper.supervise.report import Report
 from shipper.supervise.revocations import Revocations
-from shipper.supervise.secrets import SecretsAbsent
-from shipper.supervise.standing import Troubles
+from shipper.supervise.secrets import SecretsAbsent, hide
+from shipper.supervise.standing import ABSENT, INVALID, UNABLE, UNSAVED, UNSERVED, Troubles
 from shipper.supervise.vault import Vault
 from shipper.supervise.watch import Watch
 
@@ -54,11 +55,6 @@ _STABLE_SECONDS = 60.0
 _WRONGLY_CALLED = (2, 78)
 _SILENCE_SECONDS = 4 * HEARTBEAT
 _SAVE_SECONDS = (0.1, 10.0)
-_UNABLE = "the sidecar cannot start"
-_UNSERVED = "there is no status server"
-_UNSAVED = "the state cannot be saved"
-_INVALID = "the files are not a valid policy"
-_ABSENT = "nothing runs before every secret is there"
 _OVERTIME_SECONDS = 5.0
 _KILLED_SECONDS = 1.0
 _ANSWER_SECONDS = 1.0
@@ -80,9 +76,13 @@ class _Agent:
         self, options: Options, environment: Mapping[str, str], report: Report, vault: Vault, watch: Watch
     ) -> None:
         ledger, existed = vault.load()
+        for kept in ledger.kept.values():
+            hide(kept.credential)
         self._options, self._environment, self._report = options, environment, report
         self._vault, self._watch = vault, watch
-        self._troubles = Troubles()
+        self._troubles = Troubles(self._pass_on)
+        self._passed_on: Mapping[str, Any] | None = None
+        """What this sidecar was told of how we stand."""
         self._warned: Sequence[Problem] = ()
         self._desired = Desired(options.paths, environment, Registry.installed(), once=options.once)
         self._conversation = Conversation(
@@ -100,7 +100,7 @@ class _Agent:
         self._phase = "starting"
         self._stopping = trio.Event()
         command = options.config.launch(options.state)
-        self._launcher = Launcher(command, self._without_secrets, self._stopping, self._launch_failed)
+        self._launcher = Launcher(command, self._for_the_sidecar, self._stopping, self._launch_failed)
         self._status, self._within = 0, 0.0
         self._observed = trio.Event()
         on_release = options.config.on_release
@@ -112,7 +112,7 @@ class _Agent:
 
     async def run(self) -> int:
         first = await self._first()
-        if first is None and not self._has_policy and _ABSENT not in self._troubles:
+        if first is None and not self._has_policy and ABSENT not in self._troubles:
             return 78
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -149,10 +149,11 @@ class _Agent:
     async def _told(self) -> dict[str, Any]:
         """What `shipper status` shows, of this moment if the sidecar answers soon; no secrets."""
         if self._child is not None:
-            self._child.send({"type": "observe"})
+            self._observe(self._child)
             with trio.move_on_after(_ANSWER_SECONDS):
                 await self._observed.wait()
-        return standing.told(self._conversation, self._troubles, self._phase, self._child.pid if self._child else None)
+        pid = self._child.pid if self._child else None
+        return standing.told(self._conversation, self._troubles, self._phase, pid, self._restarts)
 
     # -- effects -------------------------------------------------------------------------------------------------------
 
@@ -161,6 +162,7 @@ class _Agent:
         async with self._lock:
             for effect in effects:
                 await self._effect(effect)
+        self._pass_on()
 
     async def _effect(self, effect: Effect) -> None:
         match effect:
@@ -186,10 +188,10 @@ class _Agent:
         for seconds in backoff(*_SAVE_SECONDS):
             try:
                 await trio.to_thread.run_sync(self._vault.save, self._conversation.ledger)
-                self._troubles.over(_UNSAVED)
+                self._troubles.over(UNSAVED)
                 return
             except OSError as error:
-                self._troubles.begin(_UNSAVED, [in_words(error)])
+                self._troubles.begin(UNSAVED, [in_words(error)])
                 self._say("save_failed", state="DEGRADED", message=in_words(error))
                 await trio.sleep(seconds)
 
@@ -222,10 +224,10 @@ class _Agent:
         """The last valid policy runs on, if there is one; `known` problems are not told again."""
         runs = bool(self._conversation.ledger.policy)
         absent = isinstance(error, SecretsAbsent) and not runs
-        self._troubles.over(_INVALID if absent else _ABSENT)
-        self._troubles.begin(_ABSENT if absent else _INVALID, map(str, error.problems))
+        self._troubles.over(INVALID if absent else ABSENT)
+        self._troubles.begin(ABSENT if absent else INVALID, map(str, error.problems))
         if absent:
-            self._notify.send("READY=1", f"STATUS={_ABSENT}")
+            self._notify.send("READY=1", f"STATUS={ABSENT}")
         if not known:
             consequence = "; the last valid policy runs on" if runs else "; there is nothing to run"
             fields = {} if absent else {"consequence": consequence}
@@ -242,9 +244,9 @@ class _Agent:
             except PolicyError as error:
                 self._invalid(error, known=before == error.problems and not asked)
             else:
-                if self._troubles.over(_ABSENT):
+                if self._troubles.over(ABSENT):
                     self._say("present", revision=str(self._conversation.ledger.at))
-                if self._troubles.over(_INVALID):
+                if self._troubles.over(INVALID):
                     self._say("valid", revision=str(self._conversation.ledger.at))
             if asked:
                 self._notify.send("READY=1")
@@ -298,7 +300,7 @@ class _Agent:
         try:
             code = await child.converse(self._hear, self._silence)
         finally:
-            self._child = None
+            self._child = self._passed_on = None
         if child.silent:
             self._say("silent", seconds=_SILENCE_SECONDS)
         self._conversation.ended()
@@ -309,8 +311,28 @@ class _Agent:
             self._stop(78)
         return told(code)
 
+    @property
+    def _restarts(self) -> int:
+        return max(0, self._launcher.launches - 1)
+
+    def _pass_on(self) -> None:
+        """Tell the sidecar how we stand, if it has not heard it and has a status server to show it."""
+        ready = self._conversation.ready
+        if self._child is None or ready is None or ready.http is None:
+            return
+        if self._passed_on != self._supervision():
+            self._observe(self._child)
+
+    def _observe(self, child: Child) -> None:
+        """Each time with all: it takes the place of one that was not written yet."""
+        self._passed_on = self._supervision()
+        child.send({"type": "observe", "supervisor": self._passed_on})
+
+    def _supervision(self) -> dict[str, Any]:
+        return standing.supervision(self._conversation, self._troubles, self._restarts)
+
     def _launch_failed(self, reason: str, seconds: float) -> None:
-        self._troubles.begin(_UNABLE, [reason])
+        self._troubles.begin(UNABLE, [reason])
         self._say("launch_failed", state="DEGRADED", message=reason, seconds=seconds)
 
     async def _hear(self, message: Said | None) -> None:
@@ -330,12 +352,12 @@ class _Agent:
         """What the start of the sidecar, or its end, means for the whole."""
         address, ready = self._options.config.http, self._conversation.ready
         if self._conversation.failure:
-            self._troubles.begin(_UNABLE, [self._conversation.failure])
+            self._troubles.begin(UNABLE, [self._conversation.failure])
         elif ready is not None:
-            self._troubles.over(_UNABLE)
-            self._troubles.over(_UNSERVED)
+            self._troubles.over(UNABLE)
+            self._troubles.over(UNSERVED)
             if address is not None and ready.http is None:
-                self._troubles.begin(_UNSERVED, [f"{address} cannot be used, perhaps since another process has it"])
+                self._troubles.begin(UNSERVED, [f"{address} cannot be used, perhaps since another process has it"])
                 self._say("unserved", state="DEGRADED", address=address)
 
     def _silence(self) -> float:
@@ -351,6 +373,9 @@ class _Agent:
         """The environment of other programs: no variable that a policy ever named as a secret."""
         secret = self._conversation.ledger.secret_variables | self._desired.secret_variables
         return {name: value for name, value in self._environment.items() if name not in secret}
+
+    def _for_the_sidecar(self) -> dict[str, str]:
+        return {**self._without_secrets(), log.FORMAT: self._report.format}
 
     async def _last_revocations(self) -> None:
         """What was released in the last moment is revoked now rather than at the next start."""
@@ -399,7 +424,7 @@ class _Agent:
             await trio.sleep(_KILLED_SECONDS)
         if self._phase != "ended":
             self._status = 1
-            self._kill(_UNSAVED if _UNSAVED in self._troubles else "the sidecar does not end")
+            self._kill(UNSAVED if UNSAVED in self._troubles else "the sidecar does not end")
 
     def _kill(self, reason: str) -> None:
         self._say("killed", reason=reason)

@@ -22,11 +22,9 @@ from shipper.supervise.options import Options
 from shipper.supervise.orders import refused
 from shipper.supervise.questions import Order, Question
 from shipper.supervise.report import Report
-from shipper.supervise.standing import Troubles
+from shipper.supervise.standing import KEYLESS, Troubles
 from shipper.supervise.vault import Vault
 from shipper.supervise.watch import Watch
-
-_ABSENT = "nothing runs before the state key is there"
 
 
 async def configured(
@@ -68,7 +66,7 @@ class _Waiting:
             askers = standing.noting_askers(self._troubles, self._report.say)
             nursery.start_soon(questions.serve, self._options.state, self._answer, askers)
             nursery.start_soon(self._heed_signals, nursery.cancel_scope)
-            self._notify.send("READY=1", f"STATUS={_ABSENT}")
+            self._notify.send("READY=1", f"STATUS={KEYLESS}")
             self._config = await self._present()
             nursery.cancel_scope.cancel("the key is there")
         return self._config
@@ -78,9 +76,9 @@ class _Waiting:
         told = ""
         while True:
             try:
-                return await trio.to_thread.run_sync(self._read)
+                return await trio.to_thread.run_sync(self._read, abandon_on_cancel=True)
             except OptionError as error:
-                self._troubles.begin(_ABSENT, [str(error)])
+                self._troubles.begin(KEYLESS, [str(error)])
                 if str(error) != told:
                     told = str(error)
                     self._report.say("key_absent", {"state": "DEGRADED", "message": told})
@@ -89,7 +87,7 @@ class _Waiting:
 
     async def _answer(self, question: Question) -> Mapping[str, Any]:
         if isinstance(question, Order):
-            result = refused(f"the sidecar takes no order now ({_ABSENT})")
+            result = refused(f"the sidecar takes no order now ({KEYLESS})")
             return {name: getattr(result, name) for name in ("status", "message", "result")}
         return standing.told(Conversation(Ledger(), fresh=True), self._troubles, "waiting", None)
 

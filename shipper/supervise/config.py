@@ -4,7 +4,7 @@ on_release:                                    # run for each credential that ca
   command: [/usr/local/bin/revoke-key]         # SHIPPER_CREDENTIAL_NAME, and more: see revoke.py
   timeout: 30s
 state_key: {systemd: shipper-state}            # or {file: PATH}: 32 bytes in base64; of a list, the first seals
-http: 127.0.0.1:6780                           # where the sidecar serves /metrics and /livez
+http: 127.0.0.1:6780                           # where the sidecar shows both, by /metrics, /status, /readyz, /livez
 sidecar: [shipper, run]                        # another program to launch; `--state DIR` is added
 """
 

@@ -125,6 +125,8 @@ class Conversation:
         self._nacked = False
         self._renumberings = 0
         self._stages: dict[Revision, list[str]] = {}
+        self._drained = Revision(-1, -1)
+        """The newest whose drain was told, or had ended before the first sidecar of this process was ready."""
         self._sent_at: dict[Revision, float] = {}
         self._supplied: dict[str, float] = {}
         self._unknown: frozenset[str] = frozenset()
@@ -245,6 +247,8 @@ class Conversation:
             yield Say("start_failed", {"message": message.message, "consequence": _REMEDY if self.hopeless else ""})
 
     def _heard_ready(self, message: Ready) -> Effects:
+        if not self._proven:
+            self._drained = message.revisions.drained or self._drained
         self.ready, self.failure, self._proven = message, None, True
         self._releases.ready(message)
         yield Say("ready", {"pid": message.pid, "version": message.version, "http": message.http})
@@ -262,15 +266,20 @@ class Conversation:
         stages = self._stages.setdefault(at, [])
         if message.stage not in stages:
             stages.append(message.stage)
-            yield Say("ack", self._told(at, message))
+            yield Say("resumed" if self._is_old(at, message) else "ack", self._told(at, message))
         if at == self.ledger.at:
             self._nacked, self._renumberings = False, 0
         if message.stage != "received" and not self._serving:
             self._serving = True
             yield Serving()
         if message.stage == "drained":
+            self._drained = max(self._drained, at)
             self._stages = {other: seen for other, seen in self._stages.items() if other >= at}
             self._sent_at = {other: since for other, since in self._sent_at.items() if other > at}
+
+    def _is_old(self, at: Revision, message: Ack) -> bool:
+        """Whether it says again, after a restart, what had drained before."""
+        return message.stage == "drained" and at <= self._drained
 
     def _told(self, at: Revision, message: Ack) -> dict[str, Any]:
         fields: dict[str, Any] = {"revision": str(at), "stage": message.stage, "change": message.change}

@@ -20,7 +20,10 @@ AGAIN_SECONDS = 10.0
 
 
 class Files:
-    """What the files want; `problems` are those of the last reading."""
+    """What the files want; `problems` are those of the last reading.
+
+    A reading that is cancelled, perhaps since its file system does not answer, is left behind: nothing is read again.
+    """
 
     def __init__(self, desired: Desired, watch: Watch, known: Callable[[], Mapping[bytes, str]]) -> None:
         """`known` gives the ids of known contents, at the moment of a reading."""
@@ -42,7 +45,7 @@ class Files:
         self._watch.follow(self._desired.watched)
         while True:
             try:
-                wanted = await trio.to_thread.run_sync(self._desired.read, self._known())
+                wanted = await trio.to_thread.run_sync(self._desired.read, self._known(), abandon_on_cancel=True)
             except PolicyError:
                 if not self._watch.follow(self._desired.watched):
                     raise

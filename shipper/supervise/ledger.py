@@ -40,8 +40,12 @@ class Kept(msgspec.Struct):
         return f"<credential {self.id}>"
 
     @property
+    def credential(self) -> Credential:
+        return Credential.parse(self.fields)
+
+    @property
     def canonical(self) -> bytes:
-        return Credential.parse(self.fields).canonical()
+        return self.credential.canonical()
 
     @property
     def name(self) -> str:

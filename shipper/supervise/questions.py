@@ -57,6 +57,14 @@ class NotRunning(ShipperError):
     """No supervisor answers for this state directory."""
 
 
+class Silent(NotRunning):
+    """Somebody listens there, and gives no answer."""
+
+
+class Unanswered(Silent):
+    """It ended the connection instead: perhaps since it ended itself."""
+
+
 # -- the supervisor's side ---------------------------------------------------------------------------------------------
 
 
@@ -152,10 +160,10 @@ def ask(directory: Path, question: Question) -> dict[str, Any]:
     except PermissionError:
         raise OptionError(f"--state {directory}: permission denied: it belongs to another user") from None
     except TimeoutError:
-        raise NotRunning(f"the supervisor of {directory} does not answer") from None
+        raise Silent(f"the supervisor of {directory} does not answer") from None
     if not raw:
         causes = "it has ended, belongs to another user, or is asked by too many at once"
-        raise NotRunning(f"the supervisor of {directory} gave no answer: {causes}")
+        raise Unanswered(f"the supervisor of {directory} gave no answer: {causes}")
     answer: dict[str, Any] = msgspec.json.decode(raw)
     return answer
 

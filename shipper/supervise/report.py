@@ -1,47 +1,49 @@
-"""What happens, in a few lines for people, or as one JSON object a line (`--json`).
+"""What happens: a few lines for people on a terminal, else one ECS JSON object a line, as the sidecar logs them.
 
     12:00:01.002  revision 3 active after 12 ms (barrier)
     12:00:01.480  revision 3 drained after 490 ms: 812 events delivered
     12:00:01.481  released es-3f9c0a7be2d1 (VuaCfGcBCdbkQm-e5aOx, file:/run/keys/es): it can be revoked now
 
-Colours only on a terminal. Nobody who reads this can hold the shipping up: the lines wait in a bounded queue. While a
-reader pauses (`less`, Ctrl-S) those that do not fit are counted, and their number is told; a reader that has gone, or a
-full disk, loses them.
+In JSON, `message` is what people read, `event.action` the word for what happened, and each of its fields `shipper.…`.
+Colours only on a terminal, and not with NO_COLOR. Nobody who reads this can hold the shipping up: the lines wait in a
+bounded queue. While a reader pauses (`less`, Ctrl-S) those that do not fit are counted, and their number is told; a
+reader that has gone, or a full disk, loses them.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from shipper.errors import Problem
-from shipper.log import Writer
+from shipper.log import Writer, as_json, coloured, printable, redacted
 from shipper.units import events_in_words
 
 _RED, _YELLOW, _GREEN, _DIM = "\033[31m", "\033[33m", "\033[32m", "\033[2m"
 _PLAIN = "\033[0m"
-_COLOURS = {
-    "invalid": _RED,
-    "absent": _YELLOW,
-    "key_absent": _YELLOW,
-    "warning": _YELLOW,
-    "nack": _RED,
-    "failed": _RED,
-    "start_failed": _RED,
-    "error": _RED,
-    "ended": _YELLOW,
-    "unknown": _YELLOW,
-    "revoke_failed": _YELLOW,
-    "valid": _GREEN,
-    "present": _GREEN,
-    "released": _GREEN,
-    "revoked": _GREEN,
+_LEVELS = {
+    "invalid": "error",
+    "warning": "warning",
+    "nack": "error",
+    "refused": "error",
+    "failed": "error",
+    "start_failed": "error",
+    "error": "error",
+    "ended": "warning",
+    "silent": "warning",
+    "garbled": "warning",
+    "unknown": "warning",
+    "killed": "warning",
+    "lost": "warning",
+    "waits": "error",
 }
-_HEALTH = {"HEALTHY": _GREEN, "DEGRADED": _YELLOW, "FAILED": _RED}
+"""How bad that is which happened, where its health does not say; else it is `info`."""
+_HEALTH = {"DEGRADED": "warning", "FAILED": "error"}
+_COLOURS = {"error": _RED, "warning": _YELLOW}
+_GOOD = ("valid", "present", "released", "revoked")
+_LOGGER = "shipper.supervise"
 
 Fields = Mapping[str, Any]
 
@@ -49,9 +51,10 @@ Fields = Mapping[str, Any]
 class Report:
     """Writes what happens to a file descriptor."""
 
-    def __init__(self, descriptor: int, *, json: bool) -> None:
-        self._json = json
-        self._colours = not json and os.isatty(descriptor)
+    def __init__(self, descriptor: int, *, json: bool | None = None) -> None:
+        """Without `json`: text on a terminal, else JSON."""
+        self.format = "json" if json or (json is None and not os.isatty(descriptor)) else "text"
+        self._colours = coloured(descriptor)
         self._writer = Writer(descriptor, lambda lines: b"\n".join(self._lines("lost", {"lines": lines})))
 
     def say(self, what: str, fields: Fields | None = None) -> None:
@@ -64,39 +67,42 @@ class Report:
         return self._writer.flush()
 
     def _lines(self, what: str, fields: Fields) -> list[bytes]:
-        lines = [_as_json(what, fields)] if self._json else self._for_people(what, fields)
-        return [line.encode(errors="replace") for line in lines]
+        if self.format == "json":
+            return [_as_json(what, fields)]
+        return [redacted(line).encode(errors="replace") for line in self._for_people(what, fields)]
 
     def _for_people(self, what: str, fields: Fields) -> list[str]:
         now = time.time()
         at = f"{time.strftime('%H:%M:%S', time.localtime(now))}.{int(now * 1000) % 1000:03d}"
         first, *more = in_words(what, fields)
-        colour = _COLOURS.get(what) or _HEALTH.get(str(fields.get("state")), "")
         if not self._colours:
             return [f"{at}  {first}", *(f"    {line}" for line in more)]
+        good = what in _GOOD or fields.get("state") == "HEALTHY"
+        colour = _GREEN if good else _COLOURS.get(_level(what, fields), "")
         return [f"{_DIM}{at}{_PLAIN}  {colour}{first}{_PLAIN}", *(f"    {line}" for line in more)]
 
 
-def _as_json(what: str, fields: Fields) -> str:
-    moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    event = {"time": moment, "event": what, **fields}
-    return json.dumps(event, default=_plain, ensure_ascii=False, separators=(",", ":"))
+def _as_json(what: str, fields: Fields) -> bytes:
+    head = {"event": "\n".join(in_words(what, fields)), "level": _level(what, fields), "logger": _LOGGER}
+    return as_json({**_structured(fields), **head, "event.action": what})
 
 
-def _plain(value: object) -> object:
+def _level(what: str, fields: Fields) -> str:
+    return _LEVELS.get(what) or _HEALTH.get(str(fields.get("state")), "info")
+
+
+def _structured(value: Any) -> Any:
+    """A value with each Problem as a mapping of its parts."""
     if isinstance(value, Problem):
         return {name: getattr(value, name) for name in Problem.__slots__}
-    raise TypeError(f"{type(value).__name__} in a report")
+    if isinstance(value, Mapping):
+        return {key: _structured(item) for key, item in value.items()}
+    return [_structured(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def in_words(what: str, fields: Fields) -> list[str]:
     """The lines for one thing that happened; a backend's words in it cannot steer the terminal."""
     return [printable(line) for line in _WORDS[what](fields)]
-
-
-def printable(text: str) -> str:
-    """The text with a mark in place of every character that does not print."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def _line(template: str) -> Callable[[Fields], list[str]]:
@@ -126,7 +132,7 @@ def _ack(fields: Fields) -> list[str]:
 _CHANGES = {
     "none": "it means the same as before",
     "live": "nothing queued is affected",
-    "barrier": "what was queued before drains to where it was bound",
+    "barrier": "what was queued before has yet to drain",
 }
 
 
@@ -164,8 +170,9 @@ def _done(fields: Fields) -> list[str]:
 def _unknown(fields: Fields) -> list[str]:
     first, *more = fields["credentials"]
     return [
-        f"queued events need {', '.join([first, *more])}, which was released or never known here; end that with either",
+        f"queued events need {', '.join([first, *more])}, which was released or never known here; end that with one of",
         f"shipper order rebind --from {first} --to ID --state DIR",
+        "shipper order forward --revision N --output NAME --state DIR",
         "shipper order dead-letter --revision N --state DIR    (`shipper status --state DIR` says which)",
     ]
 
@@ -176,7 +183,8 @@ def _ordered(fields: Fields) -> list[str]:
 
 
 def _result(fields: Fields) -> list[str]:
-    return [f"order {fields['status']}" + (f": {fields['message']}" if fields["message"] else "")]
+    end = "done" if fields["status"] == "SUCCESS" else "refused"
+    return [f"order {end}" + (f": {fields['message']}" if fields["message"] else "")]
 
 
 _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
@@ -189,6 +197,7 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "garbled": _line("the sidecar wrote a line that is no message of the protocol"),
     "sent": _line("revision {revision} sent"),
     "ack": _ack,
+    "resumed": _line("revision {revision} goes on: it had drained before"),
     "nack": lambda f: [f"revision {f['revision']} refused: {f['reason']}", *_problems(f["errors"])],
     "refused": _line("revision {revision} was refused again and again under new numbers; change a file or send SIGHUP"),
     "invalid": lambda f: [

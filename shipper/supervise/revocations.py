@@ -9,7 +9,7 @@ import trio
 from shipper.supervise.config import OnRelease
 from shipper.supervise.ledger import Kept
 from shipper.supervise.revoke import Revoker
-from shipper.supervise.standing import Troubles
+from shipper.supervise.standing import Troubles, unrevoked
 
 
 class Revocations:
@@ -42,15 +42,11 @@ class Revocations:
 
     async def _revoke(self, kept: Kept) -> None:
         await self._revoker.revoke(kept)
-        self._troubles.over(_fails(kept.id))
+        self._troubles.over(unrevoked(kept.id))
         await self._done(kept.id)
         self._under_way -= 1
         self._fewer.set()
 
     def _failed(self, id: str, reason: str, seconds: float) -> None:
-        self._troubles.begin(_fails(id), [reason])
+        self._troubles.begin(unrevoked(id), [reason])
         self._say("revoke_failed", state="DEGRADED", credential=id, reason=reason, seconds=seconds)
-
-
-def _fails(id: str) -> str:
-    return f"on_release fails for {id}"

@@ -8,18 +8,22 @@ The command gets no secret, only names:
     SHIPPER_OUTPUTS             main,archive              SHIPPER_INPUTS likewise
 
 It runs at least once: after a crash it may run again for the same id, so it should not mind a key that is gone already.
+
+What it writes is read and forgotten, so that it never stands within a line of ours, but for the last line of its
+standard error: that belongs to the reason when it fails.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
 
 import trio
 
-from shipper import descriptors
+from shipper import descriptors, log
 from shipper.descriptors import in_words
 from shipper.retry import backoff
 from shipper.supervise.config import OnRelease
@@ -27,6 +31,9 @@ from shipper.supervise.ledger import Kept
 
 _RETRY_SECONDS = (1.0, 300.0)
 _AT_ONCE = 4
+_REST_SECONDS = 1.0
+_LONGEST_LINE = 4096
+_SHOWN_CHARACTERS = 300
 
 
 class Revoker:
@@ -57,21 +64,72 @@ class Revoker:
             process = await trio.lowlevel.open_process(
                 self._config.command,
                 stdin=subprocess.DEVNULL,
-                stdout=2,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
                 env={**self._environment(), **variables(kept)},
                 start_new_session=True,
             )
         except OSError as error:
             return f"{self._config.command[0]}: {in_words(error)}"
         descriptors.give_back(process.pid)
+        assert process.stderr is not None
+        said = LastLine()
         try:
-            with trio.fail_after(float(self._config.timeout)):
-                status = await process.wait()
-        except trio.TooSlowError:
-            return f"it took longer than {self._config.timeout}"
+            status = await self._status(process, process.stderr, said)
         finally:
             await _end(process)
-        return f"exit status {status}" if status else None
+            await trio.aclose_forcefully(process.stderr)
+        if status == 0:
+            return None
+        reason = f"it took longer than {self._config.timeout}" if status is None else f"exit status {status}"
+        return f"{reason}: {said}" if str(said) else reason
+
+    async def _status(self, process: trio.Process, stderr: trio.abc.ReceiveStream, said: LastLine) -> int | None:
+        """How the command ended, or None if its time is over; what it leaves running may hold its standard error."""
+        status = None
+        async with trio.open_nursery() as nursery:
+            heard = await nursery.start(said.follow, stderr)
+            with trio.move_on_after(float(self._config.timeout)):
+                status = await process.wait()
+            with trio.move_on_after(_REST_SECONDS if status is not None else 0):
+                await heard.wait()
+            nursery.cancel_scope.cancel("the command has ended")
+        return status
+
+
+class LastLine:
+    """The last line of a stream that is not blank, in bounded memory; as a text it is cut, printable and no secret."""
+
+    def __init__(self) -> None:
+        self._last, self._begun = b"", b""
+
+    def __str__(self) -> str:
+        line = self._begun if self._begun.strip() else self._last
+        hide = log.redacted if len(line) < _LONGEST_LINE else log.redacted_beginning
+        text = log.printable(hide(line.decode(errors="replace")).strip())
+        return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+    async def follow(
+        self, stream: trio.abc.ReceiveStream, task_status: trio.TaskStatus[trio.Event] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Read to the end; the event that it starts with is set then."""
+        end = trio.Event()
+        task_status.started(end)
+        async for chunk in stream:
+            self.feed(bytes(chunk))
+        end.set()
+
+    def feed(self, chunk: bytes) -> None:
+        """The next bytes; a bare carriage return ends a line, too, as where a program draws its progress."""
+        *ends, rest = re.split(rb"[\r\n]", chunk)
+        for end in ends:
+            line = self._kept(end)
+            self._last = line if line.strip() else self._last
+            self._begun = b""
+        self._begun = self._kept(rest)
+
+    def _kept(self, more: bytes) -> bytes:
+        return (self._begun + more)[:_LONGEST_LINE]
 
 
 def variables(kept: Kept) -> dict[str, str]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shipper import document
+from shipper import document, log
 from shipper.credentials import SHAPE_FIELDS, Credential
 from shipper.descriptors import in_words
 from shipper.document import Node, below
@@ -177,20 +177,32 @@ def read(reference: Reference, environment: Mapping[str, str]) -> Credential:
     if text is None:
         raise ValueError(f"the secret {reference} is not set in the supervisor's environment")
     try:
-        return interpreted(text, reference.shape)
+        credential = interpreted(text, reference.shape)
     except ValueError as error:
         raise ValueError(f"the secret {reference}: {error}") from None
+    hide(credential)
+    return credential
+
+
+def hide(credential: Credential) -> None:
+    """From now on no line of this process shows it, whatever a command or a server may write."""
+    for text in credential.secrets():
+        log.hide(text)
 
 
 def exposure(path: Path) -> str | None:
-    """How others may get at the file of a secret, and what to do; None if they may not, or there is no such file."""
+    """How others may get at the file of a secret, and what to do; None if they may not, or there is no such file.
+
+    What root lets another group read is meant for that group: so a service reads keys that it cannot replace.
+    """
     try:
         found = path.stat()
     except OSError:
         return None
     if not stat.S_ISREG(found.st_mode):
         return None
-    if found.st_mode & 0o077:
+    given = stat.S_IRGRP if found.st_uid == 0 != found.st_gid else 0
+    if found.st_mode & 0o077 & ~given:
         return f"other users have rights to it (mode {stat.S_IMODE(found.st_mode):04o}); write: chmod go= {path}"
     if found.st_uid not in (os.geteuid(), 0):
         return f"it belongs to another user (uid {found.st_uid}); write: chown {os.geteuid()} {path}"

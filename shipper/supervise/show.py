@@ -1,31 +1,93 @@
-"""The answers to `shipper status` and `shipper order dead-letters`, as tables for people; in colour on a terminal."""
+"""The answers to `shipper status` and `shipper order dead-letters`, as tables for people; in colour on a terminal.
+
+Whatever comes from outside (names, messages, ids) is text: no markup, and nothing that steers a terminal. A row of one
+cell is a line to be copied, which is not broken anywhere.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TextIO, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-from shipper.supervise.report import printable
+from shipper.log import printable
+from shipper.supervise import remedies
+from shipper.supervise.remedies import Remedy
 from shipper.units import Size, events_in_words
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Row: TypeAlias = tuple[str, ...]
 Table: TypeAlias = tuple[str, list[Row]]
 _COLOURS = {"HEALTHY": "green", "DEGRADED": "yellow", "FAILED": "red", "STOPPED": "dim"}
+_LONGEST_CELL = 600
+_INDENT = 2
+_NARROWEST = 40
+"""Of a last column that is wrapped."""
 
 
 def show(tables: Iterable[Table], stream: TextIO) -> None:
     """Write tables, each a title and rows of as many cells; what backends say in them cannot steer the terminal."""
-    safe = [(printable(title), [tuple(map(printable, row)) for row in rows]) for title, rows in tables]
-    if stream.isatty():
-        _with_rich(safe, stream)
-        return
-    for title, rows in safe:
-        print(title, file=stream)
+    Screen(stream).draw(tables)
+
+
+class Screen:
+    """Draws tables on a terminal, or writes them to whatever else the stream is."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._drawn = False
+
+    def draw(self, tables: Iterable[Table]) -> None:
+        """Once, below what is there."""
+        safe = _clean(tables)
+        self._stream.write(_coloured(safe, self._stream)[0] if self._stream.isatty() else _plain(safe))
+        self._stream.flush()
+
+    def redraw(self, tables: Iterable[Table]) -> None:
+        """In the place of what was drawn before, as far as the screen goes; below it where this is no terminal."""
+        if not self._stream.isatty():
+            self._stream.write("\n" if self._drawn else "")
+            self.draw(tables)
+        else:
+            text, width, height = _coloured(_clean(tables), self._stream)
+            lines = _fitting(text.splitlines(), width, height - 1)
+            clear = "\033[H" if self._drawn else "\033[H\033[2J"
+            self._stream.write(clear + "".join(f"{line}\033[K\n" for line in lines) + "\033[J")
+            self._stream.flush()
+        self._drawn = True
+
+
+def _fitting(lines: Sequence[str], width: int, height: int) -> list[str]:
+    """The first lines, as many as a screen shows; the last one says how many are left out."""
+    from rich.text import Text
+
+    rows = [max(1, -(-Text.from_ansi(line).cell_len // max(1, width))) for line in lines]
+    if sum(rows) <= height:
+        return list(lines)
+    fit = sum(total < height for total in accumulate(rows))
+    return [*lines[:fit], f"… {len(lines) - fit} more lines: use a larger terminal, or no --watch"]
+
+
+def _plain(tables: Iterable[Table]) -> str:
+    lines = []
+    for title, rows in tables:
+        lines.append(title)
         widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            print(f"  {'  '.join(cells)}".rstrip(), file=stream)
+            lines.append(f"  {'  '.join(cells)}".rstrip())
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _clean(tables: Iterable[Table]) -> list[Table]:
+    return [(_safe(title), [tuple(map(_safe, row)) for row in rows]) for title, rows in tables]
+
+
+def _safe(text: str) -> str:
+    return printable(text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}…")
 
 
 def of_letters(letters: Sequence[Mapping[str, Any]]) -> list[Table]:
@@ -45,50 +107,93 @@ def _letter(letter: Mapping[str, Any]) -> Row:
     return str(letter["id"]), at, f"revision {_revision(letter['revision'])}", letter["output"], reason
 
 
-def of_status(status: Mapping[str, Any]) -> list[Table]:
-    """What runs, without the tables that have no rows."""
+def of_status(status: Mapping[str, Any], directory: str = "DIR", orders: Collection[str] = ()) -> list[Table]:
+    """What runs, or what lies there; without the tables that have no rows, but for the headline.
+
+    `directory` and `orders` are what a command that helps may name: a `--state`, and the orders that there are. Where
+    no supervisor answers there is nobody to take one.
+    """
     observed = status["observed"] or {}
     candidates: list[Table] = [
         (_headline(status), list(_overview(status, observed))),
         ("troubles", [(one["cause"], one["message"]) for one in status["troubles"]]),
         ("units", [_unit(unit) for unit in observed.get("units", ())]),
-        ("draining", [row for lane in observed.get("draining", ()) for row in _draining(lane)]),
+        ("draining", [row for lane in observed.get("draining", ()) for row in _draining(lane)] + _left_out(observed)),
+        *_remedies(observed, directory, orders if status["supervisor"] else ()),
         ("credentials", [_credential(one, observed) for one in status["credentials"]]),
     ]
-    return [(title, rows) for title, rows in candidates if rows]
+    return [(title, rows) for number, (title, rows) in enumerate(candidates) if rows or not number]
+
+
+def _remedies(observed: Mapping[str, Any], directory: str, orders: Collection[str]) -> Iterator[Table]:
+    """A table for each thing that a person may do something about: what a command does, and the command."""
+    for drain in observed.get("draining", ()):
+        for output in drain["outputs"]:
+            if found := remedies.of_drain(drain, output, directory, orders):
+                at = _revision((drain["epoch"], drain["revision"]))
+                choice = ", one of" if len(found) > 1 else ""
+                yield f"to end the drain of revision {at} on {output}{choice}", _lines(found)
+    if observed.get("dead_letters", {}).get("events") and "dead-letters" in orders:
+        yield "to deliver dead letters after all", _lines([remedies.of_letters(directory)])
+
+
+def _lines(found: Sequence[Remedy]) -> list[Row]:
+    return [row for remedy in found for row in ((f"{remedy.words}:",), (f"  {remedy.command}",))]
 
 
 def _headline(status: Mapping[str, Any]) -> str:
+    if not status.get("running", True):
+        return f"shipper: {status['message']}"
     return f"shipper: {status['state']}" + (f", {status['message']}" if status["message"] else "")
 
 
 def _overview(status: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterator[Row]:
-    sidecar = status["sidecar"]
-    pid = f", pid {sidecar['pid']}" if sidecar["pid"] else ""
-    yield "supervisor", f"version {status['supervisor']['version']}, pid {status['supervisor']['pid']}"
-    yield "sidecar", f"{sidecar['state']}{pid}" + (f", http://{sidecar['http']}" if sidecar["http"] else "")
-    revisions = observed.get("revisions", {})
-    stages = ", ".join(f"{stage} {_revision(at)}" for stage, at in revisions.items() if at)
-    yield "revision", f"wanted {_revision(status['wanted'])}" + (f", {stages}" if stages else "")
+    if supervisor := status["supervisor"]:
+        yield "supervisor", f"version {supervisor['version']}, pid {supervisor['pid']}"
+    if sidecar := status["sidecar"]:
+        pid = f", pid {sidecar['pid']}" if sidecar["pid"] else ""
+        again = f", restarts: {sidecar['restarts']:,}" if sidecar.get("restarts") else ""
+        http = f", http://{sidecar['http']}" if sidecar["http"] else ""
+        yield "sidecar", f"{sidecar['state']}{pid}{http}{again}"
+    wanted = {"wanted": status["wanted"]} if status["wanted"] else {}
+    stages = {**wanted, **observed.get("revisions", {})}
+    if any(stages.values()):
+        yield "revision", ", ".join(f"{stage} {_revision(at)}" for stage, at in stages.items() if at)
     if queue := observed.get("queue"):
         oldest = f", oldest {queue['oldest_seconds']:.1f} s" if queue["events"] else ""
-        size, limit = _size(queue["bytes"]), _size(queue["limit_bytes"])
-        yield (
-            "queue",
-            f"{events_in_words(queue['events'])}, {size} of {limit}{oldest}; {_size(queue['disk_bytes'])} on disk",
-        )
+        limit = f" of {_size(queue['limit_bytes'])}" if queue["limit_bytes"] else ""
+        waits = f"{events_in_words(queue['events'])}, {_size(queue['bytes'])}{limit}{oldest}"
+        yield "queue", f"{waits}; {_size(queue['disk_bytes'])} on disk"
     if (letters := observed.get("dead_letters")) and letters["events"]:
         yield "dead letters", f"{events_in_words(letters['events'])}, {_size(letters['bytes'])}"
 
 
 def _unit(unit: Mapping[str, Any]) -> Row:
-    return unit["id"], unit["type"], unit["state"], unit["message"]
+    return unit["id"], unit["type"], unit["state"], "; ".join(filter(None, (unit["message"], _followed(unit))))
+
+
+def _followed(unit: Mapping[str, Any]) -> str:
+    """How many files an input follows, and what of them it has not read."""
+    figures = unit.get("figures") or {}
+    if "files" not in figures:
+        return ""
+    files = "1 file" if figures["files"] == 1 else f"{figures['files']:,} files"
+    return f"{files}, {figures.get('unread_bytes', 0):,} bytes not read"
 
 
 def _draining(lane: Mapping[str, Any]) -> Iterator[Row]:
     at = f"revision {_revision((lane['epoch'], lane['revision']))}"
     for name, output in lane["outputs"].items():
-        yield at, name, events_in_words(output["events"]), f"oldest {lane['oldest_seconds']:.1f} s", output["reason"]
+        oldest = f"oldest {lane['oldest_seconds']:.1f} s"
+        needs = f"needs {', '.join(output['credentials'])}" if output.get("credentials") else ""
+        yield at, name, events_in_words(output["events"]), oldest, needs, output["reason"]
+
+
+def _left_out(observed: Mapping[str, Any]) -> list[Row]:
+    more = observed.get("draining_left_out") or {}
+    if not more.get("revisions"):
+        return []
+    return [(f"{more['revisions']} newer revisions", "", events_in_words(more["events"]), "", "", "")]
 
 
 def _credential(one: Mapping[str, Any], observed: Mapping[str, Any]) -> Row:
@@ -98,8 +203,18 @@ def _credential(one: Mapping[str, Any], observed: Mapping[str, Any]) -> Row:
         use = "wanted"
     else:
         in_use = one["id"] in observed.get("credentials_in_use", ())
-        use = ("in use" if one.get("current", True) else "needed by a drain") if in_use else "held"
+        use = ("in use" if one.get("current", True) else _needed(one["id"], observed)) if in_use else "held"
     return one["id"], one["name"], use, ", ".join(one["units"]), ", ".join(one["sources"])
+
+
+def _needed(id: str, observed: Mapping[str, Any]) -> str:
+    drains = [
+        f"revision {_revision((drain['epoch'], drain['revision']))} of {output}"
+        for drain in observed.get("draining", ())
+        for output, waiting in drain["outputs"].items()
+        if id in waiting.get("credentials", ())
+    ]
+    return f"needed by {', '.join(drains)}" if drains else "needed by a drain"
 
 
 def _revision(at: Sequence[int]) -> str:
@@ -114,16 +229,57 @@ def _size(count: int) -> str:
     return f"{count}B"
 
 
-def _with_rich(tables: Iterable[Table], stream: TextIO) -> None:
+def _coloured(tables: Iterable[Table], stream: TextIO) -> tuple[str, int, int]:
+    """The text for a terminal, and the width and height of that."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     console = Console(file=stream)
-    for title, rows in tables:
-        console.print(Text(title, style="italic"))
-        table = Table(show_header=False, box=None, padding=(0, 2))
+    with console.capture() as captured:
+        for title, rows in tables:
+            console.print(Text(title, style="italic"))
+            for line in rows if rows and len(rows[0]) == 1 else ():
+                console.print(Text(f"  {line[0]}"), soft_wrap=True)
+            if rows and len(rows[0]) > 1:
+                _print_rows(rows, console)
+    return captured.get(), console.width, console.height
+
+
+def _print_rows(rows: Sequence[Row], console: Console) -> None:
+    """In columns, the last one wrapped, if all others fit beside it; else each row on as many lines as it takes."""
+    from rich.cells import cell_len
+    from rich.padding import Padding
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    if not (columns := [column for column in zip(*rows, strict=True) if any(column)]):
+        return
+    rows = list(zip(*columns, strict=True))
+    *widths, last = [max(map(cell_len, column)) for column in columns]
+    if sum(widths) + 2 * len(widths) + min(last, _NARROWEST) + 2 > console.width:
         for row in rows:
-            table.add_row(*(Text(cell, style=_COLOURS.get(cell, ""), overflow="fold") for cell in row))
-        if rows:
-            console.print(table)
+            _print_row(row, console)
+        return
+    table = Table.grid(*(Column(no_wrap=True) for _ in widths), Column(overflow="fold"), padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*(Text(cell, style=_COLOURS.get(cell, ""), overflow="fold") for cell in row))
+    console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _print_row(row: Row, console: Console) -> None:
+    """No cell is broken that fits on a line of its own."""
+    from rich.cells import cell_len
+    from rich.padding import Padding
+    from rich.text import Text
+
+    line = Text()
+    indent, taken = _INDENT, 0
+    for cell in filter(None, row):
+        width = cell_len(cell)
+        if taken and indent + taken + width + 2 > console.width:
+            console.print(Padding(line, (0, 0, 0, indent)))
+            line, taken, indent = Text(), 0, 3 * _INDENT
+        line.append(cell if not taken else f"  {cell}", style=_COLOURS.get(cell, ""))
+        taken += width + 2
+    line.overflow = "fold"
+    console.print(Padding(line, (0, 0, 0, indent)))

@@ -1,7 +1,8 @@
 """How it stands, for `shipper status`: what the sidecar says of itself, and what hinders the supervisor.
 
 The sidecar knows nothing of files that are not valid, or of an `on_release` that fails: it ships on, HEALTHY. So the
-whole is DEGRADED as long as the supervisor is hindered, unless the sidecar says worse.
+whole is DEGRADED as long as the supervisor is hindered, unless the sidecar says worse. Where the sidecar has a status
+server it is told (`supervision`), in a key of `observe`, which others ignore: whoever looks there sees the whole.
 """
 
 from __future__ import annotations
@@ -14,10 +15,27 @@ from typing import Any
 import msgspec
 
 from shipper import __version__
+from shipper.health import hindered
 from shipper.messages import Observed
 from shipper.supervise.conversation import Conversation
 
-_UNHEARD = "not everybody who asks is answered"
+UNABLE = "the sidecar cannot start"
+UNSERVED = "there is no status server"
+UNSAVED = "the state cannot be saved"
+INVALID = "the files are not a valid policy"
+ABSENT = "nothing runs before every secret is there"
+KEYLESS = "nothing runs before the state key is there"
+UNHEARD = "not everybody who asks is answered"
+_UNREVOKED = "on_release fails for "
+_KINDS = {
+    UNABLE: "sidecar",
+    UNSERVED: "http",
+    UNSAVED: "state",
+    INVALID: "policy",
+    ABSENT: "secret",
+    KEYLESS: "state_key",
+    UNHEARD: "askers",
+}
 _MOST = 10
 """Messages of one cause: a directory of policies may hold many mistakes."""
 
@@ -25,16 +43,22 @@ _MOST = 10
 class Troubles:
     """What hinders the supervisor: causes in words (`on_release fails for es-1`), each until it is over, and why."""
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        """`changed` is called when there is one more, or less."""
         self._messages: dict[str, list[str]] = {}
+        self._changed = changed
 
     def begin(self, cause: str, messages: Iterable[str]) -> None:
         """These are the messages of a cause now."""
         self._messages[cause] = [text.encode(errors="replace").decode() for text in islice(messages, _MOST)]
+        self._changed()
 
     def over(self, cause: str) -> bool:
         """The cause is gone; says whether there was one."""
-        return self._messages.pop(cause, None) is not None
+        was = self._messages.pop(cause, None) is not None
+        if was:
+            self._changed()
+        return was
 
     def __contains__(self, cause: str) -> bool:
         return cause in self._messages
@@ -42,13 +66,25 @@ class Troubles:
     def whole(self, observed: Observed | None) -> tuple[str, str]:
         """State and message of all of it; UNKNOWN as long as no sidecar has told its own."""
         state, message = (observed.state, observed.message) if observed else ("UNKNOWN", "")
-        if not self._messages or state in ("DEGRADED", "FAILED"):
-            return state, message
-        return "DEGRADED", next(iter(self._messages))
+        return hindered(state, message, next(iter(self._messages), None))
 
     def rows(self) -> list[dict[str, str]]:
         """Every message beside its cause."""
-        return [{"cause": cause, "message": text} for cause, texts in self._messages.items() for text in texts]
+        return [
+            {"kind": _kind(cause), "cause": cause, "message": text}
+            for cause, texts in self._messages.items()
+            for text in texts
+        ]
+
+
+def unrevoked(id: str) -> str:
+    """The cause of a credential whose `on_release` fails."""
+    return f"{_UNREVOKED}{id}"
+
+
+def _kind(cause: str) -> str:
+    """One of `messages.TROUBLES`."""
+    return _KINDS.get(cause, "on_release" if cause.startswith(_UNREVOKED) else "other")
 
 
 def noting_askers(troubles: Troubles, say: Callable[[str, Mapping[str, Any]], None]) -> Callable[[str | None], None]:
@@ -56,23 +92,36 @@ def noting_askers(troubles: Troubles, say: Callable[[str, Mapping[str, Any]], No
 
     def note(problem: str | None) -> None:
         if problem is None:
-            troubles.over(_UNHEARD)
-        elif _UNHEARD not in troubles:
-            troubles.begin(_UNHEARD, [problem])
+            troubles.over(UNHEARD)
+        elif UNHEARD not in troubles:
+            troubles.begin(UNHEARD, [problem])
             say("unheard", {"state": "DEGRADED", "message": problem})
 
     return note
 
 
-def told(conversation: Conversation, troubles: Troubles, phase: str, pid: int | None) -> dict[str, Any]:
-    """The answer to `shipper status`; no secrets. `phase` and `pid` are the sidecar's."""
+def supervision(conversation: Conversation, troubles: Troubles, restarts: int) -> dict[str, Any]:
+    """What the sidecar's status server shows of its supervisor: a `messages.Supervision`."""
+    return {"troubles": troubles.rows(), "restarts": restarts, "unrevoked": len(conversation.ledger.pending)}
+
+
+def told(
+    conversation: Conversation, troubles: Troubles, phase: str, pid: int | None, restarts: int = 0
+) -> dict[str, Any]:
+    """The answer to `shipper status`; no secrets. `phase`, `pid` and `restarts` are the sidecar's."""
     state, message = troubles.whole(conversation.observed)
     return {
         "state": state,
         "message": message,
+        "running": True,
         "troubles": troubles.rows(),
         "supervisor": {"pid": os.getpid(), "version": __version__},
-        "sidecar": {"state": phase, "pid": pid, "http": conversation.ready.http if conversation.ready else None},
+        "sidecar": {
+            "state": phase,
+            "pid": pid,
+            "http": conversation.ready.http if conversation.ready else None,
+            "restarts": restarts,
+        },
         "wanted": list(conversation.ledger.at),
         "observed": msgspec.to_builtins(conversation.observed),
         "credentials": [

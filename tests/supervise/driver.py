@@ -25,6 +25,13 @@ outputs:
 """
 
 
+def told(line: bytes | str) -> dict[str, Any]:
+    """What a line of the supervisor says: `event` is the word for it, beside its fields."""
+    record = json.loads(line)
+    fields = {key.removeprefix("shipper."): value for key, value in record.items() if key.startswith("shipper.")}
+    return {"event": record["event.action"], **fields}
+
+
 class Site:
     """A directory with a policy, a secret and the configuration of a supervisor."""
 
@@ -121,7 +128,7 @@ class Site:
         rest = b""
         async for chunk in process.stdout:
             *lines, rest = (rest + chunk).split(b"\n")
-            self.lines += map(json.loads, lines)
+            self.lines += map(told, lines)
 
     async def _complaints(self, process: trio.Process) -> None:
         assert process.stderr is not None

@@ -160,7 +160,7 @@ async def test_over_a_restart_without_the_secret_the_last_valid_policy_runs_on(s
 
     async with site.supervisor():
         assert (await site.until("invalid"))["consequence"] == "; the last valid policy runs on"
-        await site.until("ack", revision="1", stage="drained")
+        await site.until("resumed", revision="1")
         assert questions.ask(site.state, Status())["troubles"]
         site.replace(site.secret, "k2:hunter2\n")
         await site.until("valid", revision="2")
@@ -230,6 +230,37 @@ async def test_on_release_is_tried_again_until_it_succeeds(site: Site) -> None:
     assert len(site.revoked) == 1
 
 
+async def test_on_release_that_fails_says_why_in_the_last_line_of_its_standard_error(site: Site) -> None:
+    """And nothing of what it writes stands in a line of ours, shows a secret or steers a terminal."""
+    site.on_release(
+        f"printf 'half a line'; echo first >&2; cat {site.secret} >&2; test -e {site.directory}/ok && exit 0;"
+        f" printf '\\033[31m403 for %s' \"$(cat {site.secret})\" >&2; exit 22"
+    )
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        site.replace(site.secret, "k2:hunter2\n")
+        failed = await site.until("revoke_failed")
+        answer = questions.ask(site.state, Status())
+        (site.directory / "ok").touch()
+        await site.until("revoked")
+
+    assert failed["reason"] == "exit status 22: \ufffd[31m403 for [hidden]"
+    assert [one["message"] for one in answer["troubles"]] == [failed["reason"]]
+    assert site.errors == b""
+
+
+async def test_a_drain_of_long_ago_is_told_once_and_not_after_each_restart(site: Site) -> None:
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+    async with site.supervisor():
+        os.kill((await site.until("launched"))["pid"], signal.SIGKILL)
+        await site.when(lambda: len(site.happened("resumed", revision="1")) == 1)
+        await site.when(lambda: len(site.heard("policy")) >= 2)
+        assert site.happened("ack", stage="drained") == []
+        site.replace(site.secret, "k2:hunter2\n")
+        await site.until("ack", revision="2", stage="drained")
+
+
 async def test_a_secret_that_is_replaced_before_the_sidecar_is_ready_is_revoked(site: Site) -> None:
     (site.fake / "slow").touch()
     async with site.supervisor():
@@ -244,9 +275,9 @@ async def test_a_secret_that_is_replaced_before_the_sidecar_is_ready_is_revoked(
 
 
 async def test_over_a_restart_of_the_supervisor_number_and_ids_stay(site: Site) -> None:
-    for _ in range(2):
+    for what in ("ack", "resumed"):
         async with site.supervisor() as process:
-            await site.until("ack", revision="1", stage="drained")
+            await site.until(what, revision="1", stage="drained")
             process.send_signal(signal.SIGINT)
             assert await site.ended(process) == 0
 
@@ -380,6 +411,13 @@ ORDERS = [
         {"name": "rebind", "params": {"from": "es-1", "to": "es-2"}},
         {"released": ["es-1"]},
         "what waited for es-1 is delivered with es-2 now\nes-1 is released: it can be revoked now\n",
+    ),
+    (
+        ["forward", "--revision", "6", "--output", "main"],
+        {"name": "forward", "params": {"epoch": 0, "revision": 6, "output": "main"}},
+        {"events": 77000, "released": ["es-1"]},
+        "what waited of revision 6 (77000 events) goes to where output main goes now\n"
+        "es-1 is released: it can be revoked now\n",
     ),
     (
         ["dead-letter", "--revision", "6", "--output", "main"],

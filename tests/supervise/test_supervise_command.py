@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper import descriptors, hardening
+from shipper import descriptors, hardening, log
 from shipper.commands.supervise import command
 
 
@@ -36,6 +36,7 @@ def test_a_reload_does_not_kill_a_supervisor_that_just_starts(monkeypatch: pytes
     at_the_start: list[object] = []
     monkeypatch.setattr(hardening, "harden", lambda: None)
     monkeypatch.setattr(descriptors, "raise_limit", lambda: None)
+    monkeypatch.setattr(log, "configure", lambda **_: None)
     monkeypatch.setattr(trio, "run", lambda *_: at_the_start.append(signal.getsignal(signal.SIGHUP)))
     before = signal.getsignal(signal.SIGHUP)
     try:

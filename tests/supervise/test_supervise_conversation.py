@@ -241,13 +241,27 @@ def test_how_long_a_revision_took_is_counted_from_when_it_was_sent_to_this_sidec
     for now in (0.096, 101.0):
         effects = list(conversation.heard(ack(1, "drained")))
         took += [
-            effect.fields["milliseconds"] for effect in effects if isinstance(effect, Say) and effect.what == "ack"
+            effect.fields["milliseconds"] for effect in effects if isinstance(effect, Say) and "stage" in effect.fields
         ]
         conversation.ended()
         now = 100.0
         list(conversation.heard(ready()))
 
     assert took == [96, 1000]
+
+
+def test_a_drain_that_ended_unheard_is_told_when_the_sidecar_has_started_again() -> None:
+    """Between its durable `drained` and the ack the process may die."""
+    at, conversation = Revision(0, 1), connected()
+    list(conversation.heard(ack(1, "active")))
+    conversation.ended()
+    list(conversation.heard(ready(Revisions(at, at, at))))
+    first = said(list(conversation.heard(ack(1, "drained"))))
+    conversation.ended()
+    list(conversation.heard(ready(Revisions(at, at, at))))
+    second = said(list(conversation.heard(ack(1, "drained"))))
+
+    assert (first, second) == (["ack"], ["resumed"])
 
 
 def test_a_policy_is_sent_again_once_for_each_nack() -> None:

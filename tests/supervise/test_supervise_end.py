@@ -17,7 +17,7 @@ from shipper.supervise.child import Child
 from shipper.supervise.config import Config
 from shipper.supervise.options import Options
 from shipper.supervise.report import Report
-from tests.supervise.driver import FAKE, Site
+from tests.supervise.driver import FAKE, Site, told
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ async def test_a_sidecar_that_is_being_launched_when_the_signal_comes_is_stopped
         assert await supervise(options, environment, report) == 0
         assert report.flush()
 
-    told = [json.loads(line)["event"] for line in (site.directory / "out").read_text().splitlines()]
-    assert told[:3] == ["watching", "stopping", "launched"]
+    events = [told(line)["event"] for line in (site.directory / "out").read_text().splitlines()]
+    assert events[:3] == ["watching", "stopping", "launched"]
     first, second, *_ = map(json.loads, (site.fake / "heard.jsonl").read_text().splitlines())
     assert (first["type"], second) == ("hello", {"type": "stop", "within_seconds": 20.0})
 

@@ -2,9 +2,15 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 from pathlib import Path
+from typing import IO
 
-from shipper.supervise.report import Report
+import pytest
+
+from shipper import log
+from shipper.errors import Problem
+from shipper.supervise.report import _GOOD, _LEVELS, _WORDS, Report, in_words
 
 
 def test_a_reader_that_pauses_costs_lines_and_no_time_and_is_told_how_many() -> None:
@@ -17,11 +23,11 @@ def test_a_reader_that_pauses_costs_lines_and_no_time_and_is_told_how_many() -> 
 
         with os.fdopen(reads) as reader:
             lines = []
-            while not lines or lines[-1]["event"] != "lost":
+            while not lines or lines[-1]["event.action"] != "lost":
                 lines.append(json.loads(reader.readline()))
             report.flush()
 
-    assert len(lines) - 1 + lines[-1]["lines"] == 5000
+    assert len(lines) - 1 + lines[-1]["shipper.lines"] == 5000
 
 
 def test_a_disk_that_is_full_and_a_reader_that_has_gone_stop_nothing() -> None:
@@ -42,3 +48,73 @@ def test_a_path_that_is_not_utf8_is_told_with_a_mark(tmp_path: Path) -> None:
             assert report.flush()
 
         assert ("/d?/p.yaml" if as_json else "/d\ufffd/p.yaml") in (tmp_path / "out").read_text()
+
+
+def lines_of(report: Report, stream: IO[str], what: str, fields: dict[str, object]) -> list[str]:
+    report.say(what, fields)
+    assert report.flush()
+    stream.seek(0)
+    return stream.read().splitlines()
+
+
+def test_a_line_has_the_names_of_ecs_as_those_of_the_sidecar(tmp_path: Path) -> None:
+    problem = Problem("outputs.main.hots", 3, 5, "unknown key", "p.yaml")
+    with (tmp_path / "out").open("w+") as stream:
+        fields = {"revision": "2", "reason": "invalid", "errors": [problem]}
+        (line,) = map(json.loads, lines_of(Report(stream.fileno()), stream, "nack", fields))
+
+    assert (line["log.level"], line["event.action"], line["log.logger"]) == ("error", "nack", "shipper.supervise")
+    assert line["message"] == f"revision 2 refused: invalid\n{problem}"
+    assert line["shipper.errors"][0]["line"] == 3
+    assert {"@timestamp", "ecs.version", "service.name", "service.version"} < line.keys()
+
+
+def test_what_is_degraded_is_a_warning(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w+") as stream:
+        fields = {"state": "DEGRADED", "message": "no space"}
+        (line,) = map(json.loads, lines_of(Report(stream.fileno()), stream, "save_failed", fields))
+
+    assert line["log.level"] == "warning"
+
+
+def test_of_every_level_that_is_named_something_can_be_told() -> None:
+    assert set(_LEVELS) | set(_GOOD) <= set(_WORDS)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_secret_that_was_read_is_never_told(tmp_path: Path, as_json: bool) -> None:
+    log.hide("id:correct-horse")
+    with (tmp_path / "out").open("w+") as stream:
+        fields = {"state": "DEGRADED", "message": "the key id:correct-horse"}
+        (line,) = lines_of(Report(stream.fileno(), json=as_json), stream, "save_failed", fields)
+
+    assert "[hidden]" in line
+    assert "horse" not in line
+
+
+@pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_a_terminal_gets_text_in_colours_unless_they_are_unwanted(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], coloured: bool
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    primary, secondary = pty.openpty()
+    try:
+        terminal = Report(secondary)
+        terminal.say("warning", {"problem": "hot"})
+        assert terminal.flush()
+        text = os.read(primary, 65536).decode()
+    finally:
+        os.close(primary)
+        os.close(secondary)
+
+    assert ("warning: hot" in text, "\x1b[" in text) == (True, coloured)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "words"),
+    [("SUCCESS", "", "order done"), ("FAILED", "nothing drains there", "order refused: nothing drains there")],
+)
+def test_the_end_of_an_order_is_told_in_words(status: str, message: str, words: str) -> None:
+    assert in_words("result", {"id": "1", "status": status, "message": message}) == [words]

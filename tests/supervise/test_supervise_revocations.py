@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper import descriptors
+from shipper import descriptors, log
 from shipper.supervise.config import OnRelease
 from shipper.supervise.ledger import Kept
 from shipper.supervise.revocations import Revocations
+from shipper.supervise.revoke import LastLine, Revoker
 from shipper.supervise.standing import Troubles
+from shipper.units import Duration
 
 
 async def test_of_many_credentials_four_are_revoked_at_a_time(tmp_path: Path) -> None:
@@ -61,3 +63,63 @@ async def test_a_command_gets_the_limit_of_open_files_that_the_supervisor_was_st
         revocations.begin(nursery, Kept("es-1", {}, [], []))
         with trio.fail_after(30):
             await revoked.wait()
+
+
+async def failure(script: str, longest: str = "20s") -> str:
+    """Why one attempt of a command fails."""
+    reasons: list[str] = []
+    async with trio.open_nursery() as nursery:
+
+        def failed(id: str, reason: str, seconds: float) -> None:
+            reasons.append(reason)
+            nursery.cancel_scope.cancel("one attempt is enough")
+
+        command = OnRelease(command=("sh", "-c", script), timeout=Duration.parse(longest))
+        with trio.fail_after(30):
+            await Revoker(command, lambda: os.environ, failed).revoke(Kept("es-1", {}, [], []))
+    return reasons[0]
+
+
+async def test_a_command_whose_time_is_over_says_where_it_stood() -> None:
+    assert await failure("echo asking >&2; sleep 60", "300ms") == "it took longer than 300ms: asking"
+
+
+async def test_what_a_command_leaves_running_does_not_hold_its_standard_error_up() -> None:
+    assert await failure("echo denied >&2; sleep 60 & exit 7") == "exit status 7: denied"
+
+
+async def test_a_command_that_writes_a_great_deal_ends_all_the_same() -> None:
+    assert await failure("head -c 3000000 /dev/zero | tr '\\0' x >&2; exit 1") == f"exit status 1: {'x' * 300}…"
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        ([b"one\ntw", b"o\n", b"\n  \n"], "two"),
+        ([b"10 %\r20 %\rcurl: (22) 403\r\n"], "curl: (22) 403"),
+        ([b"one\nnot ended"], "not ended"),
+        ([b"\xff\x1b]0;title\x07"], "\ufffd\ufffd]0;title\ufffd"),
+        ([], ""),
+    ],
+)
+def test_the_last_line_that_is_not_blank_is_kept(chunks: list[bytes], expected: str) -> None:
+    last = LastLine()
+    for chunk in chunks:
+        last.feed(chunk)
+
+    assert str(last) == expected
+
+
+def test_of_a_line_that_is_cut_no_secret_shows_its_beginning() -> None:
+    """A long token does not fit into what is kept of a line, and a short one may stand at its end."""
+    token, last = "t" * 100 + "o" * 8000, LastLine()
+    for secret in (token, "-hunter2-hunter2"):
+        log.hide(secret)
+
+    last.feed(f"  refused: {token}\n".encode())
+    assert str(last) == "refused:"
+    last.feed(b"x" * 4084 + b" -hunter2-hunter2\n")
+    assert "hunter" not in str(last)
+    last.feed((f"{'-hunter2-hunter2 ' * 600}\n").encode())
+    assert str(last).count("[hidden]") > 30
+    assert "hunter" not in str(last)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shipper.supervise.show import of_letters, of_status, show
+from shipper.supervise.show import Screen, Table, of_letters, of_status, show
 
 
 class Terminal(io.StringIO):
@@ -34,7 +37,7 @@ def test_a_table_without_rows_has_its_title(stream: io.StringIO) -> None:
 @pytest.mark.parametrize(
     ("in_use", "current", "words"), [(True, True, "in use"), (True, False, "needed by a drain"), (False, True, "held")]
 )
-def test_during_a_drain_the_key_that_it_needs_is_named(in_use: bool, current: bool, words: str) -> None:
+def test_what_a_key_is_needed_for_is_told(in_use: bool, current: bool, words: str) -> None:
     key = {"id": "es-1", "name": "k", "released": False, "units": [], "sources": ["file"], "current": current}
     observed = {"credentials_in_use": ["es-1"] if in_use else []}
     supervisor = {"version": "1", "pid": 1}
@@ -51,3 +54,153 @@ def test_a_narrow_terminal_cuts_no_id_that_must_be_copied(monkeypatch: pytest.Mo
     show([("credentials", [("es-3f9c0a7be2d1-of-east",)])], terminal)
 
     assert "es-3f9c0a7be2d1-of-east" in "".join(terminal.getvalue().split())
+
+
+def status(**observed: Any) -> dict[str, Any]:
+    supervisor = {"version": "1", "pid": 1}
+    fixed = {"state": "DEGRADED", "message": "x", "troubles": [], "sidecar": None, "wanted": None}
+    return {**fixed, "supervisor": supervisor, "observed": observed, "credentials": []}
+
+
+def of_key(id: str, *, current: bool) -> dict[str, Any]:
+    fixed = {"name": "k", "released": False, "units": ["outputs.main"], "sources": ["file:/keys/es"]}
+    return {"id": id, **fixed, "current": current}
+
+
+def test_drains_that_are_not_listed_are_counted() -> None:
+    left_out = {"revisions": 244, "events": 900, "bytes": 7}
+    tables = dict(of_status(status(draining=[], draining_left_out=left_out), "DIR", []))
+    none = of_status(status(draining=[], draining_left_out={"revisions": 0, "events": 0, "bytes": 0}), "DIR", [])
+
+    assert "draining" not in dict(none)
+    assert tables["draining"] == [("244 newer revisions", "", "900 events", "", "", "")]
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ({"files": 1, "unread_bytes": 0}, "1 file, 0 bytes not read"),
+        ({"files": 1200, "unread_bytes": 4096, "events": 2}, "1,200 files, 4,096 bytes not read"),
+        ({}, ""),
+        ({"events": 2}, ""),
+    ],
+)
+def test_an_input_of_files_says_how_many_it_follows(figures: dict[str, int], words: str) -> None:
+    unit = {"id": "inputs.a", "type": "file", "state": "HEALTHY", "message": "", "figures": figures}
+    tables = dict(of_status(status(units=[unit]), "DIR", []))
+
+    assert tables["units"] == [("inputs.a", "file", "HEALTHY", words)]
+
+
+WAITING = {"events": 8, "reason": "401", "credentials": ["es-1"], "held": True, "rebind_to": "es-2", "forward": True}
+DRAIN = {"epoch": 0, "revision": 6, "oldest_seconds": 3.0, "outputs": {"main": WAITING}}
+
+
+def test_of_two_keys_of_one_file_the_one_that_a_drain_needs_says_which_drain() -> None:
+    seen = status(draining=[DRAIN], credentials_in_use=["es-1", "es-2"])
+    seen["credentials"] = [of_key("es-1", current=False), of_key("es-2", current=True)]
+    tables = dict(of_status(seen, "DIR", ["rebind"]))
+
+    assert [row[2] for row in tables["credentials"]] == ["needed by revision 6 of main", "in use"]
+    assert tables["draining"][0][4:] == ("needs es-1", "401")
+    (title,) = (title for title in tables if title.startswith("to end"))
+    assert tables[title][-1] == ("  shipper order rebind --from es-1 --to es-2 --state DIR",)
+
+
+def test_dead_letters_come_with_the_command_that_delivers_them() -> None:
+    tables = of_status(status(dead_letters={"events": 3, "bytes": 9}), "/x", ["dead-letters"])
+
+    assert tables[-1][1][-1] == ("  shipper order dead-letters requeue --state /x",)
+
+
+def test_where_nobody_takes_an_order_none_is_proposed() -> None:
+    seen = status(draining=[DRAIN], dead_letters={"events": 3, "bytes": 9}) | {"supervisor": None}
+    titles = [title for title, _ in of_status(seen, "/x", ["rebind", "dead-letters"])]
+
+    assert titles == ["shipper: DEGRADED, x", "draining"]
+
+
+def test_how_often_the_sidecar_was_started_again_is_a_count() -> None:
+    sidecar = {"state": "running", "pid": 7, "http": None, "restarts": 1}
+    (_, rows), *_ = of_status(status() | {"sidecar": sidecar})
+
+    assert ("sidecar", "running, pid 7, restarts: 1") in rows
+
+
+def plain(text: str) -> str:
+    return re.sub("\x1b\\[[0-9;?]*[A-Za-z]", "", text)
+
+
+def drawn(tables: list[Table], width: int, height: int = 50, times: int = 0) -> str:
+    """As a terminal of this size gets it, once or, for `--watch`, so many times."""
+    terminal = Terminal()
+    screen = Screen(terminal)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("COLUMNS", str(width))
+        patched.setenv("LINES", str(height))
+        for _ in range(times):
+            screen.redraw(tables)
+        if not times:
+            screen.draw(tables)
+    return terminal.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_id_is_broken_where_a_line_of_its_own_has_room_for_it(width: int) -> None:
+    row = ("es-3f9c0a7be2d1", "VuaCfGcBCdbkQm-e5aOx", "needed by revision 6 of main", "outputs.main", "file:/etc/keys")
+    text = plain(drawn([("credentials", [row, row])], width))
+
+    assert all(text.count(cell) == 2 for cell in row)
+    assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [20, 80])
+def test_a_command_is_never_broken_so_that_it_can_be_copied(width: int) -> None:
+    command = "shipper order rebind --from es-3f9c0a7be2d1 --to es-81d04c5f6a77 --state '/var/lib/a directory'"
+
+    assert f"  {command}\n" in plain(drawn([("to do", [(command,)])], width))
+
+
+HOSTILE = st.text(st.sampled_from("a [/]b\x1b\x07\r\n\u202e\udcffé漢\U0001f600"), max_size=30)
+
+
+@given(st.lists(st.tuples(HOSTILE, HOSTILE, HOSTILE), max_size=3), HOSTILE, st.integers(1, 100), st.booleans())
+def test_whatever_a_cell_holds_nothing_fails_and_nothing_steers_the_terminal(
+    rows: list[tuple[str, ...]], title: str, width: int, again: bool
+) -> None:
+    text = plain(drawn([(title, rows)], width, times=2 if again else 0))
+
+    assert not set("\x1b\x07\r\u202e\udcff").intersection(text)
+
+
+def test_a_very_long_message_leaves_the_rest_on_the_screen() -> None:
+    text = plain(drawn([("units", [("a", "m" * 100_000)]), ("draining", [("6", "main")])], 80))
+
+    assert len(text) < 3000
+    assert "draining" in text
+
+
+def test_a_screen_that_is_drawn_again_begins_at_the_top_and_leaves_nothing_of_before() -> None:
+    text = drawn([("shipper", [("a", "b")])], 80, times=2)
+
+    assert text.count("\x1b[H") == 2
+    assert text.count("\x1b[2J") == 1
+    assert text.count("\x1b[K\n") == 4
+    assert text.count("\x1b[J") == 2
+
+
+def test_a_screen_that_is_too_small_shows_the_first_lines_and_says_so() -> None:
+    text = plain(drawn([("shipper", [(str(n), "x") for n in range(100)])], 80, height=10, times=1))
+
+    assert len(text.splitlines()) <= 9
+    assert text.startswith("shipper")
+    assert "more lines" in text
+
+
+def test_what_is_no_terminal_gets_block_after_block() -> None:
+    stream = io.StringIO()
+    screen = Screen(stream)
+    for _ in range(2):
+        screen.redraw([("shipper: HEALTHY", [("queue", "none")])])
+
+    assert stream.getvalue() == "shipper: HEALTHY\n  queue  none\n\nshipper: HEALTHY\n  queue  none\n"

@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -45,13 +47,15 @@ HEALTHY = Observed(
 def test_a_trouble_degrades_the_whole_until_it_is_over_and_hides_nothing_worse() -> None:
     troubles = Troubles()
     failed = msgspec.structs.replace(HEALTHY, state="FAILED", message="the disk")
+    stopping = msgspec.structs.replace(HEALTHY, state="STOPPING")
     assert troubles.whole(None) == ("UNKNOWN", "")
     assert troubles.whole(HEALTHY) == ("HEALTHY", "")
 
     troubles.begin("the files", ["p.yaml:1:1: wrong"])
     assert troubles.whole(None) == troubles.whole(HEALTHY) == ("DEGRADED", "the files")
     assert troubles.whole(failed) == ("FAILED", "the disk")
-    assert troubles.rows() == [{"cause": "the files", "message": "p.yaml:1:1: wrong"}]
+    assert troubles.whole(stopping) == ("STOPPING", "")
+    assert troubles.rows() == [{"kind": "other", "cause": "the files", "message": "p.yaml:1:1: wrong"}]
 
     assert troubles.over("the files")
     assert not troubles.over("the files")
@@ -101,7 +105,8 @@ async def test_while_on_release_fails_the_status_is_degraded_with_the_reason(sit
         good = await status(site)
 
     assert bad["state"] == failed["state"] == "DEGRADED"
-    assert bad["troubles"] == [{"cause": f"on_release fails for {failed['credential']}", "message": "exit status 1"}]
+    cause = f"on_release fails for {failed['credential']}"
+    assert bad["troubles"] == [{"kind": "on_release", "cause": cause, "message": "exit status 1"}]
     assert (good["state"], good["troubles"]) == ("HEALTHY", [])
 
 
@@ -128,12 +133,87 @@ async def test_while_a_secret_is_waited_for_the_status_server_is_not_ready(tmp_p
     async with site.supervisor() as process:
         await site.until("absent")
         address = (await site.until("ready"))["http"]
+        await shown(address, lambda view: view["supervisor"])
         with pytest.raises(HTTPError) as refusal:
             await trio.to_thread.run_sync(lambda: urlopen(f"http://{address}/readyz", timeout=10))
         process.send_signal(signal.SIGTERM)
         assert await site.ended(process) == 0
 
-    assert (refusal.value.code, json.load(refusal.value)["reason"]) == (503, "STARTING: waiting for a policy")
+    reason = "DEGRADED: nothing runs before every secret is there"
+    assert (refusal.value.code, json.load(refusal.value)["reason"]) == (503, reason)
+
+
+async def got(address: str, path: str) -> bytes:
+    def get() -> bytes:
+        with urlopen(f"http://{address}{path}", timeout=10) as answer:
+            return bytes(answer.read())
+
+    return await trio.to_thread.run_sync(get)
+
+
+async def shown(address: str, wanted: Callable[[Any], Any]) -> dict[str, Any]:
+    """What the status server shows, once that is what is wanted."""
+    with trio.fail_after(30):
+        while not wanted(view := json.loads(await got(address, "/status"))):  # noqa: ASYNC110 (another process)
+            await trio.sleep(0.01)
+    return dict(view)
+
+
+async def test_the_status_server_shows_what_hinders_the_supervisor_and_is_ready_since_events_flow(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path, fake_sidecar=False)
+    config = {"http": "127.0.0.1:0", "on_release": {"command": ["test", "-e", f"{tmp_path}/mended"]}}
+    (site.directory / "config.yaml").write_text(json.dumps(config))
+    async with site.supervisor() as process:
+        await site.until("ack", revision="1", stage="drained")
+        address = (await site.until("ready"))["http"]
+        good = await shown(address, lambda view: view["supervisor"] and view["state"] == "HEALTHY")
+        site.replace(site.policy, POLICY.replace("hosts", "hots"))
+        bad = await shown(address, lambda view: view["supervisor"]["troubles"])
+        ready = json.loads(await got(address, "/readyz"))
+        site.replace(site.policy, POLICY)
+        await shown(address, lambda view: not view["supervisor"]["troubles"])
+        site.replace(site.secret, "k2:hunter2\n")
+        unrevoked = await shown(
+            address, lambda view: view["supervisor"]["unrevoked"] and view["supervisor"]["troubles"]
+        )
+        metrics = (await got(address, "/metrics")).decode().splitlines()
+        (site.directory / "mended").touch()
+        healed = await shown(address, lambda view: not view["supervisor"]["unrevoked"])
+        process.send_signal(signal.SIGTERM)
+        assert await site.ended(process) == 0
+
+    assert good["supervisor"] == {"troubles": [], "restarts": 0, "unrevoked": 0}
+    assert (bad["state"], bad["message"]) == ("DEGRADED", "the files are not a valid policy")
+    assert f"{site.policy}:5:5" in str(bad["supervisor"]["troubles"])
+    assert ready == {"ready": True, "reason": "DEGRADED: the files are not a valid policy"}
+    assert [one["kind"] for one in unrevoked["supervisor"]["troubles"]] == ["on_release"]
+    for line in (
+        'shipper_supervisor_troubles{kind="on_release"} 1.0',
+        'shipper_supervisor_troubles{kind="policy"} 0.0',
+        "shipper_supervisor_unrevoked_credentials 1.0",
+        "shipper_supervisor_restarts_total 0.0",
+        'shipper_state{state="DEGRADED"} 1.0',
+    ):
+        assert line in metrics
+    assert healed["state"] == "HEALTHY"
+
+
+async def test_the_status_server_of_a_sidecar_that_was_started_again_says_so(tmp_path: Path) -> None:
+    site = Site(tmp_path, fake_sidecar=False)
+    (site.directory / "config.yaml").write_text("http: 127.0.0.1:0\n")
+    async with site.supervisor() as process:
+        await site.until("ack", revision="1", stage="drained")
+        os.kill((await site.until("launched"))["pid"], signal.SIGKILL)
+        await site.when(lambda: len(site.happened("ready")) == 2)
+        view = await shown(site.happened("ready")[1]["http"], lambda view: view["supervisor"])
+        told = await status(site)
+        process.send_signal(signal.SIGTERM)
+        assert await site.ended(process) == 0
+
+    assert view["supervisor"]["restarts"] == 1
+    assert told["sidecar"]["restarts"] == 1  # type: ignore[index]
 
 
 NEWER = "the state directory has format 2; this version knows formats up to 1"

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gzip
 import signal
+import socket
+import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+import trustme
 
 from shipper.aio import open_asyncio
 from shipper.credentials import Credential
@@ -74,6 +78,25 @@ async def test_once_ships_a_file_to_its_end_and_exits(site: Site) -> None:
         assert destination.total == 501
 
 
+@pytest.mark.parametrize("option", ["--json", "--text"])
+async def test_supervisor_and_sidecar_write_in_one_format(site: Site, option: str) -> None:
+    (site.directory / "app.log").write_text("one\n")
+    source = f"{{app: {{type: file, paths: ['{site.directory}/app.log']}}}}"
+    target = f"{{main: {{type: file, path: '{site.directory}/out'}}}}"
+    site.policy.write_text(f"version: 1\ninputs: {source}\noutputs: {target}\n")
+    with socket.create_server(("127.0.0.1", 0)) as busy, trio.fail_after(30):
+        address = f"127.0.0.1:{busy.getsockname()[1]}"
+        (site.directory / "config.yaml").write_text(f"http: {address}\n")
+        ended = await trio.run_process(
+            [*site.command(), "--once", option], capture_stdout=True, capture_stderr=True, env=site.environment
+        )
+    supervisor, sidecar = ended.stdout.splitlines(), ended.stderr.splitlines()
+
+    assert supervisor
+    assert sidecar
+    assert {line.startswith(b'{"@timestamp":') for line in supervisor + sidecar} == {option == "--json"}
+
+
 async def test_once_gives_up_when_it_is_refused_for_longer_than_asked(site: Site) -> None:
     async with open_asyncio() as aio, open_destination(aio, keys=set()) as destination:
         site.secret.write_text("id1:hunter1\n")
@@ -129,6 +152,87 @@ async def test_a_person_ends_a_drain_that_cannot_end_by_an_order(site: Site) -> 
     assert b"there is: es-" in wrong.stderr
     assert drained["ledger"]["dead_letter"] == drained["ledger"]["accepted"] > 0
     assert b"revision 1  main  given up by an order" in listed.stdout
+
+
+AUTHORITY = trustme.CA()
+
+
+def server() -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    AUTHORITY.issue_cert("127.0.0.1").configure_cert(context)
+    return context
+
+
+def to(site: Site, url: str, ca: str = "") -> str:
+    """A policy whose few lines go to this URL."""
+    tls = f", tls: {{ca: {site.directory}/{ca}}}" if ca else ""
+    return (
+        f"version: 1\ninputs:\n  source: {{type: file, paths: ['{site.directory}/app.log']}}\n"
+        f"outputs:\n  main: {{type: elasticsearch, hosts: ['{url}'], credential: {{file: es}}{tls},"
+        " backoff: {first: 100ms, longest: 1s}}\n"
+    )
+
+
+async def test_what_a_wrong_host_and_a_wrong_authority_held_up_arrives_when_they_are_corrected(site: Site) -> None:
+    """By itself: no answer of any kind has ever come, and the key is the same."""
+    async with open_asyncio() as aio, open_destination(aio, keys={key(1)}, tls=server()) as destination:
+        site.secret.write_text("id1:hunter1\n")
+        for name, authority in (("wrong.pem", trustme.CA()), ("right.pem", AUTHORITY)):
+            authority.cert_pem.write_to_path(str(site.directory / name))
+        (site.directory / "app.log").write_text("".join(f"line {n}\n" for n in range(COUNT)))
+        site.policy.write_text(to(site, destination.url.replace("127.0.0.1", "no-such-host.invalid"), "right.pem"))
+        async with site.supervisor():
+            await site.until("unit", unit="outputs.main", state="DEGRADED")
+            site.replace(site.policy, to(site, destination.url, "wrong.pem"))
+            await site.until("ack", revision="2", stage="active")
+            await site.when(lambda: any("certificate" in line["message"] for line in site.happened("unit")))
+            assert destination.total == 0
+            site.replace(site.policy, to(site, destination.url, "right.pem"))
+            drained = await site.until("ack", revision="3", stage="drained")
+
+        assert destination.total == COUNT
+        assert drained["ledger"]["accepted"] == drained["ledger"]["delivered"]
+        assert destination.refused == 0
+
+
+async def test_with_another_key_what_a_wrong_host_held_up_arrives_by_an_order(site: Site) -> None:
+    async with open_asyncio() as aio, open_destination(aio, keys={key(2)}) as destination:
+        site.secret.write_text("id1:hunter1\n")
+        (site.directory / "app.log").write_text("".join(f"line {n}\n" for n in range(COUNT)))
+        site.policy.write_text(to(site, "http://127.0.0.1:1"))
+        async with site.supervisor():
+            await site.until("unit", unit="outputs.main", state="DEGRADED")
+            await site.when(lambda: _waiting(site) == COUNT)
+            site.replace(site.secret, "id2:hunter2\n")
+            site.replace(site.policy, to(site, destination.url))
+            await site.when(lambda: _active(site) and _active(site) == _wanted(site))
+            (draining, *_) = ask(site.state, Status())["observed"]["draining"]
+            wrong = await site.order("forward", "--revision", "9", "--output", "main")
+            done = await site.order("forward", "--revision", "1", "--output", "main")
+            await site.until("revoked", name="id1")
+
+        assert draining["outputs"]["main"]["forward"]
+        assert (wrong.returncode, done.returncode) == (1, 0)
+        assert b"what drains: revision 1 of output main" in wrong.stderr
+        assert b"what waited of revision 1 (%d events) goes to where output main goes now" % COUNT in done.stdout
+        assert destination.total == COUNT
+
+
+def _observed(site: Site) -> dict[str, Any]:
+    observed: dict[str, Any] = ask(site.state, Status())["observed"]
+    return observed
+
+
+def _waiting(site: Site) -> int:
+    return int(_observed(site)["queue"]["events"])
+
+
+def _active(site: Site) -> list[int] | None:
+    return _observed(site)["revisions"]["active"]
+
+
+def _wanted(site: Site) -> list[int] | None:
+    return ask(site.state, Status())["wanted"]
 
 
 async def test_once_fails_when_what_it_read_became_dead_letters(site: Site) -> None:

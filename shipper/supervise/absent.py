@@ -1,0 +1,146 @@
+"""What `shipper status` says where no supervisor answers: what the state directory holds, and since when nothing runs.
+
+The answer has the form of `standing.told`, as far as anything is known: nobody observes, so there is no health of
+inputs and outputs, and why something waits is that nothing runs.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shipper import health
+from shipper.errors import OptionError, place
+from shipper.health import LaneView
+from shipper.messages import Draining, DrainsLeftOut, Observed, QueueFigures, Revision
+from shipper.spool import stored
+from shipper.spool.directory import StateDirectory
+from shipper.spool.stored import NotReadable, Owner, Stored
+
+_UNKNOWN = "the figures are not known"
+_UNTRUE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What values of another kind than they were written lead to, where a database is damaged."""
+_FILES = ("supervise.lock", "supervise.json", "supervise.key")
+
+
+def told(directory: Path, silence: str | None) -> dict[str, Any]:
+    """The status of a directory whose supervisor gave no answer; `silence` says why, if one runs all the same.
+
+    Raises OptionError for what is no state directory, or not ours to read.
+    """
+    sidecar = _sidecar_of(directory)
+    owner = stored.owner(sidecar)
+    state, message = _standing(owner, _last_seen(directory, owner), silence)
+    if state == "STOPPED" and stored.is_locked(directory / _FILES[0]):
+        state, message = "UNKNOWN", "the supervisor runs, and takes no questions: it starts, or ends"
+    observed: dict[str, Any] | None = None
+    credentials: list[dict[str, Any]] = []
+    troubles: list[dict[str, str]] = []
+    try:
+        if sidecar.is_dir() and (found := stored.read(sidecar)) is not None:
+            observed = _observed(found, state, message, StateDirectory(sidecar).disk_bytes())
+            credentials = _credentials(found)
+    except NotReadable as error:
+        troubles = [{"kind": "state", "cause": _UNKNOWN, "message": str(error)}]
+    except _UNTRUE as error:
+        troubles = [{"kind": "state", "cause": _UNKNOWN, "message": f"what is stored is damaged: {place(error)}"}]
+    return {
+        "state": state,
+        "message": message,
+        "running": state != "STOPPED",
+        "troubles": troubles,
+        "supervisor": None,
+        "sidecar": None,
+        "wanted": None,
+        "observed": observed,
+        "credentials": credentials,
+    }
+
+
+def _sidecar_of(directory: Path) -> Path:
+    """Where the sidecar keeps its state: below that of its supervisor, or it is this directory itself."""
+    try:
+        if any((directory / name).exists() for name in _FILES):
+            return directory / "sidecar"
+        if stored.is_state(directory):
+            return directory
+    except NotADirectoryError:
+        raise OptionError(f"--state {directory}: not a directory") from None
+    except FileNotFoundError:
+        raise OptionError(f"--state {directory}: there is no such directory") from None
+    except OSError as error:
+        raise OptionError(f"--state {directory}: {error.strerror}") from None
+    raise OptionError(f"--state {directory}: this is no state directory: neither a supervisor nor a shipper made it")
+
+
+def _standing(owner: Owner, at: float | None, silence: str | None) -> tuple[str, str]:
+    since = "" if at is None else f" since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}"
+    if silence is not None:
+        return "FAILED", silence
+    if owner.lives:
+        return "UNKNOWN", f"no supervisor answers; the sidecar (pid {owner.pid}) runs, and answers its supervisor alone"
+    if owner.pid is None:
+        return "STOPPED", f"not running{since}"
+    return "STOPPED", f"not running: its process (pid {owner.pid}) was killed or crashed, and wrote last{since[6:]}"
+
+
+def _last_seen(directory: Path, owner: Owner) -> float | None:
+    if owner.at is not None:
+        return owner.at
+    try:
+        return (directory / "supervise.json").stat().st_mtime
+    except OSError:
+        return None
+
+
+def _observed(found: Stored, state: str, message: str, disk_bytes: int) -> dict[str, Any]:
+    """What an `observed` would say of what is stored; a limit of 0 bytes: it is sealed."""
+    total, now = found.figures.total(), time.time()
+    oldest = max(0.0, now - min(found.first.values(), default=now))
+    queue = QueueFigures(total.events, total.bytes, 0, round(oldest, 3), disk_bytes)
+    draining, left_out = _draining(found, now, "nothing runs" if state == "STOPPED" else "not known")
+    observed = Observed(
+        state="STOPPED",
+        message=message,
+        revisions=found.revisions,
+        draining=draining,
+        draining_left_out=left_out,
+        units=(),
+        queue=queue,
+        dead_letters=found.letters,
+        credentials_in_use=found.credentials,
+        credentials_wanted=(),
+    )
+    return {**msgspec.to_builtins(observed), "state": state}
+
+
+def _draining(found: Stored, now: float, reason: str) -> tuple[list[Draining], DrainsLeftOut]:
+    lanes = {
+        id: LaneView(id, key.output, key.type, active, reason, key.credential, key.destination)
+        for id, key, active in found.lanes
+    }
+    pairs = [
+        (revision, lane)
+        for revision, lane in found.figures.pairs(lanes)
+        if not lanes[lane].active or (lane in found.barriers and revision < found.barriers[lane])
+    ]
+    totals = found.figures.revisions(frozenset(pairs))
+    listed = frozenset(sorted(totals)[: health.MOST_DRAINS])
+    pairs = [pair for pair in pairs if pair[0] in listed]
+    amounts = [(revision, lane, found.figures.of_pair(revision, lane)) for revision, lane in pairs]
+    first: dict[Revision, float] = {}
+    for revision, lane in pairs:
+        at = found.first.get((lane, revision), now)
+        first[revision] = min(first.get(revision, at), at)
+    return health.draining(lanes, amounts, totals, first, now)
+
+
+def _credentials(found: Stored) -> list[dict[str, Any]]:
+    """Ids alone: names and files of credentials are sealed."""
+    active = {lane.key.credential for lane in found.lanes if lane.active}
+    retired = {lane.key.credential for lane in found.lanes if not lane.active} - active
+    unknown: dict[str, Any] = {"name": "", "sources": [], "units": [], "released": False}
+    return [{"id": id, **unknown, "current": id not in retired} for id in found.credentials]

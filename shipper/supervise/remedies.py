@@ -1,0 +1,76 @@
+"""The commands that end a drain which does not move, for people to copy; the gentlest first. No I/O.
+
+held, and its output goes to the same place with another credential   rebind: deliver it there with that one
+its output goes elsewhere now                                         forward: deliver it there
+whatever it is                                                        dead-letter: keep it; drop: discard it
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+MOMENT_SECONDS = 5.0
+"""How old what drains must be before a trouble that may pass by itself counts as one that a forward would end."""
+PATIENCE_SECONDS = 60.0
+"""How old it must be before giving it up is proposed."""
+_ENDS = ("dead-letter", "drop")
+_MOVES = ("delivering", "nothing runs", "not known")
+
+
+class Remedy(NamedTuple):
+    """What a command does, and the command."""
+
+    words: str
+    command: str
+
+
+def of_drain(drain: Mapping[str, Any], output: str, directory: str, orders: Collection[str]) -> list[Remedy]:
+    """The remedies for what drains of one output, of those orders that there are; none while it moves.
+
+    `drain` is an entry of `observed.draining`. What no terminal can show is not proposed.
+    """
+    waiting = drain["outputs"][output]
+    if waiting["reason"] in _MOVES and not waiting.get("held"):
+        return []
+    waited = math.inf if waiting.get("held") else drain["oldest_seconds"]
+    found = [
+        Remedy(words, command(order, options, directory))
+        for order, words, options in _orders(drain, output)
+        if order in orders and waited >= (PATIENCE_SECONDS if order in _ENDS else MOMENT_SECONDS)
+    ]
+    return [remedy for remedy in found if remedy.command.isprintable()]
+
+
+def _orders(drain: Mapping[str, Any], output: str) -> Iterator[tuple[str, str, dict[str, str]]]:
+    waiting = drain["outputs"][output]
+    target = waiting.get("rebind_to")
+    if waiting.get("held") and target is not None:
+        for source in waiting.get("credentials", ()):
+            if source != target:
+                words = f"deliver it with {target}, to where it was bound"
+                yield "rebind", words, {"from": source, "to": target}
+    revision = f"{drain['epoch']}:{drain['revision']}" if drain["epoch"] else str(drain["revision"])
+    place = {"revision": revision, "output": output}
+    if waiting.get("forward") and target is None:
+        yield "forward", "deliver it to where the output goes now", place
+    yield "dead-letter", "give it up, and keep it as dead letters", place
+    yield "drop", "discard it for ever", place
+
+
+def of_letters(directory: str) -> Remedy:
+    """The remedy for dead letters."""
+    return Remedy("once what refused them is repaired", command("dead-letters requeue", {}, directory))
+
+
+def command(order: str, options: Mapping[str, str], directory: str) -> str:
+    """A command line as a shell takes it, whatever is in the values."""
+    given = (_option(name, value) for name, value in {**options, "state": directory}.items())
+    return " ".join(["shipper order", order, *given])
+
+
+def _option(name: str, value: str) -> str:
+    """What begins with a dash would be taken for an option."""
+    return shlex.quote(f"--{name}={value}") if value.startswith("-") else f"--{name} {shlex.quote(value)}"

@@ -1,0 +1,117 @@
+"""The commands that people are told to copy: each is one that the program takes, whatever names are in it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper.commands import order
+from shipper.supervise.remedies import MOMENT_SECONDS, PATIENCE_SECONDS, of_drain, of_letters
+
+ORDERS = ("rebind", "forward", "dead-letter", "drop", "dead-letters")
+
+
+def drain(epoch: int = 0, oldest: float = 3600.0, **waiting: Any) -> dict[str, Any]:
+    fixed = {"events": 8, "reason": "401, events held", "credentials": ["es-1"], "held": True}
+    outputs = {"main": {**fixed, "rebind_to": None, "forward": True, **waiting}}
+    return {"epoch": epoch, "revision": 6, "events": 8, "bytes": 9, "oldest_seconds": oldest, "outputs": outputs}
+
+
+def commands(found: Mapping[str, Any], directory: str = "DIR") -> list[str]:
+    return [remedy.command for remedy in of_drain(found, "main", directory, ORDERS)]
+
+
+def test_what_waits_for_a_lost_key_is_delivered_with_the_one_that_goes_to_the_same_place() -> None:
+    assert commands(drain(rebind_to="es-2")) == [
+        "shipper order rebind --from es-1 --to es-2 --state DIR",
+        "shipper order dead-letter --revision 6 --output main --state DIR",
+        "shipper order drop --revision 6 --output main --state DIR",
+    ]
+
+
+def test_what_drains_to_a_place_that_is_left_is_forwarded_to_the_new_one() -> None:
+    assert commands(drain(epoch=2, held=False, reason="no route to host"))[0] == (
+        "shipper order forward --revision 2:6 --output main --state DIR"
+    )
+
+
+def test_of_an_output_that_is_gone_events_can_only_be_given_up() -> None:
+    assert [command.split()[2] for command in commands(drain(forward=False))] == ["dead-letter", "drop"]
+
+
+@pytest.mark.parametrize(
+    "moving",
+    [
+        drain(held=False, reason="delivering"),
+        drain(held=False, reason="nothing runs"),
+        drain(held=False, reason="503", oldest=MOMENT_SECONDS - 1),
+    ],
+)
+def test_nothing_is_proposed_for_what_moves_or_failed_a_moment_ago(moving: Mapping[str, Any]) -> None:
+    assert commands(moving) == []
+
+
+def test_giving_up_is_not_proposed_for_what_may_pass_by_itself() -> None:
+    found = drain(held=False, reason="503", oldest=PATIENCE_SECONDS - 1)
+
+    assert [command.split()[2] for command in commands(found)] == ["forward"]
+
+
+def test_an_order_that_there_is_not_is_not_proposed() -> None:
+    found = of_drain(drain(), "main", "DIR", ["drop"])
+
+    assert [remedy.command for remedy in found] == ["shipper order drop --revision 6 --output main --state DIR"]
+
+
+def test_the_drain_of_an_older_sidecar_that_tells_less_can_be_given_up() -> None:
+    found = drain()
+    found["outputs"]["main"] = {"events": 1, "reason": "401"}
+
+    assert [command.split()[2] for command in commands(found)] == ["dead-letter", "drop"]
+
+
+def test_a_name_that_no_terminal_can_show_is_not_proposed_at_all() -> None:
+    assert commands(drain(rebind_to="es\n2"))[0].split()[2] == "dead-letter"
+    assert commands(drain(), "/var/\udcff") == []
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+PATHS = NAMES.filter(str.isprintable)
+
+
+@given(NAMES, NAMES, PATHS, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
+def test_a_shell_and_the_program_read_from_a_command_what_was_meant(
+    source: str, target: str, directory: str, epoch: int, revision: int
+) -> None:
+    found = drain(epoch=epoch, rebind_to=target, credentials=[source]) | {"revision": revision}
+    given: list[tuple[str, str, dict[str, Any]]] = []
+
+    def gave(state: Path, name: str, params: dict[str, Any], *, json: bool) -> None:
+        given.append((str(state), name, params))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(order, "_given", gave)
+        for text in [*commands(found, directory), of_letters(directory).command]:
+            program, verb, *arguments = shlex.split(text)
+            assert (program, verb) == ("shipper", "order")
+            CliRunner().invoke(order.command, arguments, standalone_mode=False, catch_exceptions=False)
+
+    params = {"epoch": epoch, "revision": revision, "output": "main"}
+    expected = [("dead_letter", params), ("drop", params), ("dead_letters", {"requeue": {}})]
+    if source != target and f"{source}{target}".isprintable():
+        expected.insert(0, ("rebind", {"from": source, "to": target}))
+    assert given == [(str(Path(directory)), name, params) for name, params in expected]
+
+
+def test_every_order_that_is_proposed_but_for_those_to_come_is_one_of_the_program() -> None:
+    assert isinstance(order.command, click.Group)
+    assert {"rebind", "dead-letter", "drop", "dead-letters"} <= order.command.commands.keys()
+    assert of_letters("DIR").command.split()[2:4] == ["dead-letters", "requeue"]
