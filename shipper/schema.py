@@ -66,6 +66,11 @@ def json_schema(registry: Registry) -> Schema:
     return _Generator(registry).policy()
 
 
+def text(schema: Schema) -> bytes:
+    """The schema as a file for editors, without the last line end."""
+    return msgspec.json.format(msgspec.json.encode(schema))
+
+
 class _Generator:
     """Collects the definitions of one schema."""
 

@@ -1,12 +1,15 @@
 """Rules for all tests: an environment without surprises, and no silent skips where nobody would notice them."""
 
 import os
+import signal
 
 import pytest
 
 # They outrank the throwaway authorities of tests: loopback TLS would fail on a machine that sets them.
 for _name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"):
     os.environ.pop(_name, None)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
 
 
 def pytest_runtest_setup(item):

@@ -108,6 +108,8 @@ async def test_it_rotates_and_every_figure_is_as_promised(tmp_path: Path) -> Non
     assert figure(text, "keys revoked") == 3
     assert len(re.findall(r"shipper-\d revoked \d+ ms later: 401$", text, re.MULTILINE)) == 3
     assert "As promised" in text
+    assert json.loads((kept / "shipper.schema.json").read_text())["$defs"]
+    assert (kept / "policy.yaml").read_text().startswith("# yaml-language-server: $schema=shipper.schema.json\n")
     assert "\x1b" not in text
     assert not processes_of(kept)
     written = (kept / "access.log").read_text().splitlines()

@@ -19,14 +19,17 @@ LAYERS = [
     {"__main__", "commands"},
     {"sidecar", "supervise", "demo"},
     {"control"},
-    {"actions", "deadline", "observer"},
+    {"actions", "deadline", "forwarding", "observer"},
     {"rollout", "orders", "requeue"},
     {"intake", "delivery"},
     {"lane", "offer"},
     {"session"},
-    {"plan", "attempt", "backlog", "health"},
+    {"loading", "parcels"},
+    {"ages", "plan", "attempt", "backlog", "counted", "health"},
     {"policy", "registry", "spool", "http", "metrics", "schema", "settings"},
-    {"document", "messages", "log", "keyring", "outbox"},
+    {"document", "log", "keyring", "outbox"},
+    {"bounds"},
+    {"messages"},
     {"plugin"},
     {"aio", "tls", "retry", "credentials", "event", "columns", "units", "errors"}
     | {
@@ -43,6 +46,7 @@ LAYERS = [
         "resolve",
         "signal",
         "slots",
+        "tallies",
         "tap",
     },
 ]

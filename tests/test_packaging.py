@@ -84,9 +84,11 @@ def test_the_example_of_the_supervisors_settings_is_valid(tmp_path):
     """As it is, and with the settings in its comments."""
     example = UNIT.with_name("supervise.yaml")
     whole = tmp_path / "supervise.yaml"
-    whole.write_text(re.sub(r"^# (on_release|state_key|  )", r"\1", example.read_text(), flags=re.MULTILINE))
-    (tmp_path / "shipper-state").write_text(base64.b64encode(bytes(32)).decode())
-    config = read_config(whole, {"CREDENTIALS_DIRECTORY": str(tmp_path)})
+    settings = r"^# (on_release|  command|  timeout|state_key)"
+    whole.write_text(re.sub(settings, r"\1", example.read_text(), flags=re.MULTILINE))
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "state").write_text(base64.b64encode(bytes(32)).decode())
+    config = read_config(whole, {})
 
     assert read_config(example, {}).http == "127.0.0.1:6780"
     assert config.on_release.command == ("/usr/local/bin/revoke-key",)

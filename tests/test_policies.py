@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -50,6 +51,14 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
+def served_by(authority: trustme.CA, file: Path) -> ssl.SSLContext:
+    """What a server of this host needs for TLS; the certificate of the authority is in the file then."""
+    certificate = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(str(file))
+    chain = b"".join(part.bytes() for part in certificate.cert_chain_pems).decode()
+    return server_context(chain, certificate.private_key_pem.bytes().decode())
+
+
 async def shipped(tmp_path: Path, name: str, **variables: object) -> None:
     """Run `shipper supervise --once` on an example until everything was delivered."""
     environment = os.environ | {name: str(value) for name, value in variables.items()}
@@ -71,7 +80,8 @@ def messages(destination: BulkDestination) -> list[str]:
 @pytest.mark.parametrize("path", sorted(POLICIES.glob("*.yaml")), ids=lambda path: path.name)
 def test_an_example_is_valid_and_can_be_planned(path: Path, tmp_path: Path, authority: trustme.CA) -> None:
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    tree = references(read_tree([path], {"OPENSEARCH_CA": str(tmp_path / "ca.pem")}), [])
+    variables = dict.fromkeys(("OPENSEARCH_CA", "ES_CA"), str(tmp_path / "ca.pem"))
+    tree = references(read_tree([path], variables), [])
     registry = Registry.installed()
     text = document.write(tree)
     made = plan.make(Revision(0, 1), text, registry)
@@ -94,12 +104,20 @@ def test_the_policy_of_the_demo_is_the_one_that_the_demo_uses() -> None:
 # -- one by one --------------------------------------------------------------------------------------------------------
 
 
-async def test_nginx_lines_reach_elasticsearch_with_their_fields(tmp_path: Path, aio: Asyncio, key_file: Path) -> None:
+async def test_nginx_lines_reach_elasticsearch_with_their_fields(
+    tmp_path: Path, aio: Asyncio, authority: trustme.CA, key_file: Path
+) -> None:
     log = tmp_path / "access.log"
     log.write_text(ACCESS * 3)
-    async with open_destination(aio, keys={KEY}) as destination:
+    async with open_destination(aio, keys={KEY}, tls=served_by(authority, tmp_path / "ca.pem")) as destination:
         await shipped(
-            tmp_path, "nginx-elasticsearch.yaml", NGINX_LOG=log, ES_URL=destination.url, ES_KEY=key_file, SERVICE="shop"
+            tmp_path,
+            "nginx-elasticsearch.yaml",
+            NGINX_LOG=log,
+            ES_URL=destination.url,
+            ES_KEY=key_file,
+            ES_CA=tmp_path / "ca.pem",
+            SERVICE="shop",
         )
         events = destination.events
 
@@ -121,16 +139,10 @@ async def test_the_policy_of_the_demo_runs_without_the_demo(tmp_path: Path, aio:
 async def test_opensearch_is_reached_over_tls_with_a_user_and_a_password(
     tmp_path: Path, aio: Asyncio, authority: trustme.CA
 ) -> None:
-    certificate = authority.issue_cert("127.0.0.1")
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    tls = server_context(
-        b"".join(part.bytes() for part in certificate.cert_chain_pems).decode(),
-        certificate.private_key_pem.bytes().decode(),
-    )
     (tmp_path / "user").write_text("username: shipper\npassword: correct horse\n")
     (tmp_path / "syslog").write_text("one\ntwo\n")
     user = Credential.parse({"username": "shipper", "password": "correct horse"})
-    async with open_destination(aio, keys={user}, tls=tls) as destination:
+    async with open_destination(aio, keys={user}, tls=served_by(authority, tmp_path / "ca.pem")) as destination:
         await shipped(
             tmp_path,
             "opensearch.yaml",
@@ -208,7 +220,7 @@ async def said(agent: trio.Process, stage: str) -> None:
     """Wait until the agent tells of an ack of this stage."""
     text = b""
     assert agent.stdout is not None
-    while f'"stage":"{stage}"'.encode() not in text:
+    while f'"shipper.stage":"{stage}"'.encode() not in text:
         chunk = await agent.stdout.receive_some(65536)
         assert chunk, text.decode()
         text += bytes(chunk)

@@ -1,7 +1,8 @@
 """Every example of README.md is executed, as a reader would do it. The info string of a block says how:
 
 sh                 run, in the order of the text, in one directory
-sh background      started, and kept running until the end
+sh background      started at a terminal, and kept running until the end
+sh service         run by tests/test_service.py, as root in a root directory of its own
 … file=NAME        written to that file of the directory before anything runs
 text output        what the background command printed, with other times and ids
 json transcript    said to a real sidecar, and compared with what it answers; `…` stands for anything
@@ -11,50 +12,38 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trustme
 
 from shipper.aio import open_asyncio
-from shipper.plugin import Credential
-from shipper.testing import open_destination
+from shipper.plugin import Credential, server_context
+from shipper.testing import Reply, open_destination
+from tests.readme import BLOCKS, FILES, README, ROOT, Block, one
 from tests.story.driver import launched
 
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
 PATIENCE = 30.0
 ACCESS = '203.0.113.9 - - [02/Jan/2026:13:55:36 +0000] "GET /cart HTTP/1.1" 200 512 "-" "curl/8.14.1"\n'
 OLD = Credential.parse({"api_key": "key1:s3cret"})
 NEW = Credential.parse({"api_key": "key2:s3cret"})
-
-
-@dataclass(frozen=True)
-class Block:
-    language: str
-    info: str
-    text: str
-
-    @property
-    def file(self) -> str | None:
-        return self.info.removeprefix("file=") if self.info.startswith("file=") else None
-
-
-BLOCKS = [Block(*found) for found in re.findall(r"^```(\w*) ?(.*)\n((?:.*\n)*?)```$", README, re.MULTILINE)]
-FILES = {block.file: block.text for block in BLOCKS if block.file}
-
-
-def one(language: str, info: str) -> Block:
-    (block,) = [block for block in BLOCKS if (block.language, block.info) == (language, info)]
-    return block
+AUTHORITY = trustme.CA()
+CERTIFICATE = AUTHORITY.issue_cert("127.0.0.1")
+TLS = server_context(
+    b"".join(part.bytes() for part in CERTIFICATE.cert_chain_pems).decode(),
+    CERTIFICATE.private_key_pem.bytes().decode(),
+)
 
 
 @pytest.fixture
@@ -62,8 +51,8 @@ def place(tmp_path: Path) -> Path:
     """A directory with the files of the README, a log, and the installed program on the path."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
-    (tmp_path / "revoke-key").chmod(0o755)
     (tmp_path / "access.log").write_text(ACCESS * 5)
+    AUTHORITY.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "shipper").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m shipper "$@"\n')
@@ -87,7 +76,7 @@ async def shell(place: Path, text: str, env: dict[str, str]) -> str:
 
 
 def test_no_block_is_of_a_kind_that_nothing_runs() -> None:
-    known = {"", "background", "output", "transcript"}
+    known = {"", "background", "service", "output", "transcript"}
 
     assert not [block for block in BLOCKS if block.file is None and block.info not in known]
     assert not [block for block in BLOCKS if block.language not in ("sh", "yaml", "text", "json", "python", "toml")]
@@ -129,9 +118,10 @@ def test_every_installed_plugin_is_in_the_table() -> None:
 
 async def test_a_first_use_and_a_rotation_go_as_they_are_told(place: Path) -> None:
     """All `sh` blocks but `make`, in their order; the old key is revoked by the README's own script."""
-    commands = [block for block in BLOCKS if block.language == "sh" and not block.file and "make" not in block.text]
-    revoked = place / "curl.log"
-    async with open_asyncio() as aio, open_destination(aio, keys={OLD, NEW}) as destination:
+    commands = [block for block in BLOCKS if block.language == "sh" and block.info in ("", "background")]
+    commands = [block for block in commands if not block.text.startswith("make ")]
+    asked = place / "curl.log"
+    async with open_asyncio() as aio, open_destination(aio, keys={OLD, NEW}, tls=TLS) as destination:
         env = environment(
             place,
             NGINX_LOG=str(place / "access.log"),
@@ -155,7 +145,11 @@ async def test_a_first_use_and_a_rotation_go_as_they_are_told(place: Path) -> No
             with trio.fail_after(PATIENCE):
                 await destination.wait_for(6)
 
-    assert '{"ids": ["key1"]}' in revoked.read_text()
+    making, revoking = asked.read_text().splitlines()
+    assert f"{destination.url}/_security/api_key" in making
+    assert making.endswith("--data @api-key.json")
+    assert revoking.endswith('{"ids": ["key1"]}')
+    assert json.loads((place / "shipper.schema.json").read_text())["$defs"]
     assert [path.name for path in (place / "keys").iterdir()] == ["es"]
     assert "HEALTHY" in said
     assert "dead letters: none" in said
@@ -163,8 +157,14 @@ async def test_a_first_use_and_a_rotation_go_as_they_are_told(place: Path) -> No
     assert_in_order(output.text, one("text", "output").text)
 
 
+def test_the_key_may_do_no_more_than_the_output_needs() -> None:
+    (role,) = json.loads(FILES["api-key.json"])["role_descriptors"].values()
+
+    assert role == {"indices": [{"names": ["logs-nginx.access-*"], "privileges": ["create_doc", "auto_configure"]}]}
+
+
 class Output:
-    """A command in the background, and what it has printed."""
+    """A command in the background at a terminal, and what it has printed there."""
 
     def __init__(self, place: Path, block: Block, env: dict[str, str]) -> None:
         self._arguments = (["sh", "-euc", f"exec {block.text}"], place, env)
@@ -173,8 +173,18 @@ class Output:
 
     def start(self) -> None:
         command, place, env = self._arguments
-        with self._file.open("wb") as stdout:
-            self.process = subprocess.Popen(command, cwd=place, env=env, stdout=stdout)
+        self._file.touch()
+        primary, secondary = pty.openpty()
+        self.process = subprocess.Popen(command, cwd=place, env=env | {"NO_COLOR": "1"}, stdout=secondary)
+        os.close(secondary)
+        threading.Thread(target=self._copy, args=(primary,), daemon=True).start()
+
+    def _copy(self, terminal: int) -> None:
+        """To the end, for which Linux says EIO."""
+        with suppress(OSError), os.fdopen(terminal, "rb", buffering=0) as shown, self._file.open("ab") as file:
+            while chunk := shown.read(65536):
+                file.write(chunk)
+                file.flush()
 
     @property
     def text(self) -> str:
@@ -209,6 +219,48 @@ def varying(line: str) -> str:
     line = re.sub(r"es-[0-9a-f]{12}", "ID", line)
     line = re.sub(r"\(\w+, file:[^)]*/keys/", "(NAME, PATH/", line)
     return re.sub(r"[0-9:.]+(?=  )|after \d+ ms", "#", line)
+
+
+# -- when it does not work ---------------------------------------------------------------------------------------------
+
+TABLE = README.partition("| Cause | What `status` says |")[2].splitlines()[2:]
+ROWS = {row.split("|")[1].strip(): row for row in takewhile(bool, TABLE)}
+CAUSES = {cause: re.findall("`([^`]+)`", row.split("|")[2]) for cause, row in ROWS.items()}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+async def test_of_a_cause_in_the_table_status_says_what_is_written_there(place: Path, cause: str) -> None:
+    (place / "keys").mkdir()
+    (place / "keys" / "es").write_text(f"{OLD.fields['api_key']}\n")
+    (place / "revoke-key").chmod(0o700)
+    (place / "policy.yaml").write_text(FILES["policy.yaml"].replace(*WRONG.get(cause, ("", ""))))
+    keys = {NEW} if cause == "key revoked too early" else {OLD}
+    async with open_asyncio() as aio, open_destination(aio, keys=keys, tls=TLS) as destination:
+        destination.script = lambda request, documents: REPLIES.get(cause)
+        env = environment(place, NGINX_LOG=str(place / "access.log"), ES_URL=destination.url)
+        with running(place, one("sh", "background"), env) as output:
+            output.start()
+            with trio.fail_after(PATIENCE):
+                said = ""
+                while not any(text in said for text in CAUSES[cause]):
+                    said = await shell(place, "shipper status --state ./state || true", env)
+            if cause in WRONG:
+                (place / "policy.yaml").write_text(FILES["policy.yaml"])
+                with trio.fail_after(PATIENCE):
+                    await destination.wait_for(5)
+
+    assert [cause for cause, row in ROWS.items() if "meanwhile" in row] == list(WRONG)
+    assert set(CAUSES) == set(WRONG) | set(REPLIES) | {"key revoked too early"}
+
+
+WRONG = {
+    "wrong host": ("${ES_URL:-https://localhost:9200}", "https://shop.invalid:9200"),
+    "missing CA": ("tls: {ca: ca.pem}", "tls: {}"),
+}
+REPLIES = {
+    "missing privilege": Reply(items=dict.fromkeys(range(5), (403, "security_exception"))),
+    "mapping conflict": Reply(items={0: (400, "document_parsing_exception")}),
+}
 
 
 # -- policies ----------------------------------------------------------------------------------------------------------

@@ -255,6 +255,15 @@ def test_a_policy_that_comes_along_fits_the_schema_of_what_is_installed(path):
     assert fits(plain(read(path.read_text())), schema, schema)
 
 
+@pytest.mark.parametrize("path", sorted(ROOT.glob("policies/*.yaml")), ids=lambda path: path.name)
+def test_the_first_line_of_a_policy_leads_an_editor_to_the_schema(path):
+    first = path.read_text().splitlines()[0]
+    schema = path.parent / first.removeprefix("# yaml-language-server: $schema=")
+    printed = CliRunner().invoke(command, []).stdout
+
+    assert schema.read_text() == printed, f"make it anew: shipper schema > {schema.relative_to(ROOT)}"
+
+
 def test_every_policy_in_the_readme_fits_the_schema_of_what_is_installed():
     blocks = re.findall(r"^```yaml[^\n]*\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
     policies = [plain(read(block)) for block in blocks if "version: 1" in block]

@@ -169,7 +169,8 @@ class _Demo:
 
     def _hear(self, event: Said) -> None:
         """What the agent says, in the instant in which it is read."""
-        self._rotations.heard(event, trio.current_time())
+        fields = {key.removeprefix("shipper."): value for key, value in event.items()}
+        self._rotations.heard(fields | {"event": event["event.action"]}, trio.current_time())
         self._news.set()
         self._news = trio.Event()
         self._show_rows()

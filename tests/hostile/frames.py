@@ -15,7 +15,7 @@ from typing import Any
 from shipper.messages import MAX_LINE_BYTES, Action, Hello, Message, Policy, Stop, parse
 
 WORDS = ("type", "policy", "hello", "stop", "observe", "action", "credentials", "epoch", "revision", "id", "name")
-ACTIONS = ("tap", "diagnostics", "dead_letters", "rebind", "drop", "dead_letter", "explode", "")
+ACTIONS = ("tap", "diagnostics", "dead_letters", "rebind", "forward", "drop", "dead_letter", "explode", "")
 NUMBERS = (0, 1, -1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63), 10**40, 0.5, 1e308)
 TEXTS = ("", "x", "\0", "\u202e", "é" * 40, "\ud800", "..", "../../etc/passwd", "x" * 5000, "\x1b[31m", "'; --", "${A}")
 OUTPUT = "main: {type: elasticsearch, hosts: ['http://127.0.0.1:1'], credential: c%d}"

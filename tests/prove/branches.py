@@ -16,7 +16,7 @@ from tests.prove.sizes import ROOT
 
 TESTS = [
     "tests/spool",
-    *(f"tests/test_{name}.py" for name in ("lane", "session", "rollout", "control", "plan", "delivery", "orders")),
+    *(f"tests/test_{name}.py" for name in ("lane", "parcels", "rollout", "control", "plan", "delivery", "orders")),
     *(f"tests/test_{name}.py" for name in ("actions", "deadline")),
 ]
 ORDINARY = "not hypothesis and not root"
