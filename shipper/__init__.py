@@ -4,17 +4,27 @@ Its promise: when `ack … drained` is written, the credentials that it releases
 event is lost by that, and none is sent with them afterwards; through `kill -9`, full disks, dead destinations and
 floods of revisions.
 
-Reading order, as an event travels and a policy does:
+The rooms, from the top to the bottom; a room imports from those below it only (`tests/test_layers.py`):
 
-    event      a batch of events                    messages   what is said on standard input and output
-    plugin     what an input, a processor,          control    the conversation
-               an output is                         plan       a policy, as what it would run
-    intake     from an input into the spool         rollout    the life of a revision
-    spool/     the durable store; the barrier       orders     ends drains that cannot end
-    attempt    one request's answers                observer   what a supervisor sees
-    lane       a destination's todos, until settled requeue    dead letters enter again
-    delivery   all lanes                            sidecar    the process that holds all this
-                                                    supervise/ the agent that launches it, for people
+    commands/    the verbs of the command line
+    supervise/   the reference supervisor: policy files become revisions, and a sidecar is launched
+    sidecar      the process `shipper run`: opens everything, and closes it in order
+    control/     the conversation over standard input and output, and its actions
+    status/      health, figures and metrics, for supervisors and for people
+    revisions/   the life of a revision; orders, deadlines and forwarding that end a drain
+    pipeline/    the way of an event: intake, lanes, sessions, attempts; and the plan of a policy
+    spool/       the durable store, and the barrier
+    policy/      a policy's text becomes settings; plugins are found
+    protocol/    messages, their framing and their limits
+    plugin       PUBLIC: all that a plugin may import
+    process/     what belongs to the process: log, signals, memory, hardening
+    sdk/         what plugins and the rooms above share: batches, credentials, errors, TLS, asyncio
+
+The way of an event: `sdk/event`, `pipeline/intake`, `spool/queue`, `pipeline/delivery`, `pipeline/lane`,
+`pipeline/session`, `pipeline/attempt`, `spool/queue` again.
+
+The way of a policy: `control/conversation`, `policy/policy`, `pipeline/plan`, `revisions/offer`, `revisions/rollout`,
+`spool/revisions`, `control/outbox`.
 """
 
 __version__ = "0.1.0"

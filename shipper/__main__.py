@@ -28,7 +28,7 @@ from typing import NoReturn
 import click
 
 from shipper import __version__
-from shipper.errors import OptionError, PolicyError, ShipperError, StateBusy, StateLocked
+from shipper.sdk.errors import OptionError, PolicyError, ShipperError, StateBusy, StateLocked
 
 FOR_PEOPLE = {
     "supervise": "Watch policy files, and keep a shipper running by them.",
@@ -137,7 +137,7 @@ def _told(error: ShipperError | KeyboardInterrupt | OSError) -> int:
 
 def _say(text: str) -> None:
     """On standard error, in the format of the process where it has chosen one; names of files steer no terminal."""
-    from shipper import log
+    from shipper.process import log
 
     if log.is_json():
         log.get("shipper").error(text)

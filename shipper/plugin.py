@@ -30,19 +30,19 @@ from typing import Annotated, Any, ClassVar, Protocol
 
 import msgspec
 
-from shipper.aio import Asyncio
-from shipper.columns import Column, encoded, join
-from shipper.credentials import Credential, Shape
-from shipper.descriptors import in_words, is_reserved, is_short, shortage
-from shipper.errors import Backpressure, BadOption, Held, Later, StartFailed, TooLarge
-from shipper.event import LONGEST_PART, STREAM_PART, STREAM_TYPE, Batch, Fields, merged, nested, tagged
-from shipper.hosts import is_own_host
-from shipper.inotify import Inotify, Mask
-from shipper.resolve import AddressInfo, resolve
-from shipper.retry import backoff
-from shipper.tallies import Failure, Requests
-from shipper.tls import ClientTls, Material, client_context, server_context
-from shipper.units import Duration, Size
+from shipper.sdk.aio import Asyncio
+from shipper.sdk.columns import Column, encoded, join
+from shipper.sdk.credentials import Credential, Shape
+from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
+from shipper.sdk.errors import Backpressure, BadOption, Held, Later, StartFailed, TooLarge
+from shipper.sdk.event import LONGEST_PART, STREAM_PART, STREAM_TYPE, Batch, Fields, merged, nested, tagged
+from shipper.sdk.hosts import is_own_host
+from shipper.sdk.inotify import Inotify, Mask
+from shipper.sdk.resolve import AddressInfo, resolve
+from shipper.sdk.retry import backoff
+from shipper.sdk.tallies import Failure, Requests
+from shipper.sdk.tls import ClientTls, Material, client_context, server_context
+from shipper.sdk.units import Duration, Size
 
 __all__ = [
     "AddressInfo",
@@ -201,7 +201,7 @@ class Source(Protocol):
         ...
 
     def change(self, settings: Any, credentials: Mapping[str, Credential]) -> None:
-        """From now on use these settings, of an input with the same `place`; called in the instant of the cut.
+        """From now on use these settings, of an input with the same `identity`; called in the instant of the cut.
 
         A source may also have `async def changed(self)`, which is called then: credentials that the new settings do not
         name any more are not released before it returns. It may be under way several times.
@@ -218,8 +218,8 @@ class Input(Settings, frozen=True):
     data_stream: DataStream = msgspec.field(default_factory=DataStream)
     """The data stream of the events."""
 
-    def place(self) -> Any:
-        """What it reads from. Two revisions with equal places of one name and type keep the input running."""
+    def identity(self) -> Any:
+        """What it reads from. Two revisions with equal identities of one name and type keep the input running."""
         return msgspec.to_builtins(self, enc_hook=str)
 
     def listens(self) -> tuple[str, int] | None:
@@ -262,8 +262,8 @@ class Answer:
 
     outcome: Outcome
     reason: str = ""
-    of_place: bool = False
-    """With LATER or HELD: whether it holds for all events of the same place (`Output.places`), until further notice."""
+    of_target: bool = False
+    """With LATER or HELD: whether it applies to all events of the same target (see `Output.targets`), for now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,10 +339,10 @@ class Output(Settings, frozen=True):
         if not 0 <= self.flush <= MOST_FLUSH:
             raise BadOption(f"flush is at most {MOST_FLUSH}", "flush")
 
-    def places(self, batch: Batch) -> Sequence[str]:
+    def targets(self, batch: Batch) -> Sequence[str]:
         """Where each event goes within the destination, such as the name of an index or a topic. Runs in any thread.
 
-        A place that refuses events (`Answer.of_place`) holds up its own ones only.
+        A target that refuses events (`Answer.of_target`) holds up its own ones only.
         """
         return [""] * batch.count
 

@@ -23,20 +23,20 @@ from typing import Any
 import msgspec
 import trio
 
-from shipper import __version__, health, log
-from shipper.actions import Actions
-from shipper.aio import Asyncio, open_asyncio
-from shipper.control import Conversation, Observing, Performing
-from shipper.deadline import Deadlines
-from shipper.delivery import Delivery
-from shipper.errors import StartFailed, StateBusy, StateLocked
-from shipper.forwarding import Forwarding
-from shipper.http import serve_status
-from shipper.intake import Intake
-from shipper.keyring import Keyring
-from shipper.lane import Lane
-from shipper.listeners import Listeners
-from shipper.messages import (
+from shipper import __version__
+from shipper.control.actions import Actions
+from shipper.control.conversation import Conversation, Observing, Performing
+from shipper.control.outbox import Outbox
+from shipper.pipeline.delivery import Delivery
+from shipper.pipeline.intake import Intake
+from shipper.pipeline.keyring import Keyring
+from shipper.pipeline.lane import Lane
+from shipper.pipeline.listeners import Listeners
+from shipper.pipeline.plan import digest
+from shipper.policy.registry import Registry
+from shipper.process import log
+from shipper.process.signal import Signal
+from shipper.protocol.messages import (
     VERSION,
     DeadLetterFigures,
     Hello,
@@ -50,16 +50,18 @@ from shipper.messages import (
     State,
     Stopped,
 )
-from shipper.observer import Observer
-from shipper.orders import Orders
-from shipper.outbox import Outbox
-from shipper.plan import digest
-from shipper.registry import Registry
-from shipper.requeue import Requeuing
-from shipper.rollout import Rollout
-from shipper.signal import Signal
+from shipper.revisions.deadline import Deadlines
+from shipper.revisions.forwarding import Forwarding
+from shipper.revisions.orders import Orders
+from shipper.revisions.requeue import Requeuing
+from shipper.revisions.rollout import Rollout
+from shipper.sdk.aio import Asyncio, open_asyncio
+from shipper.sdk.errors import StartFailed, StateBusy, StateLocked
 from shipper.spool.keys import StateKey
 from shipper.spool.spool import Spool, open_spool
+from shipper.status import health
+from shipper.status.http import serve_status
+from shipper.status.observer import Observer
 
 _log = log.get(__name__)
 

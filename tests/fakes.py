@@ -11,16 +11,12 @@ from typing import Any, ClassVar
 
 import trio
 
-from shipper.delivery import Delivery
-from shipper.errors import Later, TooLarge
-from shipper.event import Batch
-from shipper.forwarding import Forwarding
-from shipper.intake import Intake
-from shipper.keyring import Keyring
-from shipper.lane import Lane
-from shipper.listeners import Listeners
-from shipper.messages import Ack, Nack, Outbound, Policy, Released, Revision
-from shipper.orders import Orders
+from shipper.pipeline.delivery import Delivery
+from shipper.pipeline.intake import Intake
+from shipper.pipeline.keyring import Keyring
+from shipper.pipeline.lane import Lane
+from shipper.pipeline.listeners import Listeners
+from shipper.pipeline.tap import Taps
 from shipper.plugin import (
     Answer,
     Answers,
@@ -36,15 +32,19 @@ from shipper.plugin import (
     Shape,
     Source,
 )
-from shipper.policy import OutputSpec, destination, output_settings
-from shipper.registry import Registry
-from shipper.requeue import Requeuing
-from shipper.rollout import Rollout
-from shipper.signal import Signal
-from shipper.spool.queue import Entry, Packed
+from shipper.policy.policy import OutputSpec, destination, output_settings
+from shipper.policy.registry import Registry
+from shipper.process.signal import Signal
+from shipper.protocol.messages import Ack, Nack, Outbound, Policy, Released, Revision
+from shipper.revisions.forwarding import Forwarding
+from shipper.revisions.orders import Orders
+from shipper.revisions.requeue import Requeuing
+from shipper.revisions.rollout import Rollout
+from shipper.sdk.errors import Later, TooLarge
+from shipper.sdk.event import Batch
+from shipper.spool.queue import Arrival, Packed
 from shipper.spool.revisions import LaneKey, Text
 from shipper.spool.spool import Spool, open_spool
-from shipper.tap import Taps
 
 PATIENCE = 30.0
 Send = Callable[[Batch], Awaitable[Answers]]
@@ -70,7 +70,7 @@ class Destination:
         """The `n` of each event that was answered as delivered."""
         self.asked: list[int] = []
         self.send: Send = self.deliver
-        self.place: Callable[[int], str] = lambda n: ""
+        self.target: Callable[[int], str] = lambda n: ""
         """Of the event with this `n`."""
         self.refused: set[str] = set()
         """Places that refuse their events, as `deliver` says."""
@@ -85,11 +85,11 @@ class Destination:
         return self.answer(batch, {})
 
     def answer(self, batch: Batch, others: dict[int, Answer]) -> Answers:
-        """Delivered, but for some by position, and those of places that refuse."""
+        """Delivered, but for some by position, and those of targets that refuse."""
         numbers = [event["n"] for event in batch.own()]
-        places = {at: self.place(n) for at, n in enumerate(numbers)}
-        refused = {at for at, place in places.items() if place in self.refused}
-        others = {at: Answer(Outcome.HELD, f"403 {places[at]}", of_place=True) for at in refused} | others
+        targets = {at: self.target(n) for at, n in enumerate(numbers)}
+        refused = {at for at, target in targets.items() if target in self.refused}
+        others = {at: Answer(Outcome.HELD, f"403 {targets[at]}", of_target=True) for at in refused} | others
         self.received += [n for at, n in enumerate(numbers) if at not in others]
         return Answers(batch.count, others)
 
@@ -147,8 +147,8 @@ class ScriptedOutput(Output, frozen=True):
     to: str = "main"
     live_setting: int = 0
 
-    def places(self, batch: Batch) -> Sequence[str]:
-        return [DESTINATIONS[self.to].place(event["n"]) for event in batch.own()]
+    def targets(self, batch: Batch) -> Sequence[str]:
+        return [DESTINATIONS[self.to].target(event["n"]) for event in batch.own()]
 
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
@@ -235,7 +235,7 @@ class ScriptedInput(Input, frozen=True):
     flavour: str = ""
     credentials: tuple[str, ...] = ()
 
-    def place(self) -> Any:
+    def identity(self) -> Any:
         return [self.of, self.at]
 
     def credential_ids(self) -> tuple[str, ...]:
@@ -388,8 +388,8 @@ class Bench:
         for _ in range(batches):
             batch = Batch.documents([b'{"n":%d,"p":"%b"}' % (self._next + n, b"a" * padding) for n in range(count)])
             self._next += count
-            entry = Entry(self.at, "test/in", [lane.id for lane in lanes], [Packed(count, batch.pack())])
-            for stored in await self.spool.enter(entry):
+            arrival = Arrival(self.at, "test/in", [lane.id for lane in lanes], [Packed(count, batch.pack())])
+            for stored in await self.spool.enter(arrival):
                 self.seqs.append(stored.seq)
                 for lane in lanes:
                     lane.arrived(stored.seq, batch)

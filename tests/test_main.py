@@ -11,7 +11,7 @@ import pytest
 
 from shipper import __main__ as program
 from shipper.__main__ import FOR_MACHINES, FOR_PEOPLE
-from shipper.errors import OptionError, PolicyError, Problem, ShipperError, StartFailed, StateBusy, StateLocked
+from shipper.sdk.errors import OptionError, PolicyError, Problem, ShipperError, StartFailed, StateBusy, StateLocked
 
 
 def run(*arguments, **more):

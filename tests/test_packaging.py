@@ -103,8 +103,8 @@ if ctypes.CDLL(None, use_errno=True).prctl({PR_SET_MDWE}, 1, 0, 0, 0):
     sys.exit(77)
 import aiohttp, isal.igzip, msgspec, orjson, re2, trio, yaml
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from shipper.aio import open_asyncio
-from shipper.inotify import Inotify, Mask
+from shipper.sdk.aio import open_asyncio
+from shipper.sdk.inotify import Inotify, Mask
 nonce = bytes(12)
 assert AESGCM(bytes(32)).encrypt(nonce, b"x", b"")
 assert re2.search("(a+)+b", "aab")

@@ -14,7 +14,6 @@ import trio
 
 import shipper.plugin
 import shipper_plugins
-from shipper.aio import open_asyncio
 from shipper.plugin import (
     Answer,
     Answers,
@@ -35,6 +34,7 @@ from shipper.plugin import (
     nested,
     tagged,
 )
+from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext, check_output, check_processor
 
 

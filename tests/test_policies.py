@@ -18,12 +18,13 @@ import pytest
 import trio
 import trustme
 
-from shipper import document, plan
-from shipper.aio import Asyncio, open_asyncio
 from shipper.commands.validate import references
-from shipper.messages import Revision
+from shipper.pipeline import plan
 from shipper.plugin import Credential, server_context
-from shipper.registry import Registry
+from shipper.policy import document
+from shipper.policy.registry import Registry
+from shipper.protocol.messages import Revision
+from shipper.sdk.aio import Asyncio, open_asyncio
 from shipper.supervise.sources import read_tree
 from shipper.testing import BulkDestination, open_destination
 

@@ -23,8 +23,8 @@ import pytest
 import trio
 import trustme
 
-from shipper.aio import open_asyncio
 from shipper.plugin import Credential, server_context
+from shipper.sdk.aio import open_asyncio
 from shipper.testing import open_destination
 from tests.readme import BLOCKS, ROOT
 

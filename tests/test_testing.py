@@ -13,7 +13,6 @@ import trio
 import trio.testing
 import trustme
 
-from shipper.aio import Asyncio, open_asyncio
 from shipper.plugin import (
     Answer,
     Answers,
@@ -30,6 +29,7 @@ from shipper.plugin import (
     StartFailed,
     merged,
 )
+from shipper.sdk.aio import Asyncio, open_asyncio
 from shipper.testing import (
     BulkDestination,
     RecordingInputContext,

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from shipper.commands.validate import REFUSED, command
-from shipper.errors import PolicyError
+from shipper.sdk.errors import PolicyError
 from shipper.supervise import secrets
 from shipper.supervise.sources import read_tree
 

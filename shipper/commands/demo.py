@@ -48,9 +48,9 @@ def command(seconds: float, every: float, rate: int, keep: Path | None) -> int:
 def _directory(keep: Path | None) -> Iterator[Path]:
     import tempfile
 
-    from shipper.errors import OptionError
-    from shipper.registry import Registry
-    from shipper.schema import json_schema, text
+    from shipper.policy.registry import Registry
+    from shipper.policy.schema import json_schema, text
+    from shipper.sdk.errors import OptionError
 
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="shipper-demo-") as directory:

@@ -83,7 +83,7 @@ def forward(revision: str, output: str, state: Path, json: bool) -> int:
     Example:
       shipper order forward --revision 6 --output main --state /var/lib/shipper
     """
-    from shipper.units import events_in_words
+    from shipper.sdk.units import events_in_words
 
     result = _given(state, "forward", _at(revision) | {"output": output}, json=json)
     if result is not None:
@@ -218,7 +218,7 @@ def _given(state: Path, name: str, params: dict[str, Any], *, json: bool) -> dic
     """The result of an order that was carried out, or None if it was printed as JSON; ends the program if refused."""
     import msgspec
 
-    from shipper.log import printable
+    from shipper.process.log import printable
     from shipper.supervise.questions import Order, ask
 
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from shipper import descriptors
+from shipper.sdk import descriptors
 
 FOR_A_PERSON = """\
 shipper run waits for `hello` on standard input: it speaks a protocol with a supervising agent, one JSON object a line.
@@ -40,10 +40,10 @@ def command(state: str, http: str | None) -> int:
         click.echo(FOR_A_PERSON, err=True)
     import trio
 
-    from shipper import hardening, log, memory
-    from shipper.errors import OptionError
-    from shipper.http import parse_address
+    from shipper.process import hardening, log, memory
+    from shipper.sdk.errors import OptionError
     from shipper.sidecar import Options, run
+    from shipper.status.http import parse_address
 
     log.configure()
     if os.path.exists(state) and not os.path.isdir(state):

@@ -15,8 +15,8 @@ def command() -> None:
     \b
     Example:       shipper schema > shipper.schema.json
     """
-    from shipper.registry import Registry
-    from shipper.schema import json_schema, text
+    from shipper.policy.registry import Registry
+    from shipper.policy.schema import json_schema, text
 
     schema = json_schema(Registry.installed())
     if "$comment" in schema:

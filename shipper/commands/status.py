@@ -85,7 +85,7 @@ def exit_status(status: Mapping[str, Any]) -> int:
 
 def _show(status: Mapping[str, Any], state: Path, screen: Screen, *, json: bool, again: bool) -> None:
     from shipper.commands.order import command as orders
-    from shipper.messages import encoded
+    from shipper.protocol.messages import encoded
     from shipper.supervise.show import of_status
 
     if json:

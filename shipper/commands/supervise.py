@@ -15,7 +15,7 @@ from shipper.commands import PATH
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from shipper.errors import Problem
+    from shipper.sdk.errors import Problem
     from shipper.supervise.config import Config
     from shipper.supervise.options import Options
     from shipper.supervise.report import Report
@@ -64,7 +64,8 @@ def command(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heeded: a reload must not kill what just starts
     import trio
 
-    from shipper import descriptors, hardening, log
+    from shipper.process import hardening, log
+    from shipper.sdk import descriptors
     from shipper.supervise.config import Config, read_config
     from shipper.supervise.options import Options
     from shipper.supervise.report import Report
@@ -101,9 +102,9 @@ def _warn(report: Report, problem: Problem) -> None:
 
 
 def _seconds(option: str, text: str) -> float:
-    from shipper.errors import OptionError
-    from shipper.messages import LONGEST_STOP_SECONDS
-    from shipper.units import Duration
+    from shipper.protocol.messages import LONGEST_STOP_SECONDS
+    from shipper.sdk.errors import OptionError
+    from shipper.sdk.units import Duration
 
     try:
         seconds = float(Duration.parse(text))

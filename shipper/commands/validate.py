@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shipper.commands import PATH
-from shipper.document import Node
-from shipper.errors import PolicyError, Problem
+from shipper.policy.document import Node
+from shipper.sdk.errors import PolicyError, Problem
 
 if TYPE_CHECKING:
-    from shipper.policy import Policy
-    from shipper.registry import Registry
+    from shipper.policy.policy import Policy
+    from shipper.policy.registry import Registry
 
 REFUSED = 78
 
@@ -52,7 +52,7 @@ def command(files: Sequence[Path], form: str, with_secrets: bool) -> None:
     Example:       shipper validate policy.yaml
     In CI:         shipper validate --format json policies/*.yaml
     """
-    from shipper.registry import Registry
+    from shipper.policy.registry import Registry
 
     registry = Registry.installed()
     results = [check(path, registry, with_secrets=with_secrets) for path in files]
@@ -66,7 +66,7 @@ def command(files: Sequence[Path], form: str, with_secrets: bool) -> None:
 
 def check(path: Path, registry: Registry, *, with_secrets: bool = False) -> Checked:
     """The policy of a file or a directory, as a supervisor reads it, but for the secrets where not `with_secrets`."""
-    from shipper.policy import build
+    from shipper.policy.policy import build
     from shipper.supervise.sources import read_tree
 
     problems: list[Problem] = []

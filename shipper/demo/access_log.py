@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import trio
 
-from shipper.errors import ShipperError
+from shipper.sdk.errors import ShipperError
 
 MARK = "visit="
 _KINDS = 4096

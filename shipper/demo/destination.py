@@ -18,8 +18,8 @@ from pathlib import Path
 import trio
 
 from shipper.demo.process import Process, Said, launched
-from shipper.errors import ShipperError
 from shipper.plugin import Credential
+from shipper.sdk.errors import ShipperError
 
 _PATIENCE = 20.0
 _POLICY = """\

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 import trio
 
-from shipper.errors import ShipperError
+from shipper.sdk.errors import ShipperError
 
 Said = dict[str, Any]
 

@@ -15,10 +15,10 @@ syncs, torn pages and directory entries; a log of our own would have to prove al
     letters    dead letters            orders   ends drains that cannot end
     forward    which drains go elsewhere
     requeue    dead letters enter again
-    terms      limits of a revision     clock    how long barriers have waited
+    limits      limits of a revision     clock    how long barriers have waited
     figures    how much waits          spool    all of it, as the rest of the program sees it
 
-- The cut of an input is one transaction: its batches, their place in every lane's todos, and its positions. A restart
+- The cut of an input is one transaction: its batches, their place in every lane's entries, and its positions. A restart
   can neither read again what is stored nor skip what is not.
 - The cut of a revision is one transaction: it becomes active, and every lane it retires gets a barrier. An append whose
   revision is not the active one fails in its own transaction, so every event is on one side of the cut.

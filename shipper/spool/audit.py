@@ -6,7 +6,7 @@ exception (`"stage": "actire"`), or be believed (a barrier of revision 258). So 
 value by its own rule, and rows are held against one another. Of a value that could be true nothing is said; but where
 counts disagree, the barrier holds (`revisions.settle_barrier`).
 
-Refused: a checksum for every row. Each settled batch changes rows of `todo` and `barrier`, and would pay for it.
+Refused: a checksum for every row. Each settled batch changes rows of `entry` and `barrier`, and would pay for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from shipper.messages import LARGEST_COUNT, Ack, Revision
+from shipper.protocol.messages import LARGEST_COUNT, Ack, Revision
 from shipper.spool.report import Report
 from shipper.spool.schema import get_meta, set_meta
 from shipper.spool.seal import Damaged, Sealer

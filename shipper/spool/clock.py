@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from shipper.messages import Revision
+from shipper.protocol.messages import Revision
 from shipper.spool.schema import get_meta, set_meta
 
 MICROSECONDS = 1_000_000
@@ -19,10 +19,10 @@ LARGEST = 2**62 - 1
 
 
 class Clock(NamedTuple):
-    """Of the barrier at this place of a lane; with lane 0, of the deadline of so many microseconds."""
+    """Of the barrier at this `seq` of a lane; with lane 0, of the deadline of so many microseconds."""
 
     lane: int
-    place: int
+    seq: int
 
 
 class Reading(NamedTuple):
@@ -51,10 +51,10 @@ def read(db: sqlite3.Connection) -> Reading:
 
 def advance(db: sqlite3.Connection, seconds: Mapping[Clock, float]) -> Reading:
     """Let time pass for these clocks; returns what all say then. One that is gone is passed over."""
-    for (lane, place), more in seconds.items():
+    for (lane, seq), more in seconds.items():
         if lane:
-            db.execute("UPDATE barrier SET waited = waited + ? WHERE lane = ? AND seq = ?", (more, lane, place))
-        elif get_meta(db, "deadline") == place:
+            db.execute("UPDATE barrier SET waited = waited + ? WHERE lane = ? AND seq = ?", (more, lane, seq))
+        elif get_meta(db, "deadline") == seq:
             passed = int(get_meta(db, "deadline_waited") or 0) + round(more * MICROSECONDS)
             set_meta(db, "deadline_waited", min(passed, LARGEST))
     return read(db)

@@ -21,8 +21,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shipper import bounds
-from shipper.messages import Revision
+from shipper.protocol import bounds
+from shipper.protocol.messages import Revision
 from shipper.spool.schema import get_meta
 
 Before = Literal["released", "listed", "reported"]

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shipper.errors import ShipperError, StartFailed, StateBusy
+from shipper.sdk.errors import ShipperError, StartFailed, StateBusy
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DATABASE = re.compile(r"spool-([0-9]{1,15})\.db")

@@ -1,10 +1,11 @@
 """After damage: what can be put right is, and barriers whose queue cannot be known any more wait for an order.
 
-A batch whose bytes are gone is no doubt: its todo says how many events it held, and they are settled as damaged. A lost
-todo of a batch that is there comes back, since the batch knows its lanes; if the lane had settled it, the destination
-answers "duplicate". But where todos, barriers or lanes were lost, nobody can say any more that everything below an open
-barrier has its answer: those barriers hold, visibly, until `dead_letter` or `drop` is ordered for their lane. What they
-still miss then is counted as damaged. Lanes and barriers that were lost come back for that, empty if need be.
+A batch whose bytes are gone is no doubt: its entry says how many events it held, and they are settled as damaged. A
+lost entry of a batch that is there comes back, since the batch knows its lanes; if the lane had settled it, the
+destination answers "duplicate". But where entries, barriers or lanes were lost, nobody can say any more that everything
+below an open barrier has its answer: those barriers hold, visibly, until `dead_letter` or `drop` is ordered for their
+lane. What they still miss then is counted as damaged. Lanes and barriers that were lost come back for that, empty if
+need be.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from shipper.messages import Revision
+from shipper.protocol.messages import Revision
 from shipper.spool.report import Report
 from shipper.spool.schema import BARRIER, BATCH, get_meta, next_seq, set_meta
 
@@ -34,7 +35,7 @@ def act(db: sqlite3.Connection) -> None:
     if _DECISIVE & touched:
         if "lane" in touched:
             _restore_lanes(db)
-        _restore_todos(db)
+        _restore_entries(db)
         _restore_barriers(db)
         for lane, last in db.execute("SELECT lane, max(seq) FROM barrier GROUP BY lane").fetchall():
             hold(db, lane, last)
@@ -94,7 +95,7 @@ def _restore_lanes(db: sqlite3.Connection) -> None:
         db.execute(f"INSERT INTO lane ({_COLUMNS}) VALUES ({_LOST})")
 
 
-def _restore_todos(db: sqlite3.Connection) -> None:
+def _restore_entries(db: sqlite3.Connection) -> None:
     known = {row[0] for row in db.execute("SELECT id FROM lane")}
     batches = db.execute("SELECT seq, epoch, revision, count, bytes, at, lanes FROM batch").fetchall()
     for seq, epoch, revision, count, size, at, route in batches:

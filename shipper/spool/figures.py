@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from itertools import count, groupby
 from typing import NamedTuple
 
-from shipper.messages import Revision
+from shipper.protocol.messages import Revision
 from shipper.spool import queue
-from shipper.spool.queue import Settled, Todo
+from shipper.spool.queue import Entry, Settled
 from shipper.spool.schema import BARRIER, BATCH
 from shipper.spool.seal import Sealer
 
@@ -39,7 +39,7 @@ class Figures:
     bytes: Counter[Group]
     again: int = 0
     changes: dict[int, int] = field(default_factory=dict, compare=False)
-    """By lane that something waits for, a mark that is another one whenever the first of its todos may be another one:
+    """By lane that something waits for, a mark that changes whenever the first of its entries may be another one:
     some left it, or came from another lane."""
     _of_lane: dict[int, set[Group]] = field(default_factory=dict, compare=False)
     _all: Amount = field(default=Amount(0, 0), compare=False)
@@ -57,30 +57,30 @@ class Figures:
 
     @classmethod
     def of(cls, db: sqlite3.Connection, sealer: Sealer) -> Figures:
-        """Counted once, when the spool is opened: one pass over the todos, in the order of their places."""
+        """Counted once, when the spool is opened: one pass over the entries, in the order of their places."""
         figures = cls.none()
         rows = db.execute(
             "SELECT lane, seq, kind, epoch, revision, count, bytes, at FROM todo WHERE kind != ? ORDER BY seq, kind",
             (BARRIER,),
         )
         for _, same in groupby(rows, key=lambda row: row[1]):
-            figures._add_parts(db, sealer, [(row[0], queue.todo_of(row[1:])) for row in same])
+            figures._add_parts(db, sealer, [(row[0], queue.entry_of(row[1:])) for row in same])
         return figures
 
-    def _add_parts(self, db: sqlite3.Connection, sealer: Sealer, parts: Sequence[tuple[int, Todo]]) -> None:
+    def _add_parts(self, db: sqlite3.Connection, sealer: Sealer, parts: Sequence[tuple[int, Entry]]) -> None:
         """All that waits of one batch."""
-        whole = [(lane, todo) for lane, todo in parts if todo.kind == BATCH]
+        whole = [(lane, entry) for lane, entry in parts if entry.kind == BATCH]
         rests = parts[len(whole) :]
         if whole:
-            todo = whole[0][1]
-            self.add(todo.revision, frozenset(lane for lane, _ in whole), todo.events, todo.size)
-        for lane, todo in rests:
-            self.add(todo.revision, frozenset({lane}), todo.events, todo.size)
+            entry = whole[0][1]
+            self.add(entry.revision, frozenset(lane for lane, _ in whole), entry.events, entry.size)
+        for lane, entry in rests:
+            self.add(entry.revision, frozenset({lane}), entry.events, entry.size)
         if len(parts) > len(whole) > 0:
-            self.again += sum(todo.events for _, todo in rests)
+            self.again += sum(entry.events for _, entry in rests)
         elif len(rests) > 1:
-            different = frozenset[int]().union(*(queue.items(db, sealer, lane, todo) for lane, todo in rests))
-            self.again += sum(todo.events for _, todo in rests) - len(different)
+            different = frozenset[int]().union(*(queue.items(db, sealer, lane, entry) for lane, entry in rests))
+            self.again += sum(entry.events for _, entry in rests) - len(different)
 
     def add(self, revision: Revision, lanes: frozenset[int], events: int, size: int) -> None:
         """More (or, negative, less) waits for these lanes."""
@@ -114,29 +114,29 @@ class Figures:
 
     def settled(self, lane: int, change: Settled) -> None:
         """Take away what a lane settled, and keep what it left."""
-        todo, others = change.todo, change.others
+        entry, others = change.entry, change.others
         self._change(lane)
         self.again += change.again
         mine = frozenset({lane})
-        if todo.kind == BATCH:
-            self._move(todo, others | mine, others)
+        if entry.kind == BATCH:
+            self._move(entry, others | mine, others)
         else:
-            self.add(todo.revision, mine, -todo.events, -todo.size)
+            self.add(entry.revision, mine, -entry.events, -entry.size)
         if change.left is not None:
-            self.add(todo.revision, mine, change.left.events, change.left.size)
+            self.add(entry.revision, mine, change.left.events, change.left.size)
         if not self.events:
             self.again = 0  # of a rest that was damaged since, nobody knows what it shared
 
-    def rebound(self, todo: Todo, others: frozenset[int], source: int, target: int) -> None:
-        """A todo went from one lane to another."""
-        self._move(todo, others | {source}, others | {target})
+    def rebound(self, entry: Entry, others: frozenset[int], source: int, target: int) -> None:
+        """An entry went from one lane to another."""
+        self._move(entry, others | {source}, others | {target})
         self._change(source)
         self._change(target)
 
-    def _move(self, todo: Todo, source: frozenset[int], target: frozenset[int]) -> None:
-        self.add(todo.revision, source, -todo.events, -todo.size)
+    def _move(self, entry: Entry, source: frozenset[int], target: frozenset[int]) -> None:
+        self.add(entry.revision, source, -entry.events, -entry.size)
         if target:
-            self.add(todo.revision, target, todo.events, todo.size)
+            self.add(entry.revision, target, entry.events, entry.size)
 
     def total(self) -> Amount:
         """Everything that waits; an event counts once, however many lanes wait for it."""

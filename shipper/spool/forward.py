@@ -15,10 +15,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection
 
-from shipper.errors import ShipperError
-from shipper.messages import Revision
-from shipper.spool import doubt, requeue, terms
-from shipper.spool.orders import Order, place
+from shipper.protocol.messages import Revision
+from shipper.sdk.errors import ShipperError
+from shipper.spool import doubt, limits, requeue
+from shipper.spool.drain_orders import Order, place
 from shipper.spool.schema import BARRIER, get_meta
 
 _DAMAGED = "is damaged: only `drop` or `dead_letter` end its drain"
@@ -39,7 +39,7 @@ def note_reached(db: sqlite3.Connection, lane: int) -> None:
 
 def never_reached(db: sqlite3.Connection) -> list[int]:
     """The lanes whose events go elsewhere without an order, if the active revision wants that; the oldest first."""
-    if terms.load(db).never_reached != "forward":
+    if limits.load(db).never_reached != "forward":
         return []
     rows = db.execute(
         "SELECT old.id FROM lane AS old JOIN lane AS new ON new.active AND new.output = old.output"

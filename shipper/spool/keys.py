@@ -38,7 +38,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 
-from shipper.errors import StartFailed, StateLocked
+from shipper.sdk.errors import StartFailed, StateLocked
 from shipper.spool.directory import StateDirectory, starting
 from shipper.spool.seal import KEY_ID_BYTES, Sealer
 

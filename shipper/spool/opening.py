@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from shipper.errors import StartFailed, StateLocked
+from shipper.sdk.errors import StartFailed, StateLocked
 from shipper.spool import database
 from shipper.spool.database import Generation
 from shipper.spool.directory import StateDirectory

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shipper.errors import ShipperError
-from shipper.event import Batch
-from shipper.messages import Counts, Revision
-from shipper.spool import letters
+from shipper.protocol.messages import Counts, Revision
+from shipper.sdk.errors import ShipperError
+from shipper.sdk.event import Batch
+from shipper.spool import dead_letters
 from shipper.spool.schema import BARRIER, BATCH, REST, get_meta, next_seq
 from shipper.spool.seal import Damaged, Sealer
 
@@ -39,7 +39,7 @@ class Entered(NamedTuple):
     size: int
 
 
-class Todo(NamedTuple):
+class Entry(NamedTuple):
     """What a lane has to settle next."""
 
     seq: int
@@ -55,29 +55,29 @@ class Todo(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Settlement:
     """What became of (some of) a batch's events on a lane."""
 
     counts: Counts
     """Of events that have their final answer; its `accepted` is not used."""
-    letters: Sequence[letters.Letter] = ()
+    letters: Sequence[dead_letters.Letter] = ()
     rest: Batch | None = None
     """The events without one; None: all are settled."""
 
 
 class Settled(NamedTuple):
-    """What a settle changed: the todo before and after, and the other lanes that hold the batch whole."""
+    """What a settle changed: the entry before and after, and the other lanes that hold the batch whole."""
 
-    todo: Todo
+    entry: Entry
     others: frozenset[int]
-    left: Todo | None
+    left: Entry | None
     letters_dropped: int
     again: int
     """How many more events are counted again by the parts of the batch, whole or rests, that wait."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Arrival:
     """What enters together, in one transaction."""
 
     revision: Revision
@@ -87,14 +87,14 @@ class Entry:
     positions: Mapping[str, bytes | None] = field(default_factory=dict)
 
 
-def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, entry: Entry) -> list[Entered]:
+def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, arrival: Arrival) -> list[Entered]:
     """The cut of an input: its batches, their places in every lane, and its positions. Raises NotActive."""
-    if get_meta(db, "active") != str(entry.revision):
+    if get_meta(db, "active") != str(arrival.revision):
         raise NotActive
-    epoch, number = entry.revision
-    route = json.dumps(list(entry.lanes))
+    epoch, number = arrival.revision
+    route = json.dumps(list(arrival.lanes))
     entered = []
-    for packed in entry.batches:
+    for packed in arrival.batches:
         seq = next_seq(db)
         sealed = sealer.seal("batch", seq, epoch, number, packed.body)
         size = len(sealed)
@@ -104,14 +104,14 @@ def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, ent
         )
         db.executemany(
             "INSERT INTO todo VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [(lane, seq, BATCH, epoch, number, packed.events, size, now) for lane in entry.lanes],
+            [(lane, seq, BATCH, epoch, number, packed.events, size, now) for lane in arrival.lanes],
         )
         entered.append(Entered(seq, packed.events, size))
-    for key, position in entry.positions.items():
+    for key, position in arrival.positions.items():
         if position is None:
-            db.execute("DELETE FROM cursor WHERE input = ? AND key = ?", (entry.input, key))
+            db.execute("DELETE FROM cursor WHERE input = ? AND key = ?", (arrival.input, key))
         else:
-            db.execute("INSERT OR REPLACE INTO cursor VALUES (?, ?, ?)", (entry.input, key, position))
+            db.execute("INSERT OR REPLACE INTO cursor VALUES (?, ?, ?)", (arrival.input, key, position))
     return entered
 
 
@@ -120,99 +120,105 @@ def positions(db: sqlite3.Connection, input: str) -> dict[str, bytes]:
     return dict(db.execute("SELECT key, position FROM cursor WHERE input = ?", (input,)).fetchall())
 
 
-def window(db: sqlite3.Connection, lane: int, after: int, limit: int) -> list[Todo]:
-    """The next todos of a lane, in order."""
+def window(db: sqlite3.Connection, lane: int, after: int, limit: int) -> list[Entry]:
+    """The next entries of a lane, in order."""
     rows = db.execute(
         "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq > ? ORDER BY seq LIMIT ?",
         (lane, after, limit),
     ).fetchall()
-    return [todo_of(row) for row in rows]
+    return [entry_of(row) for row in rows]
 
 
 _BYTES = "CAST(origin AS BLOB), CAST(body AS BLOB)"
 """A flipped bit makes a text of them, which Python would refuse to decode before anybody can say that it is damaged."""
 
 
-def load(db: sqlite3.Connection, sealer: Sealer, lane: int, todo: Todo, limit: int | None = None) -> Batch:
-    """The events of a todo; raises Damaged if the stored bytes cannot be read any more.
+def load(db: sqlite3.Connection, sealer: Sealer, lane: int, entry: Entry, limit: int | None = None) -> Batch:
+    """The events of an entry; raises Damaged if the stored bytes cannot be read any more.
 
     Raises Oversized if they take more than `limit` bytes.
     """
-    epoch, number = todo.revision
-    if todo.kind == REST:
-        row = db.execute(f"SELECT id, {_BYTES} FROM rest WHERE lane = ? AND seq = ?", (lane, todo.seq)).fetchone()
+    epoch, number = entry.revision
+    if entry.kind == REST:
+        row = db.execute(f"SELECT id, {_BYTES} FROM rest WHERE lane = ? AND seq = ?", (lane, entry.seq)).fetchone()
         kind = "rest"
     else:
-        row = db.execute(f"SELECT seq, {_BYTES} FROM batch WHERE seq = ?", (todo.seq,)).fetchone()
+        row = db.execute(f"SELECT seq, {_BYTES} FROM batch WHERE seq = ?", (entry.seq,)).fetchone()
         kind = "batch"
     if row is None:
-        raise Damaged(f"{kind} {todo.seq} is missing")
+        raise Damaged(f"{kind} {entry.seq} is missing")
     packed = sealer.open(kind, row[0], epoch, number, row[2])
     try:
-        return Batch.unpack(packed, origin=row[1], seq=todo.seq, limit=limit)
+        return Batch.unpack(packed, origin=row[1], seq=entry.seq, limit=limit)
     except ValueError as error:
         raise Damaged(str(error)) from None
 
 
-def recount(db: sqlite3.Connection, lane: int, todo: Todo, events: int) -> None:
-    """A todo's count was damaged: the sealed batch says how many events there are, and the barrier expects as many."""
-    db.execute("UPDATE todo SET count = ? WHERE lane = ? AND seq = ?", (events, lane, todo.seq))
+def recount(db: sqlite3.Connection, lane: int, entry: Entry, events: int) -> None:
+    """An entry's count was damaged: the sealed batch says how many events it holds, and the barrier expects as many."""
+    db.execute("UPDATE todo SET count = ? WHERE lane = ? AND seq = ?", (events, lane, entry.seq))
     db.execute(
         "UPDATE barrier SET accepted = accepted + ? WHERE lane = ? AND seq ="
         " (SELECT seq FROM barrier WHERE lane = ? AND seq > ? ORDER BY seq LIMIT 1)",
-        (events - todo.events, lane, lane, todo.seq),
+        (events - entry.events, lane, lane, entry.seq),
     )
 
 
 def settle(
-    db: sqlite3.Connection, sealer: Sealer, lane: int, seq: int, verdict: Verdict, limits: letters.Limits, now: float
+    db: sqlite3.Connection,
+    sealer: Sealer,
+    lane: int,
+    seq: int,
+    settlement: Settlement,
+    limits: dead_letters.Limits,
+    now: float,
 ) -> Settled | None:
     """Note answers: counts, dead letters, and what is left, in one transaction. None: it was settled before.
 
-    Raises letters.Full where dead letters find no room and must not push out older ones.
+    Raises dead_letters.Full where dead letters find no room and must not push out older ones.
     """
     row = db.execute(
         "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq = ?", (lane, seq)
     ).fetchone()
     if row is None:
         return None
-    todo = todo_of(row)
-    left_count = verdict.rest.count if verdict.rest is not None else 0
-    if verdict.counts.answered + left_count != todo.events:
-        raise AssertionError(f"lane {lane}: {todo.events} != {verdict.counts.answered} + {left_count}")
-    dropped = letters.add(db, sealer, lane, todo.revision, seq, verdict.letters, limits, now)
-    count_answers(db, lane, seq, verdict.counts)
+    entry = entry_of(row)
+    left_count = settlement.rest.count if settlement.rest is not None else 0
+    if settlement.counts.answered + left_count != entry.events:
+        raise AssertionError(f"lane {lane}: {entry.events} != {settlement.counts.answered} + {left_count}")
+    dropped = dead_letters.add(db, sealer, lane, entry.revision, seq, settlement.letters, limits, now)
+    count_answers(db, lane, seq, settlement.counts)
     sharers = _sharers(db, lane, seq)
     others = frozenset(id for id, kind in sharers.items() if kind == BATCH)
-    again = _more_again(db, sealer, lane, todo, verdict.rest, sharers) if sharers else 0
+    again = _more_again(db, sealer, lane, entry, settlement.rest, sharers) if sharers else 0
     left = None
-    if verdict.rest is None:
+    if settlement.rest is None:
         db.execute("DELETE FROM todo WHERE lane = ? AND seq = ?", (lane, seq))
-        if todo.kind == REST:
+        if entry.kind == REST:
             db.execute("DELETE FROM rest WHERE lane = ? AND seq = ?", (lane, seq))
     else:
-        left = _write_rest(db, sealer, lane, todo, verdict.rest)
-    if todo.kind == BATCH and not others:
+        left = _write_rest(db, sealer, lane, entry, settlement.rest)
+    if entry.kind == BATCH and not others:
         db.execute("DELETE FROM batch WHERE seq = ?", (seq,))
-    return Settled(todo, others, left, dropped, again)
+    return Settled(entry, others, left, dropped, again)
 
 
 def _more_again(
-    db: sqlite3.Connection, sealer: Sealer, lane: int, todo: Todo, rest: Batch | None, sharers: Mapping[int, int]
+    db: sqlite3.Connection, sealer: Sealer, lane: int, entry: Entry, rest: Batch | None, sharers: Mapping[int, int]
 ) -> int:
     """See `Settled.again`. Only where several lanes have left a rest and none holds all, the rests are looked at."""
     left = 0 if rest is None else rest.count
     if BATCH in sharers.values():
-        return left - (0 if todo.kind == BATCH else todo.events)
-    mine = items(db, sealer, lane, todo) if todo.kind == REST else frozenset(range(todo.events))
-    elsewhere = frozenset[int]().union(*(items(db, sealer, id, todo._replace(kind=REST)) for id in sharers))
-    return left - todo.events + len(mine - _numbers(rest) - elsewhere)
+        return left - (0 if entry.kind == BATCH else entry.events)
+    mine = items(db, sealer, lane, entry) if entry.kind == REST else frozenset(range(entry.events))
+    elsewhere = frozenset[int]().union(*(items(db, sealer, id, entry._replace(kind=REST)) for id in sharers))
+    return left - entry.events + len(mine - _numbers(rest) - elsewhere)
 
 
-def items(db: sqlite3.Connection, sealer: Sealer, lane: int, todo: Todo) -> frozenset[int]:
-    """The numbers, in its batch, of the events of a todo; none if it is damaged."""
+def items(db: sqlite3.Connection, sealer: Sealer, lane: int, entry: Entry) -> frozenset[int]:
+    """The numbers, in its batch, of the events of an entry; none if it is damaged."""
     try:
-        return _numbers(load(db, sealer, lane, todo))
+        return _numbers(load(db, sealer, lane, entry))
     except Damaged:
         return frozenset()
 
@@ -221,16 +227,16 @@ def _numbers(batch: Batch | None) -> frozenset[int]:
     return frozenset() if batch is None else frozenset(range(batch.count) if batch.items is None else batch.items)
 
 
-def _write_rest(db: sqlite3.Connection, sealer: Sealer, lane: int, todo: Todo, rest: Batch) -> Todo:
-    db.execute("DELETE FROM rest WHERE lane = ? AND seq = ?", (lane, todo.seq))
+def _write_rest(db: sqlite3.Connection, sealer: Sealer, lane: int, entry: Entry, rest: Batch) -> Entry:
+    db.execute("DELETE FROM rest WHERE lane = ? AND seq = ?", (lane, entry.seq))
     id = next_seq(db)
-    sealed = sealer.seal("rest", id, *todo.revision, rest.pack())
-    db.execute("INSERT INTO rest VALUES (?, ?, ?, ?, ?)", (id, lane, todo.seq, rest.origin, sealed))
+    sealed = sealer.seal("rest", id, *entry.revision, rest.pack())
+    db.execute("INSERT INTO rest VALUES (?, ?, ?, ?, ?)", (id, lane, entry.seq, rest.origin, sealed))
     db.execute(
         "UPDATE todo SET kind = ?, count = ?, bytes = ? WHERE lane = ? AND seq = ?",
-        (REST, rest.count, len(sealed), lane, todo.seq),
+        (REST, rest.count, len(sealed), lane, entry.seq),
     )
-    return todo._replace(kind=REST, events=rest.count, size=len(sealed))
+    return entry._replace(kind=REST, events=rest.count, size=len(sealed))
 
 
 def count_answers(db: sqlite3.Connection, lane: int, seq: int, counts: Counts) -> None:
@@ -260,8 +266,8 @@ def holders(db: sqlite3.Connection, lane: int, seq: int) -> frozenset[int]:
 def _sharers(db: sqlite3.Connection, lane: int, seq: int) -> dict[int, int]:
     """The other lanes that have this batch to do, and whether whole or a rest of it.
 
-    A CROSS JOIN is SQLite's word for "in this order": there are a few lanes and perhaps millions of todos, and without
-    statistics the planner took the todos first, 20 ms for each batch that was settled.
+    A CROSS JOIN makes SQLite join in this order: there are a few lanes and perhaps millions of entries, and without
+    statistics the planner took the entries first, 20 ms for each batch that was settled.
     """
     rows = db.execute(
         "SELECT todo.lane, kind FROM lane CROSS JOIN todo ON todo.lane = lane.id AND todo.seq = ? WHERE lane.id != ?",
@@ -270,6 +276,6 @@ def _sharers(db: sqlite3.Connection, lane: int, seq: int) -> dict[int, int]:
     return dict(rows.fetchall())
 
 
-def todo_of(row: tuple[int, int, int, int, int, int, float]) -> Todo:
+def entry_of(row: tuple[int, int, int, int, int, int, float]) -> Entry:
     seq, kind, epoch, number, count, size, at = row
-    return Todo(seq, kind, Revision(epoch, number), count, size, at)
+    return Entry(seq, kind, Revision(epoch, number), count, size, at)

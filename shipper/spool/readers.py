@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import trio
 
-from shipper import descriptors
+from shipper.sdk import descriptors
 from shipper.spool import database
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class Readers:
             db.execute("BEGIN")
             return query(db)
         except sqlite3.Error as error:
-            raise _verdict(path, error) from error
+            raise _settlement(path, error) from error
         finally:
             with contextlib.suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
@@ -114,7 +114,7 @@ class Readers:
             if path != self.path:  # it was replaced meanwhile, and removed
                 return None
             if self._closed or not (database.code(error) == sqlite3.SQLITE_CANTOPEN and descriptors.none_is_left()):
-                raise _verdict(path, error) from error
+                raise _settlement(path, error) from error
             if not self._in_use:  # else one comes back soon
                 self.problem = f"the spool cannot be read: {descriptors.shortage()}"
             return None
@@ -129,5 +129,5 @@ class Readers:
         db.close()
 
 
-def _verdict(path: Path, error: sqlite3.Error) -> Exception:
+def _settlement(path: Path, error: sqlite3.Error) -> Exception:
     return Unreadable(path, error) if database.is_damage(error) or database.is_io(error) else error

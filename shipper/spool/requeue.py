@@ -20,11 +20,11 @@ from typing import Literal, NamedTuple
 
 import orjson
 
-from shipper.event import Batch
-from shipper.messages import LARGEST_COUNT, Revision
-from shipper.spool import clock, letters, queue
-from shipper.spool.letters import Content
-from shipper.spool.queue import Entered, Entry, Packed
+from shipper.protocol.messages import LARGEST_COUNT, Revision
+from shipper.sdk.event import Batch
+from shipper.spool import clock, dead_letters, queue
+from shipper.spool.dead_letters import Content
+from shipper.spool.queue import Arrival, Entered, Packed
 from shipper.spool.schema import get_meta
 from shipper.spool.seal import OVERHEAD_BYTES, Damaged, Sealer
 
@@ -150,7 +150,7 @@ def step(db: sqlite3.Connection, sealer: Sealer, origin: bytes, order: Requeue, 
             return _ended(db, order, "full" if ready else "gone")
         last = fitting[-1].id
     sound = [letter.id for letter in fitting if letter.content is not None]
-    letters.remove(db, sound)
+    dead_letters.remove(db, sound)
     entered = [_enter(db, sealer, origin, lane, packed, now) for lane, packed in batches]
     return Step(_moved(db, order, last), entered=entered, damaged=len(fitting) - len(sound))
 
@@ -195,7 +195,7 @@ def _opened(db: sqlite3.Connection, sealer: Sealer, ids: Sequence[int]) -> list[
 def _content(sealer: Sealer, place: tuple[int, int, int], noted: bytes, body: bytes) -> Content | None:
     try:
         revision = Revision.parse(noted.partition(b" ")[0].decode())
-        return letters.content(sealer, place, revision, body)
+        return dead_letters.content(sealer, place, revision, body)
     except (Damaged, ValueError):
         return None
 
@@ -229,5 +229,5 @@ def _enter(
     db: sqlite3.Connection, sealer: Sealer, origin: bytes, lane: int, packed: Packed, now: float
 ) -> tuple[Revision, int, Entered]:
     at = Revision.parse(get_meta(db, "active"))
-    (entered,) = queue.enter(db, sealer, origin, now, Entry(at, "", [lane], [packed]))
+    (entered,) = queue.enter(db, sealer, origin, now, Arrival(at, "", [lane], [packed]))
     return at, lane, entered

@@ -18,8 +18,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from shipper import log
-from shipper.messages import Ack, Change, Counts, CredentialUse, Revision, Revisions, Stage
+from shipper.process import log
+from shipper.protocol.messages import Ack, Change, Counts, CredentialUse, Revision, Revisions, Stage
 from shipper.spool import credentials, doubt
 from shipper.spool.schema import BARRIER, get_meta, next_seq, set_meta
 from shipper.spool.seal import Damaged, Sealer

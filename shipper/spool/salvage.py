@@ -29,6 +29,11 @@ Row = tuple[Any, ...]
 
 _LARGEST = 2**63 - 1
 _PROBES = 20_000
+_STRAYS = 3000
+"""Rows out of their order, in one walk: more than one damaged page can hold. A damaged page may also point to a page
+above it; SQLite then reads the pages between the two again and again, in effect without end."""
+_LEADS_ASTRAY = 100
+"""What a walk costs that met so many, in probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +166,15 @@ class Salvage:
 
         The far end is not left to SQLite: a damaged key beyond it would end the walk before its time.
         """
-        last, strayed = None, False
+        last, strayed, strays = None, False, 0
         try:
             for key, row in self._rows(high if backward else low, backward=backward):
                 near = _inside(None, key, high) if backward else _inside(low, key, None)
                 if not (near and self._is_found(key, row)):
-                    strayed = True
+                    strayed, strays = True, strays + 1
+                    if strays > _STRAYS:
+                        self._probes += _LEADS_ASTRAY
+                        return last, False
                     continue
                 if strayed:
                     self._gap(*((_Low(key, False), high) if backward else (low, key)))

@@ -1,11 +1,11 @@
 """The tables of the spool.
 
-    batch    one row for each batch that entered; goes when its last todo goes, in the same transaction
+    batch    one row for each batch that entered; goes when its last entry goes, in the same transaction
     todo     what a lane still has to settle, in the order in which it entered: a batch, the rest of one, or a
              barrier; a barrier is settled when it is the first row of its lane
     rest     the unsettled events of a batch that a lane has settled in part; small, so that one forbidden event does
              not keep a megabyte
-    barrier  what each open barrier counts; (lane, seq) of its todo
+    barrier  what each open barrier counts; (lane, seq) of its entry
     lane     one destination identity; `active` where the active revision routes events to it, `reached` once its
              destination has given any answer
     requeue  orders to requeue dead letters that are not done, and how far they have come

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from shipper.errors import ShipperError
+from shipper.sdk.errors import ShipperError
 
 KEY_ID_BYTES = 8
 OVERHEAD_BYTES = KEY_ID_BYTES + 12 + 16
@@ -66,8 +66,8 @@ class Sealer:
         Once in 2³⁰ calls a new data key is written, and OSError is raised if that fails for very long.
         """
         key_id, nonce = self._next_nonce()
-        place = self._place(key_id, kind, row, epoch, revision)
-        return key_id + nonce + self._ciphers[key_id].encrypt(nonce, plain, place)
+        associated = self._associated_data(key_id, kind, row, epoch, revision)
+        return key_id + nonce + self._ciphers[key_id].encrypt(nonce, plain, associated)
 
     def open(self, kind: str, row: int | str, epoch: int, revision: int, sealed: bytes) -> bytes:
         """What was sealed for this very place; raises Damaged if that is not what `sealed` is."""
@@ -76,8 +76,8 @@ class Sealer:
         if cipher is None or len(sealed) < OVERHEAD_BYTES:
             raise Damaged(f"{kind} {row} is not sealed by a key of this spool")
         try:
-            place = self._place(key_id, kind, row, epoch, revision)
-            return cipher.decrypt(nonce, memoryview(sealed)[KEY_ID_BYTES + 12 :], place)
+            associated = self._associated_data(key_id, kind, row, epoch, revision)
+            return cipher.decrypt(nonce, memoryview(sealed)[KEY_ID_BYTES + 12 :], associated)
         except (InvalidTag, struct.error):  # numbers that were damaged may be none of ours
             raise Damaged(f"{kind} {row} does not open: its bytes were changed or belong elsewhere") from None
 
@@ -105,7 +105,7 @@ class Sealer:
         self._ciphers[key_id] = AESGCM(key)
         self._key_id, self._count, self._roll_at = key_id, 0, _ROLL_AT
 
-    def _place(self, key_id: bytes, kind: str, row: int | str, epoch: int, revision: int) -> bytes:
+    def _associated_data(self, key_id: bytes, kind: str, row: int | str, epoch: int, revision: int) -> bytes:
         name = kind.encode()
         if isinstance(row, int):
             at = struct.pack(">cq", b"i", row)

@@ -15,18 +15,29 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import trio
 
-from shipper.event import Batch, Oversized
-from shipper.messages import Ack, DeadLetterFigures, Revision, Revisions
-from shipper.spool import audit, credentials, doubt, forward, letters, orders, queue, requeue, revisions, schema
-from shipper.spool import terms as kept
+from shipper.protocol.messages import Ack, DeadLetterFigures, Revision, Revisions
+from shipper.sdk.event import Batch, Oversized
+from shipper.spool import (
+    audit,
+    credentials,
+    dead_letters,
+    doubt,
+    drain_orders,
+    forward,
+    queue,
+    requeue,
+    revisions,
+    schema,
+)
+from shipper.spool import limits as kept
 from shipper.spool.credentials import Before, Forgotten
 from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
-from shipper.spool.queue import Entered, Entry, Todo, Verdict
+from shipper.spool.limits import SpoolLimits
+from shipper.spool.queue import Arrival, Entered, Entry, Settlement
 from shipper.spool.revisions import Cut, Known, LaneKey, LaneRow, Stored, Text
 from shipper.spool.seal import Damaged
 from shipper.spool.store import Store, StoreFailed, open_store
-from shipper.spool.terms import Terms
 
 Result = TypeVar("Result")
 
@@ -46,7 +57,7 @@ class Spool:
         self.store = store
         self.figures = self._counting = figures
         self.origin = os.urandom(16)
-        self.terms = kept.DEFAULTS
+        self.limits = kept.DEFAULTS
         """Of the active revision."""
         self.was_killed = store.directory.was_killed
         """Whether the process before this one did not close the state directory."""
@@ -61,7 +72,7 @@ class Spool:
     # -- batches -------------------------------------------------------------------------------------------------------
 
     async def enter(
-        self, entry: Entry, unheard: Callable[[list[Entered]], object] = lambda entered: None, *, wait: bool = True
+        self, arrival: Arrival, unheard: Callable[[list[Entered]], object] = lambda entered: None, *, wait: bool = True
     ) -> list[Entered]:
         """Store batches with their input's positions. Raises queue.NotActive.
 
@@ -71,12 +82,12 @@ class Spool:
         now = time.time()
 
         def count_unheard(counted: tuple[list[Entered], Figures]) -> None:
-            unheard(_count(entry, *counted))
+            unheard(_count(arrival, *counted))
 
         def enter(db: sqlite3.Connection) -> list[Entered]:
-            return queue.enter(db, self.store.sealer, self.origin, now, entry)
+            return queue.enter(db, self.store.sealer, self.origin, now, arrival)
 
-        return _count(entry, *await self.store.append(self._counted(enter), count_unheard, wait=wait))
+        return _count(arrival, *await self.store.append(self._counted(enter), count_unheard, wait=wait))
 
     def _counted(
         self, op: Callable[[sqlite3.Connection], Result]
@@ -88,30 +99,30 @@ class Spool:
         """The stored positions of an input."""
         return await self.store.read(lambda db: queue.positions(db, input))
 
-    async def window(self, lane: int, after: int, limit: int = 64) -> list[Todo]:
-        """The next todos of a lane."""
+    async def window(self, lane: int, after: int, limit: int = 64) -> list[Entry]:
+        """The next entries of a lane."""
         return await self.store.read(lambda db: queue.window(db, lane, after, limit))
 
-    async def load(self, lane: int, todo: Todo) -> Batch:
-        """The events of a todo, from disk. Raises Damaged."""
-        return await self.store.read(lambda db: queue.load(db, self.store.sealer, lane, todo))
+    async def load(self, lane: int, entry: Entry) -> Batch:
+        """The events of an entry, from disk. Raises Damaged."""
+        return await self.store.read(lambda db: queue.load(db, self.store.sealer, lane, entry))
 
     async def load_all(
-        self, lane: int, todos: Sequence[Todo], limit: int | None = None
-    ) -> tuple[dict[int, Batch], Sequence[Todo]]:
-        """The events of several todos, by their places, and the todos from the first on that does not fit any more.
+        self, lane: int, entries: Sequence[Entry], limit: int | None = None
+    ) -> tuple[dict[int, Batch], Sequence[Entry]]:
+        """The events of several entries, by their places, and the entries from the first on that does not fit any more.
 
         All bodies fit into `limit` bytes. One that is damaged is missing.
         """
 
-        def load_all(db: sqlite3.Connection) -> tuple[dict[int, Batch], Sequence[Todo]]:
+        def load_all(db: sqlite3.Connection) -> tuple[dict[int, Batch], Sequence[Entry]]:
             found: dict[int, Batch] = {}
             free = limit
-            for number, todo in enumerate(todos):
+            for number, entry in enumerate(entries):
                 try:
-                    batch = found[todo.seq] = queue.load(db, self.store.sealer, lane, todo, free)
+                    batch = found[entry.seq] = queue.load(db, self.store.sealer, lane, entry, free)
                 except Oversized:
-                    return found, todos[number:]
+                    return found, entries[number:]
                 except Damaged:
                     continue
                 free = None if free is None else free - len(batch.body)
@@ -119,23 +130,25 @@ class Spool:
 
         return await self.store.read(load_all)
 
-    async def recount(self, lane: int, todo: Todo, events: int) -> Todo:
-        """The sealed batch of a todo holds another number of events than the todo says; returns it corrected."""
-        _, figures = await self.store.do(self._counted(lambda db: queue.recount(db, lane, todo, events)))
-        figures.add(todo.revision, frozenset({lane}), events - todo.events, 0)
-        return todo._replace(events=events)
+    async def recount(self, lane: int, entry: Entry, events: int) -> Entry:
+        """The sealed batch of an entry holds another number of events than the entry says; returns it corrected."""
+        _, figures = await self.store.do(self._counted(lambda db: queue.recount(db, lane, entry, events)))
+        figures.add(entry.revision, frozenset({lane}), events - entry.events, 0)
+        return entry._replace(events=events)
 
-    async def settle(self, lane: int, verdicts: Mapping[int, Verdict], *, patient: bool = False) -> int:
-        """Note what became of todos, by their places; returns how many old letters they pushed out.
+    async def settle(self, lane: int, settlements: Mapping[int, Settlement], *, patient: bool = False) -> int:
+        """Note what became of entries, by their places; returns how many old letters they pushed out.
 
-        `patient` if no barrier waits for it: then it may go with the next commit. Raises letters.Full, and then notes
-        none; it says which letters have room.
+        `patient` if no barrier waits for it: then it may go with the next commit. Raises dead_letters.Full and notes
+        none then; it says which letters have room.
         """
-        now, limits, sealer = time.time(), self.terms.letters, self.store.sealer
+        now, limits, sealer = time.time(), self.limits.dead_letters, self.store.sealer
 
         def settle_all(db: sqlite3.Connection) -> list[queue.Settled]:
-            letters.check_room(db, {seq: verdict.letters for seq, verdict in verdicts.items()}, limits)
-            changes = [queue.settle(db, sealer, lane, seq, verdict, limits, now) for seq, verdict in verdicts.items()]
+            dead_letters.check_room(db, {seq: settlement.letters for seq, settlement in settlements.items()}, limits)
+            changes = [
+                queue.settle(db, sealer, lane, seq, settlement, limits, now) for seq, settlement in settlements.items()
+            ]
             return [change for change in changes if change is not None]
 
         changes, figures = await self.store.do(self._counted(settle_all), patient=patient)
@@ -171,30 +184,30 @@ class Spool:
         self,
         at: Revision,
         wanted: Sequence[tuple[LaneKey, Mapping[str, Any]]],
-        terms: Terms = kept.DEFAULTS,
+        limits: SpoolLimits = kept.DEFAULTS,
         telling: Collection[str] = (),
     ) -> Cut:
-        """Make a revision active, put the barriers, and take over its terms, in one transaction.
+        """Make a revision active, put the barriers, and take over its limits, in one transaction.
 
         `telling` are the outputs that tell of answers.
         """
 
         def cut(db: sqlite3.Connection) -> Cut:
-            kept.store(db, terms)
+            kept.store(db, limits)
             return revisions.cut(db, self.store.sealer, at, wanted, telling)
 
         done = await self._config(cut)
-        self._set_terms(terms)
+        self._set_limits(limits)
         return done
 
-    async def take_over(self, terms: Terms) -> None:
-        """The terms of the active revision; a spool of an earlier version has none."""
-        await self._config(lambda db: kept.store(db, terms))
-        self._set_terms(terms)
+    async def take_over(self, limits: SpoolLimits) -> None:
+        """The limits of the active revision; a spool of an earlier version has none."""
+        await self._config(lambda db: kept.store(db, limits))
+        self._set_limits(limits)
 
-    def _set_terms(self, terms: Terms) -> None:
-        is_other_store = terms.letters != self.terms.letters
-        self.terms = terms
+    def _set_limits(self, limits: SpoolLimits) -> None:
+        is_other_store = limits.dead_letters != self.limits.dead_letters
+        self.limits = limits
         if is_other_store:
             self._free_letters()
 
@@ -244,16 +257,16 @@ class Spool:
 
     # -- orders and dead letters ---------------------------------------------------------------------------------------
 
-    async def place_order(self, order: orders.Order) -> orders.Order:
+    async def place_order(self, order: drain_orders.Order) -> drain_orders.Order:
         """Make an order durable; it is carried out by `step_order` until that says it is done."""
-        return await self._config(lambda db: orders.place(db, order))
+        return await self._config(lambda db: drain_orders.place(db, order))
 
-    async def place_rebind(self, source: int, upto: int, key: LaneKey) -> tuple[orders.Order, LaneRow]:
+    async def place_rebind(self, source: int, upto: int, key: LaneKey) -> tuple[drain_orders.Order, LaneRow]:
         """The same for a rebind to the lane of `key`, which is made if there is none.
 
-        Raises `orders.Released` or `orders.InDoubt`.
+        Raises `drain_orders.Released` or `drain_orders.InDoubt`.
         """
-        return await self._config(lambda db: orders.place_rebind(db, self.store.sealer, source, upto, key))
+        return await self._config(lambda db: drain_orders.place_rebind(db, self.store.sealer, source, upto, key))
 
     async def place_forward(
         self,
@@ -263,10 +276,10 @@ class Spool:
         revision: Revision | None = None,
         closed: Collection[int] = (),
         unasked: bool = False,
-    ) -> tuple[orders.Order, list[LaneRow]]:
+    ) -> tuple[drain_orders.Order, list[LaneRow]]:
         """The same for a forward to where the lane's output goes now, and all lanes. Raises `forward.NotForwarded`."""
 
-        def place(db: sqlite3.Connection) -> tuple[orders.Order, list[LaneRow]]:
+        def place(db: sqlite3.Connection) -> tuple[drain_orders.Order, list[LaneRow]]:
             order = forward.place_forward(db, lane, upto=upto, revision=revision, closed=closed, unasked=unasked)
             return order, revisions.lanes(db, self.store.sealer)
 
@@ -281,25 +294,27 @@ class Spool:
         with suppress(StoreFailed):  # then it ends, and this may be called by what cannot raise
             self.store.post(lambda db: forward.note_reached(db, lane), urgent=True)
 
-    async def standing_orders(self) -> list[orders.Order]:
-        return await self._config(orders.standing)
+    async def standing_orders(self) -> list[drain_orders.Order]:
+        return await self._config(drain_orders.standing)
 
-    async def step_order(self, order: orders.Order) -> orders.Step:
+    async def step_order(self, order: drain_orders.Order) -> drain_orders.Step:
         """Carry out one bounded step; it says whether the order is done."""
-        now, limits = time.time(), self.terms.letters
+        now, limits = time.time(), self.limits.dead_letters
         sealer = self.store.sealer
         try:
-            step, figures = await self._config(self._counted(lambda db: orders.step(db, sealer, order, limits, now)))
+            step, figures = await self._config(
+                self._counted(lambda db: drain_orders.step(db, sealer, order, limits, now))
+            )
         except Damaged:
             await self.repair_once()
             step, figures = await self._config(
-                self._counted(lambda db: orders.step(db, sealer, order, limits, now, repaired=True))
+                self._counted(lambda db: drain_orders.step(db, sealer, order, limits, now, repaired=True))
             )
         for lane, change in step.settled:
             figures.settled(lane, change)
-        for todo, others in step.moved:
+        for entry, others in step.moved:
             assert order.target is not None
-            figures.rebound(todo, others, order.lane, order.target)
+            figures.rebound(entry, others, order.lane, order.target)
         self.made_room()
         return step
 
@@ -317,7 +332,7 @@ class Spool:
             await self.store.repair()
 
     async def heed_damage(self) -> None:
-        """Act upon what a repair has reported, count anew what waits, and tell: todos may have come back."""
+        """Act upon what a repair has reported, count anew what waits, and tell: entries may have come back."""
 
         def act(db: sqlite3.Connection) -> Figures:
             audit.audit(db, self.store.sealer)
@@ -335,13 +350,13 @@ class Spool:
 
     async def dead_letters(self) -> DeadLetterFigures:
         now = time.time()
-        return await self.store.read(lambda db: letters.figures(db, now))
+        return await self.store.read(lambda db: dead_letters.figures(db, now))
 
     async def letters(self, after: int, limit: int) -> list[dict[str, Any]]:
-        return await self.store.read(lambda db: letters.page(db, self.store.sealer, after, limit))
+        return await self.store.read(lambda db: dead_letters.page(db, self.store.sealer, after, limit))
 
     async def delete_letters(self, upto: int) -> int:
-        deleted = await self._config(lambda db: letters.delete(db, upto))
+        deleted = await self._config(lambda db: dead_letters.delete(db, upto))
         self._free_letters()
         return deleted
 
@@ -391,10 +406,10 @@ class Spool:
         return await self.store.do(op, urgent=True)
 
 
-def _count(entry: Entry, entered: list[Entered], figures: Figures) -> list[Entered]:
-    lanes = frozenset(entry.lanes)
+def _count(arrival: Arrival, entered: list[Entered], figures: Figures) -> list[Entered]:
+    lanes = frozenset(arrival.lanes)
     for batch in entered:
-        figures.add(entry.revision, lanes, batch.events, batch.size)
+        figures.add(arrival.revision, lanes, batch.events, batch.size)
     return entered
 
 
@@ -414,7 +429,7 @@ async def open_spool(directory: Path, keys: Sequence[StateKey] | None) -> AsyncI
     ):
         spool = Spool(store, Figures.none())
         await spool.heed_damage()
-        spool.terms = await spool.query(kept.load)
+        spool.limits = await spool.query(kept.load)
         store.on_report(lambda report: nursery.start_soon(spool.heed_damage))
         yield spool
         nursery.cancel_scope.cancel("the spool is closed")

@@ -27,7 +27,7 @@ from typing import Any, TypeVar, cast
 import outcome
 import trio
 
-from shipper.errors import Backpressure, ShipperError
+from shipper.sdk.errors import Backpressure, ShipperError
 from shipper.spool import database
 from shipper.spool.database import Connect, Generation, Prepare
 from shipper.spool.directory import StateDirectory, own, starting

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from shipper.errors import ShipperError, StartFailed
-from shipper.messages import DeadLetterFigures, Revision, Revisions
+from shipper.protocol.messages import DeadLetterFigures, Revision, Revisions
+from shipper.sdk.errors import ShipperError, StartFailed
 from shipper.spool import credentials, database, revisions
 from shipper.spool.database import UNREADABLE
 from shipper.spool.directory import StateDirectory

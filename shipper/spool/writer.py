@@ -30,8 +30,8 @@ from pathlib import Path
 
 import outcome
 
-from shipper.errors import Backpressure
-from shipper.retry import backoff
+from shipper.sdk.errors import Backpressure
+from shipper.sdk.retry import backoff
 from shipper.spool import database
 from shipper.spool.directory import StateDirectory, is_no_room
 from shipper.spool.inbox import Inbox, Operation
@@ -202,7 +202,7 @@ class Writer:
                 db.execute("ROLLBACK")
             if isinstance(error, NoRoom):
                 raise
-            raise self._verdict(error) from error
+            raise self._settlement(error) from error
 
     def _run_beside(self, db: sqlite3.Connection, operation: Operation) -> None:
         db.execute("SAVEPOINT operation")
@@ -221,7 +221,7 @@ class Writer:
             return False
         return True
 
-    def _verdict(self, error: sqlite3.Error) -> Exception:
+    def _settlement(self, error: sqlite3.Error) -> Exception:
         if database.is_busy(error):
             return Busy()
         if database.is_full(error):
@@ -324,9 +324,9 @@ class Writer:
         try:
             return step()
         except sqlite3.Error as error:
-            verdict = self._verdict(error)
-            if isinstance(verdict, Broken):
-                self._renew(f"upkeep failed: {verdict}")
+            settlement = self._settlement(error)
+            if isinstance(settlement, Broken):
+                self._renew(f"upkeep failed: {settlement}")
         return False
 
     def _say(self, problem: str | None) -> None:

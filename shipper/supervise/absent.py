@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from shipper import health
-from shipper.errors import OptionError, place
-from shipper.health import LaneView
-from shipper.messages import Draining, DrainsLeftOut, Observed, QueueFigures, Revision
+from shipper.protocol.messages import Draining, DrainsLeftOut, Observed, QueueFigures, Revision
+from shipper.sdk.errors import OptionError, raised_at
 from shipper.spool import stored
 from shipper.spool.directory import StateDirectory
 from shipper.spool.stored import NotReadable, Owner, Stored
+from shipper.status import health
+from shipper.status.health import LaneView
 
 _UNKNOWN = "the figures are not known"
 _UNTRUE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -46,7 +46,7 @@ def told(directory: Path, silence: str | None) -> dict[str, Any]:
     except NotReadable as error:
         troubles = [{"kind": "state", "cause": _UNKNOWN, "message": str(error)}]
     except _UNTRUE as error:
-        troubles = [{"kind": "state", "cause": _UNKNOWN, "message": f"what is stored is damaged: {place(error)}"}]
+        troubles = [{"kind": "state", "cause": _UNKNOWN, "message": f"what is stored is damaged: {raised_at(error)}"}]
     return {
         "state": state,
         "message": message,

@@ -14,12 +14,12 @@ from typing import Any
 
 import trio
 
-from shipper import log
-from shipper.descriptors import in_words
-from shipper.errors import PolicyError, Problem
-from shipper.messages import Error, Observed, Ready, Result
-from shipper.registry import Registry
-from shipper.retry import backoff
+from shipper.policy.registry import Registry
+from shipper.process import log
+from shipper.protocol.messages import Error, Observed, Ready, Result
+from shipper.sdk.descriptors import in_words
+from shipper.sdk.errors import PolicyError, Problem
+from shipper.sdk.retry import backoff
 from shipper.supervise import questions, standing
 from shipper.supervise.child import Child, Said, told
 from shipper.supervise.conversation import (
@@ -42,7 +42,7 @@ from shipper.supervise.ledger import Wanted
 from shipper.supervise.notify import Notify
 from shipper.supervise.once import lasting
 from shipper.supervise.options import Options
-from shipper.supervise.orders import Orders, refused
+from shipper.supervise.order_results import Orders, refused
 from shipper.supervise.questions import Order, Question
 from shipper.supervise.report import Report
 from shipper.supervise.revocations import Revocations

@@ -12,14 +12,14 @@ from typing import Any
 
 import trio
 
-from shipper.errors import OptionError
+from shipper.sdk.errors import OptionError
 from shipper.supervise import questions, standing
 from shipper.supervise.config import Config, KeyAbsent
 from shipper.supervise.conversation import Conversation
 from shipper.supervise.ledger import Ledger
 from shipper.supervise.notify import Notify
 from shipper.supervise.options import Options
-from shipper.supervise.orders import refused
+from shipper.supervise.order_results import refused
 from shipper.supervise.questions import Order, Question
 from shipper.supervise.report import Report
 from shipper.supervise.standing import KEYLESS, Troubles

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 
-from shipper.messages import Unit
+from shipper.protocol.messages import Unit
 
 
 class Changes:

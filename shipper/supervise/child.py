@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import msgspec
 import trio
 
-from shipper import messages
-from shipper.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Stopped
+from shipper.protocol import messages
+from shipper.protocol.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Stopped
 
 Said: TypeAlias = Ready | Ack | Released | Nack | Observed | Result | Error | Stopped
 

@@ -19,15 +19,15 @@ from typing import Annotated, Any
 
 import msgspec
 
-from shipper import document
-from shipper.document import Node, below
-from shipper.errors import OptionError, PolicyError, Problem
-from shipper.http import parse_address
-from shipper.settings import Reader, TooMany
+from shipper.policy import document
+from shipper.policy.document import Node, below
+from shipper.policy.settings import Reader, TooMany
+from shipper.sdk.errors import OptionError, PolicyError, Problem
+from shipper.sdk.units import Duration
+from shipper.status.http import parse_address
 from shipper.supervise.reading import content
 from shipper.supervise.secrets import LARGEST, Reference, exposed, problem
 from shipper.supervise.vault import decoded_key
-from shipper.units import Duration
 
 Command = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 

@@ -16,15 +16,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from shipper import __version__, messages
-from shipper.document import Node
-from shipper.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Revision, Stopped
-from shipper.retry import backoff
+from shipper import __version__
+from shipper.policy.document import Node
+from shipper.protocol import messages
+from shipper.protocol.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Revision, Stopped
+from shipper.sdk.retry import backoff
 from shipper.supervise.changes import Changes
 from shipper.supervise.ledger import Kept, Ledger, Wanted
+from shipper.supervise.locations import located
 from shipper.supervise.once import Once
-from shipper.supervise.orders import freed
-from shipper.supervise.places import placed
+from shipper.supervise.order_results import freed
 from shipper.supervise.releases import Releases
 from shipper.supervise.vault import key_name
 
@@ -293,7 +294,7 @@ class Conversation:
     def _heard_nack(self, message: Nack) -> Effects:
         at = Revision(message.epoch, message.revision)
         self._releases.nack(message)
-        errors = [placed(self._tree if at == self.ledger.at else None, error) for error in message.errors]
+        errors = [located(self._tree if at == self.ledger.at else None, error) for error in message.errors]
         yield Say("nack", {"revision": str(at), "reason": message.reason, "errors": errors})
         if at != self.ledger.at:
             return

@@ -14,15 +14,15 @@ from typing import Any
 
 import msgspec
 
-from shipper import document, policy
-from shipper.document import Node
-from shipper.errors import PolicyError, Problem
-from shipper.policy import Policy
-from shipper.registry import Registry
+from shipper.policy import document, policy
+from shipper.policy.document import Node
+from shipper.policy.policy import Policy
+from shipper.policy.registry import Registry
+from shipper.sdk.errors import PolicyError, Problem
+from shipper.sdk.tls import Material
 from shipper.supervise import secrets, sources
 from shipper.supervise.ledger import Found, Wanted, identified
 from shipper.supervise.secrets import Absent, Reference, SecretsAbsent
-from shipper.tls import Material
 
 
 class Desired:
@@ -53,18 +53,18 @@ class Desired:
         tree = sources.read_tree(self.paths, self._environment)
         if self._once:
             tree = stopping_at_end(tree)
-        places = secrets.references(tree)
-        self.secret_variables |= {reference.name for reference in places if reference.kind == "env"}
+        uses = secrets.references(tree)
+        self.secret_variables |= {reference.name for reference in uses if reference.kind == "env"}
         try:
-            kept = identified(known, self._found(places, seen))
+            kept = identified(known, self._found(uses, seen))
         except SecretsAbsent:
-            self._valid(secrets.substituted(tree, {one: f"{one.label}-{at}" for at, one in enumerate(places)}), seen)
+            self._valid(secrets.substituted(tree, {one: f"{one.label}-{at}" for at, one in enumerate(uses)}), seen)
             raise
-        tree = secrets.substituted(tree, dict(zip(places, (one.id for one in kept), strict=True)))
+        tree = secrets.substituted(tree, dict(zip(uses, (one.id for one in kept), strict=True)))
         valid = self._valid(tree, seen)
         credentials = {one.id: one for one in kept}
         reused = frozenset(credentials.keys() & set(known.values()))
-        return Wanted(tree, document.write(tree), policy.meaning(valid), credentials, reused, tuple(_exposed(places)))
+        return Wanted(tree, document.write(tree), policy.meaning(valid), credentials, reused, tuple(_exposed(uses)))
 
     def _valid(self, tree: Node, seen: set[Path]) -> Policy:
         try:
@@ -75,29 +75,29 @@ class Desired:
         seen.update(_materials(valid))
         return valid
 
-    def _found(self, places: Mapping[Reference, list[tuple[str, Node]]], seen: set[Path]) -> list[Found]:
+    def _found(self, uses: Mapping[Reference, list[tuple[str, Node]]], seen: set[Path]) -> list[Found]:
         found: list[Found] = []
         problems: list[Problem] = []
         absent = True
-        for reference, uses in places.items():
+        for reference, named in uses.items():
             try:
                 path = reference.path(self._environment)
                 seen.update([path] if path else [])
                 credential = secrets.read(reference, self._environment)
             except ValueError as error:
                 absent = absent and isinstance(error, Absent)
-                problems += [secrets.problem(path, node, str(error)) for path, node in uses]
+                problems += [secrets.problem(path, node, str(error)) for path, node in named]
             else:
-                units = tuple(".".join(path.split(".")[:2]) for path, _ in uses)
+                units = tuple(".".join(path.split(".")[:2]) for path, _ in named)
                 found.append(Found(credential, reference.label, str(reference), units))
         if problems:
             raise (SecretsAbsent if absent else PolicyError)(problems)
         return found
 
 
-def _exposed(places: Mapping[Reference, list[tuple[str, Node]]]) -> Iterator[Problem]:
+def _exposed(uses: Mapping[Reference, list[tuple[str, Node]]]) -> Iterator[Problem]:
     """The secrets that others can read, each at its first place."""
-    for reference, (first, *_) in places.items():
+    for reference, (first, *_) in uses.items():
         if (how := secrets.exposed(reference)) is not None:
             yield secrets.problem(*first, how)
 
@@ -120,32 +120,32 @@ def _ending(node: Node) -> Node:
 
 def _materials(valid: Policy) -> Iterator[Path]:
     """The PEM files that the policy names, anywhere in the settings of its plugins."""
-    todo: list[Any] = [valid]
-    while todo:
-        value = todo.pop()
+    pending: list[Any] = [valid]
+    while pending:
+        value = pending.pop()
         if isinstance(value, Material):
             yield Path(value.path).absolute()
         elif isinstance(value, msgspec.Struct):
-            todo += [getattr(value, name) for name in value.__struct_fields__]
+            pending += [getattr(value, name) for name in value.__struct_fields__]
         elif isinstance(value, Mapping):
-            todo += value.values()
+            pending += value.values()
         elif isinstance(value, list | tuple | set | frozenset):
-            todo += value
+            pending += value
 
 
 def _named(tree: Node, problems: Sequence[Problem]) -> Iterator[Path]:
     """What stands where the problems are, taken for a path: if it is one of a PEM file, that may come yet."""
-    places = {(problem.file, problem.line, problem.column) for problem in problems}
-    todo = [tree]
-    while todo:
-        node = todo.pop()
+    uses = {(problem.file, problem.line, problem.column) for problem in problems}
+    pending = [tree]
+    while pending:
+        node = pending.pop()
         if isinstance(node.value, dict):
-            todo += node.value.values()
+            pending += node.value.values()
         elif isinstance(node.value, list):
-            todo += node.value
-        elif isinstance(node.value, str) and node.value.isprintable() and _place(node) in places:
+            pending += node.value
+        elif isinstance(node.value, str) and node.value.isprintable() and _location(node) in uses:
             yield Path(node.value).absolute()
 
 
-def _place(node: Node) -> tuple[str | None, int, int]:
+def _location(node: Node) -> tuple[str | None, int, int]:
     return node.mark.file, node.mark.line, node.mark.column

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import trio
 
-from shipper.errors import PolicyError, Problem
+from shipper.sdk.errors import PolicyError, Problem
 from shipper.supervise.desired import Desired
 from shipper.supervise.ledger import Wanted
 from shipper.supervise.watch import Watch

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
-from shipper.descriptors import in_words, is_short
-from shipper.errors import OptionError
-from shipper.retry import backoff
+from shipper.sdk.descriptors import in_words, is_short
+from shipper.sdk.errors import OptionError
+from shipper.sdk.retry import backoff
 from shipper.supervise.child import Child, environment_of_child
 
 RETRY_SECONDS = (0.1, 10.0)

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from shipper.credentials import Credential
-from shipper.document import Node
-from shipper.errors import Problem
-from shipper.messages import Revision
+from shipper.policy.document import Node
+from shipper.protocol.messages import Revision
+from shipper.sdk.credentials import Credential
+from shipper.sdk.errors import Problem
 
 
 class Kept(msgspec.Struct):

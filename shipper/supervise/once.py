@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 
 import trio
 
-from shipper.messages import READ_TO_THE_END, Observed
-from shipper.units import events_in_words
+from shipper.protocol.messages import READ_TO_THE_END, Observed
+from shipper.sdk.units import events_in_words
 
 _LEAST_SECONDS = 0.01
 

@@ -24,8 +24,8 @@ from typing import Any, TypeAlias
 import msgspec
 import trio
 
-from shipper.descriptors import in_words, is_reserved, is_short, shortage
-from shipper.errors import OptionError, ShipperError
+from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
+from shipper.sdk.errors import OptionError, ShipperError
 
 NAME = "supervise.sock"
 _LONGEST_QUESTION = 64 << 10

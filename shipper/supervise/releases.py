@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from shipper.messages import Ack, Nack, Ready, Released, Revision
+from shipper.protocol.messages import Ack, Nack, Ready, Released, Revision
 
 _NONE = Revision(-1, -1)
 

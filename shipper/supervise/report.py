@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shipper.errors import Problem
-from shipper.log import Writer, as_json, coloured, printable, redacted
-from shipper.units import events_in_words
+from shipper.process.log import Writer, as_json, coloured, printable, redacted
+from shipper.sdk.errors import Problem
+from shipper.sdk.units import events_in_words
 
 _RED, _YELLOW, _GREEN, _DIM = "\033[31m", "\033[33m", "\033[32m", "\033[2m"
 _PLAIN = "\033[0m"

@@ -23,9 +23,10 @@ from collections.abc import Callable, Mapping
 
 import trio
 
-from shipper import descriptors, log
-from shipper.descriptors import in_words
-from shipper.retry import backoff
+from shipper.process import log
+from shipper.sdk import descriptors
+from shipper.sdk.descriptors import in_words
+from shipper.sdk.retry import backoff
 from shipper.supervise.config import OnRelease
 from shipper.supervise.ledger import Kept
 

@@ -20,11 +20,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shipper import document, log
-from shipper.credentials import SHAPE_FIELDS, Credential
-from shipper.descriptors import in_words
-from shipper.document import Node, below
-from shipper.errors import PolicyError, Problem
+from shipper.policy import document
+from shipper.policy.document import Node, below
+from shipper.process import log
+from shipper.sdk.credentials import SHAPE_FIELDS, Credential
+from shipper.sdk.descriptors import in_words
+from shipper.sdk.errors import PolicyError, Problem
 from shipper.supervise.reading import content
 
 LARGEST = 1 << 20

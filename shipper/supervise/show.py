@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-from shipper.log import printable
+from shipper.process.log import printable
+from shipper.sdk.units import Size, events_in_words
 from shipper.supervise import remedies
 from shipper.supervise.remedies import Remedy
-from shipper.units import Size, events_in_words
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shipper import document
-from shipper.descriptors import in_words
-from shipper.document import Node, below
-from shipper.errors import PolicyError, Problem
+from shipper.policy import document
+from shipper.policy.document import Node, below
+from shipper.sdk.descriptors import in_words
+from shipper.sdk.errors import PolicyError, Problem
 from shipper.supervise.reading import content
 from shipper.supervise.variables import replaced
 

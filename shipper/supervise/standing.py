@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from shipper import __version__
-from shipper.health import hindered
-from shipper.messages import Observed
+from shipper.protocol.messages import Observed
+from shipper.status.health import hindered
 from shipper.supervise.conversation import Conversation
 
 UNABLE = "the sidecar cannot start"

@@ -35,7 +35,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from shipper.errors import OptionError, StateBusy, StateLocked
+from shipper.sdk.errors import OptionError, StateBusy, StateLocked
 from shipper.spool.keys import StateKey, may_be_taken_over
 from shipper.supervise.ledger import Ledger
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import trio
 
-from shipper.inotify import Event, Inotify, Mask
+from shipper.sdk.inotify import Event, Inotify, Mask
 
 POLL_SECONDS = 1.0
 _MASK = (
@@ -42,11 +42,11 @@ def entries(path: Path) -> set[tuple[Path, str]]:
     A directory that does not exist stands in its nearest existing parent. For a directory, ANY of its entries counts.
     """
     found: set[tuple[Path, str]] = set()
-    todo = list(reversed(path.absolute().parts[1:]))
+    parts = list(reversed(path.absolute().parts[1:]))
     at = Path(path.absolute().anchor)
     links = 0
-    while todo:
-        name = todo.pop()
+    while parts:
+        name = parts.pop()
         if name == "..":
             at = at.parent
             continue
@@ -54,9 +54,9 @@ def entries(path: Path) -> set[tuple[Path, str]]:
         if links < _MOST_LINKS and (target := _target(step)) is not None:
             links += 1
             found.add((at, name))
-            todo += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+            parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
             at = Path(target.anchor) if target.is_absolute() else at
-        elif not todo or not os.path.isdir(step):
+        elif not parts or not os.path.isdir(step):
             found.add((at, name))
             return found | ({(step, ANY)} if os.path.isdir(step) else set())
         else:

@@ -1,7 +1,7 @@
 """Lines of the control channel that nobody should send, and what must be answered to each.
 
 A frame is drawn from a `random.Random`, so a seed names it. What it deserves is judged twice: by an independent reading
-(`is_json`: what is no JSON in UTF-8 must be an `error`), and for the rest by the shape that `shipper.messages` sees.
+(`is_json`: what is no JSON in UTF-8 must be an `error`), and for the rest by what `shipper.protocol.messages` parses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from shipper.messages import MAX_LINE_BYTES, Action, Hello, Message, Policy, Stop, parse
+from shipper.protocol.messages import MAX_LINE_BYTES, Action, Hello, Message, Policy, Stop, parse
 
 WORDS = ("type", "policy", "hello", "stop", "observe", "action", "credentials", "epoch", "revision", "id", "name")
 ACTIONS = ("tap", "diagnostics", "dead_letters", "rebind", "forward", "drop", "dead_letter", "explode", "")

@@ -23,12 +23,12 @@ from random import Random
 import click
 
 CONCERNED = {
-    "control-line": ("shipper.messages", "shipper.credentials"),
-    "document": ("shipper.document",),
+    "control-line": ("shipper.protocol.messages", "shipper.sdk.credentials"),
+    "document": ("shipper.policy.document",),
     "policy": (
-        "shipper.policy",
-        "shipper.settings",
-        "shipper.units",
+        "shipper.policy.policy",
+        "shipper.policy.settings",
+        "shipper.sdk.units",
         "shipper_plugins.processors.drop",
         "shipper_plugins.patterns",
     ),
@@ -39,8 +39,8 @@ CONCERNED = {
     "compressed-body": ("shipper_plugins.inputs.bulk_limits",),
     "backend-answer": ("shipper_plugins.outputs.bulk",),
     "backend-headers": ("shipper_plugins.outputs.bulk",),
-    "stored": ("shipper.event", "shipper_plugins.inputs.tail.stream"),
-    "log-lines": ("shipper_plugins.processors.parse", "shipper_plugins.processors.nginx", "shipper.event"),
+    "stored": ("shipper.sdk.event", "shipper_plugins.inputs.tail.stream"),
+    "log-lines": ("shipper_plugins.processors.parse", "shipper_plugins.processors.nginx", "shipper.sdk.event"),
 }
 """By target."""
 WORK = Path(".cache") / "guided"

@@ -12,8 +12,8 @@ from typing import Any
 
 import trio
 
-from shipper.aio import open_asyncio
 from shipper.plugin import Batch, Size
+from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.elasticsearch import ElasticsearchInput
 from tests.hostile.requests import Case, token

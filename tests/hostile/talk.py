@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from shipper.messages import Action, Policy
+from shipper.protocol.messages import Action, Policy
 from shipper.sidecar import Options, run
 from tests.hostile.frames import Frame, is_error
 

@@ -19,13 +19,13 @@ import msgspec
 import orjson
 from isal import isal_zlib
 
-from shipper.credentials import Credential
-from shipper.document import plain, read, write
-from shipper.errors import PolicyError, Problem
-from shipper.messages import Observe, Policy, parse
 from shipper.plugin import Answer, Batch, DataStream, Later, Outcome
-from shipper.policy import build, destination, meaning, output_settings, restore_output
-from shipper.registry import BASES, Registry
+from shipper.policy.document import plain, read, write
+from shipper.policy.policy import build, destination, meaning, output_settings, restore_output
+from shipper.policy.registry import BASES, Registry
+from shipper.protocol.messages import Observe, Policy, parse
+from shipper.sdk.credentials import Credential
+from shipper.sdk.errors import PolicyError, Problem
 from shipper_plugins.inputs.bulk_answer import RequestRefused, introduction
 from shipper_plugins.inputs.bulk_limits import Inflation, fingerprint
 from shipper_plugins.inputs.bulk_request import BulkRequest

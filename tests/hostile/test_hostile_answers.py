@@ -18,8 +18,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shipper.aio import open_asyncio
 from shipper.plugin import Asyncio, Batch, Duration, Held, Later, Outcome, OutputContext, Sender, TooLarge
+from shipper.sdk.aio import open_asyncio
 from shipper_plugins.outputs import bulk, encoding
 from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput
 from tests.hostile.frames import mutated

@@ -11,7 +11,7 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shipper.messages import MAX_LINE_BYTES
+from shipper.protocol.messages import MAX_LINE_BYTES
 from tests.hostile.frames import Frame, frame, understood
 from tests.hostile.rounds import frames_round
 from tests.hostile.talk import talking

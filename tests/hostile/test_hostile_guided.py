@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from click.testing import CliRunner
 
-from shipper.policy import parse
+from shipper.policy.policy import parse
 from tests.hostile import guided, targets
 from tests.hostile.frames import mutated
 from tests.hostile.seeds import POLICY, SEEDS

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shipper.errors import PolicyError
-from shipper.messages import Revision
-from shipper.plan import Plan, make
-from shipper.registry import Registry
+from shipper.pipeline.plan import Plan, make
+from shipper.policy.registry import Registry
+from shipper.protocol.messages import Revision
+from shipper.sdk.errors import PolicyError
 from tests.hostile.frames import mutated
 
 INSTALLED = Registry.installed()

@@ -19,8 +19,8 @@ import pytest
 import trio
 import trustme
 
-from shipper.aio import open_asyncio
 from shipper.plugin import Credential
+from shipper.sdk.aio import open_asyncio
 from shipper.testing import BulkDestination, Document, Reply, open_destination
 from shipper.testing.destination import Request
 from tests import canary

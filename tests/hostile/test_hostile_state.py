@@ -22,8 +22,8 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shipper.errors import CredentialError, StartFailed, StateLocked
-from shipper.messages import Ack
+from shipper.protocol.messages import Ack
+from shipper.sdk.errors import CredentialError, StartFailed, StateLocked
 from shipper.spool.report import Report
 from tests.fakes import DESTINATIONS, SPRINGS, Theatre, events, policy, theatre
 

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(summary(results))
     if options.report is not None:
         options.report.write_text(report(mutants, results))
-    return 0 if all(result.verdict == "killed" for result in results.values()) else 1
+    return 0 if all(result.settlement == "killed" for result in results.values()) else 1
 
 
 def _chosen(names: Sequence[str]) -> list[Mutant]:

@@ -22,7 +22,7 @@ _BROKEN_LAW = re.compile(r"^(seed \d+: \w+)", re.M)
 class Finding:
     """What a check said of a tree."""
 
-    verdict: Literal["failed", "passed", "broken"]
+    settlement: Literal["failed", "passed", "broken"]
     """`broken`: it could not be run, which says nothing of the tree."""
     by: str
     """The test or the law that failed, or why it could not be run."""
@@ -49,8 +49,8 @@ def run(check: str, tree: Path, seconds: float) -> Finding:
         return Finding("failed", f"no end within {seconds:g} s", seconds)
     finally:
         _end(process)
-    verdict, by = _judge(process.returncode, output, simulated="tests.simulation" in command)
-    return Finding(verdict, by, time.monotonic() - began)
+    settlement, by = _judge(process.returncode, output, simulated="tests.simulation" in command)
+    return Finding(settlement, by, time.monotonic() - began)
 
 
 def _judge(status: int, output: str, *, simulated: bool) -> tuple[Literal["failed", "passed", "broken"], str]:

@@ -3,10 +3,10 @@
     Breaks: B1 `drained` comes after the last answer of every older event
     Fault: a lane settles its barrier when it comes to it
     Resembles: FLINK-17568                                            (where it is known)
-    Killed by: tests/test_lane.py::test_a_parked_event_keeps_the_barrier_open_and_no_connection
+    Killed by: tests/pipeline/test_lane.py::test_a_parked_event_keeps_the_barrier_open_and_no_connection
 
-    --- a/shipper/session.py
-    +++ b/shipper/session.py
+    --- a/shipper/pipeline/session.py
+    +++ b/shipper/pipeline/session.py
     …
 
 The letter is that of the property (B barrier, Q queue, E encryption, O output, P process, L liveness, R resources,

@@ -27,17 +27,17 @@ class Table:
 
 
 def _words(result: Result) -> str:
-    if result.verdict == "killed":
+    if result.settlement == "killed":
         return f"{result.by} (not by its own check)" if result.wider else result.by
-    return f"{result.verdict.upper()} {result.by}".rstrip()
+    return f"{result.settlement.upper()} {result.by}".rstrip()
 
 
 def summary(results: Mapping[str, Result]) -> str:
     """In one line, and the names of those that were not killed."""
-    counts = Counter(result.verdict for result in results.values())
-    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("killed", "survived", "stale", "broken"))
+    counts = Counter(result.settlement for result in results.values())
+    told = ", ".join(f"{counts[settlement]} {settlement}" for settlement in ("killed", "survived", "stale", "broken"))
     seconds = sum(result.seconds for result in results.values())
-    left = [name for name, result in results.items() if result.verdict != "killed"]
+    left = [name for name, result in results.items() if result.settlement != "killed"]
     return f"{len(results)} mutants, {told}, {seconds:.0f} s" + (f"; look at: {', '.join(left)}" if left else "")
 
 

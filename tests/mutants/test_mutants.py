@@ -18,10 +18,10 @@ DRAWN = random.Random(49).sample([mutant for mutant in MUTANTS if "simulation" n
 HARMLESS = """\
 Breaks: L6 nothing at all
 Fault: a comment is added
-Killed by: tests/test_retry.py
+Killed by: tests/sdk/test_retry.py
 
---- a/shipper/retry.py
-+++ b/shipper/retry.py
+--- a/shipper/sdk/retry.py
++++ b/shipper/sdk/retry.py
 @@ -1,2 +1,3 @@
  \"\"\"How long to wait before the next attempt: pure generators of seconds.\"\"\"
 +# This does no harm.
@@ -84,36 +84,36 @@ def test_no_two_patches_are_the_same_fault() -> None:
 def test_a_fault_is_killed_by_its_own_check(mutant: Mutant) -> None:
     result = trial(mutant)
 
-    assert (result.verdict, result.wider) == ("killed", False)
+    assert (result.settlement, result.wider) == ("killed", False)
 
 
 def test_what_does_no_harm_survives_its_check(tmp_path: Path) -> None:
     with tree.copied() as copy:
         tree.apply(written(tmp_path, HARMLESS).path, copy)
 
-        assert "This does no harm" in (copy / "shipper/retry.py").read_text()
-        assert check.run("tests/test_retry.py", copy, 60).verdict == "passed"
+        assert "This does no harm" in (copy / "shipper/sdk/retry.py").read_text()
+        assert check.run("tests/sdk/test_retry.py", copy, 60).settlement == "passed"
 
 
 def test_a_check_that_cannot_be_run_kills_nothing() -> None:
     with tree.copied() as copy:
-        (copy / "shipper/retry.py").write_text("this is no Python")
+        (copy / "shipper/sdk/retry.py").write_text("this is no Python")
 
-        assert check.run("tests/test_retry.py", copy, 60).verdict == "broken"
-        assert check.run("tests/test_retry.py::test_of_no_such_name", copy, 60).verdict == "broken"
+        assert check.run("tests/sdk/test_retry.py", copy, 60).settlement == "broken"
+        assert check.run("tests/sdk/test_retry.py::test_of_no_such_name", copy, 60).settlement == "broken"
 
 
 def test_a_check_that_does_not_end_has_failed_and_says_so() -> None:
     with tree.copied() as copy:
         found = check.run("python -m http.server 0 --bind 127.0.0.1", copy, 0.2)
 
-    assert (found.verdict, found.by) == ("failed", "no end within 0.2 s")
+    assert (found.settlement, found.by) == ("failed", "no end within 0.2 s")
 
 
 def test_a_patch_that_does_not_apply_is_stale(tmp_path: Path) -> None:
     result = trial(written(tmp_path, HARMLESS.replace("How long", "How short")))
 
-    assert result == Result("stale", "the patch does not apply: patch failed: shipper/retry.py:1")
+    assert result == Result("stale", "the patch does not apply: patch failed: shipper/sdk/retry.py:1")
 
 
 @pytest.mark.parametrize("line", ["Breaks", "Fault", "Killed by"])

@@ -25,7 +25,7 @@ KEPT = tree.ROOT / ".cache" / "mutants.json"
 class Result:
     """What became of a mutant."""
 
-    verdict: Literal["killed", "survived", "stale", "broken"]
+    settlement: Literal["killed", "survived", "stale", "broken"]
     by: str
     """What killed it, or why nothing can be said."""
     seconds: float = 0.0
@@ -44,9 +44,9 @@ def trial(mutant: Mutant, root: Path = tree.ROOT) -> Result:
         for number, one in enumerate((mutant.check, *wider(mutant))):
             found = check.run(one, copy, WIDER_SECONDS if number else SECONDS)
             seconds += found.seconds
-            if found.verdict == "broken":
+            if found.settlement == "broken":
                 return Result("broken", found.by, seconds)
-            if found.verdict == "failed":
+            if found.settlement == "failed":
                 return Result("killed", found.by, seconds, wider=number > 0)
     return Result("survived", "", seconds)
 
@@ -65,7 +65,7 @@ def sound(mutants: Sequence[Mutant], root: Path = tree.ROOT) -> str | None:
     with tree.copied(root) as copy:
         for one in (*simulated, *([selected] if selected else [])):
             found = check.run(one, copy, SECONDS + 2 * len(checks))
-            if found.verdict != "passed":
+            if found.settlement != "passed":
                 return found.by
     return None
 
@@ -93,7 +93,7 @@ class Kept:
 
     def put(self, mutant: Mutant, result: Result) -> None:
         """Keep a result; one that says nothing is not kept."""
-        if result.verdict == "broken":
+        if result.settlement == "broken":
             return
         self._found[mutant.name] = {"key": self._key(mutant), "result": asdict(result)}
         self.path.parent.mkdir(parents=True, exist_ok=True)

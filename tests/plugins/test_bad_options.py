@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shipper.errors import PolicyError
-from shipper.policy import parse
-from shipper.registry import Registry
+from shipper.policy.policy import parse
+from shipper.policy.registry import Registry
+from shipper.sdk.errors import PolicyError
 
 REGISTRY = Registry.installed()
 INPUTS = "version: 1\ninputs:\n  a: "

@@ -16,10 +16,10 @@ import trio
 import trio.testing
 import trustme
 
-from shipper import policy
-from shipper.aio import open_asyncio
 from shipper.plugin import Batch, Credential, Material, Size, StartFailed
-from shipper.registry import Registry
+from shipper.policy import policy
+from shipper.policy.registry import Registry
+from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import bulk_connections, bulk_http, bulk_server
 from shipper_plugins.inputs.bulk_request import BulkRequest
@@ -198,7 +198,7 @@ def test_an_input_says_where_it_listens():
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9200", "127.9.9.9:1", "[::1]:9200", "localhost:9200"])
 def test_loopback_needs_neither(address):
-    assert an_input(address).place() == an_input(address, max_body_bytes=Size(5)).place()
+    assert an_input(address).identity() == an_input(address, max_body_bytes=Size(5)).identity()
 
 
 def test_tls_is_either_two_files_or_a_credential(identity):

@@ -21,7 +21,7 @@ import trio.lowlevel
 
 from shipper.plugin import Batch, DataStream, Size
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs.tail import content, copies, shelf, tailer, watch
+from shipper_plugins.inputs.tail import content, copies, open_files, tailer, watch
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.stream import Stream
 from tests.limits import descriptors_at_most
@@ -231,7 +231,7 @@ async def test_a_changed_setting_is_used_from_then_on(tmp_path: Path) -> None:
     async with following(config, store) as source:
         await becomes(lambda: bool(source._reader.pending))
         new = settings(path, data_stream=DataStream(dataset="other"))
-        assert new.place() == config.place()
+        assert new.identity() == config.identity()
         source.change(new, {})
         await store.comes(2)
 
@@ -421,7 +421,7 @@ async def test_a_file_renamed_out_of_the_glob_while_it_was_closed_is_read_to_its
     for name in ("a.log", "b.log", "c.log"):
         append(tmp_path / name, f"{name} one\n")
     async with following(settings(tmp_path / "*.log"), store) as source:
-        source._reader.shelf._room = 1
+        source._reader.open_files._room = 1
         await store.comes(3)
         with trio.fail_after(30):
             await source._reader.turns.quiet()
@@ -741,7 +741,7 @@ async def test_a_compressed_copy_that_was_once_seen_half_written_is_not_told_of_
 
 async def test_more_large_compressed_files_than_may_be_open_are_all_read(tmp_path: Path, monkeypatch: Any) -> None:
     """One that is closed is decompressed from its beginning again, and must then get to where it was."""
-    monkeypatch.setattr(shelf, "OPEN_FILES", 1)
+    monkeypatch.setattr(open_files, "OPEN_FILES", 1)
     monkeypatch.setattr(content, "STRIDE", 64 << 10)
     written = [[random.Random(f"{file} {line}").randbytes(500).hex() for line in range(1000)] for file in range(8)]
     for file, texts in enumerate(written):
@@ -776,7 +776,7 @@ async def test_a_file_that_was_away_for_a_while_is_followed_through_a_copy_after
     append(logs / "app.log", lines(0, 200))
     async with following(config, store) as source:
         await store.comes(200)
-        source._reader.shelf.clear()
+        source._reader.open_files.clear()
         logs.rename(away)
         await becomes(lambda: not source._reader.known.by_file)
         logs.mkdir()
@@ -1150,7 +1150,7 @@ async def test_a_file_renamed_while_there_is_no_descriptor_is_read_to_its_end(tm
     async with following(settings(path), store) as source:
         await store.comes(10)
         await source._reader.turns.quiet()
-        source._reader.shelf.clear()
+        source._reader.open_files.clear()
         with path.open("ab") as file, descriptors_at_most(0):
             file.write(lines(10, 20).encode())
             file.flush()
@@ -1173,7 +1173,7 @@ async def test_a_compressed_copy_is_looked_for_again_if_it_could_not_be_for_want
     async with following(settings(path), store) as source:
         await store.comes(200)
         await source._reader.turns.quiet()
-        source._reader.shelf.clear()
+        source._reader.open_files.clear()
         packed = gzip.compress(lines(0, 210).encode())
         with (tmp_path / "a.log.1.gz").open("wb") as file, descriptors_at_most(0):
             file.write(packed)
@@ -1231,7 +1231,7 @@ async def test_a_directory_that_cannot_be_listed_makes_no_file_a_missing_one(tmp
     store = Store()
     async with following(settings(tmp_path / "*.log"), store) as source:
         await store.comes(200)
-        source._reader.shelf.clear()
+        source._reader.open_files.clear()
         with descriptors_at_most(0):
             (tmp_path / "b.log").mkdir()
             await store.until(lambda: bool(store.problems))
@@ -1262,8 +1262,8 @@ async def test_a_file_that_is_read_takes_the_descriptor_of_an_idle_one(
     append(tmp_path / "b.log", lines(10, 20))
     store = Store()
     async with following(settings(tmp_path / "*.log"), store) as source:
-        shelf = source._reader.shelf
-        monkeypatch.setattr(content, "is_reserved", lambda descriptor: bool(shelf._open))
+        open_files = source._reader.open_files
+        monkeypatch.setattr(content, "is_reserved", lambda descriptor: bool(open_files._open))
         await store.comes(20)
 
     assert sorted(store.messages) == sorted(names(0, 20))

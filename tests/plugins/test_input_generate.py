@@ -148,8 +148,8 @@ async def test_a_cancelled_emit_is_made_again_by_the_next_run() -> None:
 
 
 def test_only_the_count_says_what_is_made() -> None:
-    assert GenerateInput(rate=1, count=5).place() == GenerateInput(rate=2, bytes=7, count=5).place()
-    assert GenerateInput(count=5).place() != GenerateInput(count=6).place()
+    assert GenerateInput(rate=1, count=5).identity() == GenerateInput(rate=2, bytes=7, count=5).identity()
+    assert GenerateInput(count=5).identity() != GenerateInput(count=6).identity()
 
 
 @pytest.mark.parametrize("options", [{"rate": 0}, {"rate": -1}, {"count": -1}, {"bytes": 0}])

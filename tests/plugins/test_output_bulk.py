@@ -165,7 +165,7 @@ def refused(status: int, type: str | None = None, reason: str | None = None) -> 
     return {"status": status, "error": {"type": type, "reason": reason}}
 
 
-def verdict(status: int, type: str | None = None, reason: str | None = None) -> Answer | None:
+def settlement(status: int, type: str | None = None, reason: str | None = None) -> Answer | None:
     request = one(lines(1))
     return bulk.read(answer(request, {0: refused(status, type, reason)}), request).get(0)
 
@@ -238,7 +238,7 @@ def test_answers_of_a_later_request_have_their_place_in_the_batch() -> None:
     ],
 )
 def test_status_and_type_decide(status: int, type: str | None, outcome: Outcome | None) -> None:
-    found = verdict(status, type)
+    found = settlement(status, type)
 
     assert (found.outcome if found else None) == outcome
 
@@ -259,10 +259,10 @@ def test_status_and_type_decide(status: int, type: str | None, outcome: Outcome 
     ],
 )
 def test_what_an_index_is_the_cause_of_holds_for_all_its_events(status: int, type: str | None, of_index: bool) -> None:
-    found = verdict(status, type)
+    found = settlement(status, type)
 
     assert found is not None
-    assert found.of_place is of_index
+    assert found.of_target is of_index
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_what_an_index_is_the_cause_of_holds_for_all_its_events(status: int, typ
     ],
 )
 def test_a_400_that_says_nothing_of_the_event_makes_no_dead_letter(reason: str, outcome: Outcome) -> None:
-    found = verdict(400, "illegal_argument_exception", reason)
+    found = settlement(400, "illegal_argument_exception", reason)
 
     assert found is not None
     assert found.outcome is outcome
@@ -285,7 +285,7 @@ def test_a_400_that_says_nothing_of_the_event_makes_no_dead_letter(reason: str, 
 
 def test_what_an_event_says_of_shards_does_not_keep_it_in_the_queue() -> None:
     reason = "[1:10] failed to parse field [age] of type [long]. Preview of field's value: 'maximum shards open'"
-    found = verdict(400, "document_parsing_exception", reason)
+    found = settlement(400, "document_parsing_exception", reason)
 
     assert found is not None
     assert found.outcome is Outcome.REJECTED
@@ -321,7 +321,7 @@ _QUOTING = [
 
 @pytest.mark.parametrize("reason", _QUOTING)
 def test_a_reason_never_quotes_a_value(reason: str) -> None:
-    found = verdict(400, "document_parsing_exception", reason)
+    found = settlement(400, "document_parsing_exception", reason)
 
     assert found is not None
     assert found.reason.startswith("400 document_parsing_exception")
@@ -330,7 +330,7 @@ def test_a_reason_never_quotes_a_value(reason: str) -> None:
 
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_no_unknown_text_of_a_backend_is_repeated(type: str, reason: str) -> None:
-    found = verdict(400, type + "!", reason + _SECRET)
+    found = settlement(400, type + "!", reason + _SECRET)
 
     assert found is not None
     assert found.reason == "400"
@@ -351,7 +351,7 @@ def test_no_unknown_text_of_a_backend_is_repeated(type: str, reason: str) -> Non
     ],
 )
 def test_type_and_field_are_told(reason: str, expected: str) -> None:
-    found = verdict(400, "x", reason)
+    found = settlement(400, "x", reason)
 
     assert found is not None
     assert found.reason == expected
@@ -370,7 +370,7 @@ _DENIED = [
 
 @pytest.mark.parametrize("reason", _DENIED)
 def test_which_action_is_missing_and_what_grants_it_is_told(reason: str) -> None:
-    found = verdict(403, "security_exception", reason)
+    found = settlement(403, "security_exception", reason)
     body = json.dumps({"error": {"type": "security_exception", "reason": reason}}).encode()
     whole = bulk.refusal(403, {}, body, "es")
 
@@ -384,12 +384,12 @@ def test_what_follows_such_a_reason_or_hides_in_its_brackets_is_not(reason: str)
     for bracket in range(reason.count("[")):
         before, after = reason.split("[")[: bracket + 1], reason.split("[")[bracket + 1 :]
         forged = "[".join(before) + f"[the password is {_SECRET} and " + "[".join(after)
-        found = verdict(403, "security_exception", forged)
+        found = settlement(403, "security_exception", forged)
 
         assert found is not None
         assert _SECRET not in found.reason
     for forged in (reason + _SECRET, f"{_SECRET} {reason}", f"fai[1:2] led to parse {_SECRET}"):
-        found = verdict(403, "security_exception", forged)
+        found = settlement(403, "security_exception", forged)
 
         assert found is not None
         assert _SECRET not in found.reason

@@ -8,8 +8,8 @@ import orjson
 import pytest
 import trio
 
-from shipper.aio import open_asyncio
 from shipper.plugin import Batch, OutputContext
+from shipper.sdk.aio import open_asyncio
 from shipper.testing import check_output
 from shipper_plugins.outputs.console import ConsoleOutput
 
@@ -45,7 +45,7 @@ async def test_a_pretty_event_takes_several_lines(capfd: pytest.CaptureFixture[s
 def run(program: str, stderr: int) -> subprocess.CompletedProcess[str]:
     head = """
         import trio
-        from shipper.aio import open_asyncio
+        from shipper.sdk.aio import open_asyncio
         from shipper.plugin import Batch, Later, OutputContext
         from shipper_plugins.outputs.console import ConsoleOutput
 

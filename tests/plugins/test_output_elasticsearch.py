@@ -23,7 +23,6 @@ import trio.testing
 import trustme
 from isal import isal_zlib
 
-from shipper.aio import open_asyncio
 from shipper.plugin import (
     Asyncio,
     Batch,
@@ -42,10 +41,11 @@ from shipper.plugin import (
     TooLarge,
     client_context,
 )
+from shipper.sdk.aio import open_asyncio
 from shipper.testing import BulkDestination, Reply, check_output, open_destination
 from shipper_plugins.outputs import http_client
 from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput, Rotation
-from tests.test_resolve import hanging
+from tests.sdk.test_resolve import hanging
 
 _KEY = Credential.parse({"api_key": "id:canary-secret"})
 _STREAM = {"type": "logs", "dataset": "nginx", "namespace": "prod"}
@@ -281,9 +281,9 @@ def test_the_places_of_events_are_their_indices_and_data_streams() -> None:
     lines = Batch.lines(b"a\nb\n", offset=0, shared={"data_stream": {"dataset": "nginx"}})
     output = ElasticsearchOutput(hosts=("http://es:9200",))
 
-    assert list(output.places(own)) == ["logs-app-default", "logs-generic-default"]
-    assert list(output.places(lines)) == ["logs-nginx-default"] * 2
-    assert list(ElasticsearchOutput(hosts=("http://es:9200",), index="all").places(own)) == ["all", "all"]
+    assert list(output.targets(own)) == ["logs-app-default", "logs-generic-default"]
+    assert list(output.targets(lines)) == ["logs-nginx-default"] * 2
+    assert list(ElasticsearchOutput(hosts=("http://es:9200",), index="all").targets(own)) == ["all", "all"]
 
 
 async def test_a_key_that_was_revoked_holds_the_batch(aio: Asyncio, destination: BulkDestination) -> None:
@@ -470,7 +470,7 @@ async def test_a_name_that_does_not_exist_is_told(aio: Asyncio, monkeypatch: pyt
 
 
 async def test_a_name_that_is_not_answered_is_told_in_time(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shipper.resolve.RESOLVE_SECONDS", 0.01)
+    monkeypatch.setattr("shipper.sdk.resolve.RESOLVE_SECONDS", 0.01)
     with hanging(monkeypatch):
         async with sender(aio, "http://es.invalid:9200") as main:
             with pytest.raises(Later, match=r"^es.invalid:9200: no answer to the question for this name"):
@@ -503,7 +503,7 @@ def test_a_name_that_is_not_answered_holds_up_no_end_of_the_process() -> None:
     script = """
 import socket, time, trio
 from shipper.plugin import Batch, OutputContext
-from shipper.aio import open_asyncio
+from shipper.sdk.aio import open_asyncio
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
 ask = socket.getaddrinfo
 socket.getaddrinfo = lambda *a, **k: ask(*a, **k) if k.get("flags", 0) & socket.AI_NUMERICHOST else time.sleep(300)

@@ -13,8 +13,8 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.aio import open_asyncio
 from shipper.plugin import Batch, Later, OutputContext, Size
+from shipper.sdk.aio import open_asyncio
 from shipper.testing import check_output
 from shipper_plugins.outputs import file as module
 from shipper_plugins.outputs.file import FileOutput

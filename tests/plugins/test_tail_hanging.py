@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper_plugins.inputs.tail import calls, shelf, tailer
+from shipper_plugins.inputs.tail import calls, open_files, tailer
 from tests.hanging_files import CALLS, hanging
 from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
 
@@ -179,7 +179,7 @@ async def test_files_whose_close_fails_are_closed_with_those_beside_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a network's file system that is gone: the descriptor is free all the same."""
-    monkeypatch.setattr(shelf, "OPEN_FILES", 2)
+    monkeypatch.setattr(open_files, "OPEN_FILES", 2)
     close, before = os.close, set(os.listdir("/proc/self/fd"))
 
     def fails(descriptor: int) -> None:
@@ -200,7 +200,7 @@ async def test_files_whose_close_fails_are_closed_with_those_beside_them(
             await store.comes(20)
             (tmp_path / "0.log").unlink()
             (tmp_path / "1.log").unlink()
-            await becomes(lambda: len(source._reader.known.by_file) == 8 and source._reader.shelf._closing == 0)
+            await becomes(lambda: len(source._reader.known.by_file) == 8 and source._reader.open_files._closing == 0)
 
     await becomes(lambda: set(os.listdir("/proc/self/fd")) <= before)
     assert sorted(store.messages) == sorted(names(0, 20))

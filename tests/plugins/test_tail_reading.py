@@ -15,7 +15,7 @@ import trio.testing
 
 from shipper.plugin import Duration
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs.tail import content, reader, shelf, tailer
+from shipper_plugins.inputs.tail import content, open_files, reader, tailer
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.stream import Stream
 from shipper_plugins.inputs.tail.turns import Turns
@@ -208,7 +208,7 @@ async def test_a_file_that_was_elsewhere_for_an_instant_is_read(
 ) -> None:
     """Renamed away and back between a scan and the turn: for the next scan nothing has changed."""
     append(tmp_path / "a.log", lines(0, 3))
-    store, open_content = Store(), shelf.open_content
+    store, open_content = Store(), open_files.open_content
     away = [content.Moved(errno.ENOENT, "another file is there")]
 
     def open_once_it_is_back(path: str, file: content.File) -> content.Content:
@@ -216,7 +216,7 @@ async def test_a_file_that_was_elsewhere_for_an_instant_is_read(
             raise away.pop()
         return open_content(path, file)
 
-    monkeypatch.setattr(shelf, "open_content", open_once_it_is_back)
+    monkeypatch.setattr(open_files, "open_content", open_once_it_is_back)
     async with following(settings(tmp_path / "*.log"), store):
         await store.comes(3)
 
@@ -301,7 +301,7 @@ async def test_a_file_that_moves_while_it_is_looked_for_is_no_problem(
         fails -= 1
         raise content.Moved(errno.ENOENT, "another file is there")
 
-    monkeypatch.setattr(shelf, "open_content", moved)
+    monkeypatch.setattr(open_files, "open_content", moved)
     append(tmp_path / "a.log", lines(0, 3))
     store = Store()
     async with following(settings(tmp_path / "a.log"), store):
@@ -320,7 +320,7 @@ async def test_a_file_that_is_another_one_whenever_it_is_opened_is_told_of_and_l
         opened += 1
         raise content.Moved(errno.ENOENT, "another file is there")
 
-    monkeypatch.setattr(shelf, "open_content", moved)
+    monkeypatch.setattr(open_files, "open_content", moved)
     append(tmp_path / "a.log", lines(0, 3))
     store = Store()
     async with following(settings(tmp_path / "a.log"), store):
@@ -373,7 +373,7 @@ async def test_another_content_is_noticed_though_the_file_was_moved_when_it_was_
         await store.comes(2)
         await source._reader.turns.quiet()
         monkeypatch.setattr(reader.Reader, "see", moves)
-        source._reader.shelf.close(next(iter(source._reader.known.by_file.values())))
+        source._reader.open_files.close(next(iter(source._reader.known.by_file.values())))
         with path.open("r+b") as file:
             file.write((lines(1, 2) + alike + lines(2, 3)).encode())
         await store.until(lambda: "line 2" in store.messages)

@@ -100,7 +100,7 @@ class Backend:
             return Answer(Outcome.HELD, "403 item")
         if event.stream in self.refused or self.stage.strikes("place_refused"):
             outcome = Outcome.HELD if self.stage.scenario.seed % 2 else Outcome.LATER
-            return Answer(outcome, f"404 {event.stream}", of_place=True)
+            return Answer(outcome, f"404 {event.stream}", of_target=True)
         if (output, event.id) in self.documents:
             return Answer(Outcome.DUPLICATE)
         self.documents.add((output, event.id))
@@ -120,7 +120,7 @@ class SimulatedOutput(Output, frozen=True):
 
     to: str = "east"
 
-    def places(self, batch: Batch) -> Sequence[str]:
+    def targets(self, batch: Batch) -> Sequence[str]:
         return [event.stream for event in events_of(batch)]
 
     @asynccontextmanager

@@ -14,20 +14,20 @@ import pytest
 import trio
 from msgspec import structs
 
-from shipper import plan
-from shipper.attempt import Attempt, Trouble
-from shipper.document import Node
-from shipper.intake import Intake, Port
-from shipper.keyring import Keyring
-from shipper.lane import Lane
+from shipper.pipeline import plan
+from shipper.pipeline.attempt import Attempt, Trouble
+from shipper.pipeline.intake import Intake, Port
+from shipper.pipeline.keyring import Keyring
+from shipper.pipeline.lane import Lane
+from shipper.pipeline.session import Session
+from shipper.pipeline.slots import Slot
 from shipper.plugin import Answer, Answers, Outcome
-from shipper.policy import Policy
-from shipper.registry import Registry
-from shipper.rollout import Rollout
-from shipper.session import Session
-from shipper.slots import Slot
-from shipper.spool import credentials, orders, revisions, schema
-from shipper.spool.queue import Entry
+from shipper.policy.document import Node
+from shipper.policy.policy import Policy
+from shipper.policy.registry import Registry
+from shipper.revisions.rollout import Rollout
+from shipper.spool import credentials, drain_orders, revisions, schema
+from shipper.spool.queue import Arrival
 from shipper.spool.seal import Sealer
 from shipper.spool.spool import Spool
 from tests.simulation.stage import Crashed
@@ -62,17 +62,17 @@ def barrier_settled_when_handed_out(patch: pytest.MonkeyPatch) -> None:
         return "gone" if revisions.drop_empty_lane(db, lane) else "settled"
 
     async def run(self: Lane, run: Any = Lane.run) -> None:
-        for todo in await self._spool.window(self.id, 0, 512):
-            if todo.is_barrier:
-                await self._settle_barrier(todo.seq)
+        for entry in await self._spool.window(self.id, 0, 512):
+            if entry.is_barrier:
+                await self._settle_barrier(entry.seq)
         await run(self)
 
     feed = Session._feed
 
     async def early(self: Session, send: Any) -> None:
-        for todo in await self._spool.window(self._lane, 0, 512):
-            if todo.is_barrier:
-                await self._settle_barrier(todo.seq)
+        for entry in await self._spool.window(self._lane, 0, 512):
+            if entry.is_barrier:
+                await self._settle_barrier(entry.seq)
         await feed(self, send)
 
     patch.setattr(revisions, "settle_barrier", settle)
@@ -162,10 +162,10 @@ def positions_beside_the_batches(patch: pytest.MonkeyPatch) -> None:
     """The input's position is stored in a transaction of its own, after the batch."""
     original = Spool.enter
 
-    async def enter(self: Spool, entry: Entry, *unheard: Any, **options: Any) -> Any:
-        batches = Entry(entry.revision, entry.input, entry.lanes, entry.batches)
+    async def enter(self: Spool, arrival: Arrival, *unheard: Any, **options: Any) -> Any:
+        batches = Arrival(arrival.revision, arrival.input, arrival.lanes, arrival.batches)
         entered = await original(self, batches, *unheard, **options)
-        await original(self, Entry(entry.revision, entry.input, entry.lanes, (), entry.positions))
+        await original(self, Arrival(arrival.revision, arrival.input, arrival.lanes, (), arrival.positions))
         return entered
 
     patch.setattr(Spool, "enter", enter)
@@ -315,8 +315,10 @@ def nobody_watches(patch: pytest.MonkeyPatch) -> None:
 
 def forwarded_without_barriers(patch: pytest.MonkeyPatch) -> None:
     """What is forwarded leaves its barriers behind."""
-    mirror = orders._mirror_barriers
-    patch.setattr(orders, "_mirror_barriers", lambda db, order: mirror(db, order) if order.name == "rebind" else None)
+    mirror = drain_orders._mirror_barriers
+    patch.setattr(
+        drain_orders, "_mirror_barriers", lambda db, order: mirror(db, order) if order.name == "rebind" else None
+    )
 
 
 def answers_are_forgotten(patch: pytest.MonkeyPatch) -> None:

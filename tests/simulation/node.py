@@ -8,7 +8,7 @@ from pathlib import Path
 import trio
 
 from shipper import sidecar
-from shipper.control import Conversation
+from shipper.control.conversation import Conversation
 from shipper.spool.store import StoreFailed
 from tests.simulation.stage import Stage
 

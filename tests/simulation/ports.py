@@ -22,8 +22,12 @@ from unittest import mock
 import msgspec
 import trio
 
-from shipper import control, log, memory, outbox, plan, sidecar
-from shipper.registry import Registry
+from shipper import sidecar
+from shipper.control import conversation as control
+from shipper.control import outbox
+from shipper.pipeline import plan
+from shipper.policy.registry import Registry
+from shipper.process import log, memory
 from shipper.spool import store
 from shipper.spool.seal import KEY_ID_BYTES, Sealer
 from tests.simulation.backend import SimulatedOutput

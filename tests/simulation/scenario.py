@@ -102,11 +102,11 @@ RUSH_KINDS: dict[str, int] = {
 
 
 LIMITS: dict[str, tuple[int, ...]] = {
-    "shipper.slots.DRAINING_AT_ONCE": (1, 2, 8),
-    "shipper.slots.ASKING_AT_ONCE": (1, 2, 32),
-    "shipper.parcels.WINDOW": (1, 4, 512),
-    "shipper.parcels.TOGETHER_EVENTS": (1, 8, 4000),
-    "shipper.session.NOTING": (1, 4),
+    "shipper.pipeline.slots.DRAINING_AT_ONCE": (1, 2, 8),
+    "shipper.pipeline.slots.ASKING_AT_ONCE": (1, 2, 32),
+    "shipper.pipeline.parcels.WINDOW": (1, 4, 512),
+    "shipper.pipeline.parcels.TOGETHER_EVENTS": (1, 8, 4000),
+    "shipper.pipeline.session.NOTING": (1, 4),
 }
 """Constants of the product, as small as they may be: a few events and lanes reach the bounds of each."""
 

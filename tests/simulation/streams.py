@@ -63,7 +63,7 @@ class _Stream(Input, frozen=True):
     spot: int = 0
     pad: int = 0
 
-    def place(self) -> Any:
+    def identity(self) -> Any:
         return self.spot
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper.rollout import Rollout
+from shipper.revisions.rollout import Rollout
 from tests.simulation import campaign as campaigns
 from tests.simulation.campaign import Campaign
 from tests.simulation.march import march

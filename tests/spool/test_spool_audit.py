@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shipper.messages import LARGEST_COUNT, Revision
-from shipper.spool import doubt, orders, queue, requeue, revisions
+from shipper.protocol.messages import LARGEST_COUNT, Revision
+from shipper.spool import doubt, drain_orders, queue, requeue, revisions
 from shipper.spool.audit import audit
 from shipper.spool.report import Report
 from shipper.spool.requeue import Requeue, Wanted
@@ -44,9 +44,9 @@ def test_the_largest_numbers_that_a_message_may_carry_are_sound(epoch: int) -> N
         text = revisions.Text(at, "sha", "meaning", "barrier", [credential], "")
         revisions.receive(spool.db, spool.sealer, text, {credential: b"mark"})
         lanes = [row.id for row in revisions.cut(spool.db, spool.sealer, at, [(wanted, {})]).lanes]
-        queue.enter(spool.db, spool.sealer, bytes(16), 1.0, queue.Entry(at, "in", lanes, [queue.Packed(1, b"")]))
+        queue.enter(spool.db, spool.sealer, bytes(16), 1.0, queue.Arrival(at, "in", lanes, [queue.Packed(1, b"")]))
         spool.drained()
-    orders.place(spool.db, orders.Order("drop", 1, 9, revision=at))
+    drain_orders.place(spool.db, drain_orders.Order("drop", 1, 9, revision=at))
     before = content(spool.db)
 
     assert spool.db.execute("SELECT count(*) FROM barrier").fetchone() == (1,)

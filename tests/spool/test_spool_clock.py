@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shipper.messages import Revision
+from shipper.protocol.messages import Revision
 from shipper.spool import clock
 from shipper.spool.clock import Clock
 from tests.spool.test_spool_doubt import draining
@@ -22,7 +22,7 @@ def test_time_passes_for_the_clocks_that_are_named_and_still_there() -> None:
     spool = draining()
     clock.set_deadline(spool.db, 60.0)
     (barrier,) = clock.read(spool.db).barriers()
-    gone = [Clock(barrier.lane, 10**6), Clock(77, barrier.place), Clock(0, 3)]
+    gone = [Clock(barrier.lane, 10**6), Clock(77, barrier.seq), Clock(0, 3)]
     clock.advance(spool.db, {barrier: 1.5, Clock(0, 60 * SECOND): 2.5} | dict.fromkeys(gone, 9.0))
     reading = clock.advance(spool.db, {barrier: 0.25})
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.errors import StartFailed, StateBusy
+from shipper.sdk.errors import StartFailed, StateBusy
 from shipper.spool.directory import Ballast, StateDirectory, own
 from shipper.spool.keys import StateKey
 from shipper.spool.spool import open_spool

@@ -6,9 +6,9 @@ from itertools import combinations
 
 import pytest
 
-from shipper.messages import Revision
-from shipper.spool import doubt, orders, revisions
-from shipper.spool.orders import Order
+from shipper.protocol.messages import Revision
+from shipper.spool import doubt, drain_orders, revisions
+from shipper.spool.drain_orders import Order
 from shipper.spool.report import Report
 from tests.spool.test_spool_revisions import LIMITS, Spool
 
@@ -50,8 +50,8 @@ def test_an_order_ends_what_was_lost_without_a_trace() -> None:
     assert spool.drained() is None
     (lane,) = doubt.lanes(spool.db)
     (upto,) = spool.db.execute("SELECT max(seq) FROM barrier WHERE lane = ?", (lane,)).fetchone()
-    order = orders.place(spool.db, Order("drop", lane, upto, revision=Revision(0, 2)))
-    while not orders.step(spool.db, spool.sealer, order, LIMITS, 1.0).done:
+    order = drain_orders.place(spool.db, Order("drop", lane, upto, revision=Revision(0, 2)))
+    while not drain_orders.step(spool.db, spool.sealer, order, LIMITS, 1.0).done:
         pass
     revisions.settle_reached(spool.db, lane)
     ack = spool.drained()
@@ -70,7 +70,7 @@ def test_a_lane_that_was_lost_keeps_its_events_for_an_order() -> None:
 
     assert rows[old].settings is None
     assert not rows[old].active
-    assert [todo.events for todo in spool.todos(old)] == [1, 0]
+    assert [entry.events for entry in spool.entries(old)] == [1, 0]
 
 
 def test_what_was_drained_before_stays_so_when_lanes_are_lost() -> None:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from shipper.messages import Counts, Revision
+from shipper.protocol.messages import Counts, Revision
 from shipper.spool import queue, schema
 from shipper.spool.figures import Amount, Figures
-from shipper.spool.queue import Verdict
+from shipper.spool.queue import Settlement
 from tests.spool.test_spool_revisions import LIMITS, Spool, new_sealer
 
 ONE, TWO = Revision(0, 1), Revision(0, 2)
@@ -128,12 +128,12 @@ def test_an_event_counts_once_though_each_lane_has_left_a_rest_of_its_batch() ->
 
 def settle(spool: Spool, figures: Figures, lane: int, seq: int, left: Sequence[int]) -> None:
     """All but some of what a lane has left of a batch is delivered."""
-    (todo,) = [todo for todo in spool.todos(lane) if todo.seq == seq]
-    batch = queue.load(spool.db, spool.sealer, lane, todo)
+    (entry,) = [entry for entry in spool.entries(lane) if entry.seq == seq]
+    batch = queue.load(spool.db, spool.sealer, lane, entry)
     numbers = batch.items or range(batch.count)
     rest = batch.pick([at for at, number in enumerate(numbers) if number in left]) if left else None
-    verdict = Verdict(Counts(delivered=todo.events - len(left)), rest=rest)
-    change = queue.settle(spool.db, spool.sealer, lane, seq, verdict, LIMITS, 1.0)
+    settlement = Settlement(Counts(delivered=entry.events - len(left)), rest=rest)
+    change = queue.settle(spool.db, spool.sealer, lane, seq, settlement, LIMITS, 1.0)
     assert change is not None
     figures.settled(lane, change)
 
@@ -155,7 +155,7 @@ def test_a_rest_that_is_damaged_shares_no_events(damaged: str) -> None:
     spool, _, a, _, _ = two_rests((0, 1), (1, 2))
     spool.db.execute(f"UPDATE rest SET body = {damaged} WHERE lane = ?", (a,))
 
-    assert queue.items(spool.db, spool.sealer, a, spool.todos(a)[0]) == frozenset()
+    assert queue.items(spool.db, spool.sealer, a, spool.entries(a)[0]) == frozenset()
     assert Figures.of(spool.db, spool.sealer).total().events == 2
 
 
@@ -163,8 +163,8 @@ def test_damage_to_a_rest_that_was_counted_is_forgotten_with_the_last_event() ->
     spool, made, a, b, seq = two_rests((1, 2), (1, 3))
     spool.db.execute("UPDATE rest SET body = zeroblob(80) WHERE lane = ?", (b,))
     settle(spool, made, a, seq, ())
-    (todo,) = spool.todos(b)
-    change = queue.settle(spool.db, spool.sealer, b, seq, Verdict(Counts(damaged=todo.events)), LIMITS, 1.0)
+    (entry,) = spool.entries(b)
+    change = queue.settle(spool.db, spool.sealer, b, seq, Settlement(Counts(damaged=entry.events)), LIMITS, 1.0)
     assert change is not None
     made.settled(b, change)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper.errors import Backpressure
+from shipper.sdk.errors import Backpressure
 from shipper.spool import database
 from shipper.spool.directory import Ballast
 from shipper.spool.store import Store

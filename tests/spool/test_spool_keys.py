@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.keywrap import aes_key_wrap
 
-from shipper.errors import StartFailed, StateLocked
+from shipper.sdk.errors import StartFailed, StateLocked
 from shipper.spool import keys
 from shipper.spool.directory import StateDirectory, own
 from shipper.spool.keys import StateKey, open_keyring

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shipper.errors import StartFailed
+from shipper.sdk.errors import StartFailed
 from shipper.spool import opening
 from shipper.spool.database import connect
 from shipper.spool.directory import Ballast, StateDirectory

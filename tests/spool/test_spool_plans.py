@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import sqlite3
 
-from shipper.event import Batch
-from shipper.messages import Counts, Revision
-from shipper.spool import letters, orders, queue, requeue, revisions, schema
+from shipper.protocol.messages import Counts, Revision
+from shipper.sdk.event import Batch
+from shipper.spool import dead_letters, drain_orders, queue, requeue, revisions, schema
 from shipper.spool.database import with_damage
-from shipper.spool.orders import Order
-from shipper.spool.queue import Entry, Packed, Verdict
+from shipper.spool.drain_orders import Order
+from shipper.spool.queue import Arrival, Packed, Settlement
 from shipper.spool.requeue import Requeue, Room, Wanted
 from shipper.spool.revisions import LaneKey, Text
 from tests.spool.test_spool_revisions import new_sealer
@@ -36,20 +36,20 @@ def test_what_is_done_for_each_batch_searches_and_never_scans() -> None:
     batch = Batch.events([{"n": n} for n in range(4)])
     statements = traced(db)
 
-    entry = Entry(at, "in", lanes, [Packed(4, batch.pack())], {"a": b"1", "b": None})
-    entered = [queue.enter(db, sealer, b"o" * 16, 0.0, entry)[0].seq for _ in range(4)]
-    todo, *_ = queue.window(db, lanes[0], 0, 10)
-    loaded = queue.load(db, sealer, lanes[0], todo)
-    letter = letters.Letter(0, "id", b"{}", "one", "why")
-    limits = letters.Limits()
-    part = Verdict(Counts(delivered=2, dead_letter=1), [letter], loaded.pick([3]))
+    arrival = Arrival(at, "in", lanes, [Packed(4, batch.pack())], {"a": b"1", "b": None})
+    entered = [queue.enter(db, sealer, b"o" * 16, 0.0, arrival)[0].seq for _ in range(4)]
+    entry, *_ = queue.window(db, lanes[0], 0, 10)
+    loaded = queue.load(db, sealer, lanes[0], entry)
+    letter = dead_letters.Letter(0, "id", b"{}", "one", "why")
+    limits = dead_letters.Limits()
+    part = Settlement(Counts(delivered=2, dead_letter=1), [letter], loaded.pick([3]))
     queue.settle(db, sealer, lanes[0], entered[0], part, limits, 0.0)
     queue.load(db, sealer, lanes[0], queue.window(db, lanes[0], 0, 1)[0])
     for lane in lanes:
-        queue.settle(db, sealer, lane, entered[1], Verdict(Counts(delivered=4)), limits, 0.0)
-    queue.recount(db, lanes[1], todo, 4)
-    order = orders.place(db, Order("drop", lanes[1], entered[-1], revision=at))
-    orders.step(db, sealer, order, limits, 0.0)
+        queue.settle(db, sealer, lane, entered[1], Settlement(Counts(delivered=4)), limits, 0.0)
+    queue.recount(db, lanes[1], entry, 4)
+    order = drain_orders.place(db, Order("drop", lanes[1], entered[-1], revision=at))
+    drain_orders.step(db, sealer, order, limits, 0.0)
     requeued = requeue.step(db, sealer, b"o" * 16, requeue.place(db, Requeue(Wanted(), 1)), Room(1 << 20, False), 0.0)
     db.set_trace_callback(None)
 

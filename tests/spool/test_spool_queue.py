@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.event import Batch
-from shipper.messages import Counts, Revision
+from shipper.protocol.messages import Counts, Revision
+from shipper.sdk.event import Batch
 from shipper.spool import queue, schema
-from shipper.spool.letters import Full, Letter, Limits
-from shipper.spool.queue import Entered, Entry, Packed, Verdict
+from shipper.spool.dead_letters import Full, Letter, Limits
+from shipper.spool.queue import Arrival, Entered, Packed, Settlement
 from shipper.spool.schema import BATCH, REST, set_meta
 from shipper.spool.seal import Damaged, Sealer
 
@@ -33,15 +33,15 @@ class Rows:
 
     def enter(self, *counts: int, lanes: tuple[int, ...] = (1, 2), **positions: bytes | None) -> list[Entered]:
         batches = [Batch.documents([b'{"n":%d}' % n for n in range(count)]) for count in counts]
-        entry = Entry(AT, "in", lanes, [Packed(batch.count, batch.pack()) for batch in batches], positions)
-        return queue.enter(self.db, self.sealer, ORIGIN, 5.0, entry)
+        arrival = Arrival(AT, "in", lanes, [Packed(batch.count, batch.pack()) for batch in batches], positions)
+        return queue.enter(self.db, self.sealer, ORIGIN, 5.0, arrival)
 
-    def settle(self, lane: int, seq: int, verdict: Verdict, limits: Limits = LIMITS) -> queue.Settled | None:
-        return queue.settle(self.db, self.sealer, lane, seq, verdict, limits, 6.0)
+    def settle(self, lane: int, seq: int, settlement: Settlement, limits: Limits = LIMITS) -> queue.Settled | None:
+        return queue.settle(self.db, self.sealer, lane, seq, settlement, limits, 6.0)
 
-    def first(self, lane: int) -> tuple[queue.Todo, Batch]:
-        (todo,) = queue.window(self.db, lane, 0, 1)
-        return todo, queue.load(self.db, self.sealer, lane, todo)
+    def first(self, lane: int) -> tuple[queue.Entry, Batch]:
+        (entry,) = queue.window(self.db, lane, 0, 1)
+        return entry, queue.load(self.db, self.sealer, lane, entry)
 
 
 @pytest.fixture
@@ -52,16 +52,16 @@ def rows() -> Rows:
 def test_what_entered_is_read_by_every_lane_with_its_ids(rows: Rows) -> None:
     (entered,) = rows.enter(3, a=b"1")
     for lane in (1, 2):
-        todo, batch = rows.first(lane)
+        entry, batch = rows.first(lane)
 
-        assert (todo.seq, todo.kind, todo.revision, todo.events, todo.at) == (entered.seq, BATCH, AT, 3, 5.0)
+        assert (entry.seq, entry.kind, entry.revision, entry.events, entry.at) == (entered.seq, BATCH, AT, 3, 5.0)
         assert (batch.origin, batch.seq, batch.count) == (ORIGIN, entered.seq, 3)
     assert queue.positions(rows.db, "in") == {"a": b"1"}
 
 
 def test_places_rise_and_are_never_given_twice(rows: Rows) -> None:
     first, second = rows.enter(1, 1, lanes=(1,))
-    rows.settle(1, second.seq, Verdict(Counts(delivered=1)))
+    rows.settle(1, second.seq, Settlement(Counts(delivered=1)))
     (third,) = rows.enter(1)
 
     assert first.seq < second.seq < third.seq
@@ -74,11 +74,11 @@ def test_a_position_of_none_is_removed(rows: Rows) -> None:
     assert queue.positions(rows.db, "in") == {"b": b"2"}
 
 
-def test_a_body_goes_with_its_last_todo(rows: Rows) -> None:
+def test_a_body_goes_with_its_last_entry(rows: Rows) -> None:
     (entered,) = rows.enter(2)
-    rows.settle(1, entered.seq, Verdict(Counts(delivered=2)))
+    rows.settle(1, entered.seq, Settlement(Counts(delivered=2)))
     assert rows.db.execute("SELECT count(*) FROM batch").fetchone() == (1,)
-    rows.settle(2, entered.seq, Verdict(Counts(duplicate=2)))
+    rows.settle(2, entered.seq, Settlement(Counts(duplicate=2)))
 
     assert rows.db.execute("SELECT count(*) FROM batch").fetchone() == (0,)
 
@@ -86,12 +86,12 @@ def test_a_body_goes_with_its_last_todo(rows: Rows) -> None:
 def test_what_is_left_is_small_and_does_not_keep_the_batch(rows: Rows) -> None:
     (entered,) = rows.enter(500, lanes=(1,))
     _, batch = rows.first(1)
-    rows.settle(1, entered.seq, Verdict(Counts(delivered=499), rest=batch.pick([77])))
-    todo, rest = rows.first(1)
+    rows.settle(1, entered.seq, Settlement(Counts(delivered=499), rest=batch.pick([77])))
+    entry, rest = rows.first(1)
 
     assert rows.db.execute("SELECT count(*) FROM batch").fetchone() == (0,)
-    assert (todo.kind, todo.events) == (REST, 1)
-    assert todo.size < entered.size
+    assert (entry.kind, entry.events) == (REST, 1)
+    assert entry.size < entered.size
     assert (rest.items, rest.origin, rest.seq) == ([77], ORIGIN, entered.seq)
 
 
@@ -107,23 +107,23 @@ def test_a_batch_settled_in_parts_keeps_the_ids_of_its_rest(parts: list[int]) ->
         assert list(batch.items or range(batch.count)) == left
         at = part % len(left)
         keep = [n for n in range(len(left)) if n != at]
-        rows.settle(1, entered.seq, Verdict(Counts(delivered=1), rest=batch.pick(keep)))
+        rows.settle(1, entered.seq, Settlement(Counts(delivered=1), rest=batch.pick(keep)))
         del left[at]
     assert [event["n"] for event in rows.first(1)[1].own()] == left
 
 
 def test_a_settle_that_comes_twice_changes_nothing(rows: Rows) -> None:
     (entered,) = rows.enter(2)
-    rows.settle(1, entered.seq, Verdict(Counts(delivered=2)))
+    rows.settle(1, entered.seq, Settlement(Counts(delivered=2)))
 
-    assert rows.settle(1, entered.seq, Verdict(Counts(delivered=2))) is None
+    assert rows.settle(1, entered.seq, Settlement(Counts(delivered=2))) is None
 
 
 def test_a_settle_that_forgets_an_event_is_a_bug(rows: Rows) -> None:
     (entered,) = rows.enter(2)
 
     with pytest.raises(AssertionError):
-        rows.settle(1, entered.seq, Verdict(Counts(delivered=1)))
+        rows.settle(1, entered.seq, Settlement(Counts(delivered=1)))
 
 
 def test_a_full_store_of_dead_letters_refuses_the_settle(rows: Rows) -> None:
@@ -131,7 +131,7 @@ def test_a_full_store_of_dead_letters_refuses_the_settle(rows: Rows) -> None:
     letter = Letter(0, "id", b"{}", "main", "why")
 
     with pytest.raises(Full):
-        rows.settle(1, entered.seq, Verdict(Counts(dead_letter=1), [letter]), Limits(1, "hold"))
+        rows.settle(1, entered.seq, Settlement(Counts(dead_letter=1), [letter]), Limits(1, "hold"))
 
 
 @pytest.mark.parametrize("how", ["UPDATE batch SET body = zeroblob(90)", "DELETE FROM batch"])

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shipper.errors import StartFailed
+from shipper.sdk.errors import StartFailed
 from shipper.spool import database, opening, repair
 from shipper.spool.database import Generation, connect
 from shipper.spool.directory import StateDirectory, own

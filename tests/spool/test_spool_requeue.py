@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shipper.event import Batch
-from shipper.messages import Counts, Revision
-from shipper.spool import letters, queue, requeue
-from shipper.spool.queue import Entry, Packed, Verdict
+from shipper.protocol.messages import Counts, Revision
+from shipper.sdk.event import Batch
+from shipper.spool import dead_letters, queue, requeue
+from shipper.spool.queue import Arrival, Packed, Settlement
 from shipper.spool.requeue import STEP, STEP_BYTES, Requeue, Room, Step, Wanted
 from shipper.spool.schema import BATCH
 from tests.spool.test_spool_revisions import LIMITS, ORIGIN, Spool, documents
@@ -22,16 +22,16 @@ def spool() -> Spool:
 
 def rejected(spool: Spool, lane: int, output: str, batch: Batch, reason: str = "400 mapping") -> None:
     """A batch whose events have all become dead letters."""
-    entry = Entry(Revision(0, 1), "in", [lane], [Packed(batch.count, batch.pack())])
-    seq = queue.enter(spool.db, spool.sealer, ORIGIN, 1.0, entry)[0].seq
-    (todo,) = [todo for todo in spool.todos(lane) if todo.seq == seq]
-    loaded = queue.load(spool.db, spool.sealer, lane, todo)
+    arrival = Arrival(Revision(0, 1), "in", [lane], [Packed(batch.count, batch.pack())])
+    seq = queue.enter(spool.db, spool.sealer, ORIGIN, 1.0, arrival)[0].seq
+    (entry,) = [entry for entry in spool.entries(lane) if entry.seq == seq]
+    loaded = queue.load(spool.db, spool.sealer, lane, entry)
     ids, lines = loaded.id_texts(), loaded.json_lines().splitlines()
     written = [
-        letters.Letter(n, id, line, output, reason, loaded.index)
+        dead_letters.Letter(n, id, line, output, reason, loaded.index)
         for n, (id, line) in enumerate(zip(ids, lines, strict=True))
     ]
-    spool.settle(lane, seq, Verdict(Counts(dead_letter=batch.count), written))
+    spool.settle(lane, seq, Settlement(Counts(dead_letter=batch.count), written))
 
 
 def placed(spool: Spool, wanted: Wanted = Wanted()) -> Requeue:  # noqa: B008
@@ -50,7 +50,7 @@ def all_steps(spool: Spool, wanted: Wanted = Wanted(), room: Room = PLENTY) -> l
 
 
 def waiting(spool: Spool, lane: int) -> list[Batch]:
-    return [queue.load(spool.db, spool.sealer, lane, todo) for todo in spool.todos(lane)]
+    return [queue.load(spool.db, spool.sealer, lane, entry) for entry in spool.entries(lane)]
 
 
 def test_a_letter_enters_with_its_id_its_index_and_every_byte_of_its_event(spool: Spool) -> None:
@@ -64,7 +64,7 @@ def test_a_letter_enters_with_its_id_its_index_and_every_byte_of_its_event(spool
     assert (named.json_lines(), named.id_texts(), named.index) == (document + b"\n", ['gi"ven'], "theirs")
     assert (own.json_lines(), own.index) == (b'{"of":"x"}\n', None)
     assert own.id_texts() == ["AAAAAAAAAAAAAAAAAAAAAA-3-0"]
-    assert letters.figures(spool.db, 0.0).events == letters.held_bytes(spool.db) == 0
+    assert dead_letters.figures(spool.db, 0.0).events == dead_letters.held_bytes(spool.db) == 0
 
 
 def test_letters_enter_under_the_active_revision_in_the_lane_that_their_output_has_now(spool: Spool) -> None:
@@ -72,10 +72,10 @@ def test_letters_enter_under_the_active_revision_in_the_lane_that_their_output_h
     rejected(spool, old["main"], "main", documents(3))
     new = spool.activate(2, main="k2", other=None)
     all_steps(spool)
-    (todo,) = spool.todos(new["main"])
+    (entry,) = spool.entries(new["main"])
 
-    assert (todo.kind, todo.revision, todo.events) == (BATCH, Revision(0, 2), 3)
-    assert spool.todos(new["other"]) == []
+    assert (entry.kind, entry.revision, entry.events) == (BATCH, Revision(0, 2), 3)
+    assert spool.entries(new["other"]) == []
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_letters_are_wanted_to_which_all_applies_that_is_given(spool: Spool, wan
     found = requeue.find(spool.db, wanted)
     steps = all_steps(spool, wanted)
 
-    assert [letter["id"] for letter in letters.page(spool.db, spool.sealer, 0, 10)] == left
+    assert [letter["id"] for letter in dead_letters.page(spool.db, spool.sealer, 0, 10)] == left
     assert sum(found.outputs.values()) == sum(each.requeued for each in steps) == 3 - len(left)
 
 
@@ -136,14 +136,14 @@ def test_what_is_refused_again_does_not_go_round(spool: Spool) -> None:
     rejected(spool, lane, "main", documents(1))
 
     assert step(spool, first.order).end == "done"
-    assert letters.figures(spool.db, 0.0).events == 1
+    assert dead_letters.figures(spool.db, 0.0).events == 1
 
 
 def test_as_many_enter_as_there_is_room_for(spool: Spool) -> None:
     lane = spool.activate(1, main=None)["main"]
     rejected(spool, lane, "main", documents(64))
     done = step(spool, placed(spool), Room(500, False))
-    held = sum(todo.size for todo in spool.todos(lane))
+    held = sum(entry.size for entry in spool.entries(lane))
 
     assert 0 < done.requeued < 64
     assert 0 < held <= 500
@@ -166,7 +166,7 @@ def test_an_order_ends_before_a_letter_whose_output_is_gone(spool: Spool) -> Non
     steps = all_steps(spool)
 
     assert [(each.requeued, each.end) for each in steps] == [(1, None), (0, "gone")]
-    assert [letter["id"] for letter in letters.page(spool.db, spool.sealer, 0, 10)] == [2, 3]
+    assert [letter["id"] for letter in dead_letters.page(spool.db, spool.sealer, 0, 10)] == [2, 3]
 
 
 def test_nothing_enters_while_nothing_is_active(spool: Spool) -> None:
@@ -204,9 +204,9 @@ def test_a_letter_that_is_refused_again_is_a_letter_again(spool: Spool) -> None:
     lane = spool.activate(1, main=None)["main"]
     rejected(spool, lane, "main", documents(1))
     all_steps(spool)
-    (todo,), (batch,) = spool.todos(lane), waiting(spool, lane)
-    again = letters.Letter(0, batch.id_texts()[0], batch.json_lines(), "main", "400 again")
-    queue.settle(spool.db, spool.sealer, lane, todo.seq, Verdict(Counts(dead_letter=1), [again]), LIMITS, 3.0)
-    (letter,) = letters.page(spool.db, spool.sealer, 0, 10)
+    (entry,), (batch,) = spool.entries(lane), waiting(spool, lane)
+    again = dead_letters.Letter(0, batch.id_texts()[0], batch.json_lines(), "main", "400 again")
+    queue.settle(spool.db, spool.sealer, lane, entry.seq, Settlement(Counts(dead_letter=1), [again]), LIMITS, 3.0)
+    (letter,) = dead_letters.page(spool.db, spool.sealer, 0, 10)
 
     assert (letter["id"], letter["event_id"], letter["reason"]) == (2, "AAAAAAAAAAAAAAAAAAAAAA-2-0", "400 again")

@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shipper.event import Batch
-from shipper.messages import Ack, Counts, Revision
-from shipper.spool import credentials, doubt, forward, letters, orders, queue, requeue, revisions, schema
+from shipper.protocol.messages import Ack, Counts, Revision
+from shipper.sdk.event import Batch
+from shipper.spool import credentials, dead_letters, doubt, drain_orders, forward, queue, requeue, revisions, schema
 from shipper.spool.database import with_damage
+from shipper.spool.drain_orders import Order
 from shipper.spool.figures import Figures
 from shipper.spool.forward import NotForwarded
-from shipper.spool.orders import Order
-from shipper.spool.queue import Entry, NotActive, Packed, Todo, Verdict
+from shipper.spool.queue import Arrival, Entry, NotActive, Packed, Settlement
 from shipper.spool.report import Report
 from shipper.spool.requeue import Requeue, Room, Wanted
 from shipper.spool.revisions import Cut, LaneKey, Text
@@ -29,7 +29,7 @@ from shipper.spool.seal import Damaged, Sealer
 
 T = TypeVar("T")
 ORIGIN = bytes(16)
-LIMITS = letters.Limits()
+LIMITS = dead_letters.Limits()
 Outputs = dict[str, str | None]
 
 
@@ -79,14 +79,14 @@ class Spool:
 
     def enter(self, number: int, lanes: Iterable[int], count: int = 1) -> int:
         packed = [Packed(count, documents(count).pack())]
-        entry = Entry(Revision(0, number), "in", list(lanes), packed)
-        return queue.enter(self.db, self.sealer, ORIGIN, 1.0, entry)[0].seq
+        arrival = Arrival(Revision(0, number), "in", list(lanes), packed)
+        return queue.enter(self.db, self.sealer, ORIGIN, 1.0, arrival)[0].seq
 
-    def todos(self, lane: int) -> list[Todo]:
+    def entries(self, lane: int) -> list[Entry]:
         return queue.window(self.db, lane, 0, 1000)
 
-    def settle(self, lane: int, seq: int, verdict: Verdict) -> None:
-        assert queue.settle(self.db, self.sealer, lane, seq, verdict, LIMITS, 1.0) is not None
+    def settle(self, lane: int, seq: int, settlement: Settlement) -> None:
+        assert queue.settle(self.db, self.sealer, lane, seq, settlement, LIMITS, 1.0) is not None
 
     def drained(self, closing: Revision | None = None, still_used: Iterable[str] = ()) -> Ack | None:
         return revisions.drained(self.db, closing, set(still_used))
@@ -108,8 +108,8 @@ def test_a_lane_of_both_revisions_is_the_same_lane_and_gets_no_barrier(spool: Sp
 
     assert [row.id for row in cut.lanes if row.key.output == "other"] == [first["other"]]
     assert cut.retired == {first["main"]}
-    assert spool.todos(first["other"]) == []
-    assert [todo.kind for todo in spool.todos(first["main"])] == [BARRIER]
+    assert spool.entries(first["other"]) == []
+    assert [entry.kind for entry in spool.entries(first["main"])] == [BARRIER]
 
 
 def test_every_lane_that_a_cut_leaves_out_gets_a_barrier(spool: Spool) -> None:
@@ -117,19 +117,19 @@ def test_every_lane_that_a_cut_leaves_out_gets_a_barrier(spool: Spool) -> None:
     spool.receive(2, main="k9")
 
     assert spool.cut(2, main="k9").retired == set(first.values())
-    assert [[todo.kind for todo in spool.todos(lane)] for lane in first.values()] == [[BARRIER]] * 3
+    assert [[entry.kind for entry in spool.entries(lane)] for lane in first.values()] == [[BARRIER]] * 3
 
 
 def test_a_batch_of_another_revision_than_the_active_one_is_refused_whole(spool: Spool) -> None:
     lanes = spool.activate(1, main="k1")
     spool.activate(2, main="k1")
-    entry = Entry(Revision(0, 1), "in", [lanes["main"]], [Packed(1, documents(1).pack())], {"file": b"7"})
+    arrival = Arrival(Revision(0, 1), "in", [lanes["main"]], [Packed(1, documents(1).pack())], {"file": b"7"})
 
     with pytest.raises(NotActive):
-        queue.enter(spool.db, spool.sealer, ORIGIN, 1.0, entry)
+        queue.enter(spool.db, spool.sealer, ORIGIN, 1.0, arrival)
 
     assert queue.positions(spool.db, "in") == {}
-    assert spool.todos(lanes["main"]) == []
+    assert spool.entries(lanes["main"]) == []
 
 
 def test_the_first_revision_drains_at_once(spool: Spool) -> None:
@@ -150,10 +150,10 @@ def test_drained_waits_for_every_event_below_the_barrier_and_for_the_barrier_its
     seq = spool.enter(1, [old], count=3)
     new = spool.activate(2, main="k2")["main"]
     spool.enter(2, [new])
-    barrier = spool.todos(old)[-1].seq
+    barrier = spool.entries(old)[-1].seq
 
     assert spool.drained() is None
-    spool.settle(old, seq, Verdict(Counts(delivered=2, duplicate=1)))
+    spool.settle(old, seq, Settlement(Counts(delivered=2, duplicate=1)))
     assert spool.drained() is None
     assert revisions.settle_barrier(spool.db, old, barrier) == "gone"
     ack = spool.drained()
@@ -171,11 +171,11 @@ def test_of_two_barriers_of_a_lane_each_counts_the_answers_below_it(spool: Spool
     spool.activate(3, main="k1")
     second = spool.enter(3, [lane])
     spool.activate(4, main="k4")
-    lower, upper = (todo.seq for todo in spool.todos(lane) if todo.is_barrier)
+    lower, upper = (entry.seq for entry in spool.entries(lane) if entry.is_barrier)
 
-    spool.settle(lane, first, Verdict(Counts(delivered=2)))
+    spool.settle(lane, first, Settlement(Counts(delivered=2)))
     assert revisions.settle_barrier(spool.db, lane, lower) == "settled"
-    spool.settle(lane, second, Verdict(Counts(delivered=1)))
+    spool.settle(lane, second, Settlement(Counts(delivered=1)))
     assert revisions.settle_barrier(spool.db, lane, upper) == "gone"
 
 
@@ -185,8 +185,8 @@ def test_what_an_ack_counted_is_not_counted_by_the_next(spool: Spool) -> None:
     for number, count in ((2, 3), (3, 1)):
         seq = spool.enter(number - 1, [lane], count)
         newer = spool.activate(number, main=f"k{number}")["main"]
-        spool.settle(lane, seq, Verdict(Counts(delivered=count)))
-        revisions.settle_barrier(spool.db, lane, spool.todos(lane)[0].seq)
+        spool.settle(lane, seq, Settlement(Counts(delivered=count)))
+        revisions.settle_barrier(spool.db, lane, spool.entries(lane)[0].seq)
         ack = spool.drained()
         assert ack is not None
         ledgers.append(ack.ledger)
@@ -200,7 +200,7 @@ def test_a_barrier_above_open_events_is_never_settled(spool: Spool) -> None:
     spool.enter(1, [old])
     spool.activate(2, main="k2")
 
-    assert revisions.settle_barrier(spool.db, old, spool.todos(old)[-1].seq) == "waits"
+    assert revisions.settle_barrier(spool.db, old, spool.entries(old)[-1].seq) == "waits"
     assert spool.drained() is not None
     assert spool.drained() is None
     assert doubt.lanes(spool.db) == {old}
@@ -212,7 +212,7 @@ def test_a_barrier_whose_counts_disagree_is_never_settled(spool: Spool) -> None:
     spool.activate(2, main="k2")
     spool.db.execute("DELETE FROM todo WHERE lane = ? AND kind = ?", (old, BATCH))
 
-    assert revisions.settle_barrier(spool.db, old, spool.todos(old)[-1].seq) == "waits"
+    assert revisions.settle_barrier(spool.db, old, spool.entries(old)[-1].seq) == "waits"
     assert spool.drained() is not None
     assert spool.drained() is None
     assert doubt.lanes(spool.db) == {old}
@@ -245,10 +245,10 @@ def test_a_lane_that_came_back_settles_its_barrier_and_keeps_its_credential(spoo
     other = spool.activate(2, main="k2")["main"]
     assert spool.activate(3, main="k1")["main"] == lane
     later = spool.enter(3, [lane])
-    spool.settle(lane, seq, Verdict(Counts(delivered=1)))
+    spool.settle(lane, seq, Settlement(Counts(delivered=1)))
 
-    assert revisions.settle_barrier(spool.db, lane, spool.todos(lane)[0].seq) == "settled"
-    assert revisions.settle_barrier(spool.db, other, spool.todos(other)[0].seq) == "gone"
+    assert revisions.settle_barrier(spool.db, lane, spool.entries(lane)[0].seq) == "settled"
+    assert revisions.settle_barrier(spool.db, other, spool.entries(other)[0].seq) == "gone"
     ack = spool.drained()
 
     assert ack is not None
@@ -256,7 +256,7 @@ def test_a_lane_that_came_back_settles_its_barrier_and_keeps_its_credential(spoo
     assert ack.ledger == Counts(accepted=1, delivered=1)
     assert ack.credentials is not None
     assert (ack.credentials.in_use, ack.credentials.released) == (["k1"], ["k2"])
-    assert [todo.seq for todo in spool.todos(lane)] == [later]
+    assert [entry.seq for entry in spool.entries(lane)] == [later]
 
 
 def test_a_lane_that_nobody_can_open_settles_its_barriers_and_stays_if_it_is_active(spool: Spool) -> None:
@@ -265,11 +265,11 @@ def test_a_lane_that_nobody_can_open_settles_its_barriers_and_stays_if_it_is_act
     spool.activate(3, main="k1")
     spool.activate(4, main="k2")
     spool.activate(5, main="k1")
-    barriers = [todo.seq for todo in spool.todos(lane)]
+    barriers = [entry.seq for entry in spool.entries(lane)]
 
     assert revisions.settle_reached(spool.db, lane) is False
     assert len(barriers) == 2
-    assert spool.todos(lane) == []
+    assert spool.entries(lane) == []
     assert lane in {row.id for row in revisions.lanes(spool.db, spool.sealer)}
 
 
@@ -292,12 +292,12 @@ def test_a_lane_that_an_order_opens_has_the_settings_of_the_one_it_relieves(spoo
 
 def test_a_barrier_that_is_settled_counts_once(spool: Spool) -> None:
     lane = spool.activate(1, main="k1")["main"]
-    spool.settle(lane, spool.enter(1, [lane]), Verdict(Counts(delivered=1)))
+    spool.settle(lane, spool.enter(1, [lane]), Settlement(Counts(delivered=1)))
     seq = spool.enter(1, [lane])
     spool.activate(2, main="k2")
     spool.activate(3, main="k1")
-    (barrier,) = (todo.seq for todo in spool.todos(lane) if todo.is_barrier)
-    spool.settle(lane, seq, Verdict(Counts(delivered=1)))
+    (barrier,) = (entry.seq for entry in spool.entries(lane) if entry.is_barrier)
+    spool.settle(lane, seq, Settlement(Counts(delivered=1)))
 
     assert [revisions.settle_barrier(spool.db, lane, barrier) for _ in range(2)] == ["settled"] * 2
     assert spool.db.execute("SELECT accepted, delivered FROM settled").fetchall() == [(1, 1)]
@@ -324,7 +324,7 @@ def test_what_an_ack_released_is_not_released_again(spool: Spool) -> None:
     spool.drained()
     lane = spool.activate(2, main="k2")
     retired = [row.id for row in revisions.lanes(spool.db, spool.sealer) if not row.active]
-    revisions.settle_barrier(spool.db, retired[0], spool.todos(retired[0])[0].seq)
+    revisions.settle_barrier(spool.db, retired[0], spool.entries(retired[0])[0].seq)
     assert credentials.release(spool.db, ()) == ["k1"]
     assert credentials.release(spool.db, ()) == []
     second = spool.drained()
@@ -421,7 +421,7 @@ def test_of_a_credential_that_was_ever_active_the_fingerprint_stays_though_a_lat
     spool.activate(1, main="k1")
     spool.activate(2, main=None)
     (retired,) = [row.id for row in revisions.lanes(spool.db, spool.sealer) if not row.active]
-    revisions.settle_barrier(spool.db, retired, spool.todos(retired)[0].seq)
+    revisions.settle_barrier(spool.db, retired, spool.entries(retired)[0].seq)
     spool.drained()
     spool.receive(3, main="k1", other="k2")
     revisions.forget(spool.db, Revision(0, 3))
@@ -552,20 +552,20 @@ class Machine(RuleBasedStateMachine):
     def enter(self, data: st.DataObject, count: int, crash: bool) -> None:
         outputs = data.draw(st.sets(st.sampled_from(sorted(self.lanes)), min_size=1))
         lanes = [self.lanes[output] for output in outputs]
-        entry = Entry(Revision(0, self.active), "in", lanes, [Packed(count, documents(count).pack())])
-        (entered,) = self.do(crash, lambda db: queue.enter(db, self.spool.sealer, ORIGIN, 1.0, entry))
-        self.figures.add(entry.revision, frozenset(lanes), entered.events, entered.size)
+        arrival = Arrival(Revision(0, self.active), "in", lanes, [Packed(count, documents(count).pack())])
+        (entered,) = self.do(crash, lambda db: queue.enter(db, self.spool.sealer, ORIGIN, 1.0, arrival))
+        self.figures.add(arrival.revision, frozenset(lanes), entered.events, entered.size)
         self.open |= {(entered.seq, item, output): self.active for item in range(count) for output in outputs}
 
-    def todos(self) -> list[tuple[int, Todo]]:
+    def entries(self) -> list[tuple[int, Entry]]:
         lanes = [row[0] for row in self.db.execute("SELECT DISTINCT lane FROM todo ORDER BY lane").fetchall()]
-        return [(lane, todo) for lane in lanes for todo in self.spool.todos(lane) if not todo.is_barrier]
+        return [(lane, entry) for lane in lanes for entry in self.spool.entries(lane) if not entry.is_barrier]
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), crash=CRASH)
     def settle(self, data: st.DataObject, crash: bool) -> None:
-        lane, todo = data.draw(st.sampled_from(self.todos()))
-        batch = queue.load(self.db, self.spool.sealer, lane, todo)
+        lane, entry = data.draw(st.sampled_from(self.entries()))
+        batch = queue.load(self.db, self.spool.sealer, lane, entry)
         answer = st.sampled_from(["delivered", "duplicate", "dead_letter", "open"])
         answers = data.draw(st.lists(answer, min_size=batch.count, max_size=batch.count))
         if set(answers) == {"open"}:
@@ -574,18 +574,20 @@ class Machine(RuleBasedStateMachine):
         rest = [at for at, answer in enumerate(answers) if answer == "open"]
         rejected = {at: "why" for at, answer in enumerate(answers) if answer == "dead_letter"}
         output = self.output_of(lane)
-        verdict = Verdict(
+        settlement = Settlement(
             Counts(delivered=tally["delivered"], duplicate=tally["duplicate"], dead_letter=tally["dead_letter"]),
-            orders.letters_of(batch, rejected, output),
+            drain_orders.letters_of(batch, rejected, output),
             batch.pick(rest) if rest else None,
         )
-        change = self.do(crash, lambda db: queue.settle(db, self.spool.sealer, lane, todo.seq, verdict, LIMITS, 1.0))
+        change = self.do(
+            crash, lambda db: queue.settle(db, self.spool.sealer, lane, entry.seq, settlement, LIMITS, 1.0)
+        )
         assert change is not None
         self.figures.settled(lane, change)
         items = range(batch.count) if batch.items is None else batch.items
         for item, outcome in zip(items, answers, strict=True):
             if outcome != "open":
-                self.answer((todo.seq, item, output), outcome)
+                self.answer((entry.seq, item, output), outcome)
 
     def answer(self, pair: Pair, outcome: str) -> None:
         del self.open[pair]
@@ -599,7 +601,7 @@ class Machine(RuleBasedStateMachine):
     def settle_barriers(self, crash: bool) -> None:
         """What the lanes do when they come to a barrier."""
         for (lane,) in self.db.execute("SELECT DISTINCT lane FROM barrier ORDER BY lane").fetchall():
-            first = self.spool.todos(lane)[0]
+            first = self.spool.entries(lane)[0]
             if first.is_barrier:
                 self.do(crash, lambda db, lane=lane, seq=first.seq: revisions.settle_barrier(db, lane, seq))
 
@@ -652,12 +654,12 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.barriers())
     @rule(data=st.data(), name=st.sampled_from(["drop", "dead_letter"]), crash=CRASH)
-    def end(self, data: st.DataObject, name: orders.Name, crash: bool) -> None:
+    def end(self, data: st.DataObject, name: drain_orders.Name, crash: bool) -> None:
         lane, upto = data.draw(st.sampled_from(sorted(self.barriers().items())))
-        below = [todo.revision for todo in self.spool.todos(lane) if todo.seq < upto and not todo.is_barrier]
+        below = [entry.revision for entry in self.spool.entries(lane) if entry.seq < upto and not entry.is_barrier]
         revision = data.draw(st.sampled_from([None, *below]))
         order = Order(name, lane, upto, revision=revision)
-        self.carry_out(self.do(crash, lambda db: orders.place(db, order)), crash)
+        self.carry_out(self.do(crash, lambda db: drain_orders.place(db, order)), crash)
 
     @precondition(lambda self: self.barriers())
     @rule(data=st.data(), crash=CRASH)
@@ -675,7 +677,7 @@ class Machine(RuleBasedStateMachine):
             )
             self.reported.discard(credential)
         self.carry_out(
-            self.do(crash, lambda db: orders.place_rebind(db, self.spool.sealer, lane, upto, target))[0], crash
+            self.do(crash, lambda db: drain_orders.place_rebind(db, self.spool.sealer, lane, upto, target))[0], crash
         )
 
     @precondition(lambda self: self.barriers())
@@ -683,9 +685,9 @@ class Machine(RuleBasedStateMachine):
     def move_on(self, data: st.DataObject, crash: bool) -> None:
         """To where the output goes now, which may be retired before the order is done."""
         lane, last = data.draw(st.sampled_from(sorted(self.barriers().items())))
-        todos = self.spool.todos(lane)
-        upto = data.draw(st.sampled_from([None, *(todo.seq for todo in todos if todo.is_barrier)]))
-        below = [todo.revision for todo in todos if todo.seq < (upto or last) and not todo.is_barrier]
+        entries = self.spool.entries(lane)
+        upto = data.draw(st.sampled_from([None, *(entry.seq for entry in entries if entry.is_barrier)]))
+        below = [entry.revision for entry in entries if entry.seq < (upto or last) and not entry.is_barrier]
         revision = data.draw(st.sampled_from([None, *below]))
         try:
             forward.target(self.db, lane)
@@ -697,7 +699,7 @@ class Machine(RuleBasedStateMachine):
 
     def carry_out(self, order: Order, crash: bool) -> None:
         self.standing.append(order)
-        assert orders.standing(self.db) == self.standing
+        assert drain_orders.standing(self.db) == self.standing
         if not self.interleaved:
             while self.standing:
                 self.step(crash)
@@ -708,27 +710,27 @@ class Machine(RuleBasedStateMachine):
         order = self.standing[0]
         output = self.output_of(order.lane)
         held = {
-            todo.seq: queue.load(self.db, self.spool.sealer, lane, todo)
-            for lane, todo in self.todos()
+            entry.seq: queue.load(self.db, self.spool.sealer, lane, entry)
+            for lane, entry in self.entries()
             if lane == order.lane
         }
-        step = self.do(crash, lambda db: orders.step(db, self.spool.sealer, order, LIMITS, 1.0))
+        step = self.do(crash, lambda db: drain_orders.step(db, self.spool.sealer, order, LIMITS, 1.0))
         if step.done:
             self.standing.pop(0)
         for lane, change in step.settled:
             self.figures.settled(lane, change)
-            batch = held[change.todo.seq]
+            batch = held[change.entry.seq]
             for item in range(batch.count) if batch.items is None else batch.items:
-                self.answer((change.todo.seq, item, output), "dropped" if order.name == "drop" else "dead_letter")
-        for todo, others in step.moved:
+                self.answer((change.entry.seq, item, output), "dropped" if order.name == "drop" else "dead_letter")
+        for entry, others in step.moved:
             assert order.target is not None
-            self.figures.rebound(todo, others, order.lane, order.target)
+            self.figures.rebound(entry, others, order.lane, order.target)
 
     # -- dead letters --------------------------------------------------------------------------------------------------
 
     def stored(self) -> Counter[tuple[str, str]]:
         """The dead letters, as outputs and ids of events."""
-        page = letters.page(self.db, self.spool.sealer, 0, 10_000)
+        page = dead_letters.page(self.db, self.spool.sealer, 0, 10_000)
         return Counter((letter["output"], letter["event_id"]) for letter in page)
 
     @precondition(lambda self: self.stored())
@@ -754,8 +756,8 @@ class Machine(RuleBasedStateMachine):
             assert (at, lane) == (Revision(0, self.active), self.lanes[output])
             self.figures.add(at, frozenset({lane}), batch.events, batch.size)
             self.open |= {(batch.seq, item, output): self.active for item in range(batch.events)}
-            todo = next(todo for todo in self.spool.todos(lane) if todo.seq == batch.seq)
-            entered.update((output, id) for id in queue.load(self.db, self.spool.sealer, lane, todo).id_texts())
+            entry = next(entry for entry in self.spool.entries(lane) if entry.seq == batch.seq)
+            entered.update((output, id) for id in queue.load(self.db, self.spool.sealer, lane, entry).id_texts())
         assert self.stored() == before - entered
         assert step.requeued == entered.total() == before.total() - self.stored().total()
         return step.order, step.end

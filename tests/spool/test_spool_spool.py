@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.errors import StateLocked
-from shipper.messages import Counts, Revision
+from shipper.protocol.messages import Counts, Revision
+from shipper.sdk.errors import StateLocked
 from shipper.spool import store
 from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
-from shipper.spool.queue import Entry, Packed, Verdict
+from shipper.spool.queue import Arrival, Packed, Settlement
 from shipper.spool.revisions import Text
 from shipper.spool.spool import Spool, open_spool
 from tests.fakes import PATIENCE, bench, events
@@ -31,9 +31,9 @@ async def test_figures_after_a_restart_are_those_of_before(tmp_path: Path) -> No
         await on.activate(1, main="missing-1", other="missing-2")
         await on.enter(5, batches=3)
         lane = on.active["main"]
-        (todo, *_) = await on.spool.window(lane.id, 0)
-        batch = await on.spool.load(lane.id, todo)
-        await on.spool.settle(lane.id, {todo.seq: Verdict(Counts(delivered=4), rest=batch.pick([2]))})
+        (entry, *_) = await on.spool.window(lane.id, 0)
+        batch = await on.spool.load(lane.id, entry)
+        await on.spool.settle(lane.id, {entry.seq: Settlement(Counts(delivered=4), rest=batch.pick([2]))})
         before = on.spool.figures
         assert await counted(on.spool) == before
     async with bench(tmp_path) as on:
@@ -58,13 +58,13 @@ async def test_what_is_stored_after_its_caller_lost_patience_is_counted_and_told
     told: list[int] = []
     async with bench(tmp_path) as on:
         await on.activate(1, main="missing-1")
-        entry = Entry(on.at, "in", [on.active["main"].id], [Packed(5, events(1, 2, 3, 4, 5).pack())])
+        arrival = Arrival(on.at, "in", [on.active["main"].id], [Packed(5, events(1, 2, 3, 4, 5).pack())])
         before, beside = Gate(), Gate()
         on.spool.store.post(before)
         await trio.to_thread.run_sync(before.entered.wait)
         on.spool.store.post(beside)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(on.spool.enter, entry, lambda entered: told.extend(batch.events for batch in entered))
+            nursery.start_soon(on.spool.enter, arrival, lambda entered: told.extend(batch.events for batch in entered))
             await trio.testing.wait_all_tasks_blocked()
             before.opened.set()
             await trio.to_thread.run_sync(beside.entered.wait)
@@ -91,7 +91,7 @@ async def test_batches_and_positions_enter_together_or_not_at_all(
         if failing == "batch":
             monkeypatch.setattr(on.spool.store.sealer, "seal", refuse)
         with pytest.raises((OSError, sqlite3.Error)):
-            await on.spool.enter(Entry(on.at, "in", lanes, [Packed(1, events(1).pack())], {"file": position}))
+            await on.spool.enter(Arrival(on.at, "in", lanes, [Packed(1, events(1).pack())], {"file": position}))
 
         assert await on.spool.positions("in") == {}
         assert await on.spool.window(lanes[0], 0) == []
@@ -111,12 +111,12 @@ async def test_whoever_waits_for_room_wakes_when_something_is_settled(tmp_path: 
         await on.activate(1, main="missing-1")
         await on.enter(5)
         freed = on.spool.room
-        (todo,) = await on.spool.window(on.active["main"].id, 0)
-        await on.spool.settle(on.active["main"].id, {todo.seq: Verdict(Counts(delivered=5))})
+        (entry,) = await on.spool.window(on.active["main"].id, 0)
+        await on.spool.settle(on.active["main"].id, {entry.seq: Settlement(Counts(delivered=5))})
 
         with trio.fail_after(30):
             await freed.wait()
-        assert await on.spool.settle(on.active["main"].id, {todo.seq: Verdict(Counts(delivered=5))}) == 0
+        assert await on.spool.settle(on.active["main"].id, {entry.seq: Settlement(Counts(delivered=5))}) == 0
         assert on.spool.figures.total().events == 0
 
 

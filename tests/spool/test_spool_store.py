@@ -17,7 +17,7 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.errors import StartFailed, StateBusy, StateLocked
+from shipper.sdk.errors import StartFailed, StateBusy, StateLocked
 from shipper.spool import database, store, writer
 from shipper.spool.store import Damaged, StateKey, Store, StoreFailed, open_store
 from tests.disks import fill, small_disk

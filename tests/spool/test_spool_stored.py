@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper.messages import Revision
 from shipper.plugin import Held, Outcome
+from shipper.protocol.messages import Revision
 from shipper.spool import stored
 from shipper.spool.directory import own
 from shipper.spool.stored import NotReadable

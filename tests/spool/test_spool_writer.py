@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.errors import Backpressure
+from shipper.sdk.errors import Backpressure
 from shipper.spool import database, writer
 from shipper.spool.directory import Ballast
 from shipper.spool.store import Store, StoreFailed, open_store

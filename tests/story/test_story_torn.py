@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shipper.messages import Revision
+from shipper.protocol.messages import Revision
 from shipper.spool.spool import Spool, open_spool
 from shipper.testing import Reply
 from tests.canary import EVENT
@@ -144,21 +144,21 @@ async def judge(directory: Path, told: Told) -> None:
         assert spool.store.report is None
         assert not [name for name in os.listdir(directory) if name.startswith("quarantine-")]
         assert await spool.doubts() == set()
-        waiting, oldest = await todos(spool)
+        waiting, oldest = await entries(spool)
         assert told.accepted - told.answered <= waiting, sorted(told.accepted - told.answered - waiting)
         await judge_revisions(spool, told, oldest)
 
 
-async def todos(spool: Spool) -> tuple[set[int], Revision | None]:
+async def entries(spool: Spool) -> tuple[set[int], Revision | None]:
     """The numbers of all events that wait, and the oldest revision of them."""
     found: set[int] = set()
     revisions = []
     for lane in await spool.lanes():
         assert lane.settings is not None
-        for todo in await spool.window(lane.id, 0, 1000):
-            revisions.append(todo.revision)
-            if not todo.is_barrier:
-                documents = (await spool.load(lane.id, todo)).own()
+        for entry in await spool.window(lane.id, 0, 1000):
+            revisions.append(entry.revision)
+            if not entry.is_barrier:
+                documents = (await spool.load(lane.id, entry)).own()
                 found.update(int(str(document["message"]).split()[1]) for document in documents)
     return found, min(revisions, default=None)
 

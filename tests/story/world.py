@@ -10,8 +10,8 @@ from typing import Any
 
 import trio
 
-from shipper.aio import open_asyncio
 from shipper.plugin import Asyncio, Credential
+from shipper.sdk.aio import open_asyncio
 from shipper.testing import BulkDestination, open_destination
 from tests.canary import EVENT
 from tests.story.driver import Sidecar, policy

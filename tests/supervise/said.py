@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shipper.messages import Ready, Revisions
+from shipper.protocol.messages import Ready, Revisions
 
 NOTHING = Revisions()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shipper.commands.status import exit_status
-from shipper.messages import encoded
+from shipper.protocol.messages import encoded
 from shipper.supervise import absent
 from shipper.supervise.show import of_status, show
 from shipper.supervise.vault import Vault

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper import descriptors, hardening, log
 from shipper.commands.supervise import command
+from shipper.process import hardening, log
+from shipper.sdk import descriptors
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shipper.errors import OptionError, Problem
+from shipper.sdk.errors import OptionError, Problem
 from shipper.supervise import reading
 from shipper.supervise.config import Config, OnRelease, read_config
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from shipper import document
-from shipper.messages import (
+from shipper.policy import document
+from shipper.protocol.messages import (
     Ack,
     DeadLetterFigures,
     Error,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shipper.errors import PolicyError
-from shipper.registry import Registry
+from shipper.policy.registry import Registry
+from shipper.sdk.errors import PolicyError
 from shipper.supervise.desired import Desired
 
 POLICY = """version: 1

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from shipper.credentials import Credential
-from shipper.document import Mark, Node
-from shipper.messages import Ack, CredentialUse, Nack, Ready, Released, Revision, Revisions
+from shipper.policy.document import Mark, Node
+from shipper.protocol.messages import Ack, CredentialUse, Nack, Ready, Released, Revision, Revisions
+from shipper.sdk.credentials import Credential
 from shipper.supervise.conversation import Conversation, Effects, Revoke, Save, Send
 from shipper.supervise.ledger import Found, Ledger, Wanted, identified
 from shipper.supervise.releases import Releases
@@ -200,8 +200,8 @@ class ModelSidecar:
         revisions = known(self.received, self.active, self.drained)
         return ready(revisions, in_use=in_use, wants=sorted(set(in_use) - self.open))
 
-    def policy(self, number: int, ids: frozenset[str], verdict: str) -> list[Any]:
-        if verdict == "nack" or (self.active or -1) > number or (self.waiting or -1) > number:
+    def policy(self, number: int, ids: frozenset[str], settlement: str) -> list[Any]:
+        if settlement == "nack" or (self.active or -1) > number or (self.waiting or -1) > number:
             return [nack(number, *self._unused(ids))]
         if self.active == number:
             return [self._ack("drained", number)] if self.drained == number else [ack(number, "active")]
@@ -359,15 +359,15 @@ class World(RuleBasedStateMachine):
         self.perform(self.talk.heard(self.up.popleft()))
 
     @precondition(lambda self: self.down)
-    @rule(verdict=st.sampled_from(["ok", "ok", "nack"]))
-    def sidecar_reads(self, verdict: str) -> None:
+    @rule(settlement=st.sampled_from(["ok", "ok", "nack"]))
+    def sidecar_reads(self, settlement: str) -> None:
         message = self.down.popleft()
         match message["type"]:
             case "hello":
                 self.up.append(self.sidecar.ready())
             case "policy":
                 ids = frozenset(message["credentials"])
-                self.up.extend(self.sidecar.policy(message["revision"], ids, verdict))
+                self.up.extend(self.sidecar.policy(message["revision"], ids, settlement))
             case "credentials":
                 self.sidecar.open |= message["credentials"].keys() & self.sidecar.used()
 

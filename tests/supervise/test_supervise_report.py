@@ -8,8 +8,8 @@ from typing import IO
 
 import pytest
 
-from shipper import log
-from shipper.errors import Problem
+from shipper.process import log
+from shipper.sdk.errors import Problem
 from shipper.supervise.report import _GOOD, _LEVELS, _WORDS, Report, in_words
 
 

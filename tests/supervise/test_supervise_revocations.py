@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper import descriptors, log
+from shipper.process import log
+from shipper.sdk import descriptors
+from shipper.sdk.units import Duration
 from shipper.supervise.config import OnRelease
 from shipper.supervise.ledger import Kept
 from shipper.supervise.revocations import Revocations
 from shipper.supervise.revoke import LastLine, Revoker
 from shipper.supervise.standing import Troubles
-from shipper.units import Duration
 
 
 async def test_of_many_credentials_four_are_revoked_at_a_time(tmp_path: Path) -> None:

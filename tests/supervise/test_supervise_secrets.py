@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper import document
-from shipper.credentials import Credential
-from shipper.errors import PolicyError
+from shipper.policy import document
+from shipper.sdk.credentials import Credential
+from shipper.sdk.errors import PolicyError
 from shipper.supervise.ledger import Found, Kept, Ledger, Wanted, identified
 from shipper.supervise.revoke import variables
 from shipper.supervise.secrets import Reference, interpreted, read, references, substituted

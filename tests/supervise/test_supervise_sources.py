@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper import document
-from shipper.errors import PolicyError
+from shipper.policy import document
+from shipper.sdk.errors import PolicyError
 from shipper.supervise import reading
 from shipper.supervise.sources import read_tree
 from shipper.supervise.variables import replaced

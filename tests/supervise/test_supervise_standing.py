@@ -16,7 +16,7 @@ import msgspec
 import pytest
 import trio
 
-from shipper.messages import DeadLetterFigures, Observed, QueueFigures, Revisions
+from shipper.protocol.messages import DeadLetterFigures, Observed, QueueFigures, Revisions
 from shipper.spool import keys
 from shipper.spool.spool import open_spool
 from shipper.supervise.questions import Status, ask

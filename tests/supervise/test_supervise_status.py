@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.aio import open_asyncio
+from shipper.sdk.aio import open_asyncio
 from shipper.testing import open_destination
 from tests.spool.test_spool_stored import looked_at
 from tests.supervise.driver import Site

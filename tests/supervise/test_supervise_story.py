@@ -13,8 +13,8 @@ import pytest
 import trio
 import trustme
 
-from shipper.aio import open_asyncio
-from shipper.credentials import Credential
+from shipper.sdk.aio import open_asyncio
+from shipper.sdk.credentials import Credential
 from shipper.supervise.questions import Status, ask
 from shipper.testing import BulkDestination, Reply, open_destination
 from tests.supervise.driver import Site

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shipper.errors import OptionError, StateBusy, StateLocked
+from shipper.sdk.errors import OptionError, StateBusy, StateLocked
 from shipper.spool.directory import own
 from shipper.spool.keys import StateKey, open_keyring
 from shipper.supervise.ledger import Kept, Ledger

@@ -56,17 +56,17 @@ class Action:
     """What lines ask for that differ in their `_id` at most."""
 
     op: str
-    place: Place
+    target: Target
     refusal: Refusal | None
     created: Reply
     """The answer for a document that is taken."""
 
 
-def refusal_of(op: str, meta: Meta, place: Place, id: str | None) -> Refusal | None:
+def refusal_of(op: str, meta: Meta, target: Target, id: str | None) -> Refusal | None:
     """Why a document cannot be kept as the action says, or None."""
     if op not in ("create", "index"):
         return NOT_TAKEN
-    if not place.valid:
+    if not target.valid:
         return _BAD_INDEX
     if id is not None and not 0 < len(id.encode()) <= _LONGEST_ID:
         return _BAD_ID
@@ -106,7 +106,7 @@ def _id_of(line: bytes) -> str | None:
     return parsed(line)[1].id_text()
 
 
-# -- places ------------------------------------------------------------------------------------------------------------
+# -- targets -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class Place:
+class Target:
     """Where documents go: an index or a data stream."""
 
     name: str
@@ -132,13 +132,13 @@ class Place:
     groups: dict[tuple[bool, bool], Group] = field(default_factory=dict)
 
     @classmethod
-    def of_stream(cls, stream: DataStream) -> Place:
+    def of_stream(cls, stream: DataStream) -> Target:
         """Where the documents go whose client says nothing."""
         fields = msgspec.to_builtins(stream)
         return cls("{type}-{dataset}-{namespace}".format(**fields), fields, named=False, valid=True)
 
     @classmethod
-    def of_name(cls, name: str) -> Place:
+    def of_name(cls, name: str) -> Target:
         """The index that a client names."""
         match = _STREAM.fullmatch(name)
         stream = dict(zip(("type", "dataset", "namespace"), match.groups(), strict=True)) if match else None

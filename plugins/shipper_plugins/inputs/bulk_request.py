@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shipper.plugin import Batch, DataStream, Fields, Size
-from shipper_plugins.inputs.bulk_action import NOT_TAKEN, Action, Group, Place, ids_at_once, parsed, refusal_of
+from shipper_plugins.inputs.bulk_action import NOT_TAKEN, Action, Group, Target, ids_at_once, parsed, refusal_of
 from shipper_plugins.inputs.bulk_answer import ItemAnswers, Refusal, Reply, RequestRefused
 from shipper_plugins.inputs.bulk_document import addressed, checked, chosen, kinds
 from shipper_plugins.inputs.bulk_line import MOST_UNFOLDED, Line
@@ -63,7 +63,7 @@ class BulkRequest:
         self._taken = 0
         self._received = received
         self._index = index
-        self._places: dict[str | None, Place] = {None: Place.of_stream(stream)}
+        self._targets: dict[str | None, Target] = {None: Target.of_stream(stream)}
         self._own_streams: set[str] = set()
         """The data streams that documents chose themselves."""
         self._actions: dict[bytes, Action] = {}
@@ -118,8 +118,8 @@ class BulkRequest:
             raise _malformed(f"the action of line [{self._line}] has no document")
         if not self._items:
             raise RequestRefused(400, "parse_exception", "request body is required")
-        for place in self._places.values():
-            for group in place.groups.values():
+        for target in self._targets.values():
+            for group in target.groups.values():
                 self._flush(group)
         return self._batches
 
@@ -147,7 +147,7 @@ class BulkRequest:
             return False
         timed, streams = found
         if any(streams) and not all(
-            own is None or a.place.agrees(own) for a, own in zip(actions, streams, strict=True)
+            own is None or a.target.agrees(own) for a, own in zip(actions, streams, strict=True)
         ):
             return False
         self._line += 2 * len(heads)
@@ -207,7 +207,7 @@ class BulkRequest:
         if self._action is None:
             raise self._overlong()
         (action, id), self._action = self._action, None
-        self.answers.refused(action.op, action.place.name, action.refusal or _TOO_HEAVY, id)
+        self.answers.refused(action.op, action.target.name, action.refusal or _TOO_HEAVY, id)
 
     def _overlong(self) -> RequestRefused:
         return _malformed(f"the action of line [{self._line}] is longer than {Size(_LONGEST_ACTION)}")
@@ -226,7 +226,7 @@ class BulkRequest:
             raise _malformed(f"Malformed action/metadata line [{self._line}], {expected}") from None
         if action.op != "delete":
             return action, id
-        self.answers.refused(action.op, action.place.name, NOT_TAKEN, id)
+        self.answers.refused(action.op, action.target.name, NOT_TAKEN, id)
         return None
 
     def _said(self, line: bytes) -> tuple[Action, str | None]:
@@ -236,19 +236,19 @@ class BulkRequest:
         if len(line) > _LONGEST_ACTION:
             raise ValueError("too long for an action")
         op, meta = parsed(line)
-        place = self._place(self._index if meta.index is None else meta.index)
+        target = self._target(self._index if meta.index is None else meta.index)
         id = meta.id_text()
-        action = Action(op, place, refusal_of(op, meta, place, id), self.answers.reply(op, place.name))
+        action = Action(op, target, refusal_of(op, meta, target, id), self.answers.reply(op, target.name))
         if id is None and len(self._actions) < _CACHED_ACTIONS:
             self._actions[line] = action
         return action, id
 
-    def _place(self, name: str | None) -> Place:
-        if name is not None and name not in self._places:
-            if len(self._places) > MOST_PLACES:
+    def _target(self, name: str | None) -> Target:
+        if name is not None and name not in self._targets:
+            if len(self._targets) > MOST_PLACES:
                 raise _too_large(f"a request names at most {MOST_PLACES} indices")
-            self._places[name] = Place.of_name(name)
-        return self._places[name]
+            self._targets[name] = Target.of_name(name)
+        return self._targets[name]
 
     def _take(self, action: Action, id: str | None, line: bytes) -> None:
         refusal = action.refusal
@@ -258,17 +258,17 @@ class BulkRequest:
             except ValueError as error:
                 refusal = Refusal("document_parsing_exception", str(error))
             else:
-                if own is not None and not action.place.agrees(own):
+                if own is not None and not action.target.agrees(own):
                     action, document = self._settled(action, document, own)
                 self._keep(action, id, document, timed, own is not None)
                 return
-        self.answers.refused(action.op, action.place.name, refusal, id)
+        self.answers.refused(action.op, action.target.name, refusal, id)
 
     def _settled(self, action: Action, document: bytes, own: Fields) -> tuple[Action, bytes]:
-        """The action and the document of one whose own data stream is not that of the place."""
-        stream = action.place.stream
+        """The action and the document of one whose own data stream is not that of the target."""
+        stream = action.target.stream
         assert stream is not None
-        if not action.place.named:
+        if not action.target.named:
             stream = chosen(own, stream)
             action = replace(action, created=self._created(action.op, "{type}-{dataset}-{namespace}".format(**stream)))
         return action, document if own == {"data_stream": stream} else addressed(document, own, stream)
@@ -286,8 +286,8 @@ class BulkRequest:
         self.answers.created(action.created, id)
 
     def _group(self, action: Action, timed: bool, own_stream: bool) -> Group:
-        place = action.place
-        return place.groups.get((timed, own_stream)) or place.group(timed, own_stream, self._received)
+        target = action.target
+        return target.groups.get((timed, own_stream)) or target.group(timed, own_stream, self._received)
 
     def _put(self, group: Group, document: bytes, id: str | None) -> None:
         if group.size + len(document) > _BATCH_BYTES and group.size:

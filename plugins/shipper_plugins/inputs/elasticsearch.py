@@ -100,7 +100,7 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
             if getattr(self, option) < 1:
                 raise BadOption(f"{option} is above 0", option)
 
-    def place(self) -> Any:
+    def identity(self) -> Any:
         return self.address
 
     def listens(self) -> tuple[str, int]:

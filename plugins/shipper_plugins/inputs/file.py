@@ -57,7 +57,7 @@ class FileInput(Input, frozen=True, kw_only=True):
         except ValueError as error:
             raise BadOption(str(error), "encoding") from None
 
-    def place(self) -> Any:
+    def identity(self) -> Any:
         """The file set; everything else can be changed while it runs."""
         return {"paths": list(self.paths), "exclude": list(self.exclude), "encoding": self.encoding}
 

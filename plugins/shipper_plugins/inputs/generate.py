@@ -41,7 +41,7 @@ class GenerateInput(Input, frozen=True, kw_only=True):
     bytes: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] = 100
     """Length of a message; its number is never cut."""
 
-    def place(self) -> Any:
+    def identity(self) -> Any:
         """The sequence and its end: another rate or length goes on with the next number."""
         return self.count
 

@@ -139,7 +139,7 @@ def _judge(status: int, error: _Error | str | None) -> Answer | None:
         return None
     known = error if isinstance(error, _Error) else _Error()
     outcome = _outcome(status, known)
-    return Answer(outcome, _reason(status, known), of_place=_is_of_place(outcome, status, known))
+    return Answer(outcome, _reason(status, known), of_target=_is_of_place(outcome, status, known))
 
 
 def _is_of_place(outcome: Outcome, status: int, error: _Error) -> bool:

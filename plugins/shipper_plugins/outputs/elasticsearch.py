@@ -130,8 +130,8 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         if self.bulk_max_bytes < 1024:
             raise BadOption("bulk_max_bytes is at least 1KiB", "bulk_max_bytes")
 
-    def places(self, batch: Batch) -> Sequence[str]:
-        """See `Output.places`: their indices and data streams."""
+    def targets(self, batch: Batch) -> Sequence[str]:
+        """See `Output.targets`: their indices and data streams."""
         target = encoding.target_of(batch, self.index)
         return [target] * batch.count if isinstance(target, str) else target
 

@@ -23,7 +23,7 @@ _write = os.write
 
 
 def _is_of_a_loop() -> bool:
-    """Asyncio's loop has a thread of its own, which `shipper.aio` names so."""
+    """Asyncio's loop has a thread of its own, which `shipper.sdk.aio` names so."""
     return threading.current_thread() is threading.main_thread() or threading.current_thread().name == "asyncio"
 
 

@@ -24,7 +24,7 @@ from shipper_plugins.inputs.tail.content import HEAD, MAGIC, Look, Moved
 from shipper_plugins.inputs.tail.copies import Compared, Verdict, compare
 from shipper_plugins.inputs.tail.known import Known
 from shipper_plugins.inputs.tail.lines import LONGEST_MARK, Charset, Cut, Cutter
-from shipper_plugins.inputs.tail.shelf import Shelf
+from shipper_plugins.inputs.tail.open_files import OpenFiles
 from shipper_plugins.inputs.tail.sight import Sight, Wish, at_hand, see
 from shipper_plugins.inputs.tail.stream import Stream, fingerprint, shown
 from shipper_plugins.inputs.tail.turns import Turns
@@ -45,7 +45,7 @@ class Reader:
         self.calls = calls
         self.known = known
         self.turns = Turns()
-        self.shelf = Shelf()
+        self.open_files = OpenFiles()
         self.scans = 0
         self.pending: dict[Stream, float] = {}
         """Streams with an unfinished event of several lines → when it is finished, unless a line comes."""
@@ -67,7 +67,7 @@ class Reader:
 
     def lose(self, stream: Stream, *, missing: bool) -> None:
         """The file of a stream is gone, or has other content; its copies take over."""
-        self.shelf.close(stream)
+        self.open_files.close(stream)
         self.pending.pop(stream, None)
         self.cut_short.pop(stream, None)
         self.known.lose(stream, trio.current_time(), missing=missing)
@@ -83,15 +83,15 @@ class Reader:
 
     async def see(self, wishes: Sequence[Wish]) -> list[Sight | OSError]:
         """Look at the files of streams, at the first of them at least, until there is a chunk to store."""
-        if (sight := at_hand(wishes[0], self.shelf, self._context.chunk_bytes)) is not None:
+        if (sight := at_hand(wishes[0], self.open_files, self._context.chunk_bytes)) is not None:
             return [sight]
-        look = partial(see, wishes, self.shelf, self._context.chunk_bytes)
+        look = partial(see, wishes, self.open_files, self._context.chunk_bytes)
         return await self.calls.run(wishes[0].path, look)
 
     def unsee(self, seen: Sight | OSError) -> None:
         """What was seen is of no use: a file that was opened for it is compared by its first bytes when it is again."""
         if isinstance(seen, Sight) and not seen.was_open:
-            self.shelf.close(seen.wish.stream)
+            self.open_files.close(seen.wish.stream)
 
     async def take(self, sight: Sight) -> Taken | bool:
         """Make a chunk of what was seen of a stream; nothing moves before it is stored. Raises OSError.
@@ -105,7 +105,7 @@ class Reader:
             return False
         stream.compressed = sight.compressed
         if stream.done is not None and stream.done == sight.size:
-            self.shelf.close(stream)
+            self.open_files.close(stream)
             if stream.original is not None and stream.original.file is None:  # a copy of all that there was to copy
                 self._unlink(stream)
                 stream.settled = True
@@ -115,7 +115,7 @@ class Reader:
         if not stream.head_length and not sight.compressed:
             head = (sight.head or b"")[: len(MAGIC)]
             if head and MAGIC.startswith(head):  # it was empty, or nearly, when it was opened: a compressed file
-                self.shelf.close(stream)
+                self.open_files.close(stream)
                 stream.rested = len(head)
                 return head == MAGIC
         if not stream.settled and not await self._settle(stream, sight):
@@ -154,7 +154,7 @@ class Reader:
             raise Moved(0, "its file is gone")
 
         def look() -> Look:
-            with self.shelf.use(stream, path, file) as (content, _):
+            with self.open_files.use(stream, path, file) as (content, _):
                 return content.look(offset + beyond, size)
 
         return await self.calls.run(path, look)
@@ -285,7 +285,7 @@ class Reader:
             return True
 
         def is_whole() -> bool:
-            with self.shelf.use(stream, sight.wish.path, sight.wish.file) as (content, _):
+            with self.open_files.use(stream, sight.wish.path, sight.wish.file) as (content, _):
                 return content.end() is not None
 
         return await self.calls.run(stream.path, is_whole)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shipper_plugins.inputs.tail.content import HEAD, Content, File, Look
-from shipper_plugins.inputs.tail.shelf import Shelf
+from shipper_plugins.inputs.tail.open_files import OpenFiles
 from shipper_plugins.inputs.tail.stream import Stream
 
 SLOW = 0.5
@@ -72,9 +72,9 @@ class Sight:
     """What is at the offset; None where that cannot be said yet, or was read to its end."""
 
 
-def at_hand(wish: Wish, shelf: Shelf, chunk_bytes: int) -> Sight | None:
+def at_hand(wish: Wish, open_files: OpenFiles, chunk_bytes: int) -> Sight | None:
     """The next chunk of a file in the middle of which the stream stands, if it is in memory; does not block."""
-    if wish.wants_head or not wish.stream.has_more or (content := shelf.at_hand(wish.stream)) is None:
+    if wish.wants_head or not wish.stream.has_more or (content := open_files.at_hand(wish.stream)) is None:
         return None
     look = content.at_hand(wish.offset, chunk_bytes)
     if look is None:
@@ -82,14 +82,14 @@ def at_hand(wish: Wish, shelf: Shelf, chunk_bytes: int) -> Sight | None:
     return Sight(wish, content.compressed, max(look.size, wish.stream.size), 0, True, None, look)
 
 
-def see(wishes: Sequence[Wish], shelf: Shelf, chunk_bytes: int) -> list[Sight | OSError]:
+def see(wishes: Sequence[Wish], open_files: OpenFiles, chunk_bytes: int) -> list[Sight | OSError]:
     """Look at files, in this order, until a chunk is full: at the first one at least; blocking."""
     seen: list[Sight | OSError] = []
     size = 0
     for wish in wishes:
         began = time.monotonic()
         try:
-            with shelf.use(wish.stream, wish.path, wish.file) as (content, was_open):
+            with open_files.use(wish.stream, wish.path, wish.file) as (content, was_open):
                 seen.append(_see(wish, content, chunk_bytes, was_open=was_open))
         except OSError as error:
             seen.append(error)

@@ -30,7 +30,7 @@ async def begin_at_end(
     settings: FileInput, context: InputContext, calls: Calls, known: Known, scan: Scan, mark: bytes | None
 ) -> None:
     """Put every file that is not known at its end, unless the input began with these paths before."""
-    begun = hashlib.sha256(repr(settings.place()).encode()).hexdigest().encode()
+    begun = hashlib.sha256(repr(settings.identity()).encode()).hexdigest().encode()
     if mark == begun:
         return
     strangers = [found for found in scan.files.values() if found.file not in known.by_file]

@@ -31,9 +31,9 @@ from shipper_plugins.inputs.tail.content import Moved
 from shipper_plugins.inputs.tail.discovery import Found, Globs, Scan
 from shipper_plugins.inputs.tail.known import KEPT, Known
 from shipper_plugins.inputs.tail.reader import Reader
+from shipper_plugins.inputs.tail.rotated import Recovered, Search, search
 from shipper_plugins.inputs.tail.sight import Sight, Wish
 from shipper_plugins.inputs.tail.start import MARK, begin_at_end
-from shipper_plugins.inputs.tail.strays import Recovered, Search, search
 from shipper_plugins.inputs.tail.stream import Stream, shown
 from shipper_plugins.inputs.tail.watch import POLL, SAFETY, Watch
 
@@ -66,7 +66,7 @@ class Tailer:
         self._context = context
         self._globs = Globs(settings.paths, settings.exclude)
         self._watch = Watch()
-        self._calls = Calls(f"{context.name} {settings.place()}")
+        self._calls = Calls(f"{context.name} {settings.identity()}")
         self._reader = Reader(settings, context, Known({}), self._calls)
         self._aliases: dict[str, str] = {}
         self._problems: dict[str, str] = {}
@@ -82,7 +82,7 @@ class Tailer:
 
     async def close(self) -> None:
         """Close all files and watches; what hangs is closed when it comes back, and not waited for."""
-        closed = self._reader.shelf.clear()
+        closed = self._reader.open_files.clear()
         self._watch.close()
         if not closed.is_set():
             with trio.CancelScope(shield=True):
@@ -166,7 +166,7 @@ class Tailer:
 
     def _failed(self, stream: Stream, error: OSError) -> None:
         """A file that cannot be read now is tried again, but one that no path leads to not for long."""
-        self._reader.shelf.close(stream)
+        self._reader.open_files.close(stream)
         if is_short(error):
             self._reader.retry_soon(stream)
         elif stream.detached is not None and trio.current_time() - stream.detached > SETTLED:
@@ -249,14 +249,14 @@ class Tailer:
 
     async def _search(self, scan: Scan) -> Search:
         """Look for known contents that the scan did not find; those that are open once, for their new path."""
-        known, shelf = self._reader.known, self._reader.shelf
+        known, open_files = self._reader.known, self._reader.open_files
         here = {found.file for found in scan.files.values()}
-        missing = [s for f, s in known.by_file.items() if f not in here and (s.detached is None or s not in shelf)]
-        strays = [copy.copy(s) for s in (*missing, *self._reader.replaced)]
-        if not strays:
+        missing = [s for f, s in known.by_file.items() if f not in here and (s.detached is None or s not in open_files)]
+        rotated_files = [copy.copy(s) for s in (*missing, *self._reader.replaced)]
+        if not rotated_files:
             return Search()
-        files = here | (known.by_file.keys() - {stray.file for stray in missing})
-        return await self._calls.run(strays[0].path, partial(search, strays, files, self._globs.excludes))
+        files = here | (known.by_file.keys() - {rotated_file.file for rotated_file in missing})
+        return await self._calls.run(rotated_files[0].path, partial(search, rotated_files, files, self._globs.excludes))
 
     def _apply(self, scan: Scan, traces: Search) -> tuple[bool, bool]:
         """Take over what a scan found; returns whether anything changed, and whether a file is new."""
@@ -348,7 +348,7 @@ class Tailer:
         return stream
 
     def _missing(self, stream: Stream, traces: Search) -> bool:
-        opened = stream in self._reader.shelf
+        opened = stream in self._reader.open_files
         if stream.busy and not opened:  # a thread is about to open it, or finds that it cannot
             self._reader.retry_soon(stream)
             return False

@@ -1,0 +1,324 @@
+"""The conversation with the supervisor, over standard input and standard output.
+
+Lines are answered in their order. Nothing here touches the data path: a policy is checked here and made active by
+`Rollout`; what is said waits in the `Outbox`. The end of standard input means that the supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import assert_type
+
+import trio
+
+from shipper.control.actions import Actions
+from shipper.control.outbox import Outbox
+from shipper.process import log
+from shipper.process.signal import Signal
+from shipper.protocol.bounds import cut
+from shipper.protocol.lines import Line, LineSplitter
+from shipper.protocol.messages import (
+    MAX_LINE_BYTES,
+    Action,
+    Credentials,
+    Error,
+    Hello,
+    Message,
+    Observe,
+    Observed,
+    Policy,
+    Result,
+    State,
+    Stop,
+    Supervision,
+    parse,
+)
+from shipper.revisions.rollout import Rollout
+from shipper.sdk.errors import CredentialError
+
+_log = log.get(__name__)
+
+CHUNK = 65536
+ACTIONS_AT_ONCE = 16
+ACTIONS_WAITING = 64
+LOCKED = "the state directory is locked"
+STOPPED = "told to stop before it was done; if it is an order, the next process carries it on once it is durable"
+QUIET_SECONDS = 0.02
+LEAST_HEARTBEAT = 0.1
+GONE_SECONDS = 0.2
+"""How soon the end of standard input is seen while answers or policies have no room, and so nothing is read."""
+RESTS = 4
+"""After a look at the whole, times what it took, so that under steady change it has a fifth of the time at most."""
+LONGEST_REST = 0.25
+LOOK_SECONDS = 5.0
+"""What changes with time alone, such as a disk that hangs, is seen by looking."""
+
+
+class Conversation:
+    """Reads lines and answers them; see `shipper.protocol.messages` for what can be said."""
+
+    def __init__(self, descriptor: int, outbox: Outbox) -> None:
+        self.outbox = outbox
+        self.serving = trio.CancelScope()
+        """What the conversation is about; to stop at once is to cancel it."""
+        self._reading = trio.CancelScope()
+        self._interrupted = False
+        self._descriptor = descriptor
+        self._lines = _Lines(descriptor)
+        self._waits_for: list[Outbox | Rollout] = [outbox]
+        """Who has to have room before a line is read."""
+
+    def interrupt(self) -> None:
+        """End the conversation, as the end of standard input does."""
+        self._interrupted = True
+        self._reading.cancel("told to stop by a signal")
+
+    async def hello(self) -> tuple[int, Hello] | None:
+        """Wait for `hello`, and its line; what comes before it is answered with `error`. None: standard input ended."""
+        async with aclosing(self._messages()) as messages:
+            async for line, message in messages:
+                if isinstance(message, Hello):
+                    return line, message
+                self.error(line, "`hello` comes first")
+        return None
+
+    async def locked(self, refuse: Callable[[Policy], None], observing: Observing) -> None:
+        """The state directory cannot be opened: nack every policy, fail every action, until told to stop."""
+        async with aclosing(self._messages()) as messages:
+            async for line, message in messages:
+                match message:
+                    case Policy():
+                        refuse(message)
+                    case Stop():
+                        return
+                    case Observe():
+                        observing.heed(message)
+                    case Action():
+                        self.outbox.say(Result(id=message.id, status="FAILED", message=LOCKED))
+                    case _:
+                        self.error(line, LOCKED)
+
+    async def run(self, rollout: Rollout, performing: Performing, observing: Observing) -> Stop:
+        """Answer lines until told to stop, by a message or by the end of standard input."""
+        self._waits_for = [self.outbox, rollout]
+        try:
+            return await self._answer(rollout, performing, observing)
+        finally:
+            self._waits_for = [self.outbox]
+
+    async def _answer(self, rollout: Rollout, performing: Performing, observing: Observing) -> Stop:
+        async with aclosing(self._messages()) as messages:
+            async for line, message in messages:
+                match message:
+                    case Stop():
+                        return message
+                    case Policy():
+                        await rollout.offer(message)
+                    case Credentials():
+                        try:
+                            await rollout.supply(message.credentials)
+                        except CredentialError as error:
+                            self.error(line, str(error))
+                    case Observe():
+                        observing.heed(message)
+                    case Action():
+                        performing.begin(message)
+                    case _:
+                        assert_type(message, Hello)
+                        self.error(line, "a second `hello`; it has no effect")
+        return Stop()
+
+    async def stopping(self, grace: trio.CancelScope, observing: Observing) -> None:
+        """Go on while it stops: another `stop`, or the end of standard input, may end the grace sooner, never later."""
+        async with aclosing(self._messages()) as messages:
+            async for line, message in messages:
+                match message:
+                    case Stop():
+                        _shorten(grace, message)
+                    case Observe():
+                        observing.heed(message)
+                    case Action():
+                        self.outbox.say(Result(id=message.id, status="FAILED", message="told to stop"))
+                    case _:
+                        self.error(line, "told to stop; this has no effect")
+        _shorten(grace, Stop())
+
+    async def _messages(self) -> AsyncGenerator[tuple[int, Message], None]:
+        """Messages with the numbers of their lines, until the end; what is none is answered with `error`."""
+        while (line := await self._next_line()) is not None:
+            if line.text is None:
+                self.error(line.number, f"the line is longer than {MAX_LINE_BYTES} bytes; it was skipped")
+                continue
+            try:
+                message = parse(line.text)
+            except ValueError as error:
+                self.error(line.number, str(error))
+                continue
+            yield line.number, message
+
+    async def _next_line(self) -> Line | None:
+        with trio.CancelScope() as self._reading:
+            if not self._interrupted:
+                await self._room()
+                return await self._lines.next()
+        return None
+
+    async def _room(self) -> None:
+        """Wait until all have room; what a supervisor that is gone left behind is little, and waits for none.
+
+        Meanwhile a `stop` is not read either: the end of standard input and signals are what ends the conversation.
+        """
+        while any(each.is_full for each in self._waits_for) and not _is_hung_up(self._descriptor):
+            with trio.move_on_after(GONE_SECONDS):
+                for each in self._waits_for:
+                    await each.has_room()
+
+    def error(self, line: int, message: str) -> None:
+        """Answer a line that is not understood."""
+        self.outbox.say(Error(line_number=line, message=cut(message)))
+
+
+def _shorten(grace: trio.CancelScope, stop: Stop) -> None:
+    grace.deadline = min(grace.deadline, trio.current_time() + stop.within_seconds)
+
+
+class Performing:
+    """Actions, beside the conversation: each gets its one result, also when it is cancelled before it is done.
+
+    Taps may look on for a minute; the others, orders above all, do not wait for them.
+    """
+
+    def __init__(self, nursery: trio.Nursery, actions: Actions, outbox: Outbox) -> None:
+        self._nursery, self._actions, self._outbox = nursery, actions, outbox
+        self._taps = trio.CapacityLimiter(ACTIONS_AT_ONCE)
+        self._others = trio.CapacityLimiter(ACTIONS_AT_ONCE)
+        self._unfinished: list[Action] = []
+        self._finished = Signal()
+
+    def begin(self, action: Action) -> None:
+        """Carry it out once there is room for it; its result is said then."""
+        limit = self._taps if action.name == "tap" else self._others
+        if limit.statistics().tasks_waiting >= ACTIONS_WAITING:
+            self._outbox.say(Result(id=action.id, status="FAILED", message="too many actions wait"))
+            return
+        self._unfinished.append(action)
+        self._nursery.start_soon(self._perform, action, limit)
+
+    async def finished(self) -> None:
+        """Wait for all but taps."""
+        while any(action.name != "tap" for action in self._unfinished):
+            await self._finished.wait()
+
+    async def _perform(self, action: Action, limit: trio.CapacityLimiter) -> None:
+        result = Result(id=action.id, status="FAILED", message=STOPPED)
+        try:
+            async with limit:
+                result = await self._actions.perform(action)
+        finally:
+            self._unfinished.remove(action)
+            self._outbox.say(result)
+            self._finished.set()
+
+
+class Observing:
+    """Says `observed` when something changed, when asked, and every `heartbeat` seconds (or LEAST_HEARTBEAT)."""
+
+    def __init__(self, outbox: Outbox, heartbeat: float) -> None:
+        self.heartbeat = max(heartbeat, LEAST_HEARTBEAT)
+        self.stopping: State | None = None
+        self._outbox = outbox
+        self._signal = Signal()
+        self._asked = False
+        self._last: tuple[object, ...] | None = None
+        self.latest: Observed | None = None
+        self.supervision: Supervision | None = None
+        """How the supervisor stands; None if it does not tell."""
+
+    def changed(self) -> None:
+        """Something may have changed."""
+        self._signal.set()
+
+    def ask(self) -> None:
+        """Say it once now, changed or not."""
+        self._asked = True
+        self._signal.set()
+
+    def heed(self, message: Observe) -> None:
+        """Asked by a message, which may say how the supervisor stands."""
+        self.supervision = Supervision.understood(message.supervisor) or self.supervision
+        self.ask()
+
+    async def run(self, look: Callable[[State | None], Awaitable[Observed]]) -> None:
+        """Look and say, for ever; a look is told that the shipper stops."""
+        due = trio.current_time()
+        while True:
+            with trio.move_on_at(min(due, trio.current_time() + LOOK_SECONDS)):
+                await self._signal.wait()
+            began = trio.current_time()
+            observed = self.latest = await look(self.stopping)
+            rest = min(RESTS * (trio.current_time() - began), LONGEST_REST)
+            essence = _essence(observed)
+            if trio.current_time() >= due or self._asked or essence != self._last:
+                self._asked, self._last = False, essence
+                self._outbox.say(observed)
+                due = trio.current_time() + self.heartbeat
+                await trio.sleep(rest)
+            else:
+                await trio.sleep(max(QUIET_SECONDS, rest))
+
+
+def _essence(observed: Observed) -> tuple[object, ...]:
+    """What makes an `observed` worth saying; figures alone wait for the heartbeat."""
+    return (
+        observed.state,
+        observed.message,
+        observed.revisions,
+        tuple((unit.id, unit.state, unit.message) for unit in observed.units),
+        tuple((d.epoch, d.revision, tuple(d.outputs)) for d in observed.draining),
+        observed.draining_left_out.revisions,
+        tuple(observed.credentials_in_use),
+        tuple(observed.credentials_wanted),
+        observed.queue.limit_bytes,
+        observed.queue.events == 0,
+        observed.dead_letters.events,
+    )
+
+
+class _Lines:
+    """Lines of a file descriptor. Not a buffered reader: one left in a read can abort the interpreter at its exit."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._splitter = LineSplitter(MAX_LINE_BYTES)
+        self._ready: deque[Line] = deque()
+
+    async def next(self) -> Line | None:
+        """The next line; None at the end."""
+        while not self._ready:
+            try:
+                data = await trio.to_thread.run_sync(_read, self._descriptor, abandon_on_cancel=True)
+            except OSError:
+                data = b""
+            if not data:
+                return None
+            self._ready.extend(self._splitter.feed(data))
+        return self._ready.popleft()
+
+
+def _is_hung_up(descriptor: int) -> bool:
+    """Whether nobody can write there any more, though what was written is not read yet."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+def _read(descriptor: int) -> bytes:
+    while True:
+        try:
+            return os.read(descriptor, CHUNK)
+        except BlockingIOError:  # somebody else made the pipe non-blocking
+            select.select((descriptor,), (), ())

@@ -1,0 +1,248 @@
+"""One attempt to deliver a batch, in memory: which events have their final answer, and what is left to do.
+
+Pure bookkeeping: `Session` sends, and asks here what to send next and what to note in the spool.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from shipper.plugin import Answer, Answers, Outcome
+from shipper.protocol.messages import Counts
+from shipper.sdk.event import Batch
+from shipper.spool.drain_orders import letters_of
+from shipper.spool.queue import Settlement
+
+SMALL_BYTES = 64 << 10
+"""Of an event as JSON. A destination that has no room for one so small has a wrong limit, or a proxy before it has."""
+SMALL_EVENTS = 8
+"""So many of them, and nothing delivered, are enough of one batch: the rest of it is asked for again after a while."""
+_FINAL = (Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.REJECTED)
+
+
+@dataclass(slots=True)
+class Trouble:
+    """Why a lane stops sending for a while; `held` if the destination refuses us, which waits for a person."""
+
+    reason: str
+    held: bool = False
+    retry_after: float | None = None
+    due: float = math.inf
+    """When there is something to try at the latest, as `trio.current_time()`, whatever else the lane waits for."""
+
+
+class Attempt:
+    """The answers for the events of one batch, as they come in for pieces of it."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        """Nothing, once all of it was delivered: answers wait to be noted, events need not."""
+        self.targets: Sequence[str] | None = None
+        """Where each event goes within the destination, as far as that matters yet."""
+        self.asked_place: str | None = None
+        """The target that this attempt asks whether it takes events again."""
+        self._count = batch.count
+        self.trouble: Trouble | None = None
+        self.retry_after: float | None = None
+        self._pieces: list[Sequence[int]] = [range(batch.count)]
+        self._tally: Counter[Outcome] = Counter()
+        self._duplicates: set[int] = set()
+        self._rejected: dict[int, str] = {}
+        self._open: dict[int, Answer] = {}
+        self._unasked: frozenset[int] = frozenset()
+        self._is_probe = False
+        self._small = 0
+        """Events that were too large though they are small."""
+
+    @classmethod
+    def probe(cls, batch: Batch, events: int) -> Attempt:
+        """An attempt of the first few events; the others stay open, to be sent when these were answered."""
+        attempt = cls(batch)
+        attempt._is_probe = batch.count > events
+        attempt._ask(range(min(events, batch.count)))
+        return attempt
+
+    def leave_out(self, targets: Collection[str]) -> None:
+        """Do not send what goes to these targets."""
+        assert self.targets is not None
+        self._ask([at for at, target in enumerate(self.targets) if target not in targets])
+
+    def ask_target(self, target: str, events: int) -> None:
+        """Send a few events of this target alone."""
+        assert self.targets is not None
+        self.asked_place = target
+        self._ask([at for at, own in enumerate(self.targets) if own == target][:events])
+
+    def _ask(self, positions: Sequence[int]) -> None:
+        asked = frozenset(positions)
+        self._pieces = [positions] if positions else []
+        self._unasked = frozenset(at for at in range(self._count) if at not in asked)
+
+    # -- what to send --------------------------------------------------------------------------------------------------
+
+    def next_piece(self) -> tuple[Sequence[int], Batch] | None:
+        """The positions and the events to send next; None when all were asked for."""
+        if not self._pieces or self.trouble is not None:
+            return None
+        positions = self._pieces[-1]
+        whole = len(positions) == self._count
+        return positions, self.batch if whole else self.batch.pick(positions)
+
+    # -- what was answered ---------------------------------------------------------------------------------------------
+
+    def answered(self, positions: Sequence[int], answers: Answers) -> None:
+        """The destination answered for each of these, the last `next_piece`."""
+        if answers.count != len(positions) or not all(0 <= at < answers.count for at in answers.others):
+            self.failed(Trouble(f"the output answered for {answers.count} of {len(positions)} events"))
+            return
+        self._pieces.pop()
+        self.retry_after = answers.retry_after
+        self._tally[Outcome.DELIVERED] += len(positions) - len(answers.others)
+        for at, answer in answers.others.items():
+            self._note(positions[at], answer)
+        if self._tally[Outcome.DELIVERED] == self._count:
+            self.batch = Batch.documents(())
+
+    def too_large(self, positions: Sequence[int], reason: str) -> None:
+        """The request was too large: halves next; a single event is refused for ever, unless it is small."""
+        self._pieces.pop()
+        if len(positions) > 1:
+            middle = len(positions) // 2
+            self._pieces += [positions[middle:], positions[:middle]]
+        elif (size := len(self.batch.pick(positions).json_lines())) > SMALL_BYTES:
+            self._note(positions[0], Answer(Outcome.REJECTED, reason))
+        else:
+            self._small += 1
+            reason = f"{reason} for one event of {size} bytes: raise the limit there, or that of a proxy on the way"
+            self._note(positions[0], Answer(Outcome.HELD, reason))
+            self._pieces.reverse()  # from the other end next: an event there may be delivered
+            if self._small == SMALL_EVENTS and not self.progress:
+                self._leave_open(Answer(Outcome.HELD, reason))
+
+    def failed(self, trouble: Trouble) -> None:
+        """No answer for the last piece, nor for what was still to be sent."""
+        self.trouble = trouble
+        self._leave_open(Answer(Outcome.HELD if trouble.held else Outcome.LATER, trouble.reason))
+
+    def _leave_open(self, answer: Answer) -> None:
+        for piece in self._pieces:
+            self._open.update(dict.fromkeys(piece, answer))
+        self._pieces.clear()
+
+    def _note(self, position: int, answer: Answer) -> None:
+        if answer.outcome not in _FINAL:
+            self._open[position] = answer
+            return
+        self._tally[answer.outcome] += 1
+        if answer.outcome is Outcome.REJECTED:
+            self._rejected[position] = answer.reason
+        elif answer.outcome is Outcome.DUPLICATE:
+            self._duplicates.add(position)
+
+    # -- what follows --------------------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> int:
+        """How many events have their final answer."""
+        return self._tally.total()
+
+    @property
+    def left(self) -> int:
+        """How many have none."""
+        return len(self._open) + sum(map(len, (self._unasked, *self._pieces)))
+
+    def problem(self) -> str | None:
+        """Why events are left; one reason for all, a refusal before a mere delay."""
+        answers = sorted(self._open.values(), key=lambda answer: answer.outcome is not Outcome.HELD)
+        return next((answer.reason for answer in answers if answer.reason), None)
+
+    def overloaded(self) -> Trouble | None:
+        """The destination put off most of the events one by one: then the whole lane waits."""
+        later = sum(answer.outcome is Outcome.LATER and not answer.of_target for answer in self._open.values())
+        if self.trouble is None and later * 2 > self._count - len(self._unasked):
+            return Trouble(self.problem() or "events were put off", retry_after=self.retry_after)
+        return self.trouble
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there was anything to send."""
+        return len(self._unasked) < self._count
+
+    @property
+    def is_singly_put_off(self) -> bool:
+        """Whether events were put off one by one, whatever their targets do."""
+        return any(not answer.of_target for answer in self._open.values())
+
+    def refusals(self) -> dict[int, Answer]:
+        """By position: answers that hold for all events of the same target."""
+        return {at: answer for at, answer in self._open.items() if answer.of_target}
+
+    def refused_targets(self) -> dict[str, Answer]:
+        """The targets that refuse events, but for those that took others in the same moment."""
+        if self.targets is None:
+            return {}
+        takes = self.taking_targets()
+        refused = {self.targets[at]: answer for at, answer in self.refusals().items()}
+        return {target: answer for target, answer in refused.items() if target not in takes}
+
+    def taking_targets(self) -> frozenset[str]:
+        """The targets that gave an event its final answer."""
+        if self.targets is None:
+            return frozenset()
+        still_open = frozenset(self._still_open(range(self._count)))
+        return frozenset(target for at, target in enumerate(self.targets) if at not in still_open)
+
+    def keeps(self, part: range) -> set[str | None] | None:
+        """What keeps the open events of a part: their targets; None in the set: nothing but they themselves.
+
+        None: not all of them were asked for, so they come again at once. A question to a target is asked again instead.
+        """
+        in_vain = self.trouble is not None or bool(self._pieces)
+        if self._is_probe or (in_vain and self.asked_place is None):
+            return None
+        return {self._keeper(at, in_vain=in_vain) for at in self._still_open(part)}
+
+    def _keeper(self, at: int, *, in_vain: bool) -> str | None:
+        answer = self._open.get(at)
+        is_of_place = in_vain or answer is None or answer.of_target
+        return self.targets[at] if is_of_place and self.targets else None
+
+    def _still_open(self, part: range) -> list[int]:
+        """Linear in the part: a parcel has hundreds of them, and where a target refuses all of each may be open."""
+        unsent = frozenset(chain(*self._pieces))
+        if not (self._open or self._unasked or unsent):
+            return []
+        return [at for at in part if at in self._open or at in self._unasked or at in unsent]
+
+    def rejected(self, part: range) -> int:
+        """How many events of a part the destination refused for ever."""
+        return sum(at in self._rejected for at in part) if self._rejected else 0
+
+    def settlement(
+        self, output: str, part: range | None = None, *, letters: Collection[int] | None = None
+    ) -> Settlement | None:
+        """What to note in the spool of a part of the events (None: of all); None if nothing changed there.
+
+        An event for which there was no answer is open, whatever kept it from being sent.
+
+        Of the rejected events of the part, those with these numbers become `letters` (None: all), since there is room
+        for no others: these stay open.
+        """
+        within = range(self._count) if part is None else part
+        rejected = {at: self._rejected[at] for at in within if at in self._rejected} if self._rejected else {}
+        still_open = self._still_open(within)
+        if letters is not None:
+            kept = {at for number, at in enumerate(sorted(rejected)) if number not in letters}
+            still_open = sorted((*still_open, *kept))
+            rejected = {at: reason for at, reason in rejected.items() if at not in kept}
+        if len(still_open) == len(within):
+            return None
+        duplicate = sum(at in self._duplicates for at in within) if self._duplicates else 0
+        delivered = len(within) - len(still_open) - len(rejected) - duplicate
+        counts = Counts(delivered=delivered, duplicate=duplicate, dead_letter=len(rejected))
+        rest = self.batch.pick(still_open) if still_open else None
+        return Settlement(counts, letters_of(self.batch, rejected, output), rest)

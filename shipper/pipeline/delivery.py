@@ -1,0 +1,221 @@
+"""All lanes: which run, and which a revision takes over or retires.
+
+Opening a lane contacts nobody, so a dead destination never keeps a revision from becoming active. Retired lanes drain
+beside the active ones with their own credential and connections, a few at a time (`slots`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
+
+import trio
+
+from shipper.pipeline.keyring import Keyring
+from shipper.pipeline.lane import Lane
+from shipper.pipeline.loans import Lender
+from shipper.pipeline.recent import Recent
+from shipper.pipeline.slots import Slots
+from shipper.pipeline.tap import Taps
+from shipper.plugin import Output, Requests
+from shipper.policy.policy import restore_output
+from shipper.policy.registry import Registry
+from shipper.process import log, memory
+from shipper.sdk.aio import Asyncio
+from shipper.sdk.errors import ShipperError, StartFailed
+from shipper.spool.revisions import LaneKey, LaneRow
+from shipper.spool.spool import Spool
+
+_log = log.get(__name__)
+
+MOST_PAST = 100
+"""Outputs that have no lane any more, and of which it is still told what was counted."""
+WATCH_SECONDS = 1.0
+"""How often the lanes look at the clock."""
+
+
+class Delivery:
+    """The lanes of this process, by id; they live in `nursery`."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        *,
+        spool: Spool,
+        keyring: Keyring,
+        aio: Asyncio,
+        registry: Registry,
+        taps: Taps,
+        on_change: Callable[[], None],
+        on_barrier: Callable[[], None],
+    ) -> None:
+        self.lanes: dict[int, Lane] = {}
+        self._unreadable: dict[int, tuple[str, str]] = {}
+        self._nursery = nursery
+        self._spool, self._keyring, self._aio, self._registry = spool, keyring, aio, registry
+        self._on_change, self._on_barrier = on_change, on_barrier
+        self._slots = Slots()
+        self._lender = Lender(careful=spool.was_killed)
+        self._recent = Recent()
+        self._taps = taps
+        self._past: dict[str, Counter[str]] = {}
+        """By output, what was counted beside its lanes of now; the one that was counted last is last."""
+        self._requests: dict[str, Requests] = {}
+        """By output, as long as it has a lane."""
+        spool.on_damage(self._look_anew)
+        spool.on_letters_freed(self._tell_of_room)
+        nursery.start_soon(self._watch)
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """Outputs with a lane that cannot be opened (its plugin is gone), with the reason; its events are held."""
+        return dict(self._unreadable.values())
+
+    @property
+    def closed(self) -> frozenset[int]:
+        """Their lanes."""
+        return frozenset(self._unreadable)
+
+    def output_of(self, lane: int) -> str:
+        """The output of a lane, whether it could be opened or not; "" if there is no such lane."""
+        return self.lanes[lane].key.output if lane in self.lanes else self._unreadable.get(lane, ("", ""))[0]
+
+    async def restore(self, rows: Iterable[LaneRow]) -> None:
+        """Open the lanes that the spool knows, as they were; one that cannot be opened holds its events."""
+        for row in rows:
+            try:
+                if row.settings is None:
+                    raise StartFailed("its stored settings are damaged")
+                output = restore_output(row.key.type, row.settings, self._registry)
+            except ShipperError as error:
+                self._unreadable[row.id] = row.key.output, f"cannot be opened again: {error}"
+                _log.error("a lane cannot be opened", output=row.key.output, error=str(error))
+                await self.settle_unopened(row.id)
+            else:
+                self._open(row, output)
+
+    async def settle_unopened(self, lane: int) -> None:
+        """Settle the barriers that a lane which nobody can open has reached; it may be gone then."""
+        if await self._spool.settle_reached(lane):
+            self._unreadable.pop(lane, None)
+
+    def take_over(self, rows: Iterable[LaneRow], outputs: Mapping[str, Output], retired: Iterable[int]) -> None:
+        """After a cut: the lanes of the active revision, with its settings, and those that it retired."""
+        for row in rows:  # first: they give back slots that the others need
+            output = outputs[row.key.output]
+            if row.id in self.lanes:
+                self.lanes[row.id].adopt(output, active=True)
+            else:
+                self._open(row, output)
+        for id in retired:
+            if id in self.lanes:
+                self.lanes[id].adopt(self.lanes[id].output, active=False)
+
+    def ensure(self, row: LaneRow, output: Output) -> None:
+        """Open a lane if it is not open."""
+        if row.id not in self.lanes:
+            self._open(row, output)
+
+    def _open(self, row: LaneRow, output: Output) -> None:
+        lane = Lane(
+            row,
+            output,
+            spool=self._spool,
+            keyring=self._keyring,
+            aio=self._aio,
+            slots=self._slots,
+            lender=self._lender,
+            recent=self._recent,
+            taps=self._taps,
+            on_change=self._on_change,
+            on_barrier=self._on_barrier,
+            on_success=self._hasten_others,
+            requests=self._requests.setdefault(row.key.output, Requests()),
+        )
+        self.lanes[row.id] = lane
+        self._unreadable.pop(row.id, None)
+        self._nursery.start_soon(self._run, lane, name=f"lane {lane.id} of output {row.key.output}")
+
+    async def _run(self, lane: Lane) -> None:
+        await lane.run()
+        del self.lanes[lane.id]
+        memory.give_back()
+        if all(other.key.output != lane.key.output for other in self.lanes.values()):
+            del self._requests[lane.key.output]
+        self._keep(lane.key.output, lane.counters)
+        self._spool.made_room()
+        self._on_change()
+
+    def _hasten_others(self, key: LaneKey) -> None:
+        """After an outage the lanes of a destination need not find out each by itself that it is over."""
+        for lane in self.lanes.values():
+            if lane.key.credential != key.credential and lane.key._replace(credential=key.credential) == key:
+                lane.hasten()
+
+    async def _watch(self) -> None:
+        while True:
+            await trio.sleep(WATCH_SECONDS)
+            holding = self._spool.figures.lanes()
+            for lane in self.lanes.values():
+                lane.watch(holds_events=lane.id in holding)
+
+    def hurry(self) -> None:
+        """The process stops: nothing waits to be sent with more."""
+        for lane in self.lanes.values():
+            lane.hurry()
+
+    def needed(self) -> set[str]:
+        """The credentials that queued events need."""
+        return {
+            lane.key.credential
+            for lane in self.lanes.values()
+            if lane.key.credential is not None and self._spool.figures.of_lanes([lane.id]).events
+        }
+
+    def supplied(self, credentials: Container[str]) -> None:
+        """Secrets have arrived: the lanes that use them try at once."""
+        for lane in self.lanes.values():
+            if lane.key.credential is not None and lane.key.credential in credentials:
+                lane.poke()
+
+    def _look_anew(self) -> None:
+        for lane in self.lanes.values():
+            lane.look(anew=True)
+
+    def _tell_of_room(self) -> None:
+        for lane in self.lanes.values():
+            lane.has_room()
+
+    def count(self, lane: int, name: str, count: int) -> None:
+        """Count for a lane what an order did to it, whether it could be opened or not."""
+        if count:
+            self._keep(self.output_of(lane), {name: count})
+
+    def _keep(self, output: str, counts: Mapping[str, int]) -> None:
+        """Whoever scrapes sees the last events of an output that is removed, but not every name that there ever was."""
+        past = self._past.pop(output, Counter())
+        past.update(counts)
+        self._past[output] = past
+        gone = [name for name in self._past if name not in self._requests]
+        for name in gone[:-MOST_PAST]:
+            del self._past[name]
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """By output: events delivered, duplicate, dead_letter, damaged since the process started, and retries."""
+        sums = {output: past.copy() for output, past in self._past.items()}
+        for lane in self.lanes.values():
+            sums.setdefault(lane.key.output, Counter()).update(lane.counters)
+        return {output: dict(counter) for output, counter in sums.items()}
+
+    def outputs(self) -> dict[str, dict[str, Any]]:
+        """By output that has a lane: its requests, and how its lanes stand; for metrics."""
+        return {name: requests.view() | self._standing(name) for name, requests in sorted(self._requests.items())}
+
+    def _standing(self, output: str) -> dict[str, Any]:
+        lanes = [lane for lane in self.lanes.values() if lane.key.output == output]
+        waits = [wait for lane in lanes if (wait := lane.next_attempt) is not None]
+        return {
+            "held": any(lane.is_held for lane in lanes),
+            "next_attempt_seconds": round(min(waits), 3) if waits else None,
+        }

@@ -1,0 +1,461 @@
+"""Intake: inputs run, and what they emit passes the processors and becomes durable under the active revision.
+
+    input ── emit ──> processors, pack (a worker thread) ──> room? ──> spool.enter: batches, entries, positions, one cut
+
+`emit` returns when the batch is durable: that is the acknowledgement to the input's peer, and the back-pressure. Which
+revision an event belongs to is decided by the spool alone: a batch is stored only if the revision it was prepared for
+is still the active one in that very transaction. One that comes too late, or that still waits for room at the cut, is
+prepared again from what the input gave, under the new revision. So a cut waits for no batch, and an input that two
+revisions share runs through it: there is no moment at which it is stopped.
+
+Room is a matter of bytes: what active lanes hold (and what retired lanes hold beyond a limit of their own) stays within
+the queue's limit. A batch larger than the limit enters when nothing else is there.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+
+import trio
+
+from shipper.pipeline.keyring import Keyring
+from shipper.pipeline.lane import Lane
+from shipper.pipeline.listeners import Listeners
+from shipper.pipeline.plan import InputPlan, Plan
+from shipper.pipeline.tap import Taps
+from shipper.plugin import Credential, Processor, Source
+from shipper.process import log
+from shipper.process.groups import failures_apart
+from shipper.protocol.messages import Revision
+from shipper.sdk.aio import Asyncio
+from shipper.sdk.errors import Backpressure, StartFailed, raised_at
+from shipper.sdk.event import Batch, tagged, tagged_here
+from shipper.sdk.retry import backoff
+from shipper.sdk.tallies import Taken
+from shipper.spool.queue import Arrival, Entered, NotActive, Packed
+from shipper.spool.requeue import Room
+from shipper.spool.spool import Spool
+
+_log = log.get(__name__)
+
+CHUNK_BYTES = 4 << 10, 1 << 20
+CHUNKS = 16
+"""At least so many fill a queue. What does not fit waits as a whole: a chunk of the queue's own size left it all but
+empty, and said that it is full."""
+INLINE_BYTES = 4 << 10
+INLINE_PLAIN_BYTES = 32 << 10
+"""Without processors: to compress as much takes 50 µs, a worker thread and back 100."""
+WORKER_THREADS = 2
+MOST_EVENTS = 16384
+"""Of a stored batch: a mebibyte of empty lines was 700 MiB as JSON, since each event has what all share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where an input's events go under one revision."""
+
+    revision: Revision
+    processors: Sequence[Processor]
+    lanes: Sequence[Lane]
+
+
+Ready = Sequence[tuple[Batch, Packed]]
+
+
+class Port:
+    """What one running input sees of the shipper: the `InputContext` of the plugin contract."""
+
+    def __init__(self, intake: Intake, name: str, type: str, credentials: Mapping[str, Credential]) -> None:
+        self.name, self.type = name, type
+        self.credentials = credentials
+        self.aio = intake.aio
+        self.problem: str | None = None
+        self.waiting = 0
+        """Batches that wait for room in the queue."""
+        self.storing = 0
+        """Batches that are to become durable."""
+        self.taken = intake.taken.setdefault(name, Taken())
+        self._intake = intake
+        self._route: Route | None = None
+        self._switched = trio.Event()
+
+    def switch(self, route: Route) -> None:
+        """From now on events belong to this route; what waits for room goes there too."""
+        self._route = route
+        self._switched.set()
+        self._switched = trio.Event()
+
+    async def emit(
+        self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
+    ) -> None:
+        while True:
+            route, switched = self._route, self._switched
+            if route is None:
+                if not wait:
+                    raise Backpressure("no revision takes events from this input yet")
+                await switched.wait()
+                continue
+            ready, failures = await self._intake.process(route, self.name, batches)
+            if await self._intake.enter(self, route, ready, positions or {}, wait=wait):
+                self._count(batches, ready, failures)
+                return
+            if self._route is route:
+                await switched.wait()
+
+    def _count(self, batches: Sequence[Batch], ready: Ready, failures: int) -> None:
+        taken, events = self.taken, sum(batch.count for batch in batches)
+        taken.events += events
+        taken.bytes += sum(len(batch.body) for batch in batches)
+        taken.filtered += events - sum(packed.events for _, packed in ready)
+        taken.failures += failures
+
+    @property
+    def chunk_bytes(self) -> int:
+        return max(CHUNK_BYTES[0], min(self._intake.max_bytes // CHUNKS, CHUNK_BYTES[1]))
+
+    async def positions(self) -> dict[str, bytes]:
+        return await self._intake.spool.positions(f"{self.type}/{self.name}")
+
+    def report(self, problem: str | None) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            self._intake.on_change()
+
+    def turned_away(self, peers: int) -> None:
+        self._intake.turned_away[self.name] += peers
+
+    async def listen(self, host: str, port: int) -> socket.socket:
+        return await self._intake.listeners.get(self, self.name, host, port)
+
+    def is_switched_from(self, route: Route) -> bool:
+        return self._route is not route
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """What an input uses no longer once `closed` is set: all of it, or what a change took away."""
+
+    credentials: frozenset[str]
+    closed: trio.Event
+
+
+class Running:
+    """An input that runs, or is prepared to."""
+
+    def __init__(self, plan: InputPlan, port: Port) -> None:
+        self.plan, self.port = plan, port
+        self.scope = trio.CancelScope()
+        self.go = trio.Event()
+        self.closed = trio.Event()
+        self.source: Source | None = None
+        self.failure: str | None = None
+        self.ended = False
+        self._has_no_figures = False
+
+    def figures(self) -> dict[str, int]:
+        """What the source says of itself; nothing if it does not, or not in numbers."""
+        count = getattr(self.source, "figures", dict)
+        try:
+            return {} if self._has_no_figures else {str(name): int(number) for name, number in count().items()}
+        except Exception as error:
+            self._has_no_figures = True
+            _log.error("an input cannot say its figures", input=self.port.name, error=raised_at(error))
+            return {}
+
+
+class Intake:
+    """The inputs of this process; they live in `nursery`, and stop when it does."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        *,
+        spool: Spool,
+        keyring: Keyring,
+        aio: Asyncio,
+        listeners: Listeners,
+        on_change: Callable[[], None],
+        on_closed: Callable[[], None],
+    ) -> None:
+        self.spool, self.aio, self.listeners = spool, aio, listeners
+        self.on_change, self.on_closed = on_change, on_closed
+        self.taps = Taps()
+        self.running: dict[str, Running] = {}
+        self.held: dict[str, InputPlan] = {}
+        """Inputs of the active revision that read nothing, since they have no output."""
+        self.turned_away: Counter[str] = Counter()
+        """By input of the active revision: connections that were closed for lack of room."""
+        self.taken: dict[str, Taken] = {}
+        """By input of the active revision, and of one that is being prepared."""
+        self.max_bytes = 1 << 30
+        self.retired_max_bytes = 1 << 30
+        self.lanes: Mapping[int, Lane] = {}
+        self._reserved = 0
+        self._threads = trio.CapacityLimiter(WORKER_THREADS)
+        self._nursery = nursery
+        self._keyring = keyring
+
+    # -- make before break ---------------------------------------------------------------------------------------------
+
+    async def prepare(self, plan: Plan) -> dict[str, Running]:
+        """Open the inputs of a plan that do not run yet. Raises StartFailed, and then, or on cancel, closes them."""
+        prepared: dict[str, Running] = {}
+        try:
+            for name, input in plan.inputs.items():
+                if input.outputs and not self._is_kept(name, input):
+                    running = Running(input, Port(self, name, input.spec.type, self._credentials(input)))
+                    prepared[name] = running
+                    await self._nursery.start(self._run, running, name=f"input {name}")
+        except BaseException:
+            self.withdraw(prepared)
+            raise
+        return prepared
+
+    def withdraw(self, prepared: Mapping[str, Running]) -> None:
+        """Close inputs that were prepared for a revision that does not become active."""
+        for running in prepared.values():
+            running.scope.cancel("the revision did not become active")
+
+    def switch(self, plan: Plan, prepared: Mapping[str, Running], lanes: Mapping[str, Lane]) -> list[Closing]:
+        """The cut: from now on all events enter under `plan`. Returns what of the inputs is closing."""
+        closing = []
+        for name, running in list(self.running.items()):
+            if name in prepared or name not in plan.inputs or not plan.inputs[name].outputs:
+                running.scope.cancel("a newer revision replaced or removed this input")
+                closing.append(Closing(frozenset(running.port.credentials), running.closed))
+                del self.running[name]
+        self.running.update(prepared)
+        self.held = {name: input for name, input in plan.inputs.items() if not input.outputs}
+        self.taken = {name: taken for name, taken in self.taken.items() if name in plan.inputs}
+        self.turned_away = Counter({name: count for name, count in self.turned_away.items() if name in plan.inputs})
+        for name, running in self.running.items():
+            input = plan.inputs[name]
+            changed = input.spec.config != running.plan.spec.config
+            before = frozenset(running.port.credentials)
+            running.plan = input
+            running.port.credentials = self._credentials(input)
+            if running.source is not None and name not in prepared and changed:
+                running.source.change(input.spec.config, running.port.credentials)
+                if settle := getattr(running.source, "changed", None):
+                    closing.append(Closing(before.difference(running.port.credentials), trio.Event()))
+                    self._nursery.start_soon(self._settle, running, settle, closing[-1].closed)
+            running.port.switch(Route(plan.at, input.processors, [lanes[output] for output in input.outputs]))
+            running.go.set()
+        self.spool.made_room()
+        return closing
+
+    def _is_kept(self, name: str, input: InputPlan) -> bool:
+        running = self.running.get(name)
+        if running is None or running.plan.identity != input.identity:
+            return False
+        return not running.ended or running.plan.spec.config == input.spec.config
+
+    def _credentials(self, input: InputPlan) -> dict[str, Credential]:
+        ids = input.spec.config.credential_ids()
+        return {id: credential for id in ids if (credential := self._keyring.get(id)) is not None}
+
+    async def _settle(self, running: Running, changed: Callable[[], Awaitable[None]], closed: trio.Event) -> None:
+        """Set `closed` when a changed input uses nothing of before any more; if it cannot say, when it is closed."""
+        settled = False
+        try:
+            with failures_apart(lambda error: self._note_failure(running, _describe(error))):
+                await changed()
+                settled = True
+        finally:
+            if not settled:
+                with trio.CancelScope(shield=True):  # what cancels this one closes the input too
+                    await running.closed.wait()
+            closed.set()
+            self.on_closed()
+
+    # -- a running input -----------------------------------------------------------------------------------------------
+
+    async def _run(self, running: Running, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Open, wait for the cut, read; an input that fails later is opened again after a while."""
+        waits = backoff(1.0, 60.0)
+        try:
+            with running.scope:
+                while not running.ended:
+                    with failures_apart(partial(self._failed, running)):
+                        settings = running.plan.spec.config
+                        async with settings.open(running.port) as running.source:
+                            task_status.started()
+                            task_status = trio.TASK_STATUS_IGNORED
+                            await running.go.wait()
+                            if running.plan.spec.config != settings:
+                                running.source.change(running.plan.spec.config, running.port.credentials)
+                            self._note_failure(running, None)
+                            await running.source.run()
+                            running.ended = True
+                    if not running.ended:
+                        await trio.sleep(next(waits))
+        finally:
+            self.listeners.release(running.port)
+            running.closed.set()
+            self.on_closed()
+            self.on_change()
+
+    def _failed(self, running: Running, error: Exception) -> None:
+        if not running.go.is_set():
+            raise _as_start_failed(running, error) from error
+        running.source = None
+        self._note_failure(running, _describe(error))
+
+    def _note_failure(self, running: Running, failure: str | None) -> None:
+        if failure is not None:
+            _log.error("an input failed", input=running.port.name, error=failure)
+        if failure != running.failure:
+            running.failure = failure
+            self.on_change()
+
+    # -- into the spool ------------------------------------------------------------------------------------------------
+
+    async def process(self, route: Route, name: str, batches: Sequence[Batch]) -> tuple[Ready, int]:
+        """What the processors make of batches, packed, and how often one could not handle an event.
+
+        In a worker thread if there is much of it, or one is slow.
+        """
+        inline = INLINE_BYTES if route.processors else INLINE_PLAIN_BYTES
+        slow = any(processor.is_slow for processor in route.processors)
+        if not slow and sum(len(batch.body) for batch in batches) <= inline:
+            return _process(route, name, batches, self.taps)
+        return await trio.to_thread.run_sync(_process, route, name, batches, self.taps, limiter=self._threads)
+
+    async def enter(
+        self,
+        port: Port,
+        route: Route,
+        ready: Ready,
+        positions: Mapping[str, bytes | None],
+        *,
+        wait: bool,
+    ) -> bool:
+        """Store batches that were prepared for `route`; false if its revision is not the active one any more."""
+        size = sum(len(packed.body) for _, packed in ready)
+        if not ready and not positions:
+            return True
+        if ready and not await self._room(port, route, size, wait=wait):
+            return False
+        self._reserved += size
+
+        def arrived(entered: Sequence[Entered]) -> None:
+            for (batch, _), stored in zip(ready, entered, strict=True):
+                placed = replace(batch, origin=self.spool.origin, seq=stored.seq)
+                for lane in route.lanes:
+                    lane.arrived(stored.seq, placed)
+
+        entered: list[Entered] = []
+        port.storing += 1
+        if self.spool.store.problem is not None:
+            self.on_change()
+        try:
+            entered = await self.spool.enter(
+                Arrival(
+                    route.revision,
+                    f"{port.type}/{port.name}",
+                    [lane.id for lane in route.lanes],
+                    [packed for _, packed in ready],
+                    positions,
+                ),
+                arrived,
+                wait=wait,
+            )
+        except NotActive:
+            return False
+        finally:
+            port.storing -= 1
+            self._reserved -= size
+            if not entered:
+                self.spool.made_room()
+        arrived(entered)
+        return True
+
+    async def _room(self, port: Port, route: Route, size: int, *, wait: bool) -> bool:
+        """Wait for room; false if the route was switched meanwhile. Raises Backpressure if `wait` is false."""
+        while (held := self.used() + self._reserved) and held + size > self.max_bytes:
+            if not wait:
+                raise Backpressure("the queue is full")
+            freed = self.spool.room
+            port.waiting += 1
+            self.on_change()
+            try:
+                await freed.wait()
+            finally:
+                port.waiting -= 1
+            if port.is_switched_from(route):
+                return False
+        return True
+
+    @contextmanager
+    def room(self, most: int, max_bytes: int) -> Iterator[Room]:
+        """What of `most` bytes may enter beside the inputs, within the queue's limit and this one.
+
+        Until the block ends the inputs take it for used.
+        """
+        held = self.used() + self._reserved
+        size = max(0, min(most, min(self.max_bytes, max_bytes) - held))
+        self._reserved += size
+        try:
+            yield Room(size, is_empty=not held)
+        finally:
+            self._reserved -= size
+            self.spool.made_room()
+
+    def used(self) -> int:
+        """Bytes that count against the queue's limit."""
+        figures = self.spool.figures
+        retired = figures.only_of([id for id, lane in self.lanes.items() if not lane.active]).bytes
+        return figures.total().bytes - min(retired, self.retired_max_bytes)
+
+    def inputs(self) -> dict[str, dict[str, int]]:
+        """By input: what it has taken; for metrics."""
+        return {name: self.taken[name].view() for name in sorted(self.running) if name in self.taken}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether an input waits for room."""
+        return any(running.port.waiting for running in self.running.values())
+
+
+def _process(route: Route, name: str, batches: Sequence[Batch], taps: Taps) -> tuple[Ready, int]:
+    ready, failures = [], -tagged_here()
+    for batch in chain.from_iterable(map(bounded, batches)):
+        taps.offer(f"inputs.{name}", batch)
+        for number, processor in enumerate(route.processors):
+            batch = _apply(processor, batch)
+            taps.offer(f"inputs.{name}.processors.{number}", batch)
+        if batch.count:
+            ready.append((batch, Packed(batch.count, batch.pack())))
+    return ready, failures + tagged_here()
+
+
+def bounded(batch: Batch) -> Iterator[Batch]:
+    """The same events, in order, in batches of at most MOST_EVENTS; for a batch that has not entered yet."""
+    if batch.count <= MOST_EVENTS:
+        yield batch
+    else:
+        for half in batch.pieces(len(batch.body) // 2):
+            yield from bounded(replace(half, items=None))
+
+
+def _apply(processor: Processor, batch: Batch) -> Batch:
+    try:
+        return processor.process(batch)
+    except Exception as error:
+        name = type(processor).__name__
+        _log.error("a processor failed", processor=name, error=raised_at(error))
+        return batch.replace([tagged(event, f"{name} failed: {type(error).__name__}") for event in batch.own()])
+
+
+def _as_start_failed(running: Running, error: Exception) -> StartFailed:
+    return error if isinstance(error, StartFailed) else StartFailed(f"input {running.port.name}: {_describe(error)}")
+
+
+def _describe(error: Exception) -> str:
+    return str(error) if isinstance(error, (StartFailed, OSError)) else raised_at(error)

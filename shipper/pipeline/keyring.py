@@ -1,0 +1,109 @@
+"""The secrets that this process holds, by id. Memory only; on disk there are keyed fingerprints of them (`spool`).
+
+An id names one secret for ever: what comes under a known id must be the same secret, also after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import trio
+
+from shipper.process import log
+from shipper.protocol.bounds import LONGEST_ID
+from shipper.sdk.credentials import Credential
+from shipper.sdk.errors import CredentialError
+from shipper.sdk.tls import NotNow, check_identity
+
+
+class Keyring:
+    """Credentials by id; `fingerprint` is keyed by the state directory, `known` are the fingerprints stored there."""
+
+    def __init__(self, fingerprint: Callable[[bytes], bytes], known: Mapping[str, bytes]) -> None:
+        self._fingerprint = fingerprint
+        self._known = dict(known)
+        self._held: dict[str, Credential] = {}
+
+    def parse(self, values: object, path: str = "credentials") -> dict[str, Credential]:
+        """Credentials by id, from a message. Raises CredentialError; its text names ids and shapes only."""
+        if not isinstance(values, Mapping):
+            raise CredentialError("invalid", "credentials are a mapping of ids to secrets", path)
+        parsed = {}
+        for id, value in values.items():
+            if not is_id(id):
+                text = f"a credential has an id of {len(id)} characters; it has {LONGEST_ID} bytes at most"
+                raise CredentialError("invalid", text, path)
+            try:
+                parsed[id] = Credential.parse(value)
+            except ValueError as error:
+                raise CredentialError("invalid", f"credential `{id}`: {error}", f"{path}.{id}") from None
+            for secret in parsed[id].secrets():
+                log.hide(secret)
+        return parsed
+
+    async def take(self, values: object) -> dict[str, Credential]:
+        """`parse`, `check`, and whether each can be used for what its shape says. Raises CredentialError."""
+        parsed = self.parse(values)
+        for error in (await unusable(parsed)).values():
+            raise error
+        self.check(parsed)
+        return parsed
+
+    def check(self, offered: Mapping[str, Credential]) -> None:
+        """Raises CredentialError if an id is known with another secret."""
+        for id, credential in offered.items():
+            known = self._known.get(id)
+            held = self._held.get(id)
+            mark = self._fingerprint(credential.canonical())
+            if (known is not None and known != mark) or (held is not None and held != credential):
+                raise CredentialError("credential_conflict", f"credential `{id}` is known with another content")
+
+    def fingerprints(self, offered: Mapping[str, Credential]) -> dict[str, bytes]:
+        """What the spool stores of these."""
+        return {id: self._fingerprint(credential.canonical()) for id, credential in offered.items()}
+
+    def keep(self, offered: Mapping[str, Credential]) -> set[str]:
+        """Hold these, after `check`; the ids of those that were missing."""
+        missing = offered.keys() - self._held
+        self._held.update(offered)
+        self._known.update(self.fingerprints(offered))
+        return missing
+
+    def forget(self, ids: Collection[str], *, entirely: bool = False) -> None:
+        """Hold these no longer; `entirely`: they were never used, and the ids are free again."""
+        for id in ids:
+            self._held.pop(id, None)
+            if entirely:
+                self._known.pop(id, None)
+
+    def get(self, id: str | None) -> Credential | None:
+        """The secret of an id, if it is held."""
+        return self._held.get(id) if id is not None else None
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._held
+
+
+def is_id(id: str) -> bool:
+    """Whether it is short enough for the id of a credential; a longer one is never taken in."""
+    return len(id.encode()) <= LONGEST_ID
+
+
+async def unusable(offered: Mapping[str, Credential]) -> dict[str, CredentialError]:
+    """Those that no connection could use, which would hold their events for ever; OpenSSL looks in a thread."""
+    refused = await trio.to_thread.run_sync(lambda: [_refused(id, credential) for id, credential in offered.items()])
+    return {id: error for id, error in zip(offered, refused, strict=True) if error is not None}
+
+
+def _refused(id: str, credential: Credential) -> CredentialError | None:
+    try:
+        match credential.shape:
+            case "certificate":
+                check_identity(credential.fields["certificate"], credential.fields["key"])
+            case "api_key" | "basic" | "bearer_token":
+                credential.authorization()
+    except NotNow:
+        return None  # the lane will tell
+    except ValueError as error:
+        return CredentialError("invalid", f"credential `{id}`: {error}", f"credentials.{id}")
+    return None

@@ -1,0 +1,378 @@
+"""A lane: one destination identity, and its life until it is retired and empty.
+
+A lane lives in sessions (`session`): each opens the output, and ends when the destination gives no answer or refuses
+us. Then the lane gives up connections, memory and, if it is retired, its slot (`slots`), and owns only the time at
+which it will try again, with one request. So hundreds of lanes of a dead destination cost nothing, and nobody
+is asked more often than once a backoff: what happens elsewhere (revisions, orders, other credentials) does not shorten
+the wait, only a new setting or credential of this lane does.
+
+The barrier of a lane that is still retired is settled outside of any session: by then its connections are closed. A
+lane that a newer revision has made active again settles it as it goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import trio
+
+from shipper.pipeline.attempt import Trouble
+from shipper.pipeline.backlog import Backlog
+from shipper.pipeline.counted import Counted
+from shipper.pipeline.keyring import Keyring
+from shipper.pipeline.loans import Borrower, Lender
+from shipper.pipeline.recent import Recent
+from shipper.pipeline.session import Session, failed
+from shipper.pipeline.slots import Slot, Slots
+from shipper.pipeline.tap import Taps
+from shipper.plugin import Output, OutputContext, Requests
+from shipper.process.groups import failures_apart
+from shipper.process.signal import Signal
+from shipper.sdk.aio import Asyncio
+from shipper.sdk.event import Batch
+from shipper.sdk.retry import backoff
+from shipper.spool.revisions import LaneKey, LaneRow
+from shipper.spool.spool import Spool
+
+SILENT_SECONDS = 3.0
+"""Without an answer, after which a lane gives up its slot."""
+STALLED_SECONDS = 10.0
+"""Without progress, after which a lane that has something to deliver does not look healthy."""
+
+
+class Lane:
+    """One destination identity.
+
+    `on_change` is called when its problem changes, `on_barrier` when one was settled, `on_success` when the destination
+    took events for the first time in a session.
+    """
+
+    def __init__(
+        self,
+        row: LaneRow,
+        output: Output,
+        *,
+        spool: Spool,
+        keyring: Keyring,
+        aio: Asyncio,
+        slots: Slots,
+        lender: Lender,
+        recent: Recent,
+        taps: Taps,
+        on_change: Callable[[], None],
+        on_barrier: Callable[[], None],
+        on_success: Callable[[LaneKey], None] = lambda key: None,
+        requests: Requests | None = None,
+    ) -> None:
+        self.id, self.key, self.active = row.id, row.key, row.active
+        self.output = output
+        self.problem: str | None = None
+        self.is_held = False
+        """Whether `problem` is one that only a person or a supervisor can end: a refusal, or a missing credential."""
+        self.is_tried = False
+        """Whether a session is under way, or waits for a slot."""
+        self.counters: Counter[str] = Counter()
+        self._requests = Requests() if requests is None else requests
+        self._spool, self._keyring, self._aio = spool, keyring, aio
+        self._slot = Slot(slots, is_needed=not row.active)
+        self._loans = Borrower(lender)
+        self._recent, self._taps = recent, taps
+        self._on_change, self._on_barrier, self._on_success = on_change, on_barrier, on_success
+        self._news = Signal()
+        self._gone = False
+        self._hurries = False
+        self._suspended = 0
+        self._idle = trio.Event()
+        self._turn = trio.Event()
+        self._scope = trio.CancelScope()
+        self._backlog = Backlog(self._backoff)
+        self._waits = self._backoff()
+        self._due = -math.inf
+        """When the destination may be asked again."""
+        self._poked = False
+        """Since the session began."""
+        self._may_hasten = False
+        """Whether the wait is one that another lane's success may end."""
+        self._waits_for_left = False
+        """Whether the destination answers, and what was left behind is not due yet."""
+        self._hastened = False
+        """Whether it was ended so."""
+        self._answers = False
+        """Whether the destination answered when it was asked last."""
+        self._is_reached = False
+        """Whether an answer of any kind came, in this process."""
+        self._session: Session | None = None
+        self._done: tuple[int, str | None] = 0, None
+        self._moved = trio.current_time()
+        """When the lane had nothing to do, made progress or said what is wrong, as `watch` has seen."""
+
+    # -- what others say to it -----------------------------------------------------------------------------------------
+
+    def poke(self) -> None:
+        """What this lane needs has changed, perhaps for the better: try at once."""
+        self._waits = self._backoff()
+        self._backlog = Backlog(self._backoff)
+        self._due = -math.inf
+        self._poked = True
+        self._news.set()
+
+    def hasten(self) -> None:
+        """The destination took events of another lane: try at once, if it was unreachable or overloaded.
+
+        Not after a refusal, which may be about this lane's credential, nor where the destination asked for a wait. If
+        it fails again all the same, the wait after that is kept.
+        """
+        if self._may_hasten:
+            self._may_hasten, self._hastened = False, True
+            self._due = -math.inf
+            self._news.set()
+
+    def has_room(self) -> None:
+        """There may be room for dead letters: what was put off for want of it is tried at once."""
+        if self._backlog.has_room(trio.current_time()):
+            if self._waits_for_left:
+                self._due = -math.inf
+            self._news.set()
+
+    def look(self, *, anew: bool = False) -> None:
+        """There may be something to do; `anew`: also below what was handed out, so a session ends."""
+        if anew:
+            self._begin_anew()
+        self._news.set()
+
+    def _begin_anew(self) -> None:
+        """At the first entry; what a session that is under way learns counts no more."""
+        self._backlog = Backlog(self._backoff)
+        if self._session is not None:
+            self._session.end()
+
+    def hurry(self) -> None:
+        """From now on nothing waits to be sent with more."""
+        self._hurries = True
+        self._news.set()
+
+    def arrived(self, seq: int, batch: Batch) -> None:
+        """A batch was stored for this lane; it may be kept in memory until it is sent."""
+        if self._session is not None and seq > self._session.backlog.front:
+            self._recent.keep(self.id, seq, batch)
+        self._news.set()
+
+    def adopt(self, output: Output, *, active: bool) -> None:
+        """The settings of a newer revision; a session under other ones ends when its requests have their answers."""
+        self.active, self._slot.is_needed = active, not active
+        self._turn.set()
+        self._turn = trio.Event()
+        if active:
+            self._slot.give_back()
+            self._slot.leave_queue()
+        elif self._session is not None and (
+            self._session.waiting_seconds() > SILENT_SECONDS or not self._slot.take_at_once()
+        ):
+            self._session.end()
+        if output != self.output:
+            self.output = output
+            if self._session is not None:
+                self._session.end()
+            self.poke()
+        self._news.set()
+
+    @asynccontextmanager
+    async def suspended(self) -> AsyncIterator[None]:
+        """No request is under way within this block: answers that were received count, the rest is aborted."""
+        self._suspended += 1
+        self._scope.cancel("an order ends what is under way")
+        self._news.set()
+        try:
+            await self._idle.wait()
+            self._recent.forget(self.id)
+            self._backlog = Backlog(self._backoff)
+            yield
+        finally:
+            self._suspended -= 1
+            self._news.set()
+
+    async def ended_or_active(self) -> None:
+        """Wait until the lane is gone, or takes new events again."""
+        while not (self.active or self._gone):
+            await self._turn.wait()
+
+    def watch(self, *, holds_events: bool) -> None:
+        """Look at the clock: who gets no answer gives up its slot; who delivers nothing does not look healthy."""
+        now = trio.current_time()
+        done = self.counters.total(), self.problem
+        if done != self._done or not holds_events:
+            self._done, self._moved = done, now
+        if self._session is not None and now - max(self._slot.since, self._session.answered) > SILENT_SECONDS:
+            self._slot.give_back()
+        if self._session is not None and self._session.waiting_seconds() > SILENT_SECONDS:
+            self._loans.set_aside()
+        if self._session is not None and (overdue := self._session.overdue()) is not None:
+            self._report(overdue)
+        elif self.problem is None and now - self._moved > STALLED_SECONDS:
+            self._report(f"nothing was delivered for more than {STALLED_SECONDS:g} s{self._queue()}")
+
+    @property
+    def next_attempt(self) -> float | None:
+        """In how many seconds the destination is asked again; None where that is not waited for."""
+        left = self._due - trio.current_time()
+        return left if self._session is None and left > 0 else None
+
+    def _queue(self) -> str:
+        if self._loans.is_waiting:
+            return ", it waits for memory that other requests hold"
+        return ", others drain before it" if self._slot.is_waited_for else ""
+
+    # -- its life ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Deliver until the lane is retired and empty. On cancel, requests under way are aborted."""
+        trouble: Trouble | None = None
+        while not self._gone:
+            if self._suspended:
+                await self._rest()
+                continue
+            first = await self._spool.window(self.id, 0, 1)
+            if not first:
+                self._report(None)
+                await self._news.wait()
+            elif first[0].is_barrier:
+                await self._settle_barrier(first[0].seq)
+            elif self.key.credential is not None and self.key.credential not in self._keyring:
+                self._report(f"credential {self.key.credential} is missing, events held", held=True)
+                await self._news.wait()
+                if self.key.credential in self._keyring:
+                    self._report(None)
+            elif trouble is not None and self._due > trio.current_time():
+                await self._wait_out(trouble)
+            else:
+                self._poked = self._may_hasten = False
+                self.is_tried = True
+                trouble = await self._deliver(trouble)
+                self.is_tried = False
+                if trouble is not None:
+                    self._put_off(trouble)
+        self._recent.forget(self.id)
+        self._idle.set()
+        self._turn.set()
+
+    async def _rest(self) -> None:
+        self._idle.set()
+        await self._news.wait()
+        if not self._suspended:
+            self._idle = trio.Event()
+
+    def _put_off(self, trouble: Trouble) -> None:
+        """Ask again after a while; longer each time, and not before the destination wants it."""
+        self._recent.forget(self.id)
+        self._tell(trouble)
+        if trouble.due < math.inf:
+            trouble.due = min(trouble.due, self._backlog.next_due())  # room may have been made since
+        self.counters["retries"] += 1
+        wait = max(next(self._waits), trouble.retry_after or 0.0)
+        self._due = -math.inf if self._poked else min(trio.current_time() + wait, trouble.due)
+        self._waits_for_left = trouble.due < math.inf
+        self._may_hasten = not (trouble.held or trouble.retry_after or self._hastened)
+        self._hastened = False
+
+    async def _wait_out(self, trouble: Trouble) -> None:
+        """Until it is due, or an order wants the lane quiet."""
+        self._tell(trouble)  # again, since all may have been well while nothing waited
+        with trio.move_on_at(self._due):
+            while self._due > -math.inf and not self._suspended:
+                await self._news.wait()
+
+    def _backoff(self) -> Iterator[float]:
+        pace = getattr(self.output, "backoff", None)
+        return backoff(getattr(pace, "first", 1.0), getattr(pace, "longest", 60.0))
+
+    async def _settle_barrier(self, seq: int, *, connected: bool = False) -> bool:
+        """False if the lane was retired and has to close its connections first, though nobody told it yet."""
+        end = await self._spool.settle_barrier(self.id, seq, connected=connected)
+        self._gone = end == "gone"
+        if end == "retired":
+            return False
+        if end == "waits":
+            self._report("its barrier waits for an order: dead_letter or drop")
+            await self._news.wait()
+        else:
+            self._on_barrier()
+        return True
+
+    # -- a session -----------------------------------------------------------------------------------------------------
+
+    def _new_session(self) -> Session:
+        return Session(
+            lane=self.id,
+            output=self.key.output,
+            targets=self.output.targets,
+            backlog=self._backlog,
+            spool=self._spool,
+            recent=self._recent,
+            taps=self._taps,
+            news=self._news,
+            counters=self.counters,
+            report=self._report,
+            slot=self._slot,
+            loans=self._loans,
+            is_active=lambda: self.active,
+            settle_barrier=partial(self._settle_barrier, connected=True),
+            on_answer=self._note_reached,
+            on_success=lambda: self._on_success(self.key),
+            flush=lambda: self.output.flush if self.active and not self._hurries else 0.0,
+            backoff=self._backoff,
+        )
+
+    async def _deliver(self, last: Trouble | None) -> Trouble | None:
+        """One session; returns the trouble that ended it."""
+        session: Session | None = None
+        try:
+            with trio.CancelScope() as self._scope:
+                if self._suspended:
+                    self._scope.cancel()
+                await (self._slot.take_to_drain() if self._answers else self._slot.take_to_ask())
+                session = self._session = self._new_session()
+                await self._run_session(session, last)
+        finally:
+            self._session = None
+            self._slot.give_back()
+            self._loans.give_back()
+        self._answers = session is not None and session.trouble is None and session.answered > -math.inf
+        if session is not None and session.progressed:
+            self._waits = self._backoff()
+        return session.trouble if session is not None else None
+
+    async def _run_session(self, session: Session, last: Trouble | None) -> None:
+        """What goes wrong in opening and closing the output is the output's trouble; the rest is ours."""
+        credential = self._keyring.get(self.key.credential)
+        context = OutputContext(
+            self.key.output, self._aio, credential, requests=self._requests, answered=self._note_reached
+        )
+        ours: Exception | None = None
+        with failures_apart(lambda error: session.end(failed(self.key.output, error))):
+            async with self.output.open(context) as opened:
+                sender = opened if self.output.counts_requests else Counted(opened, self._requests)
+                try:
+                    await session.run(sender, self.output.workers, last, asks=not (self.active or self._answers))
+                except Exception as error:
+                    ours = error
+        if ours is not None:
+            raise ours
+
+    def _note_reached(self) -> None:
+        """Somebody may have events of this lane: from now on nothing of it goes elsewhere unless it is ordered."""
+        if not self._is_reached:
+            self._is_reached = True
+            self._spool.note_reached(self.id)
+
+    def _tell(self, trouble: Trouble) -> None:
+        self._report(f"{trouble.reason}, events held" if trouble.held else trouble.reason, held=trouble.held)
+
+    def _report(self, problem: str | None, *, held: bool = False) -> None:
+        self.is_held = held
+        if problem != self.problem:
+            self.problem = problem
+            self._on_change()

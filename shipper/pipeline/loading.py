@@ -1,0 +1,99 @@
+"""Loads what entries of a lane hold: from memory or disk, and no more than there is memory for.
+
+Entries are put together by what they take sealed; what that unpacks to is known only when it was loaded. So an ordinary
+request borrows its share of memory first and takes as many entries as fit, and an entry that does not fit goes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import accumulate
+
+from shipper.pipeline.loans import MOST_UNPACKED, REQUEST_BYTES, Borrower, Loan
+from shipper.pipeline.recent import Recent
+from shipper.sdk.event import Batch
+from shipper.spool.queue import Entry
+from shipper.spool.schema import BATCH
+from shipper.spool.spool import Spool
+
+Loaded = list[tuple[Entry, Batch]]
+
+
+class Loading:
+    """For the lane with the id `lane`. `is_ending` says whether the session ends, and nothing is to be sent any more.
+
+    `on_damage` is called for an entry that stays unreadable after a repair; it is left out.
+    """
+
+    def __init__(
+        self,
+        *,
+        lane: int,
+        spool: Spool,
+        recent: Recent,
+        loans: Borrower,
+        is_ending: Callable[[], bool],
+        on_damage: Callable[[Entry], Awaitable[None]],
+    ) -> None:
+        self._lane, self._spool, self._recent, self._loans = lane, spool, recent, loans
+        self._is_ending, self._on_damage = is_ending, on_damage
+
+    async def load(self, entries: Sequence[Entry]) -> tuple[Loan | None, Loaded, Sequence[Entry]]:
+        """As many of the entries as an ordinary request has memory for, else one alone; none if the session ends.
+
+        Returns the loan, the entries with their batches, and the entries that are left.
+        """
+        loan, loaded, left = None, Loaded(), entries
+        if not self._loans.is_careful and not self._is_ending() and (loan := await self._loans.borrow()) is not None:
+            loaded, left = await self._load(entries, REQUEST_BYTES)
+            if len(left) == len(entries):
+                loan.give_back()
+        if len(left) == len(entries) and not self._is_ending():
+            loan = await self._loans.borrow(max(entries[0].size * MOST_UNPACKED, REQUEST_BYTES + 1))
+            if loan is not None:
+                (loaded, _), left = await self._load(entries[:1], None), entries[1:]
+        if loan is not None:
+            loan.hold(sum(len(batch.body) for _, batch in loaded))
+        return loan, loaded, left
+
+    async def _load(self, entries: Sequence[Entry], limit: int | None) -> tuple[Loaded, Sequence[Entry]]:
+        """From memory or disk, and the entries from the first on that goes beyond `limit` bytes.
+
+        What cannot be read is repaired first, and only what stays damaged counts as that.
+        """
+        every = entries
+        found = {entry.seq: batch for entry in entries if (batch := self._recently(entry)) is not None}
+        for repaired in (False, True):
+            missing = [entry for entry in entries if entry.seq not in found]
+            if not missing:
+                break
+            if repaired:
+                await self._spool.repair_once()
+            loaded, beyond = await self._spool.load_all(self._lane, missing, limit)
+            found |= loaded
+            entries = entries[: entries.index(beyond[0])] if beyond else entries
+        entries = fitting(entries, found, limit)
+        left = every[len(entries) :]
+        for entry in left:
+            if entry.seq in found and entry.kind == BATCH:
+                self._recent.keep(self._lane, entry.seq, found[entry.seq])
+        for entry in entries:
+            if entry.seq not in found:
+                await self._on_damage(entry)
+        return [
+            (await self._counted(entry, found[entry.seq]), found[entry.seq]) for entry in entries if entry.seq in found
+        ], left
+
+    def _recently(self, entry: Entry) -> Batch | None:
+        return self._recent.take(self._lane, entry.seq) if entry.kind == BATCH else None
+
+    async def _counted(self, entry: Entry, batch: Batch) -> Entry:
+        if batch.count == entry.events:
+            return entry
+        return await self._spool.recount(self._lane, entry, batch.count)
+
+
+def fitting(entries: Sequence[Entry], found: Mapping[int, Batch], limit: int | None) -> list[Entry]:
+    """The first entries, as many as have `limit` bytes together; those that were not found have none."""
+    sizes = accumulate(len(found[entry.seq].body) if entry.seq in found else 0 for entry in entries)
+    return [entry for entry, size in zip(entries, sizes, strict=True) if limit is None or size <= limit]

@@ -1,0 +1,510 @@
+"""A session of a lane: its output is open, some workers send, and answers are noted in the spool.
+
+    feed: entries in order ──> work: attempt ──> note: settle
+            │ small ones together (`parcels`), as far as there is memory for them (`loading`)
+            │ a barrier: kept, until everything taken before it is settled
+
+What happens in a session is in memory only, so it may end at any moment. What the destination does not take now is
+left behind, as a small row if the others of its batch were taken, and the rest goes on (`backlog` says how it comes
+again): single events that are put off, and those of a target that refuses them, which are not even sent. Trouble with
+the whole destination ends the session, once the requests under way have their answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate, groupby
+
+import trio
+
+from shipper.pipeline import parcels
+from shipper.pipeline.attempt import Attempt, Trouble
+from shipper.pipeline.backlog import Backlog, Question
+from shipper.pipeline.loading import Loading
+from shipper.pipeline.loans import Borrower, Loan
+from shipper.pipeline.parcels import Parcel
+from shipper.pipeline.recent import Recent
+from shipper.pipeline.slots import Slot
+from shipper.pipeline.tap import Taps
+from shipper.plugin import Sender
+from shipper.process import log
+from shipper.process.signal import Signal
+from shipper.protocol.messages import Counts
+from shipper.sdk.errors import Held, Later, StartFailed, TooLarge, raised_at
+from shipper.sdk.event import Batch, together
+from shipper.sdk.units import events_in_words
+from shipper.spool.dead_letters import Full
+from shipper.spool.queue import Entry, Settlement
+from shipper.spool.spool import Spool
+
+_log = log.get(__name__)
+
+PROBE_EVENTS = 8
+INLINE_BYTES = 64 << 10
+REFUSED = 4
+"""Attempts in a row without a final answer, after which each next one waits."""
+NOTING = 4
+"""Attempts whose answers wait to be noted, at most: while the disk hangs, no more is sent."""
+SLOW_SECONDS = 10.0
+"""Without an answer, after which a request is reported."""
+LETTERS_FULL = "the dead-letter store is full, rejected events are held"
+QUIET_SECONDS = 10.0
+"""Between two lines of the log about dead letters."""
+
+
+Sent = tuple[Attempt, list[tuple[Entry, range]]]
+"""An attempt, and which of its events are those of which entry."""
+
+
+class Session:
+    """`lane` is the id; `news` is set when there may be something to do; `report` takes what is wrong, or None.
+
+    `targets` is that of the output, `backlog` the lane's: it goes on from one session to the next. A retired lane holds
+    `slot` while it sends; memory for what it sends is borrowed by `loans`. `settle_barrier` is called for a barrier
+    that an active lane has passed; a lane that is not ends its session there, also if it learns of that by the False
+    that is returned. `on_answer` is called when the destination has answered for events, before that is noted;
+    `on_success` when the first event has its final answer. `flush` says for how many seconds entries may wait for more.
+    """
+
+    def __init__(
+        self,
+        *,
+        lane: int,
+        output: str,
+        targets: Callable[[Batch], Sequence[str]],
+        backlog: Backlog,
+        spool: Spool,
+        recent: Recent,
+        taps: Taps,
+        news: Signal,
+        counters: Counter[str],
+        report: Callable[[str | None], None],
+        slot: Slot,
+        loans: Borrower,
+        is_active: Callable[[], bool],
+        settle_barrier: Callable[[int], Awaitable[bool]],
+        on_answer: Callable[[], None],
+        on_success: Callable[[], None],
+        flush: Callable[[], float],
+        backoff: Callable[[], Iterator[float]],
+    ) -> None:
+        self.trouble: Trouble | None = None
+        self.progressed = False
+        """Whether a final answer was noted; to be refused for ever again, without room for dead letters, is none."""
+        self.backlog = backlog
+        self.answered = -math.inf
+        """When a request had its answer last, or failed."""
+        self._lane, self._output, self._targets, self._spool = lane, output, targets, spool
+        self._taps, self._news, self._counters = taps, news, counters
+        self._report, self._slot, self._loans = report, slot, loans
+        self._is_active, self._settle_barrier = is_active, settle_barrier
+        self._on_answer, self._on_success = on_answer, on_success
+        self._flush, self._backoff = flush, backoff
+        self._refused = 0
+        self._refused_waits = backoff()
+        self._rejected = 0
+        self._rejected_reason: str | None = None
+        self._quiet_until = 0.0
+        self._over = trio.Event()
+        self._gathered: list[Entry] = []
+        """Entries above the front that wait for more to be sent with them."""
+        self._handed = -math.inf
+        """When the front handed out entries last."""
+        self._loading = Loading(
+            lane=lane,
+            spool=spool,
+            recent=recent,
+            loans=loans,
+            is_ending=lambda: self._ending,
+            on_damage=self._note_damage,
+        )
+        self._noting = trio.Semaphore(NOTING)
+        self._ending = False
+
+    def end(self, trouble: Trouble | None = None) -> None:
+        """Hand out no more entries; the session is over when what is under way has its answers.
+
+        The first trouble counts, and the longest wait that any answer asked for.
+        """
+        if self.trouble is None:
+            self.trouble = trouble
+        elif trouble is not None and trouble.retry_after is not None:
+            self.trouble.retry_after = max(self.trouble.retry_after or 0.0, trouble.retry_after)
+        self._ending = True
+        self._over.set()
+        self._slot.leave_queue()
+        self._loans.leave_queue()
+        self._news.set()
+
+    def overdue(self) -> str | None:
+        """What to report if a request has had no answer for long, whatever became of others."""
+        waits = self.waiting_seconds()
+        return f"no answer for {waits // 5 * 5:.0f} s" if waits > SLOW_SECONDS else None
+
+    def waiting_seconds(self) -> float:
+        """For how long the request that was sent first has had no answer."""
+        return max(0.0, trio.current_time() - min(self.backlog.outstanding.values(), default=math.inf))
+
+    async def run(self, sender: Sender, workers: int, last: Trouble | None, *, asks: bool) -> None:
+        """Deliver until trouble, or until a retired lane has passed its barrier.
+
+        After trouble, or if it `asks` whether the destination answers, it sends one request first.
+        """
+        self.backlog.rewind()
+        if (last is None and not asks) or await self._probe(sender, last):
+            await self._deliver(sender, workers)
+
+    async def _deliver(self, sender: Sender, workers: int) -> None:
+        async with trio.open_nursery() as nursery:
+            send, receive = trio.open_memory_channel[Parcel](0)
+            async with receive:
+                for _ in range(workers):
+                    nursery.start_soon(self._work, sender, receive.clone(), nursery)
+            async with send:
+                await self._feed(send)
+                self._over.set()
+
+    async def _probe(self, sender: Sender, last: Trouble | None) -> bool:
+        """One request, and after a refusal a small one; true if the destination answers again."""
+        backlog = self.backlog
+        first = await self._spool.window(self._lane, backlog.front, 1)
+        if not first or first[0].is_barrier:
+            first = await self._spool.window(self._lane, 0, 1)
+        if first and not first[0].is_barrier:
+            few = PROBE_EVENTS if last is not None and last.held else None
+            loan, sent, _ = await self._attempt(sender, Parcel(first), few)
+            await self._note(sent, loan)
+            if first[0].seq <= backlog.front:  # it was left behind before
+                backlog.outstanding.pop(first[0].seq, None)
+        backlog.rewind()
+        return self.trouble is None
+
+    # -- entries, in order ---------------------------------------------------------------------------------------------
+
+    async def _feed(self, send: trio.MemorySendChannel[Parcel]) -> None:
+        """Hand out entries until the session ends; see to barriers that everything below has passed."""
+        backlog = self.backlog
+        while not self._ending:
+            if backlog.barrier_is_reached() and not (
+                self._is_active() and await self._settle_barrier(backlog.barriers.pop(0))
+            ):
+                return None
+            more = await self._feed_front(send)
+            more |= await self._feed_pass(send)
+            more |= await self._ask_place(send)
+            if more or self._ending or backlog.barrier_is_reached():
+                continue
+            if not self._is_active() and backlog.has_left and not backlog.is_worth_a_slot(trio.current_time()):
+                return self.end(self._left_behind())
+            with trio.move_on_at(min(backlog.next_due(), self._gathers_until())):
+                await self._news.wait()
+        return None
+
+    async def _feed_front(self, send: trio.MemorySendChannel[Parcel]) -> bool:
+        """Hand out the next entries, unless they wait for more; returns whether there may be more."""
+        newest = self._gathered[-1].seq if self._gathered else self.backlog.front
+        more = await self._spool.window(self._lane, newest, parcels.WINDOW - len(self._gathered))
+        self._gathered += more
+        if self._gathers_until() > trio.current_time():
+            return False
+        entries, self._gathered = self._gathered, []
+        for parcel in parcels.of(entries):
+            for entry in parcel:
+                self.backlog.at_front(entry)
+            if not parcel[0].is_barrier and not await self._hand_out(send, Parcel(parcel)):
+                return False
+            self._handed = trio.current_time()
+        return len(entries) == parcels.WINDOW
+
+    def _gathers_until(self) -> float:
+        return parcels.gathers_until(self._gathered, self._handed, self._flush() if self._is_quiet() else 0.0)
+
+    async def _feed_pass(self, send: trio.MemorySendChannel[Parcel]) -> bool:
+        """Hand out again what was left behind and may be taken now; returns whether there may be more."""
+        now = trio.current_time()
+        self.backlog.begin_due(now)
+        after = self.backlog.passing_after(now)
+        if after is None:
+            return False
+        under_way = frozenset(self.backlog.outstanding)
+        found = await self._spool.window(self._lane, after, parcels.WINDOW)
+        entries = self.backlog.passed(after, found, under_way)
+        self.backlog.hand_out(
+            entries
+        )  # all of them: the pass has gone by, also if the session ends before they are sent
+        for parcel in parcels.of(entries):
+            if not await self._hand_out(send, Parcel(parcel)):
+                return False
+        return self.backlog.is_passing
+
+    async def _ask_place(self, send: trio.MemorySendChannel[Parcel]) -> bool:
+        """Ask a target that refused events whether it takes them now, if one is due."""
+        question = self.backlog.ask(trio.current_time())
+        if question is None:
+            return False
+        front, under_way = self.backlog.front, frozenset(self.backlog.outstanding)
+        found = await self._spool.window(self._lane, question.first - 1, 1)
+        if not found or found[0].seq > front:
+            self._nothing_asked(question, front)
+        elif found[0].is_barrier:
+            self._nothing_asked(question, found[0].seq)
+        elif found[0].seq in under_way:
+            self._nothing_asked(question, found[0].seq - 1)
+        elif not await self._hand_out(send, Parcel(found, question)):
+            self.backlog.left(found[0].seq, {question.target}, trio.current_time(), None, 0.0)
+        return True
+
+    def _nothing_asked(self, question: Question, upto: int) -> None:
+        self.backlog.nothing_asked(question, upto)
+        if self.trouble is None:  # perhaps nothing is held any more
+            self._report(self._problem())
+
+    async def _hand_out(self, send: trio.MemorySendChannel[Parcel], parcel: Parcel) -> bool:
+        """Give it to a worker that has time; false if the session ends instead."""
+        self.backlog.hand_out(parcel.entries)
+        if not self._ending:
+            await self._slot.take_to_drain()
+        with suppress(trio.BrokenResourceError):  # all workers have stopped, for trouble
+            if not self._ending:
+                await send.send(parcel)
+                return True
+        return False
+
+    def _left_behind(self) -> Trouble:
+        """The destination answers, so its targets are asked when they are due: nothing else is waited for."""
+        reason = self.backlog.problem() or "events were put off"
+        return Trouble(reason, held=bool(self.backlog.closed), due=self.backlog.next_due())
+
+    async def _work(self, sender: Sender, entries: trio.MemoryReceiveChannel[Parcel], nursery: trio.Nursery) -> None:
+        async with entries:
+            async for parcel in entries:
+                left: Sequence[Entry] = parcel.entries
+                while left:
+                    await self._noting.acquire()
+                    loan, sent, left = await self._attempt(sender, Parcel(left, parcel.question))
+                    nursery.start_soon(self._note_beside, sent, loan)
+                    await self._slow_down_if_refused(sent)
+                    if self._ending:
+                        return
+
+    async def _slow_down_if_refused(self, sent: list[Sent]) -> None:
+        """Batch after batch refused event by event: the others still get their turn, but no storm of requests."""
+        if any(attempt.progress for attempt, _ in sent):
+            self._refused, self._refused_waits = 0, self._backoff()
+            return
+        if not any(attempt.is_singly_put_off and attempt.asked_place is None for attempt, _ in sent):
+            return
+        self._refused += 1
+        if self._refused >= REFUSED and not self._ending:
+            with trio.move_on_after(next(self._refused_waits)):
+                await self._over.wait()
+
+    async def _note_beside(self, sent: list[Sent], loan: Loan | None) -> None:
+        try:
+            await self._note(sent, loan)
+        finally:
+            self._noting.release()
+
+    # -- a parcel ------------------------------------------------------------------------------------------------------
+
+    async def _attempt(
+        self, sender: Sender, parcel: Parcel, few: int | None = None
+    ) -> tuple[Loan | None, list[Sent], Sequence[Entry]]:
+        """Send what entries hold (the first `few` events), as far as memory goes; the loan, and the entries left.
+
+        Notes what was answered if it is cancelled.
+        """
+        outstanding = self.backlog.outstanding
+        question = parcel.question
+        target = None if question is None else question.target
+        loan, loaded, left = await self._loading.load(parcel.entries)
+        outstanding.update((entry.seq, trio.current_time()) for entry, _ in loaded)
+        sent = [await self._prepared(list(group), target, few) for _, group in groupby(loaded, key=_way)]
+        if question is not None and not left and not any(attempt.is_asked for attempt, _ in sent):
+            self._nothing_asked(question, parcel.entries[0].seq)  # also if it was damaged
+        try:
+            for attempt, _ in sent:
+                if self.trouble is not None:
+                    break
+                await self._send(sender, attempt)
+                await self._close_targets(attempt)
+                if (trouble := attempt.overloaded()) is not None:
+                    self.end(trouble)
+            outstanding.update((entry.seq, math.inf) for entry, _ in loaded if entry.seq in outstanding)
+        except trio.Cancelled:
+            await self._note(sent, loan)
+            raise
+        return loan, sent, left
+
+    async def _prepared(self, group: Sequence[tuple[Entry, Batch]], target: str | None, few: int | None) -> Sent:
+        """One attempt for all that goes the same way, without what goes to targets that refuse it."""
+        attempt, parts = await _sent(group, few)
+        if target is not None or self.backlog.closed:
+            attempt.targets = await self._targets_of(attempt.batch)
+        if target is not None:
+            attempt.ask_target(target, PROBE_EVENTS)
+        elif few is None and self.backlog.closed:
+            attempt.leave_out(self.backlog.closed)
+        return attempt, parts
+
+    async def _targets_of(self, batch: Batch) -> Sequence[str]:
+        if len(batch.body) <= INLINE_BYTES:
+            return self._targets(batch)
+        return await trio.to_thread.run_sync(self._targets, batch)
+
+    async def _close_targets(self, attempt: Attempt) -> None:
+        """From now on nothing is sent to targets that refused events of this attempt."""
+        if not attempt.refusals():
+            return
+        if attempt.targets is None:
+            attempt.targets = await self._targets_of(attempt.batch)
+        now, wait = trio.current_time(), attempt.retry_after or 0.0
+        for name, answer in attempt.refused_targets().items():
+            self.backlog.refuse(name, answer.reason, now, wait)
+
+    async def _note_damage(self, entry: Entry) -> None:
+        _log.error("stored events are damaged", output=self._output, events=entry.events)
+        with trio.CancelScope(shield=True):
+            await self._settle({entry.seq: Settlement(Counts(damaged=entry.events))})
+        self.backlog.settled(entry.seq)
+        self._news.set()
+
+    async def _send(self, sender: Sender, attempt: Attempt) -> None:
+        while (piece := attempt.next_piece()) is not None:
+            positions, events = piece
+            self._taps.offer(f"outputs.{self._output}", events)
+            try:
+                answers = await sender.send(events)
+                self._on_answer()
+                attempt.answered(positions, answers)
+            except TooLarge as error:
+                attempt.too_large(positions, str(error))
+            except Held as error:
+                attempt.failed(Trouble(str(error), held=True))
+            except Later as error:
+                attempt.failed(Trouble(str(error), retry_after=error.retry_after))
+            except trio.Cancelled:
+                attempt.failed(Trouble("the session was cancelled"))
+                raise
+            except Exception as error:
+                attempt.failed(failed(self._output, error))
+            self.answered = trio.current_time()
+
+    async def _note(self, sent: list[Sent], loan: Loan | None) -> None:
+        """Settle what was answered, and see to what is left. Not cancelled: the destination has said yes."""
+        with trio.CancelScope(shield=True):
+            for attempt, parts in sent:
+                await self._note_answers(attempt, parts)
+        if loan is not None:
+            loan.give_back()
+        if self.backlog.has_left or self.backlog.is_passing or not self._is_quiet():
+            self._news.set()
+
+    def _is_quiet(self) -> bool:
+        """Whether nobody waits for answers to be noted: no barrier, and no end."""
+        return not self.backlog.barriers and not self._ending and self._is_active()
+
+    async def _note_answers(self, attempt: Attempt, parts: Sequence[tuple[Entry, range]]) -> None:
+        problem, freed = attempt.problem(), self._spool.letters_freed
+        settlements = await self._settle_what_fits(attempt, parts)
+        if not self.progressed and any(settlement is not None for settlement in settlements.values()):
+            self.progressed = True
+            self._on_success()
+        now, wait = trio.current_time(), attempt.retry_after or 0.0
+        for entry, part in parts:
+            settlement = settlements[entry.seq]
+            if settlement is not None and settlement.rest is None:
+                self.backlog.settled(entry.seq)
+            elif (keys := attempt.keeps(part)) is not None:
+                self.backlog.left(entry.seq, keys, now, problem, wait)
+                if attempt.rejected(part) > (0 if settlement is None else len(settlement.letters)):
+                    self.backlog.left_for_room(entry.seq, now, LETTERS_FULL)
+            self._see_to_letters(settlement)
+        if freed != self._spool.letters_freed:
+            self.backlog.has_room(now)
+        self._open_targets(attempt)
+        if self.trouble is None:
+            self._report(self._problem())
+
+    async def _settle_what_fits(
+        self, attempt: Attempt, parts: Sequence[tuple[Entry, range]]
+    ) -> dict[int, Settlement | None]:
+        """Rejected events for which the dead-letter store has no room stay as they are, and only they."""
+        fits: Mapping[int, Collection[int]] | None = None
+        while True:
+            settlements = {
+                entry.seq: attempt.settlement(
+                    self._output, part, letters=None if fits is None else fits.get(entry.seq, ())
+                )
+                for entry, part in parts
+            }
+            try:
+                await self._settle(settlements)
+            except Full as full:  # once more: another lane was quicker, and then none is written
+                fits = full.fits if fits is None else {}
+            else:
+                return settlements
+
+    def _open_targets(self, attempt: Attempt) -> None:
+        """What was left behind for targets that took events is sent again."""
+        now, asked = trio.current_time(), attempt.asked_place
+        takes = attempt.taking_targets().intersection(self.backlog.closed)
+        if asked is not None and attempt.is_asked and asked not in takes:
+            put_off_singly = attempt.is_singly_put_off and attempt.trouble is None
+            self.backlog.answered(asked, now, takes=put_off_singly and asked not in attempt.refused_targets())
+        for name in takes:
+            self.backlog.answered(name, now, takes=True)
+
+    def _problem(self) -> str | None:
+        left = self.backlog.problem()
+        held = f"{left}, events held" if left is not None and self.backlog.closed else left
+        return held or self.overdue() or self._rejected_reason
+
+    def _see_to_letters(self, settlement: Settlement | None) -> None:
+        """Dead letters are logged; an output that has nothing but dead letters is not doing its job."""
+        if settlement is None:
+            return
+        if settlement.counts.delivered or settlement.counts.duplicate:
+            self._rejected, self._rejected_reason = 0, None
+        else:
+            self._rejected += len(settlement.letters)
+            reason = settlement.letters[-1].reason
+            self._rejected_reason = f"{events_in_words(self._rejected)} refused for good in a row, the last: {reason}"
+        if settlement.letters and trio.current_time() >= self._quiet_until:
+            self._quiet_until = trio.current_time() + QUIET_SECONDS
+            events, reason = len(settlement.letters), settlement.letters[-1].reason
+            _log.warning("events became dead letters", output=self._output, events=events, reason=reason)
+
+    async def _settle(self, settlements: Mapping[int, Settlement | None]) -> None:
+        changed = {seq: settlement for seq, settlement in settlements.items() if settlement is not None}
+        if not changed:
+            return
+        letters_dropped = await self._spool.settle(self._lane, changed, patient=self._is_quiet())
+        self._counters["letters_dropped"] += letters_dropped
+        for settlement in changed.values():
+            for name in ("delivered", "duplicate", "dead_letter", "damaged"):
+                self._counters[name] += getattr(settlement.counts, name)
+
+
+def _way(pair: tuple[Entry, Batch]) -> object:
+    return pair[1].way()
+
+
+async def _sent(group: Sequence[tuple[Entry, Batch]], only: int | None) -> Sent:
+    batches = [batch for _, batch in group]
+    inline = len(batches) == 1 or sum(len(batch.body) for batch in batches) <= INLINE_BYTES
+    batch = together(batches) if inline else await trio.to_thread.run_sync(together, batches)
+    ends = list(accumulate(batch.count for _, batch in group))
+    parts = [(entry, range(end - batch.count, end)) for (entry, batch), end in zip(group, ends, strict=True)]
+    return (Attempt.probe(batch, only) if only is not None else Attempt(batch)), parts
+
+
+def failed(output: str, error: Exception) -> Trouble:
+    """An error that no contract knows; a plugin that cannot start says why."""
+    if isinstance(error, StartFailed):
+        return Trouble(str(error), held=True)
+    _log.error("an output failed", output=output, error=raised_at(error))
+    return Trouble(f"the output failed: {type(error).__name__}")

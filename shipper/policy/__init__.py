@@ -1,0 +1,1 @@
+"""A policy's text becomes checked settings of installed plugins."""

@@ -1,0 +1,299 @@
+"""Text → Policy, or all the errors that its author has to mend, each with its place.
+
+A `Policy` is a plain value: every plugin is configured, every file it names is read, nothing is opened. Two digests
+say what a change is: `meaning` is that of the whole policy, so that key order, comments and spelled-out defaults do not
+matter; `destination` is that of what decides where an output's queued events go, the id of its credential left out,
+which is the other half of a lane's identity.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from shipper.plugin import Duration, Input, Output, Processor, Settings, Size
+from shipper.policy.document import Node, below, read, shown, suggest
+from shipper.policy.registry import Kind, Registry, UnknownType
+from shipper.policy.settings import Reader, TooMany, digest, exported, restored
+from shipper.sdk.errors import PolicyError, StartFailed
+
+VERSION = 1
+NAME = r"[a-z0-9][a-z0-9_-]{0,62}"
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+T = TypeVar("T")
+
+
+class InputSpec(msgspec.Struct, frozen=True):
+    """An input as the policy wants it; `outputs` None means all."""
+
+    name: str
+    type: str
+    config: Input
+    processors: tuple[Processor, ...]
+    outputs: tuple[str, ...] | None
+
+
+class OutputSpec(msgspec.Struct, frozen=True):
+    """An output as the policy wants it."""
+
+    name: str
+    type: str
+    config: Output
+
+
+class Queue(Settings, frozen=True):
+    """How much may wait on disk."""
+
+    max_bytes: Size = Size(1 << 30)
+    """Where intake waits until outputs have made room; nothing is dropped."""
+    retired_max_bytes: Size | None = None
+    """What lanes of older revisions may hold beside it (default: as much as `max_bytes`)."""
+
+
+class DeadLetters(Settings, frozen=True):
+    """The store of events that a destination rejected for ever."""
+
+    max_bytes: Size = Size(256 << 20)
+    """How much it holds."""
+    when_full: Literal["drop_oldest", "hold"] = "drop_oldest"
+    """`drop_oldest` makes room (counted, DEGRADED); `hold` keeps a rejected event in the queue."""
+
+
+class Drain(Settings, frozen=True):
+    """What becomes of events that an older revision left behind and that cannot be delivered."""
+
+    deadline: Duration | None = None
+    """How long a barrier may wait before `on_deadline`, or `never`."""
+    on_deadline: Literal["hold", "forward", "dead_letter", "drop"] = "hold"
+    """`hold` goes on waiting (DEGRADED); `forward` delivers the events to where their output goes now, with its
+    credential, and holds where there is no such output any more; `dead_letter` and `drop` give them that final answer.
+    """
+    never_reached: Literal["forward", "hold"] = "forward"
+    """What waits for hosts from which not one HTTP answer ever came (a typo, a missing CA) goes to where its output
+    goes now, if that has the same credential, without an order; `hold`: it waits for one."""
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """What one revision wants."""
+
+    inputs: Mapping[str, InputSpec] = {}
+    processors: tuple[Processor, ...] = ()
+    outputs: Mapping[str, OutputSpec] = {}
+    queue: Queue = msgspec.field(default_factory=Queue)
+    dead_letters: DeadLetters = msgspec.field(default_factory=DeadLetters)
+    drain: Drain = msgspec.field(default_factory=Drain)
+    log_level: LogLevel = "info"
+
+
+KEYS = ("version", *Policy.__struct_fields__)
+
+
+def parse(text: str | bytes, registry: Registry) -> Policy:
+    """Raises PolicyError with all problems of one reading; a text that is no strict YAML has only those of that."""
+    return build(read(text), registry)
+
+
+def build(node: Node, registry: Registry) -> Policy:
+    """The policy of a tree, whose marks may be of several files; reads the files that it names. Raises PolicyError."""
+    reader = _PolicyReader(registry)
+    with suppress(TooMany):
+        policy = reader.policy(node)
+        if not reader.problems:
+            return policy
+    first = {(p.file or "", p.line, p.column, p.path): p for p in reversed(reader.problems)}
+    raise PolicyError([first[place] for place in sorted(first)])
+
+
+class _PolicyReader(Reader):
+    """What belongs to the policy itself; the settings of plugins are read by the base."""
+
+    def __init__(self, registry: Registry) -> None:
+        super().__init__()
+        self.registry = registry
+        self.listeners: dict[tuple[str, int], str] = {}
+        """The inputs that listen, by their addresses."""
+
+    def policy(self, root: Node) -> Policy:
+        """The policy, of use only if there was no problem."""
+        self.scan(root)
+        top = self.children(root, "", "a mapping that begins with `version: 1`")
+        for key in top:
+            if key not in KEYS:
+                self.unknown(key, KEYS, root.keys[key], "")
+        self.version(root, top)
+        nothing = Node({}, root.mark)
+
+        def section(key: str) -> Node:
+            return top.get(key, nothing)
+
+        outputs = section("outputs").value
+        self.declared = outputs if isinstance(outputs, dict) else {}
+        return Policy(
+            inputs=self.named("inputs", section("inputs"), self.input),
+            processors=self.processors(top.get("processors"), "processors"),
+            outputs=self.named("outputs", section("outputs"), self.output),
+            queue=self.struct(Queue, section("queue"), "queue") or Queue(),
+            dead_letters=self.struct(DeadLetters, section("dead_letters"), "dead_letters") or DeadLetters(),
+            drain=self.struct(Drain, section("drain"), "drain") or Drain(),
+            log_level=self.value(LogLevel, top.get("log_level", Node("info", root.mark)), "log_level"),
+        )
+
+    def version(self, root: Node, top: Mapping[str, Node]) -> None:
+        version = top.get("version")
+        if version is None:
+            if isinstance(root.value, dict):
+                self.problem("version", root.mark, "the key is missing; begin the policy with `version: 1`")
+        elif version.value is True or version.value != VERSION:
+            self.problem("version", version.mark, f"this shipper reads version {VERSION}; write `version: {VERSION}`")
+
+    def named(self, path: str, node: Node, make: Callable[[str, Node, str], T | None]) -> dict[str, T]:
+        """A section of named parts; a bad part is left out, its problems are noted."""
+        made: dict[str, T] = {}
+        for name, child in self.children(node, path, "a mapping of names").items():
+            if not re.fullmatch(NAME, name):
+                message = (
+                    "a name is made of a-z, 0-9, _ and -, begins with a letter or digit, and has at most 63 characters"
+                )
+                self.problem(below(path, name), node.keys[name], message)
+            elif part := make(name, child, below(path, name)):
+                made[name] = part
+        return made
+
+    def input(self, name: str, node: Node, path: str) -> InputSpec | None:
+        type, config = self.plugin("inputs", node, path, ("processors", "outputs"))
+        entries = node.value if isinstance(node.value, dict) else {}
+        processors = self.processors(entries.get("processors"), below(path, "processors"))
+        outputs = self.routes(entries.get("outputs"), below(path, "outputs"))
+        if config is None:
+            return None
+        self.listener(name, config, node, path)
+        return InputSpec(name, type, config, processors, outputs)
+
+    def listener(self, name: str, config: Input, node: Node, path: str) -> None:
+        """Note an address that an earlier input has: peers would reach either of them, by chance."""
+        address = config.listens()
+        if address is None or address[1] == 0:
+            return
+        first = self.listeners.setdefault(address, name)
+        if first != name:
+            message = f"this input and inputs.{first} listen on the same address; give each its own"
+            self.problem(path, node.mark, message)
+
+    def output(self, name: str, node: Node, path: str) -> OutputSpec | None:
+        type, config = self.plugin("outputs", node, path)
+        if config is None:
+            return None
+        if config.credential is not None and not config.takes:
+            message = f"an output of type {type} takes no credential; remove this key"
+            self.problem(below(path, "credential"), node.keys.get("credential", node.mark), message)
+        return OutputSpec(name, type, config)
+
+    def processors(self, node: Node | None, path: str) -> tuple[Processor, ...]:
+        if node is None:
+            return ()
+        if not isinstance(node.value, list):
+            self.problem(path, node.mark, "expected a list of processors, such as [{type: add_fields, …}]")
+            return ()
+        made = [self.plugin("processors", child, below(path, at))[1] for at, child in enumerate(node.value)]
+        return tuple(processor for processor in made if processor is not None)
+
+    def plugin(self, kind: Kind, node: Node, path: str, reserved: tuple[str, ...] = ()) -> tuple[str, Any]:
+        """The type and the settings of a plugin; None instead of these if there was a problem."""
+        entries = self.children(node, path)
+        if isinstance(node.value, dict) and "type" not in entries:
+            installed = ", ".join(self.registry.types(kind))
+            self.problem(below(path, "type"), node.mark, f'the key "type" is missing; installed: {installed}')
+        if "type" not in entries:
+            return "", None
+        type = entries["type"]
+        if not isinstance(type.value, str):
+            self.problem(below(path, "type"), type.mark, "expected the name of a plugin")
+            return "", None
+        try:
+            plugin = self.registry.find(kind, type.value)
+        except UnknownType as error:
+            self.problem(below(path, "type"), type.mark, str(error))
+            return type.value, None
+        return type.value, self.struct(plugin, node, path, ("type", *reserved))
+
+    def routes(self, node: Node | None, path: str) -> tuple[str, ...] | None:
+        """The outputs that an input names."""
+        if node is None:
+            return None
+        if not isinstance(node.value, list):
+            self.problem(path, node.mark, "expected a list of outputs, such as [main]")
+            return ()
+        names: dict[str, None] = {}
+        for at, item in enumerate(node.value):
+            self.route(item, below(path, at), names)
+        return tuple(names)
+
+    def route(self, item: Node, path: str, names: dict[str, None]) -> None:
+        if not isinstance(item.value, str):
+            self.problem(path, item.mark, "expected the name of an output")
+        elif item.value not in self.declared:
+            hint = suggest(item.value, self.declared)
+            self.problem(path, item.mark, f'there is no output "{shown(item.value)}"{hint}')
+        elif item.value in names:
+            self.problem(path, item.mark, "this output is named twice")
+        else:
+            names[item.value] = None
+
+
+# -- what two policies are compared by, and what is kept of one --------------------------------------------------------
+
+
+def meaning(policy: Policy) -> str:
+    """A digest (SHA-256, hex) that two policies share exactly if they want the same, down to the bytes of files."""
+    return digest(
+        {
+            "inputs": {name: _input(spec) for name, spec in policy.inputs.items()},
+            "processors": [_part(processor) for processor in policy.processors],
+            "outputs": {name: [spec.type, _part(spec.config)] for name, spec in policy.outputs.items()},
+            "rest": [exported(part) for part in (policy.queue, policy.dead_letters, policy.drain, policy.log_level)],
+        }
+    )
+
+
+def _input(spec: InputSpec) -> Any:
+    outputs = None if spec.outputs is None else sorted(spec.outputs)
+    return [spec.type, _part(spec.config), [_part(processor) for processor in spec.processors], outputs]
+
+
+def _part(config: Settings) -> Any:
+    return [f"{type(config).__module__}:{type(config).__qualname__}", exported(config, paths=False)]
+
+
+def destination(spec: OutputSpec) -> str:
+    """A digest (SHA-256, hex) of name, type and every setting that matters to an event already queued.
+
+    Not among them are the id of the credential, `workers`, `flush`, and what the plugin calls `live`.
+    """
+    apart = {"credential", "workers", "flush", *spec.config.live}
+    names = {field.encode_name for field in msgspec.structs.fields(spec.config) if field.name not in apart}
+    settings = exported(spec.config, paths=False)
+    return digest([spec.name, spec.type, {name: settings[name] for name in settings if name in names}])
+
+
+def output_settings(spec: OutputSpec) -> dict[str, Any]:
+    """The output's settings as JSON-able values, the bytes of files included; `restore_output` makes it of them."""
+    settings: dict[str, Any] = exported(spec.config)
+    return settings
+
+
+def restore_output(type: str, settings: Mapping[str, Any], registry: Registry) -> Output:
+    """The output whose settings were kept; reads no file.
+
+    Raises StartFailed if its plugin is gone, or is another version that does not take these settings any more.
+    """
+    try:
+        return restored(registry.find("outputs", type), settings)
+    except UnknownType as error:
+        raise StartFailed(str(error)) from None
+    except ValueError as error:
+        raise StartFailed(f"the installed plugin {type} does not take the stored settings: {error}") from None

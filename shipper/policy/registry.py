@@ -1,0 +1,71 @@
+"""The installed plugins, found by entry points and imported when a policy names them.
+
+The groups are `shipper.inputs`, `shipper.processors` and `shipper.outputs`, an entry point's name is the `type` that a
+policy writes. Reading the entry points costs about a millisecond for each installed distribution; importing the plugins
+would cost hundreds (aiohttp alone 150), so that waits until a type is asked for. Built-in plugins have no privilege.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Literal, overload
+
+from shipper.plugin import Input, Output, Processor
+from shipper.policy.document import shown, suggest
+from shipper.sdk.errors import ShipperError
+
+Kind = Literal["inputs", "processors", "outputs"]
+Plugin = type[Input] | type[Processor] | type[Output]
+
+BASES: Mapping[Kind, Plugin] = {"inputs": Input, "processors": Processor, "outputs": Output}
+
+
+class UnknownType(ShipperError):
+    """No installed plugin of this kind has this type, or the one that has it cannot be loaded."""
+
+
+class Registry:
+    """Which class implements a type; from entry points, or from classes that are named outright."""
+
+    def __init__(self, plugins: Mapping[Kind, Mapping[str, EntryPoint | Plugin]]) -> None:
+        self._plugins = {kind: dict(plugins.get(kind, {})) for kind in BASES}
+
+    @classmethod
+    def installed(cls) -> Registry:
+        """All plugins that are installed in this Python; imports none of them."""
+        return cls({kind: {point.name: point for point in entry_points(group=f"shipper.{kind}")} for kind in BASES})
+
+    def types(self, kind: Kind) -> list[str]:
+        """The types of this kind, sorted."""
+        return sorted(self._plugins[kind])
+
+    @overload
+    def find(self, kind: Literal["inputs"], type: str) -> type[Input]: ...
+    @overload
+    def find(self, kind: Literal["processors"], type: str) -> type[Processor]: ...
+    @overload
+    def find(self, kind: Literal["outputs"], type: str) -> type[Output]: ...
+    @overload
+    def find(self, kind: Kind, type: str) -> Plugin: ...
+    def find(self, kind: Kind, type: str) -> Plugin:
+        """The class of this type, a subclass of Input, Processor or Output; raises UnknownType."""
+        found = self._plugins[kind].get(type)
+        if found is None:
+            hint, installed = suggest(type, self.types(kind)), ", ".join(self.types(kind)) or "none"
+            raise UnknownType(f'there is no {kind[:-1]} of type "{shown(type)}"{hint}; installed: {installed}')
+        if isinstance(found, EntryPoint):
+            found = self._plugins[kind][type] = _loaded(kind, found)
+        return found
+
+
+def _loaded(kind: Kind, point: EntryPoint) -> Plugin:
+    """A plugin is a stranger's code: whatever its import raises is an error that names it."""
+    try:
+        plugin = point.load()
+    except Exception as error:
+        cause = f"{type(error).__name__}: {error}" if isinstance(error, ImportError) else type(error).__name__
+        raise UnknownType(f"the {kind[:-1]} {point.name} ({point.value}) cannot be loaded: {cause}") from error
+    if not (isinstance(plugin, type) and issubclass(plugin, BASES[kind])):
+        raise UnknownType(f"the {kind[:-1]} {point.name} ({point.value}) is not a subclass of {BASES[kind].__name__}")
+    return plugin

@@ -1,0 +1,234 @@
+"""The JSON Schema (2020-12) of a policy file, with every installed plugin.
+
+It is for editors: `# yaml-language-server: $schema=…` gives completion and texts from the docstrings. What a reader of
+the file resolves is part of it: `credential: {file: …}` instead of an id, and `${NAME}` in place of any scalar, since
+what a variable holds is not known before. The structs are walked like `settings` walks
+them, and `msgspec` makes the schema of a scalar; its schema of a whole struct fails on our defaults (a `Size` is no
+type of JSON) and has no texts of fields.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import textwrap
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from shipper.plugin import Material
+from shipper.policy.policy import NAME, VERSION, DeadLetters, Drain, LogLevel, Queue
+from shipper.policy.registry import BASES, Kind, Registry, UnknownType
+from shipper.policy.settings import annotated, bare, erased, exported, is_struct, items_of, values_of
+from shipper.sdk.units import Duration, Size
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_VARIABLE: Schema = {"type": "string", "pattern": r"\$\{"}
+
+
+def _or_variable(scalar: Schema) -> Schema:
+    """The schema of a scalar that a variable may stand for."""
+    return scalar if scalar in ({}, _TEXT) else {"anyOf": [scalar, _VARIABLE]}
+
+
+_SIZE: Schema = {
+    **_or_variable({"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?([KMGT]i?)?B$"}),
+    "examples": ["512KiB", "1GiB"],
+}
+_DURATION: Schema = {
+    **_or_variable({"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)$"}),
+    "examples": ["250ms", "30s", "15m", "4h"],
+}
+_MATERIAL: Schema = {"type": "string", "description": "The path of a PEM file.", "examples": ["/etc/shipper/ca.pem"]}
+_CREDENTIAL: Schema = {
+    "anyOf": [
+        {"type": "string", "description": "The id of a secret that comes beside the policy."},
+        *(
+            {
+                "type": "object",
+                "properties": {key: _TEXT, "as": {"enum": ["api_key", "bearer_token", "token"]}},
+                "required": [key],
+                "additionalProperties": False,
+            }
+            for key in ("file", "env", "systemd")
+        ),
+    ],
+    "examples": [{"file": "/run/keys/es"}, {"env": "ES_API_KEY"}, {"systemd": "es"}],
+}
+
+
+def json_schema(registry: Registry) -> Schema:
+    """The schema of a policy; a plugin that cannot be loaded is left out, and named in `$comment`."""
+    return _Generator(registry).policy()
+
+
+def text(schema: Schema) -> bytes:
+    """The schema as a file for editors, without the last line end."""
+    return msgspec.json.format(msgspec.json.encode(schema))
+
+
+class _Generator:
+    """Collects the definitions of one schema."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.definitions: dict[str, Schema] = {}
+        self.broken: list[str] = []
+
+    def policy(self) -> Schema:
+        for kind in BASES:
+            self.plugins(kind)
+        schema: Schema = {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "shipper policy",
+            "type": "object",
+            "properties": {
+                "version": {**_or_variable({"const": VERSION}), "description": "The version of the format."},
+                "inputs": _named("input", "Where events come from, by name."),
+                "processors": _processors("Run on every event, in order, after those of its input."),
+                "outputs": _named("output", "Where events go, by name."),
+                "queue": self.struct(Queue),
+                "dead_letters": self.struct(DeadLetters),
+                "drain": self.struct(Drain),
+                "log_level": {**_or_variable(msgspec.json.schema(LogLevel)), "default": "info"},
+            },
+            "required": ["version"],
+            "additionalProperties": False,
+            "$defs": self.definitions,
+        }
+        return {**schema, "$comment": "left out: " + "; ".join(self.broken)} if self.broken else schema
+
+    def plugins(self, kind: Kind) -> None:
+        """One definition a plugin, and one that chooses among them by `type`."""
+        single = kind[:-1]
+        loaded: list[str] = []
+        for type in self.registry.types(kind):
+            try:
+                self.definitions[f"{single}.{type}"] = self.plugin(kind, type)
+                loaded.append(type)
+            except UnknownType as error:
+                self.broken.append(str(error))
+        self.definitions[single] = {
+            "type": "object",
+            "properties": {"type": _or_variable({"enum": loaded})},
+            "required": ["type"],
+            "allOf": [
+                {
+                    "if": {"properties": {"type": {"const": type}}, "required": ["type"]},
+                    "then": {"$ref": f"#/$defs/{single}.{type}"},
+                }
+                for type in loaded
+            ],
+        }
+
+    def plugin(self, kind: Kind, type: str) -> Schema:
+        schema = self.struct(self.registry.find(kind, type))
+        own: Schema = {"type": {"const": type}}
+        if kind == "inputs":
+            outputs = {"description": "Names of outputs (default: all).", "type": "array", "items": _TEXT}
+            own |= {"processors": _processors("Run before the policy's own."), "outputs": outputs}
+        return {**schema, "properties": own | schema["properties"]}
+
+    def struct(self, struct: type[msgspec.Struct]) -> Schema:
+        """With docstrings as descriptions, and defaults as a policy writes them."""
+        texts = field_texts(struct)
+        fields = msgspec.structs.fields(struct)
+        properties = {field.encode_name: self.field(field, texts.get(field.name)) for field in fields}
+        schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+        if required := [field.encode_name for field in fields if field.required]:
+            schema["required"] = required
+        return schema | ({"description": inspect.cleandoc(struct.__doc__)} if struct.__doc__ else {})
+
+    def field(self, field: msgspec.structs.FieldInfo, text: str | None) -> Schema:
+        references = {"credential": _CREDENTIAL, "credentials": {"type": "array", "items": _CREDENTIAL}}
+        schema = dict(references.get(field.encode_name) or self.annotation(field.type))
+        if text:
+            schema["description"] = text
+        factory = field.default_factory
+        default = field.default if factory is msgspec.NODEFAULT else factory()
+        if default is not msgspec.NODEFAULT and default is not None:
+            schema["default"] = _written(default)
+        return schema
+
+    def annotation(self, annotation: Any) -> Schema:
+        kind, optional, metas = bare(annotation)
+        schema = self.kind(kind, metas)
+        if not optional:
+            return schema
+        return {"anyOf": [schema, *([{"const": "never"}] if kind is Duration else []), {"type": "null"}]}
+
+    def kind(self, kind: Any, metas: list[msgspec.Meta]) -> Schema:
+        """The schema of a type that is not optional."""
+        for own, schema in ((Size, _SIZE), (Duration, _DURATION), (Material, _MATERIAL)):
+            if kind is own:
+                return schema
+        if is_struct(kind):
+            return self.reference(kind)
+        if (item := items_of(kind)) is not None:
+            return _leaf(erased(kind, metas)) | {"items": self.annotation(item)}
+        if (value := values_of(kind)) is not None:
+            return _leaf(erased(kind, metas)) | {"additionalProperties": self.annotation(value)}
+        return _or_variable(_leaf(annotated(kind, metas)))
+
+    def reference(self, struct: type[msgspec.Struct]) -> Schema:
+        """A nested struct is a definition, since it may hold itself (a condition of conditions)."""
+        name = f"{struct.__module__}.{struct.__qualname__}"
+        if name not in self.definitions:
+            self.definitions[name] = {}
+            self.definitions[name] = self.struct(struct)
+        return {"$ref": f"#/$defs/{name}"}
+
+
+def _named(definition: str, description: str) -> Schema:
+    names = {"pattern": f"^{NAME}$"}
+    values = {"$ref": f"#/$defs/{definition}"}
+    return {"description": description, "type": "object", "propertyNames": names, "additionalProperties": values}
+
+
+def _processors(description: str) -> Schema:
+    return {"description": description, "type": "array", "items": {"$ref": "#/$defs/processor"}}
+
+
+def _leaf(annotation: Any) -> Schema:
+    """A type that is left to msgspec; what would need definitions of its own is not described."""
+    (schema,), components = msgspec.json.schema_components([annotation], schema_hook=lambda _: {"type": "string"})
+    return {} if components else schema
+
+
+def _written(value: Any) -> Any:
+    """A default as a policy would write it."""
+    if isinstance(value, (Size, Duration)):
+        return str(value)
+    if isinstance(value, msgspec.Struct):
+        written = {field.encode_name: _written(getattr(value, field.name)) for field in msgspec.structs.fields(value)}
+        return {name: part for name, part in written.items() if part is not None}
+    return exported(value)
+
+
+@cache
+def field_texts(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """The docstrings of a struct's fields, inherited ones included: string literals below them."""
+    texts: dict[str, str] = {}
+    for owner in reversed(struct.__mro__):
+        if is_struct(owner) and owner is not msgspec.Struct:
+            texts |= _own_texts(owner)
+    return texts
+
+
+def _own_texts(struct: type) -> dict[str, str]:
+    try:
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(struct))).body
+    except (OSError, TypeError, SyntaxError):  # a plugin without its source has no texts
+        return {}
+    assert isinstance(definition, ast.ClassDef)
+    texts: dict[str, str] = {}
+    for statement, following in itertools.pairwise(definition.body):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            match following:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    texts[statement.target.id] = inspect.cleandoc(text)
+    return texts

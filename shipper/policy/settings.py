@@ -1,0 +1,352 @@
+"""Structs of settings, made from a document and turned into JSON values.
+
+A struct is walked field by field beside the tree of the text, instead of being handed to `msgspec.convert` as a whole:
+that stops at the first problem and names a path, where an author wants all problems and their lines. Only scalars and
+unusual types go through msgspec.
+
+What is refused must not leak. A secret belongs beside a policy; who writes one into it gets a hint that never quotes
+the value, nor does any other message here: keys are quoted where they look like names, values never.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import types
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from shipper.policy.document import MOST_PROBLEMS, Mark, Node, below, plain, shown, suggest
+from shipper.sdk.errors import BadOption, Problem
+from shipper.sdk.tls import ClientTls, Material, client_context
+from shipper.sdk.units import Duration, Size
+
+SECRET_HINT = (
+    "a secret does not stand in a policy: write `credential: {file: …}` (or env, systemd) in a policy file, which the "
+    "supervising agent resolves; in a policy that comes with its secrets beside it, write the id of the secret"
+)
+_SECRET_KEYS = frozenset(
+    {"api_key", "apikey", "api-key", "password", "passwd", "passphrase", "token", "bearer_token", "access_token"}
+    | {"refresh_token", "auth_token", "secret", "secret_key", "secret_access_key", "client_secret", "private_key"}
+    | {"key", "authorization"}
+)
+_HARMLESS_IN_MAPS = frozenset({"key"})
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+# -- types -------------------------------------------------------------------------------------------------------------
+
+
+def bare(type: Any) -> tuple[Any, bool, list[msgspec.Meta]]:
+    """A field's type without `Annotated` and `| None`; whether None is among it, and what `Annotated` said."""
+    metas: list[msgspec.Meta] = []
+    optional = False
+    while True:
+        if get_origin(type) is Annotated:
+            metas += [meta for meta in type.__metadata__ if isinstance(meta, msgspec.Meta)]
+            type = type.__origin__
+            continue
+        others = [arm for arm in get_args(type) if arm is not types.NoneType]
+        if get_origin(type) in (Union, types.UnionType) and len(others) == 1 < len(get_args(type)):
+            type, optional = others[0], True
+            continue
+        return type, optional, metas
+
+
+def is_struct(type: Any) -> bool:
+    return isinstance(type, msgspec.StructMeta)
+
+
+@cache
+def fields_of(struct: Any) -> Mapping[str, msgspec.structs.FieldInfo]:
+    """The fields of a struct by the names that a policy writes; kept, since resolving annotations takes 50 µs."""
+    return {field.encode_name: field for field in msgspec.structs.fields(struct)}
+
+
+def items_of(type: Any) -> Any:
+    """The type of the items of a list, set or tuple of any length; None for anything else."""
+    arguments = get_args(type)
+    if get_origin(type) is tuple:
+        return arguments[0] if len(arguments) == 2 and arguments[1] is Ellipsis else None
+    return arguments[0] if get_origin(type) in (list, set, frozenset) else None
+
+
+def values_of(type: Any) -> Any:
+    """The type of the values of a mapping with string keys; None for anything else."""
+    arguments = get_args(type)
+    return arguments[1] if get_origin(type) in (dict, Mapping) and bare(arguments[0])[0] is str else None
+
+
+def annotated(type: Any, metas: Iterable[msgspec.Meta]) -> Any:
+    """The type with limits."""
+    for meta in metas:
+        type = Annotated[type, meta]
+    return type
+
+
+def erased(kind: Any, metas: Iterable[msgspec.Meta]) -> Any:
+    """A collection type with anything in it, with the same limits."""
+    if kind is Any:
+        return Any
+    origin, arguments = get_origin(kind), get_args(kind)
+    parameters = {tuple: (Any, ...), dict: (*arguments[:1], Any), Mapping: (*arguments[:1], Any)}.get(origin, Any)
+    return annotated((dict if origin is Mapping else origin)[parameters], metas)
+
+
+# -- from a document ---------------------------------------------------------------------------------------------------
+
+
+class TooMany(Exception):
+    """Enough problems were found."""
+
+
+class Reader:
+    """One reading of one document; what it finds wrong is in `problems`."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def problem(self, path: str, at: Mark, message: str) -> None:
+        """Note one; raises TooMany where more would only make a longer answer."""
+        self.problems.append(Problem(path, at.line, at.column, message, at.file))
+        if len(self.problems) >= MOST_PROBLEMS:
+            raise TooMany
+
+    def struct(self, struct: type[S], node: Node, path: str, reserved: Collection[str] = ()) -> S | None:
+        """The struct that a mapping describes, `reserved` keys left out; None if there was a problem."""
+        before = len(self.problems)
+        children = self.children(node, path)
+        fields = fields_of(struct)
+        values: dict[str, Any] = {}
+        for key, child in children.items():
+            if key in ("credential", "credentials") and _leaks(child):
+                self.problem(below(path, key), child.mark, SECRET_HINT)
+            elif key in fields:
+                values[fields[key].name] = self.value(fields[key].type, child, below(path, key))
+            elif key not in reserved:
+                self.unknown(key, [*fields, *reserved], node.keys.get(key, child.mark), path)
+        for key in fields:
+            if fields[key].required and key not in children:
+                self.problem(below(path, key), node.mark, f'the key "{key}" is missing')
+        return self.made(struct, values, node, path) if len(self.problems) == before else None
+
+    def children(self, node: Node, path: str, wanted: str = "a mapping") -> dict[str, Node]:
+        """The entries of a mapping; none after a problem was noted."""
+        if isinstance(node.value, dict):
+            return node.value
+        self.problem(path, node.mark, f"expected {wanted}, got {_kind(node)}")
+        return {}
+
+    def made(self, struct: type[S], values: dict[str, Any], node: Node, path: str) -> S | None:
+        """A plugin is a stranger's code: whatever it raises here is a problem of this place."""
+        try:
+            made = struct(**values)
+            if isinstance(made, ClientTls) and made.ca is not None:
+                client_context(made)
+            return made
+        except ValueError as error:
+            node, path = _followed(node, path, error.at if isinstance(error, BadOption) else ())
+            self.problem(path, node.mark, str(error))
+        except Exception as error:
+            self.problem(path, node.mark, f"{struct.__name__} failed on these settings: {type(error).__name__}")
+        return None
+
+    def unknown(self, key: str, known: Iterable[str], at: Mark, path: str) -> None:
+        """Note a key that has no meaning here."""
+        known = sorted(known)
+        if key.lower() in _SECRET_KEYS:
+            self.problem(below(path, key), at, SECRET_HINT)
+        else:
+            hint = suggest(key, known) or (f"; known here: {', '.join(known)}" if known else "")
+            self.problem(below(path, key), at, f'unknown key "{shown(key)}"{hint}')
+
+    def value(self, type: Any, node: Node, path: str) -> Any:
+        """The value of a field; anything after a problem was noted."""
+        kind, optional, metas = bare(type)
+        if optional and (node.value is None or (kind is Duration and node.value == "never")):
+            return None
+        if kind is Material:
+            return self.material(node, path)
+        if is_struct(kind):
+            return self.struct(kind, node, path)
+        if isinstance(node.value, list) and (kind is Any or items_of(kind) is not None):
+            return self.checked(kind, metas, self.items, node, path)
+        if isinstance(node.value, dict) and (kind is Any or values_of(kind) is not None):
+            return self.checked(kind, metas, self.entries, node, path)
+        return node.value if kind is Any else self.leaf(kind, metas, node, path)
+
+    def checked(
+        self, kind: Any, metas: list[msgspec.Meta], read: Callable[[Any, Node, str], Any], node: Node, path: str
+    ) -> Any:
+        """A list or mapping, each part of which is read by itself, and then the whole against its limits."""
+        before = len(self.problems)
+        parts = read(kind, node, path)
+        return self.convert(erased(kind, metas), parts, node, path) if len(self.problems) == before else None
+
+    def items(self, kind: Any, node: Node, path: str) -> list[Any]:
+        """The items of a list."""
+        assert isinstance(node.value, list)
+        item = Any if kind is Any else items_of(kind)
+        return [self.value(item, child, below(path, at)) for at, child in enumerate(node.value)]
+
+    def entries(self, kind: Any, node: Node, path: str) -> dict[str, Any]:
+        """The entries of a mapping with keys of the author's choice."""
+        assert isinstance(node.value, dict)
+        item = Any if kind is Any else values_of(kind)
+        for key in node.value:
+            if key.lower() in _SECRET_KEYS - _HARMLESS_IN_MAPS:
+                self.problem(below(path, key), node.keys[key], SECRET_HINT)
+        return {key: self.value(item, child, below(path, key)) for key, child in node.value.items()}
+
+    def material(self, node: Node, path: str) -> Material | None:
+        """The file that a path names, as it is now."""
+        name = node.value
+        if not isinstance(name, str) or "\n" in name or "-----BEGIN" in name:
+            self.problem(path, node.mark, "expected the path of a PEM file")
+        else:
+            try:
+                return Material.read(name)
+            except ValueError as error:
+                self.problem(path, node.mark, str(error))
+        return None
+
+    def leaf(self, kind: Any, metas: list[msgspec.Meta], node: Node, path: str) -> Any:
+        """A scalar, or a type that is only known as a whole."""
+        if get_origin(kind) is Literal and isinstance(node.value, str) and node.value not in get_args(kind):
+            choices = [str(choice) for choice in get_args(kind)]
+            self.problem(path, node.mark, f"expected one of {', '.join(choices)}{suggest(node.value, choices)}")
+            return None
+        return self.convert(annotated(kind, metas), plain(node), node, path)
+
+    def convert(self, type: Any, value: Any, node: Node, path: str) -> Any:
+        """What msgspec makes of a plain value."""
+        try:
+            return msgspec.convert(value, type, dec_hook=_written)
+        except msgspec.ValidationError as error:
+            message, _, place = str(error).partition(" - at `$")
+            node, path = _followed(node, path, [key or int(at) for key, at in _PLACE.findall(place)])
+            self.problem(path, node.mark, _described(type, message) or _reworded(message))
+        except Exception as error:
+            self.problem(path, node.mark, f"the plugin's option cannot take this: {error.__class__.__name__}")
+        return None
+
+    def scan(self, node: Node, path: str = "") -> None:
+        """Note every string that can be told for a secret by its looks, wherever it stands."""
+        if isinstance(node.value, str) and _SECRET_VALUE.search(node.value):
+            self.problem(path, node.mark, SECRET_HINT)
+        for key, child in _children(node):
+            self.scan(child, below(path, key))
+
+
+# Each `://` starts a scan that ends at the next slash, so this is linear in the length of the text.
+_SECRET_VALUE = re.compile(r"://[^/?#\s@:]*:[^/?#\s@]*@|-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_PLACE = re.compile(r"\.([A-Za-z0-9_]+)|\[([0-9]+)\]")
+_WORDS = {"array": "list", "object": "mapping", "str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+
+
+def _leaks(node: Node) -> bool:
+    """Whether a secret stands where the id of one is wanted: its shape, `id:secret`, or one long random string."""
+    if isinstance(node.value, list):
+        return any(map(_leaks, node.value))
+    if isinstance(node.value, str):
+        random = len(node.value) >= 20 and all(re.search(part, node.value) for part in ("[a-z]", "[A-Z]", "[0-9]"))
+        return random or re.search(r"[:=\s]", node.value) is not None
+    return isinstance(node.value, dict)
+
+
+def _children(node: Node) -> Iterator[tuple[str | int, Node]]:
+    if isinstance(node.value, dict):
+        yield from node.value.items()
+    elif isinstance(node.value, list):
+        yield from enumerate(node.value)
+
+
+def _kind(node: Node) -> str:
+    names = {"dict": "a mapping", "list": "a list", "str": "a string", "NoneType": "nothing"}
+    return names.get(type(node.value).__name__, "a number or boolean")
+
+
+def _written(type: Any, value: Any) -> Any:
+    """Types of our own, as a policy writes them."""
+    if type is Duration:
+        return Duration.parse(value)
+    if type is Size:
+        size = Size.parse(value)
+        if size >= 2**63:
+            raise ValueError("this size is too large")
+        return size
+    raise NotImplementedError(type)
+
+
+def _followed(node: Node, path: str, keys: Iterable[str | int]) -> tuple[Node, str]:
+    """Where keys and positions lead from a node, as far as these are in the text."""
+    for key in keys:
+        child = dict(_children(node)).get(key)
+        if child is None:
+            break
+        node, path = child, below(path, key)
+    return node, path
+
+
+def _described(type: Any, message: str) -> str | None:
+    """For a pattern that is not met: what its description says is expected."""
+    if "matching regex" not in message:
+        return None
+    descriptions = [meta.description for meta in getattr(type, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
+    return next((f"expected {description}" for description in descriptions if description), None)
+
+
+def _reworded(message: str) -> str:
+    """msgspec's message in the words of YAML, without the value."""
+    message = re.sub(r"^Invalid (enum )?value .*", "this value is none of the possible ones", message, flags=re.S)
+    message = re.sub(r"`([a-z |]+)`", lambda m: " or ".join(_WORDS.get(w, w) for w in m[1].split(" | ")), message)
+    if message.startswith("Expected string, got ") and message.endswith(("integer", "number", "boolean")):
+        message += "; quote it"
+    return message[:1].lower() + message[1:]
+
+
+# -- to JSON and back --------------------------------------------------------------------------------------------------
+
+
+def exported(value: Any, *, paths: bool = True) -> Any:
+    """JSON-able values of settings, defaults included; without `paths` a file is what it holds, wherever it lies."""
+    if isinstance(value, msgspec.Struct):
+        tag = value.__struct_config__.tag
+        fields = {
+            field.encode_name: exported(getattr(value, field.name), paths=paths)
+            for field in msgspec.structs.fields(value)
+            if paths or not (isinstance(value, Material) and field.name == "path")
+        }
+        return fields if tag is None else {str(value.__struct_config__.tag_field): tag, **fields}
+    if isinstance(value, Mapping):
+        return {str(key): exported(child, paths=paths) for key, child in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [exported(child, paths=paths) for child in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((exported(child, paths=paths) for child in value), key=canonical)
+    if isinstance(value, (Size, Duration)):
+        return int(value) if isinstance(value, Size) else float(value)
+    return msgspec.to_builtins(value)
+
+
+def restored(struct: type[S], settings: Mapping[str, Any]) -> S:
+    """The struct that was exported; raises ValueError if the settings are not, or no longer, its."""
+    try:
+        return msgspec.convert(settings, struct, dec_hook=lambda type, number: type(number))
+    except (msgspec.ValidationError, TypeError) as error:
+        raise ValueError(_reworded(str(error))) from None
+
+
+def canonical(exported: Any) -> str:
+    """One JSON text for equal values, whatever the order of keys."""
+    return json.dumps(exported, sort_keys=True, separators=(",", ":"))
+
+
+def digest(exported: Any) -> str:
+    """SHA-256, in hex, of the canonical text."""
+    return hashlib.sha256(canonical(exported).encode()).hexdigest()

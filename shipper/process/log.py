@@ -1,0 +1,333 @@
+"""What the shipper says about itself: one ECS JSON object a line on standard error, text for people on a terminal.
+
+`SHIPPER_LOG_FORMAT` decides otherwise: `json` or `text`. A supervisor sets it, so that both write in one format.
+
+- Logging never blocks: a line is put into a queue, and a daemon thread writes it. A reader that stopped reading costs
+  lines, never time: at most 1,024 of at most 16 KiB wait, what comes on top is counted and the count is logged when
+  there is room again. (A blocking write would let a full pipe stop the shipping of events.)
+- Nothing of standard error escapes the format: the `logging` module, warnings and uncaught exceptions of threads and
+  destructors are routed here too. Of libraries, only warnings and errors are shown unless the level is `debug`.
+- Secrets have no business here, and callers pass none; as belt and braces, every text that was given to `hide` is
+  blotted out of all that is written, tracebacks included. Tracebacks never show values of variables.
+- No logging library: structlog was used, and took 40 ms and 5 MB of each start for what is a screenful here.
+- A plain keyword of a call is a field `shipper.<keyword>`, one with a dot (`**{"file.path": …}`) a field of ECS.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import orjson
+
+from shipper import __version__
+from shipper.sdk.errors import OptionError
+
+FORMAT = "SHIPPER_LOG_FORMAT"
+"""The variable that chooses `json` or `text`."""
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+
+_QUEUED_LINES = 1024
+_LINE_BYTES = 16384
+_KEPT_CHARACTERS = 2000
+_SECRETS = 1000
+_SHORTEST_SECRET = 4
+_FLUSH_SECONDS = 1.0
+_ECS = {"ecs.version": "8.17.0", "service.name": "shipper", "service.version": __version__}
+
+Event = dict[str, Any]
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes lines to a file descriptor from a thread of its own; `write` never waits."""
+
+    def __init__(self, descriptor: int, loss: Callable[[int], bytes]) -> None:
+        """`loss` is the line that tells how many were dropped."""
+        self.dropped = 0
+        self._descriptor, self._loss = descriptor, loss
+        # Not queue.Queue: its lock is not reentrant, and a destructor may log in the middle of a put.
+        self._lines: queue.SimpleQueue[bytes | threading.Event] = queue.SimpleQueue()
+        self._started = False
+        self._starting = threading.RLock()
+
+    def write(self, line: bytes) -> None:
+        """Take a line without its end; if too many wait already, count it as dropped."""
+        if self._lines.qsize() >= _QUEUED_LINES:
+            self.dropped += 1
+            return
+        self._start()
+        self._lines.put(line + b"\n")
+
+    def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
+        """Wait until all is written that was taken before, but no longer than `seconds`."""
+        if not self._started:
+            return True
+        written = threading.Event()
+        self._lines.put(written)
+        return written.wait(seconds)
+
+    def _start(self) -> None:
+        with self._starting:
+            if not self._started:
+                self._started = True
+                threading.Thread(target=self._run, name="log", daemon=True).start()
+                atexit.register(self.flush)
+
+    def _run(self) -> None:
+        told = 0
+        while True:
+            line = self._lines.get()
+            with contextlib.suppress(OSError):  # a full disk, or a reader that has gone: there is nobody left to tell
+                if isinstance(line, bytes):
+                    _write_all(self._descriptor, line)
+                if self.dropped > told and self._lines.empty():
+                    _write_all(self._descriptor, self._loss(self.dropped - told) + b"\n")
+                    told = self.dropped
+            if isinstance(line, threading.Event):
+                line.set()
+
+
+def _write_all(descriptor: int, line: bytes) -> None:
+    rest = memoryview(line)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:  # whoever shares the pipe made it non-blocking
+            time.sleep(0.01)
+
+
+# -- the steps of an event ---------------------------------------------------------------------------------------------
+
+
+class Logger:
+    """The log of one module. Positional arguments are put into the message by `%`; `exc_info` is as in `logging`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def debug(self, message: str, *args: object, **fields: Any) -> None:
+        self._write("debug", message, args, fields)
+
+    def info(self, message: str, *args: object, **fields: Any) -> None:
+        self._write("info", message, args, fields)
+
+    def warning(self, message: str, *args: object, **fields: Any) -> None:
+        self._write("warning", message, args, fields)
+
+    def error(self, message: str, *args: object, **fields: Any) -> None:
+        self._write("error", message, args, fields)
+
+    def critical(self, message: str, *args: object, **fields: Any) -> None:
+        self._write("critical", message, args, fields)
+
+    def _write(self, level: str, message: str, args: tuple[object, ...], fields: Event) -> None:
+        if LEVELS[level] >= _log.level:
+            if error := _exception(fields.pop("exc_info", None)):
+                fields["error.type"] = type(error).__qualname__
+                fields["error.message"] = str(error)
+                fields["error.stack_trace"] = "".join(traceback.format_exception(error))
+            event = {"event": message % args if args else message, "logger": self._name, **fields, "level": level}
+            _log.writer.write(_log.render(event))
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """The value as JSON can say it, without the hidden texts."""
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**63):
+        return value
+    if isinstance(value, Mapping) and depth < 4:
+        return {redacted(str(key)): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset) and depth < 4:
+        return [_plain(item, depth + 1) for item in value]
+    return redacted(value if isinstance(value, str) else str(value))
+
+
+def redacted(text: str) -> str:
+    """The text without what was given to `hide`, as UTF-8 can say it."""
+    for secret in tuple(_log.secrets):
+        if secret in text:
+            text = text.replace(secret, "[hidden]")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()  # file names can hold surrogates
+
+
+def redacted_beginning(text: str) -> str:
+    """The same for a text whose end was cut off: what may be the beginning of a hidden text there goes, too."""
+    text = redacted(text)
+    ends = (_where_it_may_begin(text, secret) for secret in tuple(_log.secrets))
+    return text[: min(ends, default=len(text))]
+
+
+def _where_it_may_begin(text: str, secret: str) -> int:
+    """Where the end of a text is the beginning of a secret, of 4 characters or more; else its length."""
+    head = secret[:_SHORTEST_SECRET]
+    at = text.find(head, max(0, len(text) - len(secret) + 1))
+    while at >= 0 and not secret.startswith(text[at:]):
+        at = text.find(head, at + 1)
+    return at if at >= 0 else len(text)
+
+
+def _exception(given: Any) -> BaseException | None:
+    if given is True:
+        given = sys.exc_info()
+    if isinstance(given, tuple):
+        given = given[1]
+    return given if isinstance(given, BaseException) else None
+
+
+def printable(text: str) -> str:
+    """The text with a mark in place of every character that does not print: it cannot steer a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def as_json(event: Event) -> bytes:
+    """The line of an event: `event` is its message, beside `level`, `logger` and fields; nothing hidden is in it."""
+    event = _plain(event)
+    head = {
+        "@timestamp": _timestamp(),
+        "log.level": event.pop("level"),
+        "message": event.pop("event"),
+        **_ECS,
+        "log.logger": event.pop("logger", "shipper"),
+    }
+    fields = {key if "." in key else f"shipper.{key}": value for key, value in event.items()}
+    line = orjson.dumps(head | fields)
+    if len(line) > _LINE_BYTES:
+        cut = {key: str(fields[key])[-_KEPT_CHARACTERS:] for key in fields if key.startswith("error.")}
+        head["message"] = str(head["message"])[:_KEPT_CHARACTERS]
+        line = orjson.dumps(head | cut | {"shipper.cut_bytes": len(line)})
+    return line
+
+
+def _loss(lines: int) -> bytes:
+    message = "standard error was not read, log lines were dropped"
+    return _log.render({"level": "warning", "event": message, "logger": __name__, "dropped": lines})
+
+
+def _timestamp() -> str:
+    now = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+
+
+_COLOURS = {"debug": "32", "info": "32", "warning": "33", "error": "31", "critical": "31"}
+
+
+def _for_people(event: Event, *, colours: bool) -> bytes:
+    def painted(code: str, text: str) -> str:
+        return f"\033[{code}m{text}\033[0m" if colours else text
+
+    event = _plain(event)
+    event.pop("logger", None)
+    level, message = event.pop("level"), printable(event.pop("event"))
+    trace = event.pop("error.stack_trace", "")
+    head = f"{painted('2', time.strftime('%H:%M:%S'))} {painted(_COLOURS[level], f'{level:8}')} {painted('1', message)}"
+    fields = [f"{painted('36', printable(key))}={printable(str(value))}" for key, value in sorted(event.items())]
+    return "\n".join([" ".join((head, *fields)), *map(printable, trace.splitlines())]).encode(errors="replace")
+
+
+# -- the one log of the process ----------------------------------------------------------------------------------------
+
+
+class _Log:
+    def __init__(self) -> None:
+        self.level = LEVELS["info"]
+        self.secrets: dict[str, None] = {}
+        self.render: Callable[[Event], bytes] = as_json
+        self.is_configured = False
+        self.writer = Writer(2, _loss)
+
+
+_log = _Log()
+
+
+def configure(level: str = "info", format: str | None = None) -> None:
+    """Set the log of this process up: level, format, and the ways of libraries to it.
+
+    Without a `format` the environment says it. Raises OptionError if that names none that there is.
+    """
+    chosen = format or os.environ.get(FORMAT) or ("text" if os.isatty(2) else "json")
+    if chosen not in ("json", "text"):
+        raise OptionError(f"${FORMAT} is `{printable(chosen)}`; write json or text")
+    _log.render = as_json if chosen == "json" else partial(_for_people, colours=coloured(2))
+    _log.is_configured = True
+    logging.raiseExceptions = False
+    logging.getLogger().handlers[:] = [_FromLogging()]
+    logging.captureWarnings(True)
+    threading.excepthook = lambda args: _uncaught(args.exc_value, "a thread ended by an exception")
+    sys.unraisablehook = lambda args: _uncaught(args.exc_value, "an exception that could not be raised")
+    sys.excepthook = _ended
+    set_level(level)
+
+
+def is_json() -> bool:
+    """Whether this process was told to log, and each line of its standard error is a JSON object."""
+    return _log.is_configured and _log.render is as_json
+
+
+def coloured(descriptor: int) -> bool:
+    """Whether lines for people have colours there: on a terminal, unless NO_COLOR is set."""
+    return os.isatty(descriptor) and not os.environ.get("NO_COLOR")
+
+
+def set_level(level: str) -> None:
+    """Change what is logged from now on; raises ValueError for an unknown level."""
+    if level not in LEVELS:
+        raise ValueError(f"log_level: one of {', '.join(LEVELS)} is expected")
+    _log.level = LEVELS[level]
+    logging.getLogger().setLevel(_log.level if level == "debug" else max(_log.level, logging.WARNING))
+
+
+def get(name: str) -> Logger:
+    """The log of a module, by its name; it works before `configure` too."""
+    return Logger(name)
+
+
+def hide(secret: str) -> None:
+    """From now on write `[hidden]` wherever this text would stand, or a line of it where it has several.
+
+    Shorter than 4 characters is too short to be told from ordinary text. The newest 1,000 are kept.
+    """
+    for text in {secret, repr(secret)[1:-1], *secret.splitlines()}:
+        if len(text) >= _SHORTEST_SECRET and not text.startswith("-----"):
+            _log.secrets.pop(text, None)
+            _log.secrets[text] = None
+    while len(_log.secrets) > _SECRETS:
+        del _log.secrets[next(iter(_log.secrets))]
+
+
+def flush(seconds: float = _FLUSH_SECONDS) -> bool:
+    """Wait until what was logged is written, at most `seconds`; returns whether it is. It is done at exit anyway."""
+    return _log.writer.flush(seconds)
+
+
+# -- from libraries ----------------------------------------------------------------------------------------------------
+
+
+class _FromLogging(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        level = next((name for name, number in reversed(LEVELS.items()) if record.levelno >= number), "debug")
+        try:
+            message = record.getMessage()
+        except Exception:  # a library's mistake in its arguments
+            message = str(record.msg)
+        getattr(get(record.name), level)("%s", message, exc_info=record.exc_info)
+
+
+def _uncaught(error: BaseException | None, message: str) -> None:
+    get(__name__).error(message, exc_info=error)
+
+
+def _ended(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    get(__name__).critical("the program ended by an exception", exc_info=error)

@@ -1,0 +1,1 @@
+"""The life of a revision, and what ends its drain."""

@@ -1,0 +1,150 @@
+"""`drain.deadline`: how long a barrier may wait before `drain.on_deadline`.
+
+A barrier's clock counts the monotonic time in which the process ran and held the lane's credential; it is kept in the
+spool, so that a restart neither restarts nor skips it. The settings are those of the newest active revision; one that
+shortens the deadline takes effect no earlier than its own deadline after its own `active`. Where the dead-letter store
+is full and may drop nothing, what did not fit waits until somebody makes room there; only then it is tried again.
+
+What was forwarded has the whole deadline again at its new place, and is forwarded once more only when its output goes
+elsewhere by then; until then, and where there is no such output any more, it is held.
+
+Clocks are looked at now and then, and time passes for those that the last look has seen, since then: so a deadline is
+never early, and late by a tick, or by the time in which the process was stopped or did not get to look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Literal
+
+import trio
+
+from shipper.pipeline.delivery import Delivery
+from shipper.pipeline.keyring import Keyring
+from shipper.process import log
+from shipper.revisions.orders import Orders, StoreFull
+from shipper.revisions.rollout import Rollout
+from shipper.spool import clock, dead_letters
+from shipper.spool.clock import Clock, Reading
+from shipper.spool.limits import OnDeadline
+from shipper.spool.spool import Spool
+
+_log = log.get(__name__)
+
+TICK = 1.0
+
+
+class Deadlines:
+    """Watches open barriers; `problem` says that one is past its deadline and still waits."""
+
+    def __init__(
+        self,
+        *,
+        spool: Spool,
+        rollout: Rollout,
+        delivery: Delivery,
+        keyring: Keyring,
+        orders: Orders,
+        on_change: Callable[[], None],
+        now: Callable[[], float] = trio.current_time,
+    ) -> None:
+        self.problem: str | None = None
+        self._full: dict[Clock, tuple[int, dead_letters.Limits]] = {}
+        """What the dead-letter store held, and might hold, when it took no more of these drains."""
+        self._seen: dict[Clock, float] = {}
+        """The clocks that run, and the moment up to which they have been counted."""
+        self._spool, self._rollout, self._delivery = spool, rollout, delivery
+        self._keyring, self._orders, self._on_change, self._now = keyring, orders, on_change, now
+
+    async def run(self) -> None:
+        """Look at the clocks while there is a deadline; without one this costs nothing."""
+        while True:
+            deadline = self._spool.limits.deadline
+            tick = TICK if deadline is None else min(TICK, max(0.05, deadline / 4))
+            began = self._now()
+            await trio.sleep(tick)
+            self.slept(tick, taken=self._now() - began)
+            await self.look()
+
+    def slept(self, seconds: float, *, taken: float) -> None:
+        """A sleep that took longer by far: the process was stopped, as by SIGSTOP, and that time does not count."""
+        if taken - seconds > TICK:
+            self._seen = {one: since + taken - seconds for one, since in self._seen.items()}
+
+    async def look(self) -> None:
+        """Let time pass, and end the drains that are late."""
+        limits = self._spool.limits
+        reading = Reading(None, {}) if limits.deadline is None else await self._read()
+        barriers = reading.barriers()
+        if limits.deadline is None or not barriers:
+            self._seen, self._full = {}, {}
+            self._set_problem(None)
+        elif reading.effective(limits.deadline) and limits is self._spool.limits:  # else a cut came meanwhile
+            late = [barrier for barrier, waited in barriers.items() if waited >= limits.deadline]
+            await self._end(late, limits.deadline, limits.on_deadline)
+
+    async def _read(self) -> Reading:
+        """What the clocks say now; those that run are counted."""
+        held, now = self._running_lanes(), self._now()
+        passed = {one: now - since for one, since in self._seen.items() if one.lane in held}
+        if passed:
+            reading = await self._spool.store.do(partial(clock.advance, seconds=passed))
+        else:
+            reading = await self._spool.query(clock.read)
+        said = reading.active == self._rollout.stages.active  # else what a cut has begun is not `active` yet
+        after = self._now()
+        self._seen = {
+            one: now if one in passed else after
+            for one in reading.clocks
+            if one.lane in held and (said or one in passed)
+        }
+        return reading
+
+    def _running_lanes(self) -> set[int]:
+        """The lanes whose time counts; 0 is that of a deadline."""
+        lanes = self._delivery.lanes.values()
+        needs = {lane.id: lane.key.credential for lane in lanes}
+        return {0} | {id for id, credential in needs.items() if credential is None or credential in self._keyring}
+
+    async def _end(self, late: Sequence[Clock], deadline: float, ending: OnDeadline) -> None:
+        """Do with late drains what the policy says."""
+        problem = f"a drain is past its deadline of {deadline:g} s" if late else None
+        if late and ending == "forward":
+            held = await self._forward(late)
+            problem = None if held is None else f"{problem}, and {held}"
+        elif late and (ending == "dead_letter" or ending == "drop"):
+            done = await self._order(ending, late)
+            problem = None if done else f"{problem}, and the dead-letter store is full"
+        self._set_problem(problem)
+
+    async def _forward(self, late: Iterable[Clock]) -> str | None:
+        """Why some of it is held, if it is; where nothing can be done, a look costs one query."""
+        held = None
+        for lane, place in dict(sorted(late)).items():  # of several in one lane, the highest
+            problem = await self._orders.forward_lane(lane, upto=place)
+            if problem is None:
+                _log.warning("a drain reached its deadline", lane=lane, on_deadline="forward")
+            held = held or problem
+        return held
+
+    async def _order(self, ending: Literal["dead_letter", "drop"], late: Iterable[Clock]) -> bool:
+        """False if the dead-letter store has no room for all of it; what did not fit is tried again when it has."""
+        held = await self._letters() if ending == "dead_letter" else None
+        waiting = [drain for drain in late if held is None or self._full.get(drain) != held]
+        for drain in waiting:
+            _log.warning("a drain reached its deadline", lane=drain.lane, on_deadline=ending)
+            try:
+                await self._orders.end_lane(ending, drain.lane, drain.seq)
+                self._full.pop(drain, None)
+            except StoreFull:
+                self._full[drain] = await self._letters()
+        return self._full.keys().isdisjoint(late)
+
+    async def _letters(self) -> tuple[int, dead_letters.Limits]:
+        return await self._spool.query(dead_letters.held_bytes), self._spool.limits.dead_letters
+
+    def _set_problem(self, problem: str | None) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            self._on_change()

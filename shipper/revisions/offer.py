@@ -1,0 +1,139 @@
+"""An offered revision: whether it may come, and what it carries. Decides, and changes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import trio
+from msgspec.structs import replace
+
+from shipper.pipeline.keyring import Keyring
+from shipper.pipeline.plan import Plan
+from shipper.protocol import bounds
+from shipper.protocol.bounds import LIST_BYTES, cut, fitting
+from shipper.protocol.messages import Ack, NackError, Reason, Revision
+from shipper.sdk.credentials import Credential, Shape
+from shipper.sdk.errors import CredentialError, PolicyError
+from shipper.spool.revisions import Known
+
+_SHORTEST_SECRET = 4
+"""A shorter one cannot be told from ordinary words."""
+
+
+@dataclass(slots=True, eq=False)
+class Candidate:
+    """A valid revision on its way to become active."""
+
+    plan: Plan
+    offered: Mapping[str, Credential]
+    resumes: bool
+    """It is the active revision already, and its inputs are to be started (after a restart)."""
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    said: Ack | None = None
+    decided: bool = False
+    """Past the point of no return: it will be active, or it has failed, whatever comes."""
+
+
+def out_of_order(
+    at: Revision, sha256: str, known: Mapping[Revision, Known], active: Revision | None, newest: Candidate | None
+) -> tuple[Reason, str] | None:
+    """Why a text with this digest may not come under this number: a reason and its explanation; None: it may.
+
+    `known` are the revisions that are stored, `newest` is the newest one on its way in this process. The active
+    revision's own text may always come.
+    """
+    other = known[at].sha256 if at in known else None
+    if newest is not None and newest.plan.at == at:
+        other = newest.plan.sha256
+    if other is not None and other != sha256:
+        return "conflict", f"revision {at} is known with another text"
+    if at == active:
+        return None
+    for newer in (active, newest.plan.at if newest is not None else None):
+        if newer is not None and at < newer:
+            return "stale", f"revision {at} is older than revision {newer}"
+    if at in known and known[at].stage == "superseded":
+        return "superseded", f"revision {at} was superseded, so its number is spent"
+    return None
+
+
+def check_same(carried: Mapping[str, Credential], others: Iterable[Candidate]) -> None:
+    """Raises CredentialError if a revision on its way brought another secret under the same id."""
+    for candidate in others:
+        for id, secret in carried.items():
+            if candidate.offered.get(id, secret) != secret:
+                text = f"credential `{id}` came with another content beside revision {candidate.plan.at}"
+                raise CredentialError("credential_conflict", text)
+
+
+def check_ids(wanted: Collection[str], used: Collection[str]) -> None:
+    """Raises CredentialError if the ids of all credentials in use would have no room in a message any more."""
+    new = set(wanted).difference(used)
+    if new and fitting([*used, *new], bounds.IDS_BYTES) < len(used) + len(new):
+        text = f"the ids of the credentials in use would have more than {bounds.IDS_BYTES} bytes"
+        raise CredentialError("failed", f"{text}: wait until some are released")
+
+
+def some_errors(errors: Iterable[NackError]) -> list[NackError]:
+    """As many errors as a nack has room for, shortened, and how many more there are."""
+    every = [replace(error, path=cut(error.path), message=cut(error.message)) for error in errors]
+    told = every[: fitting(every, LIST_BYTES)]
+    if len(told) < len(every):
+        told.append(NackError("", 1, 1, f"{len(every) - len(told)} more errors are left out"))
+    return told
+
+
+def check_credentials(plan: Plan, offered: Mapping[str, Credential], keyring: Keyring) -> None:
+    """Raises CredentialError if a secret that the plan refers to is missing, or of a shape that is not taken there."""
+    for id, location in plan.credentials.items():
+        if id not in offered and id not in keyring:
+            raise CredentialError("credential_missing", f"credential `{id}` did not come with the policy", *location)
+    for id, part, shapes in _uses(plan):
+        credential = offered.get(id) or keyring.get(id)
+        if credential is not None and credential.shape not in shapes:
+            takes = ", ".join(sorted(shapes)) or "none"
+            text = f"credential `{id}` has the shape {credential.shape}; this {part} takes {takes}"
+            raise CredentialError("invalid", text, *plan.credentials[id])
+
+
+def _uses(plan: Plan) -> Iterator[tuple[str, str, Collection[Shape]]]:
+    """Each use of a credential: its id, by what, and the shapes that are taken there."""
+    for output in plan.policy.outputs.values():
+        if output.config.credential is not None:
+            yield output.config.credential, "output", output.config.takes
+    for input in plan.policy.inputs.values():
+        for id, shapes in input.config.takes().items():
+            yield id, "input", shapes
+
+
+def without_secrets(errors: Iterable[NackError], carried: object) -> list[NackError]:
+    """The errors with an ellipsis for every word that is a secret which came beside the policy.
+
+    A message shows keys, names and ids, so that a typing error is seen; a secret in such a location may look like one.
+    """
+    secrets = [re.escape(text) for text in _secrets(carried) if len(text) >= _SHORTEST_SECRET]
+    if not secrets:
+        return list(errors)
+    words = re.compile(rf"(?<![\w-])(?:{'|'.join(secrets)})(?![\w-])")
+    return [replace(error, path=words.sub("…", error.path), message=words.sub("…", error.message)) for error in errors]
+
+
+def _secrets(carried: object) -> Iterator[str]:
+    credentials = carried.values() if isinstance(carried, Mapping) else (carried,)
+    for credential in credentials:
+        fields = credential.items() if isinstance(credential, Mapping) else (("", credential),)
+        yield from (text for key, text in fields if isinstance(text, str) and key != "username")
+
+
+def refusal(error: PolicyError | CredentialError) -> tuple[Reason, list[NackError]]:
+    """What a nack says of it."""
+    if isinstance(error, PolicyError):
+        return "invalid", [NackError(p.path, p.line, p.column, p.message) for p in error.problems]
+    reasons: dict[str, Reason] = {
+        "credential_missing": "credential_missing",
+        "credential_conflict": "credential_conflict",
+        "failed": "failed",
+    }
+    return reasons.get(error.reason, "invalid"), [NackError(error.path, error.line, error.column, str(error))]

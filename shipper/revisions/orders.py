@@ -1,0 +1,287 @@
+"""Orders of a supervisor, and of `drain.on_deadline`, that end a drain which cannot end by itself.
+
+An order names lanes with an unsettled barrier. For each it first ends what is under way there, then runs in bounded
+steps; it is durable before it runs, so it resumes after a crash. Letters that give way to it are counted as those that
+give way to a rejected event; where none may, it ends with StoreFull, and the rest waits as before.
+
+What is forwarded is ended before the order is placed, so that an answer which came by then has its say. The lane that
+takes it is quiet too while it takes: what comes stands below its front, and its next session begins there.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import trio
+
+from shipper.pipeline.delivery import Delivery
+from shipper.pipeline.keyring import Keyring
+from shipper.process import log
+from shipper.protocol.messages import Revision
+from shipper.sdk.errors import ShipperError
+from shipper.sdk.units import events_in_words
+from shipper.spool import forward
+from shipper.spool.drain_orders import Gone, InDoubt, Name, Order, Released
+from shipper.spool.forward import Ended, NotForwarded
+from shipper.spool.revisions import LaneKey, LaneRow
+from shipper.spool.spool import Spool
+
+_log = log.get(__name__)
+
+FULL = (
+    "the dead-letter store is full; what fitted is written, the rest still waits:"
+    " delete letters, or raise dead_letters.max_bytes, and order it again"
+)
+
+
+class NothingToOrder(ShipperError):
+    """The order names nothing; the text lists what there is."""
+
+
+class StoreFull(ShipperError):
+    """An order ended early, since the dead-letter store may drop nothing (`hold`) and has no room."""
+
+
+class Forwarded(NamedTuple):
+    """How many events went elsewhere, and the credentials that they were bound to."""
+
+    events: int
+    credentials: frozenset[str]
+
+
+class _Barrier(NamedTuple):
+    """What entered under an older revision stands below it."""
+
+    seq: int
+    revision: Revision
+
+
+class Orders:
+    """Carries out orders, one at a time. `settled` is called when barriers may have become settled."""
+
+    def __init__(self, *, spool: Spool, delivery: Delivery, keyring: Keyring, settled: Callable[[], None]) -> None:
+        self._spool, self._delivery, self._keyring, self._settled = spool, delivery, keyring, settled
+        self._one = trio.Lock()
+
+    async def resume(self) -> None:
+        """Carry on with orders that a crash interrupted."""
+        for order in await self._spool.standing_orders():
+            try:
+                await self._carry_out(order)
+            except StoreFull as error:
+                _log.warning("an order ended early", output=self._output(order.lane), error=str(error))
+
+    async def end(self, name: Name, revision: Revision, output: str | None) -> None:
+        """Dead-letter or drop what entered under a revision and still waits below a barrier.
+
+        Raises NothingToOrder or StoreFull.
+        """
+        for lane, last in (await self._draining(revision, output)).items():
+            await self._place(Order(name, lane, last.seq, revision=revision))
+
+    async def end_lane(self, name: Name, lane: int, upto: int) -> None:
+        """The same for all that stands below a barrier of one lane. Raises StoreFull."""
+        await self._place(Order(name, lane, upto))
+
+    async def forward(self, revision: Revision, output: str) -> Forwarded:
+        """Have what entered under a revision and still waits there delivered to where its output goes now.
+
+        Returns when it stands there. Raises NothingToOrder.
+        """
+        lasts = await self._draining(revision, output)
+        problems = {lane: await self._stays(lane) for lane in lasts}
+        lanes = [lane for lane, problem in problems.items() if problem is None]
+        if not lanes:
+            raise NothingToOrder("; ".join(sorted({str(problem) for problem in problems.values()})))
+        events, credentials = 0, set[str]()
+        for lane in lanes:
+            try:
+                source, moved = await self._forward(lane, upto=lasts[lane].seq, revision=revision)
+            except Ended:
+                continue
+            except NotForwarded as error:
+                raise NothingToOrder(str(error)) from None
+            await self._ended(lane)
+            events += moved
+            credentials.update(() if source.key.credential is None else (source.key.credential,))
+        return Forwarded(events, frozenset(credentials))
+
+    async def _stays(self, lane: int) -> NotForwarded | None:
+        """Why what waits on a lane cannot go to where its output goes now; None: it can."""
+        closed = self._delivery.closed
+        try:
+            await self._spool.query(lambda db: forward.target(db, lane, closed))
+        except NotForwarded as error:
+            return error
+        return None
+
+    async def forward_lane(self, lane: int, *, upto: int | None = None, unasked: bool = False) -> str | None:
+        """The same for all that stands below a barrier of one lane, by default its last; why it does not, if not.
+
+        `unasked`: only what waits for a destination that was never reached.
+        """
+        problem = await self._stays(lane)
+        if problem is None:  # else requests would be aborted for nothing, again and again
+            try:
+                await self._forward(lane, upto=upto, unasked=unasked)
+            except NotForwarded as error:
+                problem = error
+        return None if problem is None or isinstance(problem, Ended) else str(problem)
+
+    async def _forward(
+        self, lane: int, *, upto: int | None = None, revision: Revision | None = None, unasked: bool = False
+    ) -> tuple[LaneRow, int]:
+        """The lane as it was, and how many events left it. Raises NotForwarded."""
+        async with self._one, self._quiet(lane):
+            order, rows = await self._spool.place_forward(
+                lane, upto=upto, revision=revision, closed=self._delivery.closed, unasked=unasked
+            )
+            source, target = (next(row for row in rows if row.id == id) for id in (order.lane, order.target))
+            events = self._spool.figures.of_lanes([lane]).events if revision is None else self._held(lane, revision)
+            _log.info(
+                f"{events_in_words(events)} of a drain go to where the output goes now"
+                + (", since no answer ever came from where they were to go" if unasked else ""),
+                output=source.key.output,
+                events=events,
+                hosts=_hosts(source.settings),
+                to=_hosts(target.settings),
+            )
+            await self._delivery.restore([row for row in [target] if row.id not in self._delivery.lanes])
+            async with self._quiet(target.id):
+                await self._run(order)
+        await self._look_again(order)
+        return source, events
+
+    def _held(self, lane: int, revision: Revision) -> int:
+        return self._spool.figures.of_pair(revision, lane).events
+
+    async def _ended(self, lane: int) -> None:
+        """Wait until a lane that has nothing left is gone, and its credential free; or takes new events again."""
+        if lane in self._delivery.lanes and not self._spool.figures.of_lanes([lane]).events:
+            await self._delivery.lanes[lane].ended_or_active()
+
+    async def rebind(self, source: str, target: str) -> None:
+        """Bind what waits for one credential to another, same destination. Raises NothingToOrder.
+
+        What damage made doubtful is not moved: its barriers would wait in the other lane.
+        """
+        lasts = await self._barriers()
+        lanes = [lane for lane in self._delivery.lanes.values() if lane.key.credential == source and lane.id in lasts]
+        if source == target:
+            raise NothingToOrder(f"`{source}` is bound to itself already: name another credential as the target")
+        if not lanes:
+            known = sorted({lane.key.credential or "" for lane in self._delivery.lanes.values() if lane.id in lasts})
+            raise NothingToOrder(
+                f"nothing that drains is bound to `{source}`; there is: {', '.join(known) or 'nothing'}"
+            )
+        credential = self._keyring.get(target)
+        if credential is None:
+            raise NothingToOrder(
+                f"credential `{target}` is not held: no active policy and no queued event refers to it"
+            )
+        for lane in lanes:
+            if credential.shape not in lane.output.takes:
+                raise NothingToOrder(f"output {lane.key.output} takes no credential of shape {credential.shape}")
+            key = LaneKey(lane.key.output, lane.key.type, lane.key.destination, target)
+            try:
+                order, row = await self._spool.place_rebind(lane.id, lasts[lane.id].seq, key)
+            except Gone:
+                continue
+            except Released:
+                raise NothingToOrder(f"credential `{target}` was released meanwhile, and may be revoked") from None
+            except InDoubt:
+                where = f"output {lane.key.output} is damaged where it is bound to `{source}` or to `{target}`"
+                raise NothingToOrder(f"{where}: first `drop` or `dead_letter` ends what drains there") from None
+            self._delivery.ensure(row, lane.output)
+            await self._carry_out(order)
+            await lane.ended_or_active()
+
+    async def _place(self, order: Order) -> None:
+        await self._carry_out(await self._spool.place_order(order))
+
+    async def _carry_out(self, order: Order) -> None:
+        """Run a durable order, with nothing under way on the lanes it touches."""
+        async with self._one, self._quiet(order.lane), self._quiet(order.target):
+            full = await self._run(order)
+        await self._look_again(order)
+        if full:
+            raise StoreFull(FULL)
+
+    @asynccontextmanager
+    async def _quiet(self, id: int | None) -> AsyncIterator[None]:
+        """Nothing is under way on a lane within this block, if it is open."""
+        lane = None if id is None else self._delivery.lanes.get(id)
+        if lane is None:
+            yield
+        else:
+            async with lane.suspended():
+                yield
+
+    async def _look_again(self, order: Order) -> None:
+        """An order was carried out: its lanes go on."""
+        if order.lane not in self._delivery.lanes:
+            await self._delivery.settle_unopened(order.lane)
+        if order.lane in self._delivery.lanes:  # perhaps only since the order began
+            self._delivery.lanes[order.lane].look()
+        if order.target in self._delivery.lanes:
+            self._delivery.lanes[order.target].look()
+        self._settled()
+
+    async def _run(self, order: Order) -> bool:
+        """Whether the dead-letter store was full before the end."""
+        dropped = 0
+        while True:
+            step = await self._spool.step_order(order)
+            dropped += step.letters_dropped
+            self._delivery.count(order.lane, "letters_dropped", step.letters_dropped)
+            if step.done:
+                if dropped:
+                    _log.warning("old dead letters gave way to an order", letters=dropped)
+                return step.full
+
+    async def _draining(self, revision: Revision, output: str | None) -> dict[int, _Barrier]:
+        """The lanes that still hold below a barrier what entered under a revision, with their last barriers.
+
+        Raises NothingToOrder if there is none.
+        """
+        lasts = await self._barriers()
+        pairs = self._spool.figures.pairs(lasts)
+        waiting = [(at, lane, self._output(lane)) for at, lane in pairs if at < lasts[lane].revision]
+        waiting += [(revision, lane, self._output(lane)) for lane in await self._spool.doubts() if lane in lasts]
+        lanes = sorted({lane for at, lane, holder in waiting if at == revision and output in (None, holder)})
+        if not lanes:
+            raise NothingToOrder(f"nothing drains there; what drains: {_listed(waiting)}")
+        return {lane: lasts[lane] for lane in lanes}
+
+    async def _barriers(self) -> dict[int, _Barrier]:
+        """By lane, its last unsettled barrier."""
+
+        def last(db: sqlite3.Connection) -> dict[int, _Barrier]:
+            rows = db.execute("SELECT lane, max(seq), epoch, revision FROM barrier GROUP BY lane").fetchall()
+            return {lane: _Barrier(place, Revision(epoch, number)) for lane, place, epoch, number in rows}
+
+        return await self._spool.query(last)
+
+    def _output(self, lane: int) -> str:
+        return self._delivery.output_of(lane)
+
+
+def _hosts(settings: Mapping[str, Any] | None) -> list[str]:
+    """The hosts that settings name, without what else a URL may hold; those of a plugin may be no URLs."""
+    named = (settings or {}).get("hosts", ())
+    return [_host(url) for url in named if isinstance(url, str)] if isinstance(named, list) else []
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2]
+    except ValueError:
+        return ""
+
+
+def _listed(waiting: Iterable[tuple[Revision, int, str]]) -> str:
+    return ", ".join(f"revision {revision} of output {output}" for revision, _, output in waiting) or "nothing"

@@ -1,0 +1,105 @@
+"""The order to requeue dead letters: what a destination refused for ever, and would take now, is delivered after all.
+
+    wanted ── which letters? ──> durable ──> steps, each within the room of the queue ──> lanes look
+
+It moves letters into the queue (`spool.requeue`); what becomes of them there is the affair of their lanes. Nothing here
+waits for room, neither in the queue nor on the disk: the order ends, and says how many are left.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import trio
+
+from shipper.pipeline.delivery import Delivery
+from shipper.pipeline.intake import Intake
+from shipper.process import log
+from shipper.revisions.orders import NothingToOrder
+from shipper.sdk.errors import Backpressure, ShipperError
+from shipper.spool.requeue import STEP_BYTES, End, Requeue, Step, Wanted
+from shipper.spool.spool import Spool
+
+_log = log.get(__name__)
+
+
+class Requeued(NamedTuple):
+    """How many letters entered the queue, and how many stay since they are damaged."""
+
+    requeued: int
+    damaged: int
+
+
+class EndedEarly(ShipperError):
+    """The order ended before all letters were requeued; the text says how many, and why."""
+
+
+class Requeuing:
+    """Carries out requeues, one at a time."""
+
+    def __init__(self, *, spool: Spool, intake: Intake, delivery: Delivery) -> None:
+        self._spool, self._intake, self._delivery = spool, intake, delivery
+        self._one = trio.Lock()
+
+    async def resume(self) -> None:
+        """Carry on with orders that a crash interrupted."""
+        for order in await self._spool.standing_requeues():
+            try:
+                done = await self._carry_out(order)
+                _log.info("dead letters entered the queue again", letters=done.requeued)
+            except ShipperError as error:
+                _log.warning("an order ended early", error=str(error))
+
+    async def requeue(self, wanted: Wanted) -> Requeued:
+        """Put the wanted letters that there are now into the queue again. Raises NothingToOrder or EndedEarly."""
+        found = await self._spool.find_letters(wanted)
+        if not found.outputs:
+            there = (await self._spool.find_letters(Wanted())).outputs
+            raise NothingToOrder(f"no dead letter is like that: nothing was requeued; there are {_listed(there)}")
+        active = await self._spool.active_outputs()
+        if gone := {output: count for output, count in found.outputs.items() if output not in active}:
+            raise NothingToOrder(f"nothing was requeued: there are {_listed(gone)}, {_not_one_of(active)}")
+        order = Requeue(wanted._replace(upto=min(wanted.upto, found.upto)), self._intake.max_bytes)
+        return await self._carry_out(await self._spool.place_requeue(order))
+
+    async def _carry_out(self, order: Requeue) -> Requeued:
+        """Run a durable order."""
+        requeued = damaged = 0
+        async with self._one:
+            while True:
+                try:
+                    step = await self._step(order)
+                except Backpressure as problem:
+                    await self._spool.forget_requeue(order)
+                    raise EndedEarly(await self._left(order, requeued, str(problem))) from None
+                requeued, damaged = requeued + step.requeued, damaged + step.damaged
+                order = step.order
+                if step.end == "done":
+                    return Requeued(requeued, damaged)
+                if step.end is not None:
+                    raise EndedEarly(await self._left(order, requeued, await self._why(step.end)))
+
+    async def _step(self, order: Requeue) -> Step:
+        with self._intake.room(STEP_BYTES, order.max_bytes) as room:
+            step = await self._spool.step_requeue(order, room)
+        for _, lane, _ in step.entered:
+            if lane in self._delivery.lanes:
+                self._delivery.lanes[lane].look()
+        return step
+
+    async def _why(self, end: End) -> str:
+        if end == "full":
+            return "the queue holds as much as queue.max_bytes allows"
+        return f"the next one is of an output {_not_one_of(await self._spool.active_outputs())}"
+
+    async def _left(self, order: Requeue, requeued: int, why: str) -> str:
+        left = sum((await self._spool.find_letters(order.wanted)).outputs.values())
+        return f"{why}; {requeued} dead letters were requeued, {left} are left: order it again for them"
+
+
+def _listed(outputs: dict[str, int]) -> str:
+    return ", ".join(f"{count} of output {output}" for output, count in outputs.items()) or "none"
+
+
+def _not_one_of(active: list[str]) -> str:
+    return f"which is not in the active revision; its outputs are: {', '.join(active) or 'none'}"

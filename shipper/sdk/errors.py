@@ -1,0 +1,120 @@
+"""What can go wrong, named after who must act.
+
+| error | who must act |
+|---|---|
+| `PolicyError`      | the author of a policy: each `Problem` names the place and the remedy |
+| `BadOption`        | the same, as a plugin says it of its own options; it becomes a `Problem` |
+| `CredentialError`  | whoever supplies the secrets: missing, or an id that names two secrets |
+| `StartFailed`      | the operator of this host: a valid policy, but a part of it could not start (a port is taken) |
+| `OptionError`      | the person at the command line |
+| `StateLocked`      | the supervisor: these state keys do not open the directory |
+| `StateBusy`        | the operator: another process owns the directory |
+| `Later`            | nobody: the backend is asked again with the same ids |
+| `Held`             | the operator of the backend: it refuses this credential or permission |
+| `TooLarge`         | nobody: the lane halves the batch; a large event is a dead letter  |
+| `Backpressure`     | the peer that sends to an input: there is no room now |
+
+Errors of libraries do not cross a border untranslated: `plugins` translate those of their client library, `spool` those
+of SQLite and the file system, `policy` those of the YAML parser. What arrives elsewhere is a bug and is shown as one.
+No message ever quotes a secret or the text of an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ShipperError(Exception):
+    """Base of all errors that are part of a contract."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a policy; `path` is dotted (`outputs.main.hosts[0]`); lines, columns from 1."""
+
+    path: str
+    line: int
+    column: int
+    message: str
+    file: str | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}:{self.column}" if self.file else f"line {self.line}, column {self.column}"
+        return f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
+
+
+class BadOption(ValueError):
+    """An option of a plugin cannot be what the policy says; `at` are the keys and positions that lead to its value."""
+
+    def __init__(self, message: str, *at: str | int) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+class PolicyError(ShipperError):
+    """The policy is refused, for all the `problems` that were found in one reading."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+class CredentialError(ShipperError):
+    """A credential is missing or names two secrets; `reason` is the nack reason of the protocol.
+
+    Its place is one in the policy, or a path in the message that carried it.
+    """
+
+    def __init__(self, reason: str, message: str, path: str = "credentials", line: int = 1, column: int = 1) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.path, self.line, self.column = path, line, column
+
+
+class StartFailed(ShipperError):
+    """A valid policy could not start, for a cause outside of it; what ran before runs on."""
+
+
+class OptionError(ShipperError):
+    """A value of a command line option or of a configuration file is wrong (exit status 78)."""
+
+
+class StateLocked(ShipperError):
+    """The state directory is sealed by keys that were not given; nothing was touched."""
+
+
+class StateBusy(ShipperError):
+    """Another process owns the state directory (exit status 75)."""
+
+
+class Later(ShipperError):
+    """The whole request got no final answer (429, 5xx, time-out, a malformed or short answer): the same ids again.
+
+    `retry_after` is in seconds where the backend named it.
+    """
+
+    def __init__(self, reason: str, retry_after: float | None = None) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+class Held(ShipperError):
+    """The backend refuses us (401, 403): events are kept, the lane is DEGRADED and probed gently."""
+
+
+class TooLarge(ShipperError):
+    """The request as a whole is over the backend's limit (413)."""
+
+
+class Backpressure(ShipperError):
+    """There is no room in the spool, and the caller asked not to wait."""
+
+
+def raised_at(error: BaseException) -> str:
+    """An unexpected error as type and line of code: its text might quote an event or a secret."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "" if trace is None else f" at {trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
+    return f"{type(error).__name__}{where}"

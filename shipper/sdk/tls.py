@@ -1,0 +1,158 @@
+"""TLS: what a policy says of it, and the contexts made from that.
+
+A policy names files; their bytes are read once, when the policy is validated, and belong to the plan from then on. So a
+lane that drains after a restart talks to its destination with the certificate authorities of its own revision, although
+the file may have changed, and a changed file is a changed destination.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import ssl
+import tempfile
+import threading
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from shipper.sdk.credentials import Credential
+from shipper.sdk.descriptors import in_words
+
+READ_SECONDS = 5.0
+"""For a policy is looked at before anything else that a supervisor says."""
+_LARGEST = 1 << 20
+_readers = threading.BoundedSemaphore(8)
+
+
+class Material(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A PEM file as it was when the policy was validated."""
+
+    path: str
+    pem: str
+
+    @classmethod
+    def read(cls, path: str) -> Material:
+        """Raises ValueError that says what is wrong with the file."""
+        try:
+            raw = _read_in_time(path)
+        except OSError as error:
+            raise ValueError(f"cannot read this file: {error.strerror}") from None
+        if len(raw) > _LARGEST:
+            raise ValueError("this file is larger than 1MiB")
+        if b"-----BEGIN " not in raw:
+            raise ValueError("this file holds no PEM block")
+        return cls(path, raw.decode("ascii", "ignore"))
+
+
+def _read_in_time(path: str) -> bytes:
+    """The file, or more than the largest of it; raises ValueError for what is no file, and OSError.
+
+    TimeoutError if its file system does not answer: the thread that asks is left behind then, and of these there are
+    so many at most.
+    """
+    late = TimeoutError(0, f"its file system does not answer within {READ_SECONDS:g} s")
+    answer: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
+    readers = _readers
+
+    def read() -> None:
+        try:
+            answer.put(_read(path))
+        except Exception as error:
+            answer.put(error)
+        finally:
+            readers.release()
+
+    if not readers.acquire(timeout=READ_SECONDS):
+        raise late
+    try:
+        threading.Thread(target=read, name="read PEM", daemon=True).start()
+    except RuntimeError as error:  # no thread can be started
+        readers.release()
+        raise OSError(0, str(error)) from None
+    try:
+        found = answer.get(timeout=READ_SECONDS)
+    except queue.Empty:
+        raise late from None
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _read(path: str) -> bytes:
+    if Path(path).exists() and not Path(path).is_file():
+        raise ValueError("this path is not a file")
+    with Path(path).open("rb") as file:
+        return file.read(_LARGEST + 1)
+
+
+class ClientTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an output checks its server."""
+
+    ca: Material | None = None
+    """PEM file of the authorities to trust (default: those of the system)."""
+    server_name: str | None = None
+    """Name to ask for and to check instead of the host's."""
+    verification: Literal["full", "certificate", "none"] = "full"
+    """`certificate` checks the chain but not the name; `none` checks nothing and is for tests only."""
+
+
+def client_context(tls: ClientTls, credential: Credential | None = None) -> ssl.SSLContext:
+    """The context for connections to a server; raises ValueError for bad material."""
+    try:
+        context = ssl.create_default_context(cadata=None if tls.ca is None else tls.ca.pem)
+        if tls.verification != "full":
+            context.check_hostname = False
+        if tls.verification == "none":
+            context.verify_mode = ssl.CERT_NONE
+        if credential is not None and credential.shape == "certificate":
+            load_identity(context, credential.fields["certificate"], credential.fields["key"])
+    except ssl.SSLError as error:
+        raise ValueError(f"bad TLS material: {error.reason or 'not a certificate'}") from None
+    return context
+
+
+def server_context(certificate: str, key: str) -> ssl.SSLContext:
+    """The context of a listener, from PEM texts; raises ValueError for bad material."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    load_identity(context, certificate, key)
+    return context
+
+
+class NotNow(ValueError):
+    """Nothing is known to be wrong with the material: there is no descriptor for it, or no memory."""
+
+
+def check_identity(certificate: str, key: str) -> None:
+    """Raises ValueError unless these PEM texts are a certificate and its key; takes OpenSSL about a millisecond."""
+    load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, key)
+
+
+def load_identity(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Give `context` a certificate and its key, from PEM texts; raises ValueError if they do not fit.
+
+    OpenSSL reads them from a path only: an anonymous file in memory (`/proc/self/fd`), never one on disk.
+    """
+    text = f"{certificate}\n{key}\n".encode()
+    try:
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("identity", os.MFD_CLOEXEC)
+            try:
+                os.write(descriptor, text)
+                context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=_no_password)
+            finally:
+                os.close(descriptor)
+        else:
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(text)
+                file.flush()
+                context.load_cert_chain(file.name, password=_no_password)
+    except ssl.SSLError as error:
+        raise ValueError(f"bad TLS material: {error.reason or 'not a PEM certificate with its key'}") from None
+    except OSError as error:
+        raise NotNow(f"TLS material cannot be looked at now: {in_words(error)}") from None
+
+
+def _no_password() -> str:
+    raise ValueError("bad TLS material: the key is encrypted")

@@ -1,0 +1,284 @@
+"""Orders end a drain that cannot end by itself: its events go to another lane, are dead-lettered or dropped.
+
+An order is durable before it runs, runs in bounded steps, and resumes after a crash. It touches only what stands below
+the barrier that was its lane's last one when it was given (`upto`). A rebind (to another credential) and a forward (to
+where the output goes now, see `forward`) move events together with the barriers above them: first every barrier is put
+into the target lane too, empty, so that at no moment an event that was moved stands below no barrier; then the events
+move; at last the emptied barriers of the source settle as they are. In the target a barrier waits anew, from zero: its
+events have not been late there. What was moved stands below all that the target entered itself, in the order in which
+it entered, so a target that is retired meanwhile drains it in order.
+
+An order does not overrule the policy of the dead-letter store: old letters give way, counted, or, under `hold`, the
+order ends where the store is full. What fitted is written then, and what did not waits below its barrier as before.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from shipper.protocol.messages import Counts, Revision
+from shipper.sdk.errors import ShipperError
+from shipper.sdk.event import Batch
+from shipper.spool import credentials, dead_letters, doubt, queue
+from shipper.spool.queue import Entry, Settled, Settlement
+from shipper.spool.revisions import LaneKey, LaneRow, adopt_retired
+from shipper.spool.schema import BARRIER, BATCH
+from shipper.spool.seal import Damaged, Sealer
+
+STEP = 32
+LETTERS_STEP = 4
+"""Entries whose events are unpacked and written anew in one transaction, which is in memory until it is committed."""
+GIVEN_UP = "given up by an order, or at the deadline of its drain"
+
+Name = Literal["rebind", "forward", "dead_letter", "drop"]
+MOVES: tuple[Name, ...] = ("rebind", "forward")
+"""Orders with a target."""
+
+
+class Released(ShipperError):
+    """The credential that events were to be bound to is in use no more."""
+
+
+class Gone(ShipperError):
+    """The lane has ended meanwhile: nothing waits there any more."""
+
+
+class InDoubt(ShipperError):
+    """Damage made one of the lanes unknowable: a barrier that went there would wait for an order."""
+
+
+class Order(NamedTuple):
+    """One order for one lane. `revision` says under which revision the events entered (None: any)."""
+
+    name: Name
+    lane: int
+    upto: int
+    target: int | None = None
+    revision: Revision | None = None
+    id: int = 0
+
+
+@dataclass(slots=True)
+class Step:
+    """What a step changed."""
+
+    done: bool
+    full: bool = False
+    """Done, since the dead-letter store took no more; the rest stays."""
+    settled: list[tuple[int, Settled]] = field(default_factory=list)
+    moved: list[tuple[Entry, frozenset[int]]] = field(default_factory=list)
+    """Entries that went to the target lane, each with the other lanes that hold its batch whole."""
+
+    @property
+    def letters_dropped(self) -> int:
+        """How many old letters gave way."""
+        return sum(change.letters_dropped for _, change in self.settled)
+
+
+def place_rebind(db: sqlite3.Connection, sealer: Sealer, source: int, upto: int, key: LaneKey) -> tuple[Order, LaneRow]:
+    """Make durable that a lane's events go to the lane of `key`, which is made if there is none.
+
+    Raises Gone, Released or InDoubt: whether the lane is there, whether the credential may be used, and whether the
+    lanes are sound, is decided here, since each may change at any moment before.
+    """
+    if db.execute("SELECT 1 FROM lane WHERE id = ?", (source,)).fetchone() is None:
+        raise Gone
+    if key.credential is not None and not credentials.may_be_bound(db, key.credential):
+        raise Released
+    doubt.act(db)
+    target = adopt_retired(db, sealer, key, source)
+    if doubt.lanes(db) & {source, target.id}:
+        raise InDoubt
+    return place(db, Order("rebind", source, upto, target=target.id)), target
+
+
+def place(db: sqlite3.Connection, order: Order) -> Order:
+    """Make an order durable; returns it with its id. One with a target puts its barriers at once."""
+    epoch, number = order.revision if order.revision is not None else (None, None)
+    id = db.execute(
+        "INSERT INTO standing_order (name, lane, target, epoch, revision, upto) VALUES (?, ?, ?, ?, ?, ?)",
+        (order.name, order.lane, order.target, epoch, number, order.upto),
+    ).lastrowid
+    if order.name in MOVES:
+        _mirror_barriers(db, order)
+    return order._replace(id=int(id or 0))
+
+
+def _mirror_barriers(db: sqlite3.Connection, order: Order) -> None:
+    db.execute(
+        "INSERT OR IGNORE INTO barrier (lane, seq, epoch, revision, accepted)"
+        " SELECT ?, seq, epoch, revision, 0 FROM barrier WHERE lane = ? AND seq <= ?",
+        (order.target, order.lane, order.upto),
+    )
+    db.execute(
+        "INSERT OR IGNORE INTO todo SELECT ?, seq, kind, epoch, revision, 0, 0, 0 FROM todo"
+        " WHERE lane = ? AND seq <= ? AND kind = ?",
+        (order.target, order.lane, order.upto, BARRIER),
+    )
+
+
+def standing(db: sqlite3.Connection) -> list[Order]:
+    """The orders that are not done, oldest first."""
+    rows = db.execute("SELECT name, lane, upto, target, epoch, revision, id FROM standing_order ORDER BY id")
+    return [
+        Order(name, lane, upto, target, None if epoch is None else Revision(epoch, number), id)
+        for name, lane, upto, target, epoch, number, id in rows.fetchall()
+    ]
+
+
+def step(
+    db: sqlite3.Connection,
+    sealer: Sealer,
+    order: Order,
+    limits: dead_letters.Limits,
+    now: float,
+    *,
+    repaired: bool = False,
+) -> Step:
+    """Carry out the next part of an order; when nothing is left, forget the order.
+
+    Raises Damaged for bytes that cannot be read, unless the database was `repaired`: then they count as damaged.
+    """
+    epoch, number = order.revision if order.revision is not None else (None, None)
+    rows = db.execute(
+        "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq <= ? AND kind != ?"
+        " AND (? IS NULL OR (epoch, revision) = (?, ?)) ORDER BY seq LIMIT ?",
+        (order.lane, order.upto, BARRIER, epoch, epoch, number, LETTERS_STEP if order.name == "dead_letter" else STEP),
+    ).fetchall()
+    entries = [queue.entry_of(row) for row in rows]
+    if not entries:
+        _forget(db, order)
+        if order.name not in MOVES:
+            doubt.ordered(db, order.lane)
+        return Step(done=True)
+    if order.name in MOVES:
+        return _move_all(db, sealer, order, entries, limits, now)
+    return _end_all(db, sealer, order, entries, limits, now, repaired)
+
+
+def _forget(db: sqlite3.Connection, order: Order) -> None:
+    db.execute("DELETE FROM standing_order WHERE id = ?", (order.id,))
+
+
+def _move_all(
+    db: sqlite3.Connection,
+    sealer: Sealer,
+    order: Order,
+    entries: Sequence[Entry],
+    limits: dead_letters.Limits,
+    now: float,
+) -> Step:
+    """Give entries to the target lane, but for those that it has: damage brought them back where they were before."""
+    if order.name == "rebind":
+        _pass_on_reached(db, order)
+    step = Step(done=False)
+    for entry in entries:
+        if db.execute("SELECT 1 FROM todo WHERE lane = ? AND seq = ?", (order.target, entry.seq)).fetchone() is None:
+            step.moved.append((entry, _move(db, order, entry)))
+        elif change := queue.settle(
+            db, sealer, order.lane, entry.seq, Settlement(Counts(duplicate=entry.events)), limits, now
+        ):
+            step.settled.append((order.lane, change))
+    return step
+
+
+def _pass_on_reached(db: sqlite3.Connection, order: Order) -> None:
+    """It is the same destination: what it may have had under the one credential goes nowhere else under the other."""
+    db.execute(
+        "UPDATE lane SET reached = 1 WHERE id = ? AND NOT reached AND EXISTS"
+        " (SELECT 1 FROM lane AS other WHERE other.id = ? AND other.reached)",
+        (order.target, order.lane),
+    )
+
+
+def _move(db: sqlite3.Connection, order: Order, entry: Entry) -> frozenset[int]:
+    """Give an entry to the target lane; what its barrier accepted goes with it."""
+    others = queue.holders(db, order.lane, entry.seq) if entry.kind == BATCH else frozenset()
+    key = (order.target, order.lane, entry.seq)
+    db.execute("UPDATE todo SET lane = ? WHERE lane = ? AND seq = ?", key)
+    db.execute("UPDATE rest SET lane = ? WHERE lane = ? AND seq = ?", key)
+    for lane, change in ((order.lane, -entry.events), (order.target, entry.events)):
+        db.execute(
+            "UPDATE barrier SET accepted = accepted + ? WHERE lane = ? AND seq ="
+            " (SELECT seq FROM barrier WHERE lane = ? AND seq > ? ORDER BY seq LIMIT 1)",
+            (change, lane, lane, entry.seq),
+        )
+    return others
+
+
+def _end_all(
+    db: sqlite3.Connection,
+    sealer: Sealer,
+    order: Order,
+    entries: Sequence[Entry],
+    limits: dead_letters.Limits,
+    now: float,
+    repaired: bool,
+) -> Step:
+    """Dead-letter or drop entries, as far as the dead-letter store takes them."""
+    step = Step(done=False)
+    for entry in entries:
+        change = _end(db, sealer, order, entry, limits, now, repaired)
+        if change is not None:
+            step.settled.append((order.lane, change))
+        if change is None or change.left is not None:
+            _forget(db, order)
+            step.done = step.full = True
+            break
+    return step
+
+
+def _end(
+    db: sqlite3.Connection,
+    sealer: Sealer,
+    order: Order,
+    entry: Entry,
+    limits: dead_letters.Limits,
+    now: float,
+    repaired: bool,
+) -> Settled | None:
+    """End what is left of an entry; bytes that cannot be read any more count as damaged. None: no event of it fits."""
+    (output,) = db.execute("SELECT output FROM lane WHERE id = ?", (order.lane,)).fetchone()
+    settlement = Settlement(Counts(dropped=entry.events))
+    if order.name == "dead_letter":
+        try:
+            batch = queue.load(db, sealer, order.lane, entry)
+            settlement = _dead_lettered(db, batch, output, limits)
+            if settlement.rest is batch:
+                return None
+            if batch.count != entry.events:
+                queue.recount(db, order.lane, entry, batch.count)
+        except Damaged:
+            if not repaired:
+                raise
+            settlement = Settlement(Counts(damaged=entry.events))
+    change = queue.settle(db, sealer, order.lane, entry.seq, settlement, limits, now)
+    assert change is not None
+    return change._replace(entry=entry)  # as it was counted, though its count may have been corrected above
+
+
+def _dead_lettered(db: sqlite3.Connection, batch: Batch, output: str, limits: dead_letters.Limits) -> Settlement:
+    """Letters for the first events of a batch, as many as fit; the others are its rest, all of them if none fits."""
+    written = letters_of(batch, dict.fromkeys(range(batch.count), GIVEN_UP), output)
+    fitting = dead_letters.fitting(db, written, limits)
+    if fitting == batch.count:
+        return Settlement(Counts(dead_letter=fitting), letters=written)
+    rest = batch.pick(range(fitting, batch.count)) if fitting else batch
+    return Settlement(Counts(dead_letter=fitting), letters=written[:fitting], rest=rest)
+
+
+def letters_of(batch: Batch, reasons: dict[int, str], output: str) -> list[dead_letters.Letter]:
+    """Letters for the events at these positions."""
+    if not reasons:
+        return []
+    picked = batch.pick(sorted(reasons))
+    documents = picked.json_lines().split(b"\n")
+    ids = picked.id_texts()
+    items = range(picked.count) if picked.items is None else picked.items
+    return [
+        dead_letters.Letter(item, id, document, output, reasons[position], batch.index)
+        for position, item, id, document in zip(sorted(reasons), items, ids, documents, strict=False)
+    ]

@@ -1,0 +1,1 @@
+"""Health, figures and metrics, for supervisors and for people."""

@@ -1,0 +1,85 @@
+"""How old is what waits: when the first event entered that a lane still holds of a revision.
+
+Read from the spool only where something left a lane, or came to it from another one: a look costs what has changed, not
+what waits. The figures know that.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
+
+from shipper.protocol.messages import Revision
+from shipper.spool.figures import Figures
+from shipper.spool.schema import BARRIER
+
+READ_AT_ONCE = 1000
+"""So that a look ends in its time; the others are read by the next one."""
+
+_FIRST = """
+WITH RECURSIVE older (place, step) AS (
+    SELECT 0, 1 << 61
+    UNION ALL
+    SELECT place + step * coalesce((
+        SELECT (epoch, revision) < (:epoch, :number) FROM todo
+        WHERE lane = :lane AND seq >= place + step ORDER BY seq LIMIT 1
+    ), 0), step >> 1 FROM older WHERE step > 0)
+SELECT at, epoch, revision FROM todo
+WHERE lane = :lane AND seq > (SELECT max(place) FROM older) AND kind != :barrier ORDER BY seq LIMIT 1
+"""
+"""The first event of a lane above its last entry of an older revision. That one is found by halving, since places are
+given in the order of revisions: a scan is as long as what waits there of older ones."""
+
+Pair = tuple[Revision, int]
+
+
+class Ages:
+    """By (revision, lane), as Unix time. What is not known yet is missing."""
+
+    def __init__(self) -> None:
+        self._known: dict[Pair, tuple[float, int]] = {}
+        self._figures: Figures | None = None
+
+    def outdated(self, figures: Figures, lanes: Collection[int]) -> dict[Pair, int]:
+        """What to read now of what waits for these lanes, with a mark to note it by; the rest is forgotten."""
+        if figures is not self._figures:  # counted anew, after damage
+            self._figures, self._known = figures, {}
+        waiting = dict.fromkeys(figures.pairs(lanes))
+        self._known = {pair: known for pair, known in self._known.items() if pair in waiting}
+        changed = ((pair, figures.changes[pair[1]]) for pair in waiting)
+        return dict(islice(((pair, mark) for pair, mark in changed if self._mark(pair) != mark), READ_AT_ONCE))
+
+    def _mark(self, pair: Pair) -> int | None:
+        return self._known[pair][1] if pair in self._known else None
+
+    def note(self, marks: Mapping[Pair, int], found: Mapping[Pair, float]) -> None:
+        """What was `read` of what was outdated."""
+        for pair, mark in marks.items():
+            self._known.pop(pair, None)
+            if pair in found:
+                self._known[pair] = found[pair], mark
+
+    def oldest(self) -> float | None:
+        """Of all."""
+        return min((at for at, _ in self._known.values()), default=None)
+
+    def oldest_of(self, pairs: Iterable[Pair]) -> dict[Revision, float]:
+        """By revision, of these, as far as it is known."""
+        oldest: dict[Revision, float] = {}
+        for pair in pairs:
+            if pair in self._known:
+                at, _ = self._known[pair]
+                oldest[pair[0]] = min(at, oldest.get(pair[0], at))
+        return oldest
+
+
+def read(db: sqlite3.Connection, pairs: Iterable[Pair]) -> dict[Pair, float]:
+    """When the first event entered, of each of these."""
+    found = {pair: _first_at(db, *pair) for pair in pairs}
+    return {pair: at for pair, at in found.items() if at is not None}
+
+
+def _first_at(db: sqlite3.Connection, revision: Revision, lane: int) -> float | None:
+    row = db.execute(_FIRST, {"lane": lane, **revision._asdict(), "barrier": BARRIER}).fetchone()
+    return float(row[0]) if row is not None and tuple(row[1:]) == revision else None

@@ -1,0 +1,137 @@
+"""What a supervisor sees: units, what drains and why, how much waits. The whole is as bad as its worst unit.
+
+Pure: made from what the parts say of themselves. A unit that is not doing its job is never HEALTHY.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from shipper.protocol.bounds import LIST_BYTES, cut, fitting
+from shipper.protocol.messages import Draining, DrainsLeftOut, Revision, State, Unit, Waiting
+from shipper.spool.figures import Amount
+
+MOST_DRAINS = 256
+"""Listed in one `observed`."""
+MOST_OUTPUTS = 64
+"""Of one drain."""
+LONGEST_REASON = 300
+"""In a drain, in characters; that of its unit may be longer."""
+_SEVERITY: dict[State, int] = {
+    "STOPPED": 0,
+    "HEALTHY": 0,
+    "STARTING": 1,
+    "CONFIGURING": 1,
+    "DEGRADED": 2,
+    "FAILED": 3,
+}
+_WELL = ("STARTING", "CONFIGURING", "HEALTHY", "UNKNOWN")
+"""UNKNOWN is what a supervisor says that has not heard its shipper."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """A lane, as health sees it."""
+
+    id: int
+    output: str
+    type: str
+    active: bool
+    problem: str | None
+    credential: str | None = None
+    destination: str = ""
+    held: bool = False
+
+
+def output_units(lanes: Iterable[LaneView], unreadable: Mapping[str, str]) -> list[Unit]:
+    """One unit for each output that is active or still drains, with the worst problem of its lanes."""
+    units: dict[str, Unit] = {}
+    for lane in sorted(lanes, key=lambda lane: (not lane.active, lane.id)):
+        known = units.get(lane.output)
+        if known is None or (known.state == "HEALTHY" and lane.problem):
+            where = "" if lane.active else "draining: "
+            state: State = "DEGRADED" if lane.problem else "HEALTHY"
+            message = f"{where}{lane.problem}" if lane.problem else ""
+            units[lane.output] = Unit(f"outputs.{lane.output}", "output", lane.type, state, message)
+    for output, problem in unreadable.items():
+        units[output] = Unit(f"outputs.{output}", "output", "", "DEGRADED", problem)
+    return sorted(units.values(), key=lambda unit: unit.id)
+
+
+def overall(units: Sequence[Unit], *, failure: str | None, running: bool, configuring: bool) -> tuple[State, str]:
+    """State and message of the whole. `failure`: what keeps the process itself from working."""
+    if failure is not None:
+        return "FAILED", failure
+    base: State = "CONFIGURING" if configuring else "HEALTHY" if running else "STARTING"
+    worst = max(units, key=lambda unit: _SEVERITY.get(unit.state, 0), default=None)
+    if worst is None or _SEVERITY.get(worst.state, 0) <= _SEVERITY[base]:
+        return base, "" if running else "waiting for a policy"
+    kind, _, name = worst.id.partition(".")
+    return worst.state, f"{kind[:-1]} {name}: {worst.message}"
+
+
+def hindered(state: str, message: str, cause: str | None) -> tuple[str, str]:
+    """State and message of the whole, the supervisor included: what hinders it degrades what would look well."""
+    return ("DEGRADED", cause) if cause is not None and state in _WELL else (state, message)
+
+
+def draining(
+    lanes: Mapping[int, LaneView],
+    amounts: Iterable[tuple[Revision, int, Amount]],
+    totals: Mapping[Revision, Amount],
+    oldest: Mapping[Revision, float],
+    now: float,
+) -> tuple[list[Draining], DrainsLeftOut]:
+    """By the revision under which events entered: what lanes still hold of it below a barrier, and what is left out.
+
+    `amounts` are (revision, lane, amount) of the oldest MOST_DRAINS revisions, `totals` those of all, where an event
+    counts once, `oldest` says when the first event of a revision that still waits entered. What is left out are the
+    newest: the oldest are what the others wait for.
+    """
+    served = {lane.output for lane in lanes.values() if lane.active}
+    outputs: dict[Revision, dict[str, Waiting]] = {}
+    for revision, id, amount in amounts:
+        lane = lanes[id]
+        seen = outputs.setdefault(revision, {}).get(lane.output, Waiting(0, "delivering"))
+        outputs[revision][lane.output] = Waiting(
+            events=seen.events + amount.events,
+            reason=cut(lane.problem or seen.reason, LONGEST_REASON),
+            credentials=sorted({*seen.credentials, *([lane.credential] if lane.credential else [])}),
+            held=seen.held or lane.held,
+            rebind_to=seen.rebind_to or _successor(lane, lanes.values()),
+            forward=seen.forward or (not lane.active and lane.output in served),
+        )
+    drains = [
+        Draining(
+            epoch=revision.epoch,
+            revision=revision.number,
+            events=totals[revision].events,
+            bytes=totals[revision].bytes,
+            oldest_seconds=round(max(0.0, now - oldest.get(revision, now)), 3),
+            outputs=dict(islice(waiting.items(), MOST_OUTPUTS)),
+            outputs_left_out=max(0, len(waiting) - MOST_OUTPUTS),
+        )
+        for revision, waiting in sorted(outputs.items())
+    ]
+    drains = drains[: fitting(drains, LIST_BYTES)]
+    others = [totals[revision] for revision in sorted(totals)[len(drains) :]]
+    events, size = sum(amount.events for amount in others), sum(amount.bytes for amount in others)
+    return drains, DrainsLeftOut(len(others), events, size)
+
+
+def most_important(units: Sequence[Unit]) -> Sequence[Unit]:
+    """The units that an `observed` has room for, in their order: the worst ones."""
+    worst_first = sorted(units, key=lambda unit: -_SEVERITY.get(unit.state, 0))
+    kept = {unit.id for unit in worst_first[: fitting(worst_first, LIST_BYTES)]}
+    return [unit for unit in units if unit.id in kept]
+
+
+def _successor(lane: LaneView, others: Iterable[LaneView]) -> str | None:
+    """The credential with which the active revision goes where a retired lane is bound."""
+    if lane.active or lane.credential is None:
+        return None
+    place = lane.output, lane.type, lane.destination
+    there = (other for other in others if (other.output, other.type, other.destination) == place)
+    return next((other.credential for other in there if other.active), None)

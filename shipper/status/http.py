@@ -1,0 +1,188 @@
+"""`/livez`, `/readyz`, `/metrics` and `/status`, for those who only look: probes, Prometheus, `shipper status`.
+
+The server lives in the asyncio thread and asks trio for the status, one question at a time for all who wait; if trio
+does not answer within two seconds, `/livez` says so with 503, which is what a probe wants to know. A view is read-only
+and shows no secret, so there is no log-in; it listens on loopback unless an address says otherwise, and answers only
+to a `Host` of this host (`hosts`), so that a web page whose name is pointed at 127.0.0.1 reads nothing. At most 64
+connections are kept, or fewer where there are few descriptors: the oldest makes room.
+
+aiohttp.web and prometheus_client are imported when a server starts: together they take 0.1 s, and few ask for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import trio
+
+from shipper.process import log
+from shipper.sdk import descriptors
+from shipper.sdk.aio import Asyncio
+from shipper.sdk.errors import OptionError
+from shipper.sdk.hosts import is_own_host
+from shipper.sdk.resolve import resolve
+from shipper.status.metrics import exposition
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+StatusView = Mapping[str, Any]
+"""The fields of an `observed`; `counters`: {output: {delivered, duplicate, dead_letter, dropped, retries}};
+`turned_away`: {input: connections}; `outputs` and `inputs`: the tallies of each (`tallies`), and how outputs stand;
+`running`: whether a policy runs;
+`supervisor`: a `Supervision`, or None. State and message are those of the whole, the supervisor included."""
+
+_CONNECTIONS = 64
+_ANSWER_SECONDS = 2.0
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+_log = log.get(__name__)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:6780`, `[::1]:0`, `:6780` or `6780` (loopback); raises OptionError."""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise OptionError(f"the address {text!r} has no port: HOST:PORT is expected, such as 127.0.0.1:6780")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise OptionError(f"the address {text!r}: an IPv6 address is written in brackets, such as [::1]:6780")
+    return host or "127.0.0.1", int(port)
+
+
+@asynccontextmanager
+async def serve_status(aio: Asyncio, address: str, status: Callable[[], StatusView]) -> AsyncIterator[str | None]:
+    """Serve as long as the block runs; the value is the bound `host:port`.
+
+    It is None where the address cannot be bound: the log says why, and shipping goes on without. `status` is called in
+    trio and must not block. Raises OptionError for an address that is none.
+    """
+    host, port = parse_address(address)
+
+    async def observe() -> bytes:
+        return orjson.dumps(status(), default=str, option=orjson.OPT_NON_STR_KEYS)
+
+    server = _Server(lambda: aio.answer(observe), host)
+    try:
+        try:
+            addresses = [found[4][0] for found in await resolve(host, port)]
+            bound: str | None = await aio.call(server.start, addresses, port)
+        except OSError as error:
+            _log.warning("the status server could not start", address=address, reason=error.strerror or str(error))
+            bound = None
+        yield bound
+    finally:
+        with trio.CancelScope(shield=True):
+            await aio.call(server.close)
+
+
+class _Server:
+    """Lives in the asyncio thread; `look` brings the status as JSON."""
+
+    def __init__(self, look: Callable[[], Any], host: str) -> None:
+        self._look = look
+        self._host = host
+        self._looking: asyncio.Task[bytes] | None = None
+        self._server: asyncio.Server | None = None
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, addresses: list[str], port: int) -> str:
+        from aiohttp import web
+
+        @web.middleware
+        async def guard(request: web.Request, handler: Any) -> web.StreamResponse:
+            if not is_own_host(request.headers.get("Host", self._host), self._host):
+                return web.json_response({"reason": "unknown Host"}, status=421, headers=_HEADERS)
+            response: web.StreamResponse = await handler(request)
+            response.headers.update(_HEADERS)
+            return response
+
+        app = web.Application(middlewares=[guard], client_max_size=1024)
+        for path in ("/livez", "/readyz", "/metrics", "/status"):
+            app.router.add_get(path, getattr(self, path[1:]))
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
+        await self._runner.setup()
+        self._server = await asyncio.get_running_loop().create_server(self._protocol, addresses, port, backlog=16)
+        name = self._server.sockets[0].getsockname()
+        return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _protocol(self) -> asyncio.Protocol:
+        """The protocol of a new connection."""
+        assert self._runner is not None
+        server = self._runner.server
+        assert server is not None
+        if len(server.connections) >= min(_CONNECTIONS, descriptors.limit() // 16):
+            server.connections[0].force_close()
+        return server()
+
+    async def _status(self) -> bytes | None:
+        """The status as JSON, or None if trio does not answer in time; the question is asked once for all."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._look())
+        looking = self._looking
+        done, _ = await asyncio.wait({looking}, timeout=_ANSWER_SECONDS)
+        return looking.result() if done else None
+
+    async def livez(self, request: web.Request) -> web.Response:
+        alive = await self._status() is not None
+        return _json(200 if alive else 503, {"alive": alive, "reason": "" if alive else _SILENT})
+
+    async def readyz(self, request: web.Request) -> web.Response:
+        text = await self._status()
+        if text is None:
+            return _json(503, {"ready": False, "reason": _SILENT})
+        ready, reason = readiness(orjson.loads(text))
+        return _json(200 if ready else 503, {"ready": ready, "reason": reason})
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        text = await self._status()
+        if text is None:
+            return _json(503, {"reason": _SILENT})
+        body, content_type = exposition(orjson.loads(text))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def status(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        text = await self._status()
+        if text is None:
+            return _json(503, {"reason": _SILENT})
+        return web.Response(body=text, content_type="application/json")
+
+
+_SILENT = f"the shipper has not answered for {_ANSWER_SECONDS:.0f} s"
+
+
+def readiness(status: StatusView) -> tuple[bool, str]:
+    """Whether events are taken in, and the state in words: HEALTHY, or a policy runs, DEGRADED or CONFIGURING.
+
+    What hinders one output or the supervisor is no cause to send a restart or to take traffic away: it is shown. While
+    a next revision is prepared, the one before takes events. That a revision was active once, in an earlier process,
+    says nothing.
+    """
+    state = status.get("state", "STARTING")
+    ready = state == "HEALTHY" or (state in ("DEGRADED", "CONFIGURING") and status.get("running", False))
+    message = status.get("message") or ""
+    return ready, f"{state}: {message}" if message else state
+
+
+def _json(status: int, value: object) -> web.Response:
+    from aiohttp import web
+
+    return web.Response(status=status, body=orjson.dumps(value), content_type="application/json")

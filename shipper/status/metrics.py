@@ -1,0 +1,198 @@
+"""The status as Prometheus shows it: built anew from one view at each scrape, in a registry of its own.
+
+Metrics are not kept beside the state they describe: what a scrape says is what `observed` says at that moment, and
+what is gone (an output, a drained revision) is gone from the next scrape too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from shipper import __version__
+from shipper.protocol.messages import TROUBLES
+from shipper.sdk.tallies import BOUNDS, FAILURES
+
+if TYPE_CHECKING:
+    from prometheus_client.core import CounterMetricFamily, Metric
+
+_STATES = ("STARTING", "CONFIGURING", "HEALTHY", "DEGRADED", "FAILED", "STOPPING", "STOPPED")
+_OUTCOMES = ("delivered", "duplicate", "dead_letter", "dropped")
+_QUEUE = {
+    "events": "Events that wait for an output, each counted once.",
+    "bytes": "Bytes of the events that wait.",
+    "limit_bytes": "Where intake starts to wait.",
+    "disk_bytes": "Bytes of the spool on disk, its log and the dead letters included.",
+    "oldest_seconds": "Age of the oldest event that waits.",
+}
+_DEAD_LETTERS = {
+    "events": "Events that their output refused for ever, and that are kept.",
+    "bytes": "Bytes of the dead letters.",
+}
+
+_TAKEN = {
+    "events": "Events that an input has taken, before processors take any out.",
+    "bytes": "Bytes of the events that an input has taken, as text.",
+    "filtered": "Events that processors took out.",
+    "failures": "Times that a processor could not handle an event, and tagged it (processor_error).",
+}
+_FOLLOWED = {
+    "files": "Files that an input follows.",
+    "unread_bytes": "Bytes that an input has not read of its files, as they were last looked at.",
+}
+
+Row = tuple[tuple[str, ...], float]
+
+
+def exposition(status: Mapping[str, Any]) -> tuple[bytes, str]:
+    """The text that Prometheus scrapes, and its content type."""
+    from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry()
+    registry.register(_Collector(status))
+    return generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4
+
+
+class _Collector:
+    def __init__(self, status: Mapping[str, Any]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        status = self._status
+        yield _gauge("build_info", "The version that runs.", ["version"], [((__version__,), 1)])
+        yield _gauge("state", "1 for the state of the whole, 0 for the others.", ["state"], _states(status))
+        yield _gauge("unit_state", "1 for the state of an input or output.", ["unit", "type", "state"], _units(status))
+        yield from _figures("queue", _QUEUE, status.get("queue") or {})
+        yield from _figures("dead_letters", _DEAD_LETTERS, status.get("dead_letters") or {})
+        yield from _revisions(status.get("revisions") or {})
+        labels = ["epoch", "revision", "output"]
+        yield _gauge(
+            "draining_events",
+            "Events that wait for a destination or credential which a newer revision replaced.",
+            labels,
+            _draining(status),
+        )
+        wanted = len(status.get("credentials_wanted") or ())
+        yield _gauge(
+            "credentials_wanted", "Credentials that queued events need and that are missing.", [], [((), wanted)]
+        )
+        yield from _counters(status.get("counters") or {})
+        yield _turned_away(status.get("turned_away") or {})
+        yield from _requests(status.get("outputs") or {})
+        yield from _standing(status.get("outputs") or {})
+        yield from _taken(status.get("inputs") or {})
+        yield from _followed(status.get("units") or ())
+        if (supervisor := status.get("supervisor")) is not None:
+            yield from _supervisor(supervisor)
+
+
+def _gauge(name: str, text: str, labels: list[str], rows: Iterable[Row]) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(f"shipper_{name}", text, labels=labels)
+    for values, number in rows:
+        family.add_metric(values, number)
+    return family
+
+
+def _states(status: Mapping[str, Any]) -> Iterator[Row]:
+    return (((state,), float(state == status.get("state"))) for state in _STATES)
+
+
+def _units(status: Mapping[str, Any]) -> Iterator[Row]:
+    return (((unit["id"], unit["type"], unit["state"]), 1) for unit in status.get("units") or ())
+
+
+def _draining(status: Mapping[str, Any]) -> Iterator[Row]:
+    for drain in status.get("draining") or ():
+        for output, waiting in (drain.get("outputs") or {}).items():
+            yield (str(drain.get("epoch", 0)), str(drain["revision"]), output), waiting.get("events", 0)
+
+
+def _figures(group: str, texts: Mapping[str, str], figures: Mapping[str, Any]) -> Iterator[Metric]:
+    for name, text in texts.items():
+        if figures.get(name) is not None:
+            yield _gauge(f"{group}_{name}", text, [], [((), figures[name])])
+
+
+def _revisions(revisions: Mapping[str, Any]) -> Iterator[Metric]:
+    known = {stage: number for stage, number in revisions.items() if number is not None}
+    yield _gauge(
+        "epoch", "Epoch of the newest revision of a stage.", ["stage"], [((s,), n[0]) for s, n in known.items()]
+    )
+    yield _gauge("revision", "Newest revision of a stage.", ["stage"], [((s,), n[1]) for s, n in known.items()])
+
+
+def _counters(counters: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
+    events = [
+        ((output, outcome), counts.get(outcome, 0)) for output, counts in counters.items() for outcome in _OUTCOMES
+    ]
+    yield _counter("events", "Events with their final answer.", ["output", "outcome"], events)
+    retries = [((output,), counts.get("retries", 0)) for output, counts in counters.items()]
+    yield _counter("retries", "Requests that were sent again.", ["output"], retries)
+
+
+def _counter(name: str, text: str, labels: list[str], rows: Iterable[Row]) -> CounterMetricFamily:
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(f"shipper_{name}", text, labels=labels)
+    for values, number in rows:
+        family.add_metric(values, number)
+    return family
+
+
+def _requests(outputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    from prometheus_client.core import HistogramMetricFamily
+
+    took = HistogramMetricFamily("shipper_output_request_seconds", "How long requests took.", labels=["output"])
+    for output, seen in outputs.items():
+        took.add_metric((output,), list(zip(_bounds(), accumulate(seen["buckets"]), strict=True)), seen["seconds"])
+    yield took
+    responses = [((o, code), n) for o, seen in outputs.items() for code, n in sorted(seen["responses"].items())]
+    text = "Requests that were answered, by HTTP status."
+    yield _counter("output_responses", text, ["output", "code"], responses)
+    failures = [((o, reason), seen["failures"].get(reason, 0)) for o, seen in outputs.items() for reason in FAILURES]
+    text = "Requests that were given up without an answer."
+    yield _counter("output_failures", text, ["output", "reason"], failures)
+
+
+def _bounds() -> list[str]:
+    return [*map(str, BOUNDS), "+Inf"]
+
+
+def _standing(outputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    held = [((output,), float(seen["held"])) for output, seen in outputs.items()]
+    yield _gauge("output_held", "1 while an output waits for a person: refused, or a missing secret.", ["output"], held)
+    waits = [((output,), seen["next_attempt_seconds"] or 0.0) for output, seen in outputs.items()]
+    text = "In how many seconds an output asks its destination again, after one that failed; 0: it does not wait."
+    yield _gauge("output_next_attempt_seconds", text, ["output"], waits)
+
+
+def _taken(inputs: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
+    for name, text in _TAKEN.items():
+        yield _counter(f"input_{name}", text, ["input"], [((input,), taken[name]) for input, taken in inputs.items()])
+
+
+def _followed(units: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
+    """The figures that inputs say of themselves."""
+    said = {unit["id"].partition(".")[2]: unit["figures"] for unit in units if unit.get("figures")}
+    for name, text in _FOLLOWED.items():
+        rows = [((input,), figures[name]) for input, figures in said.items() if name in figures]
+        yield _gauge(f"input_{name}", text, ["input"], rows)
+
+
+def _supervisor(supervisor: Mapping[str, Any]) -> Iterator[Metric]:
+    kinds = Counter(one["kind"] if one["kind"] in TROUBLES else TROUBLES[-1] for one in supervisor["troubles"])
+    text = "What hinders the supervisor, by its kind; 0: nothing of that kind."
+    yield _gauge("supervisor_troubles", text, ["kind"], [((kind,), kinds[kind]) for kind in TROUBLES])
+    text = "Credentials that may be revoked, and are not yet."
+    yield _gauge("supervisor_unrevoked_credentials", text, [], [((), supervisor["unrevoked"])])
+    text = "How often the supervisor has started the shipper again."
+    yield _counter("supervisor_restarts", text, [], [((), supervisor["restarts"])])
+
+
+def _turned_away(connections: Mapping[str, int]) -> Metric:
+    text = "Connections that were closed to make room, before they had shown a valid request."
+    return _counter("turned_away", text, ["input"], [((input,), count) for input, count in connections.items()])

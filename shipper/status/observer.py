@@ -1,0 +1,202 @@
+"""Looks at all parts and makes the `observed` of this moment."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+import orjson
+import trio
+
+from shipper.pipeline.delivery import Delivery
+from shipper.pipeline.intake import Intake, Running
+from shipper.pipeline.lane import Lane
+from shipper.protocol.messages import (
+    READ_TO_THE_END,
+    DeadLetterFigures,
+    Draining,
+    DrainsLeftOut,
+    Observed,
+    QueueFigures,
+    Revision,
+    State,
+    Unit,
+)
+from shipper.revisions.rollout import Rollout
+from shipper.spool.spool import Spool
+from shipper.status import ages, health
+from shipper.status.ages import Ages, Pair
+from shipper.status.health import LaneView
+
+READ_SECONDS = 1.0
+STALLED_SECONDS = 5.0
+
+Barriers = dict[int, Revision]
+"""By active lane, the revision that put its last open barrier: what entered under older ones stands below."""
+
+
+class Observer:
+    """`deadline_problem` says whether a drain is past its deadline."""
+
+    def __init__(
+        self,
+        *,
+        spool: Spool,
+        intake: Intake,
+        delivery: Delivery,
+        rollout: Rollout,
+        deadline_problem: Callable[[], str | None],
+        wanted: Callable[[], list[str]],
+    ) -> None:
+        self._spool, self._intake, self._delivery, self._rollout = spool, intake, delivery, rollout
+        self._deadline_problem, self._wanted = deadline_problem, wanted
+        self._letters = DeadLetterFigures()
+        self._ages = Ages()
+        self._barriers: Barriers = {}
+
+    async def look(self, stopping: State | None = None) -> Observed:
+        """The state of the whole. While the disk does not answer, figures that stand there are those of before."""
+        lanes = dict(self._delivery.lanes)
+        failure = self._failure()
+        if failure is None:
+            with trio.move_on_after(READ_SECONDS):
+                await self._read(lanes)
+                self._letters = await self._spool.dead_letters()
+        views = {id: _view(lane) for id, lane in lanes.items()}
+        draining, left_out = self._draining(views)
+        units = self._units(views, failure or "")
+        state, message = health.overall(
+            units,
+            failure=failure,
+            running=self._rollout.plan is not None,
+            configuring=self._rollout.is_configuring,
+        )
+        listed = health.most_important(units)
+        return Observed(
+            state=stopping or state,
+            message=message,
+            revisions=self._rollout.stages,
+            draining=draining,
+            draining_left_out=left_out,
+            units=listed,
+            units_left_out=len(units) - len(listed),
+            queue=self._queue(),
+            dead_letters=self._letters,
+            credentials_in_use=self._rollout.in_use,
+            credentials_wanted=self._wanted(),
+        )
+
+    def _failure(self) -> str | None:
+        stalled = self._spool.store.stalled_seconds()
+        if self._spool.store.problem is None and stalled > STALLED_SECONDS:
+            return f"the disk has not answered for {stalled:.0f} s"
+        return self._spool.store.problem or self._spool.store.unread
+
+    def _units(self, views: dict[int, LaneView], failure: str) -> list[Unit]:
+        full = self._full_message(views) if self._intake.is_full else ""
+        inputs = [_input_unit(name, running, full, failure) for name, running in sorted(self._intake.running.items())]
+        inputs += [
+            Unit(f"inputs.{name}", "input", plan.spec.type, "DEGRADED", "it has no output, so it reads nothing")
+            for name, plan in sorted(self._intake.held.items())
+        ]
+        outputs = health.output_units(views.values(), self._delivery.unreadable)
+        counters = self._delivery.counters()
+        outputs = [self._with_dropped_letters(unit, counters) for unit in outputs]
+        problem = self._deadline_problem()
+        if problem is not None:
+            late = {f"outputs.{view.output}" for view in views.values() if self._has_barrier(view)}
+            outputs = [
+                Unit(unit.id, unit.kind, unit.type, "DEGRADED", f"{problem}; {unit.message}".rstrip("; "))
+                if unit.id in late
+                else unit
+                for unit in outputs
+            ]
+        return inputs + outputs
+
+    def _with_dropped_letters(self, unit: Unit, counters: Mapping[str, Mapping[str, int]]) -> Unit:
+        """A full dead-letter store that drops its oldest is no healthy one, until somebody makes room."""
+        dropped = counters.get(unit.id.partition(".")[2], {}).get("letters_dropped", 0)
+        if not dropped or self._letters.bytes < self._spool.limits.dead_letters.max_bytes // 2:
+            return unit
+        message = f"the dead-letter store is full: {dropped} old letters were dropped"
+        return Unit(unit.id, unit.kind, unit.type, "DEGRADED", f"{message}; {unit.message}".rstrip("; "))
+
+    async def _read(self, lanes: Mapping[int, Lane]) -> None:
+        """What has changed of the ages; and the last barrier of each lane that is active."""
+        outdated = self._ages.outdated(self._spool.figures, lanes)
+        active = [id for id, lane in lanes.items() if lane.active]
+
+        def read(db: sqlite3.Connection) -> tuple[dict[Pair, float], Barriers]:
+            return ages.read(db, outdated), _last_barriers(db, active)
+
+        found, self._barriers = await self._spool.query(read)
+        self._ages.note(outdated, found)
+
+    def _has_barrier(self, lane: LaneView) -> bool:
+        """Retired, or active again over an older barrier."""
+        return not lane.active or lane.id in self._barriers
+
+    def _drains(self, lane: LaneView, revision: Revision) -> bool:
+        """Whether what entered under a revision stands below a barrier of this lane."""
+        return not lane.active or (lane.id in self._barriers and revision < self._barriers[lane.id])
+
+    def _draining(self, views: dict[int, LaneView]) -> tuple[list[Draining], DrainsLeftOut]:
+        """The oldest drains, as many as an `observed` may have, and what the others hold."""
+        figures = self._spool.figures
+        pairs = [(at, lane) for at, lane in figures.pairs(views) if self._drains(views[lane], at)]
+        totals = figures.revisions(frozenset(pairs))
+        listed = frozenset(sorted(totals)[: health.MOST_DRAINS])
+        pairs = [pair for pair in pairs if pair[0] in listed]
+        amounts = [(at, lane, figures.of_pair(at, lane)) for at, lane in pairs]
+        return health.draining(views, amounts, totals, self._ages.oldest_of(pairs), time.time())
+
+    def _queue(self) -> QueueFigures:
+        total = self._spool.figures.total()
+        oldest = self._ages.oldest() if total.events else None
+        return QueueFigures(
+            events=total.events,
+            bytes=total.bytes,
+            limit_bytes=self._intake.max_bytes,
+            oldest_seconds=0.0 if oldest is None else round(max(0.0, time.time() - oldest), 3),
+            disk_bytes=self._spool.store.disk_bytes(),
+        )
+
+    def _full_message(self, views: dict[int, LaneView]) -> str:
+        most = max(views, key=lambda id: self._spool.figures.of_lanes([id]).bytes, default=None)
+        holder = "" if most is None else f", output {views[most].output} holds the most"
+        return f"the queue is full{holder}; intake waits"
+
+
+def _last_barriers(db: sqlite3.Connection, lanes: Collection[int]) -> Barriers:
+    rows = db.execute(
+        "SELECT lane, epoch, revision FROM barrier WHERE lane IN (SELECT value FROM json_each(?)) ORDER BY lane, seq",
+        (orjson.dumps(list(lanes)).decode(),),
+    )
+    return {lane: Revision(epoch, number) for lane, epoch, number in rows.fetchall()}
+
+
+def _view(lane: Lane) -> LaneView:
+    key = lane.key
+    return LaneView(
+        lane.id, key.output, key.type, lane.active, lane.problem, key.credential, key.destination, lane.is_held
+    )
+
+
+def _input_unit(name: str, running: Running, full: str, failure: str) -> Unit:
+    """`full` and `failure`: why the queue, or the disk, takes nothing now."""
+    state, message = _input_state(running, full, failure)
+    figures = running.figures() or msgspec.UNSET
+    return Unit(f"inputs.{name}", "input", running.plan.spec.type, state, message, figures)
+
+
+def _input_state(running: Running, full: str, failure: str) -> tuple[State, str]:
+    if running.failure is not None:
+        return "FAILED", running.failure
+    if running.ended:
+        rest = f", but {running.port.problem}" if running.port.problem else ""
+        return "STOPPED", READ_TO_THE_END + rest
+    waits = full if running.port.waiting else failure if running.port.storing else ""
+    problem = running.port.problem or waits
+    return "DEGRADED" if problem else "HEALTHY", problem

@@ -1,0 +1,61 @@
+"""Orders that people give to the sidecar by way of its supervisor: which of them has no result yet.
+
+An order ends with the sidecar's `result`, or with the sidecar: what it had begun is durable there and resumes when it
+starts again, but nobody tells of that end.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+
+from shipper.protocol.messages import Result
+
+MOST = 16
+"""Orders at a time: each holds a place in the sidecar's memory, and in ours."""
+
+
+class Orders:
+    """The orders that wait for their result."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, trio.MemorySendChannel[Result]] = {}
+
+    async def give(self, send: Callable[[Mapping[str, Any]], object], name: str, params: Mapping[str, Any]) -> Result:
+        """Send an order to the sidecar and wait for its result; cancelled, it is carried out all the same."""
+        if len(self._waiting) >= MOST:
+            return refused(f"{MOST} orders are under way; give it again when one has ended")
+        id = f"order-{secrets.token_hex(6)}"
+        answer, waits = trio.open_memory_channel[Result](1)
+        self._waiting[id] = answer
+        try:
+            send({"type": "action", "id": id, "name": name, "params": dict(params)})
+            return await waits.receive()
+        except trio.EndOfChannel:
+            return refused("the sidecar has ended; what it had begun of the order it ends when it runs again", id)
+        finally:
+            self._waiting.pop(id, None)
+
+    def answered(self, result: Result) -> None:
+        """The sidecar gave a result, to an order of ours or not."""
+        if answer := self._waiting.pop(result.id, None):
+            answer.send_nowait(result)
+
+    def lost(self) -> None:
+        """The sidecar has ended."""
+        for answer in self._waiting.values():
+            answer.close()
+
+
+def refused(message: str, id: str = "") -> Result:
+    """The result of an order that is not given, or that nobody answers."""
+    return Result(id=id, status="FAILED", message=message)
+
+
+def freed(result: Result) -> list[str]:
+    """The credentials that an order set free."""
+    ids = result.result.get("released")
+    return [id for id in ids if isinstance(id, str)] if isinstance(ids, list) else []

@@ -1,0 +1,496 @@
+"""Intake: what an input emits is durable under the revision that is active in that very transaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from shipper.pipeline.intake import MOST_EVENTS
+from shipper.plugin import Backpressure, InputContext
+from shipper.protocol.messages import Revision
+from shipper.sdk.event import Batch
+from shipper.spool.queue import NotActive
+from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, Spring, Theatre, events, policy, theatre
+
+SMALL = "queue: {max_bytes: 300B}\n"
+
+
+async def running(on: Theatre, text: str = "", number: int = 1) -> Spring:
+    await on.offer(number, text or policy())
+    await on.ack(number, "active")
+    spring = SPRINGS["in"]
+    await spring.until(lambda: "run" in spring.log)
+    return spring
+
+
+def stuck() -> None:
+    DESTINATIONS["main"].send = DESTINATIONS["main"].hang
+
+
+def waiting(on: Theatre) -> int:
+    return on.intake.running["in"].port.waiting
+
+
+def entered_under(on: Theatre) -> dict[int, int]:
+    return {group[0].number: count for group, count in on.spool.figures.events.items()}
+
+
+# -- durable -----------------------------------------------------------------------------------------------------------
+
+
+async def test_emit_returns_when_batch_and_positions_are_durable(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        stuck()
+        await spring.context.emit(events(1, 2), events(3), positions={"file": b"7", "other": b"1"})
+        await spring.context.emit(positions={"other": None})
+
+        assert on.spool.figures.total().events == 3
+    async with theatre(tmp_path) as on:
+        assert await on.spool.positions("scripted/in") == {"file": b"7"}
+
+
+async def test_nothing_is_stored_for_an_emit_without_events_and_positions(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        await spring.context.emit()
+        await spring.context.emit(Batch.documents([]))
+
+        assert on.spool.figures.total().events == 0
+
+
+async def test_positions_are_those_of_the_name_and_type(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        await spring.context.emit(events(1), positions={"a": b"1"})
+
+        assert await spring.context.positions() == {"a": b"1"}
+
+
+# -- the cut -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_batch_that_waits_for_room_enters_under_the_new_revision(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more=SMALL))
+        stuck()
+        await spring.context.emit(events(*range(10)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spring.context.emit, events(*range(10, 20)))
+            await spring.until(lambda: waiting(on) == 1)
+            with trio.fail_after(4):
+                await on.offer(2, policy(more=SMALL, flavour="new"))
+                await on.ack(2, "active")
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert waiting(on) == 1
+            await on.offer(3, policy(flavour="more"))
+            await on.ack(3, "active")
+
+        assert entered_under(on) == {1: 10, 3: 10}
+
+
+async def test_a_batch_prepared_for_an_older_revision_is_prepared_again_by_the_new_processors(tmp_path: Path) -> None:
+    waits = "processors:\n  - {type: scripted, does: wait, mark: old}\n"
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more=waits))
+        big = Batch.documents([b'{"n":%d,"x":"%s"}' % (n, b"x" * 100) for n in range(100)])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spring.context.emit, big)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            stuck()
+            await on.offer(2, policy(more="processors:\n  - {type: scripted, mark: new}\n"))
+            await on.ack(2, "active")
+            GATE.set()
+        (batch,) = await _stored(on)
+
+        assert entered_under(on) == {2: 100}
+        assert all(event.get("new") and "old" not in event for event in batch.whole())
+
+
+async def _stored(on: Theatre) -> list[Batch]:
+    (lane,) = [lane for lane in on.delivery.lanes.values() if lane.active]
+    return [await on.spool.load(lane.id, entry) for entry in await on.spool.window(lane.id, 0)]
+
+
+async def test_the_spool_refuses_what_comes_between_the_cut_and_the_switch(tmp_path: Path) -> None:
+    """The cut is durable an instant before inputs are told; what arrives then enters once, under the new revision."""
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        stuck()
+        refusals = 0
+        enter, cut = on.spool.enter, on.spool.cut
+        is_cut, go_on = trio.Event(), trio.Event()
+
+        async def slow_cut(*args):  # type: ignore[no-untyped-def]
+            result = await cut(*args)
+            is_cut.set()
+            await go_on.wait()
+            return result
+
+        async def counting(entry, *rest, **options):  # type: ignore[no-untyped-def]
+            nonlocal refusals
+            try:
+                return await enter(entry, *rest, **options)
+            except NotActive:
+                refusals += 1
+                raise
+
+        on.spool.cut, on.spool.enter = slow_cut, counting  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            await on.offer(2, policy(flavour="new"))
+            await is_cut.wait()
+            nursery.start_soon(spring.context.emit, events(1))
+            await spring.until(lambda: refusals == 1)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert refusals == 1
+            go_on.set()
+
+        assert entered_under(on) == {2: 1}
+
+
+async def test_a_removed_input_is_closed_and_what_it_emits_is_refused(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more=SMALL))
+        outcome: list[str] = []
+
+        async def emitting(context: InputContext) -> None:
+            try:
+                while True:
+                    await context.emit(events(1))
+            except trio.Cancelled:
+                outcome.append("cancelled")
+                raise
+
+        spring.on_run = emitting
+        stuck()
+        await on.offer(2, policy(at="elsewhere", more=SMALL))
+        await on.ack(2, "active")
+        await spring.until(lambda: waiting(on) == 1)
+        await on.offer(3, policy(inputs="inputs: {}\n"))
+        await on.ack(3, "active")
+        await spring.until(lambda: spring.log.count("close") == 2)
+
+        assert outcome == ["cancelled"]
+        assert on.intake.running == {}
+
+
+async def test_what_is_counted_of_an_input_goes_with_it(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more=SMALL))
+        spring.context.turned_away(3)
+        assert on.intake.turned_away == {"in": 3}
+        await on.offer(2, policy(at="elsewhere", more=SMALL))
+        await on.ack(2, "active")
+        assert on.intake.turned_away == {"in": 3}
+        await on.offer(3, policy(inputs="inputs: {}\n"))
+        await on.ack(3, "active")
+
+        assert (on.intake.turned_away, on.intake.inputs()) == ({}, {})
+
+
+async def test_an_input_that_stays_runs_through_the_cut_and_is_told_once_what_changed(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        await on.offer(2, policy(flavour="two"))
+        await on.ack(2, "active")
+        await on.offer(3, policy(flavour="two", more="log_level: warning\n"))
+        await on.ack(3, "active")
+
+        assert spring.log == ["open ", "run", "change two"]
+
+
+async def test_an_input_without_an_output_is_held(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(inputs="inputs:\n  in: {type: scripted, outputs: []}\n"))
+        await on.ack(1, "drained")
+
+        assert list(on.intake.held) == ["in"]
+        assert SPRINGS["in"].log == []
+
+
+# -- room --------------------------------------------------------------------------------------------------------------
+
+
+async def test_without_room_emit_waits_or_raises_as_asked(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more=SMALL))
+        stuck()
+        await spring.context.emit(events(*range(20)))
+
+        with pytest.raises(Backpressure):
+            await spring.context.emit(events(*range(20)), wait=False)
+        with trio.move_on_after(0.05) as timeout:
+            await spring.context.emit(events(*range(20)), positions={"file": b"1"})
+        assert timeout.cancelled_caught
+        assert on.spool.figures.total().events == 20
+        assert await spring.context.positions() == {}
+
+
+async def test_on_a_full_disk_an_emit_that_does_not_wait_raises_and_stores_nothing(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy())
+        stuck()
+        on.spool.store.problem = "disk full: intake waits"
+        with pytest.raises(Backpressure, match="disk full"):
+            await spring.context.emit(events(*range(20)), wait=False)
+        on.spool.store.problem = None
+
+        assert on.spool.figures.total().events == 0
+
+
+async def test_a_batch_larger_than_the_limit_enters_alone(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more="queue: {max_bytes: 1B}\n"))
+        with trio.fail_after(PATIENCE):
+            for n in range(3):
+                await spring.context.emit(events(n))
+
+        await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "text", [b"\n" * 100_000, b"\n" * 50_000 + b"a" * 200_000 + b"\n" + b"\n" * 50_000, b"b\n" * 20_000]
+)
+async def test_many_small_events_enter_as_several_batches_in_their_order(tmp_path: Path, text: bytes) -> None:
+    """Each has what all share, so what they become is a matter of their number, not of their bytes."""
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        stuck()
+        batch = Batch.lines(text, offset=7, shared={}, gap=2)
+        await spring.context.emit(batch)
+        stored = await _stored(on)
+
+        assert max(part.count for part in stored) <= MOST_EVENTS
+        assert [event for part in stored for event in part.own()] == batch.own()
+        assert len({id for part in stored for id in part.id_texts()}) == batch.count
+
+
+async def test_many_at_once_do_not_pass_an_empty_queue_together(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more="queue: {max_bytes: 1B}\n"))
+        stuck()
+        async with trio.open_nursery() as nursery:
+            for n in range(10):
+                nursery.start_soon(spring.context.emit, events(n))
+            await spring.until(lambda: waiting(on) == 9 and on.spool.figures.total().events > 0)
+            assert on.spool.figures.total().events == 1
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_retired_lanes_hold_leaves_room_for_a_repaired_output(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more=SMALL))
+        stuck()
+        await spring.context.emit(events(*range(20)))
+        with pytest.raises(Backpressure):
+            await spring.context.emit(events(1), wait=False)
+        await on.offer(2, policy(credential="k2", more=SMALL), "k2")
+        await on.ack(2, "active")
+
+        await spring.context.emit(events(*range(20)), wait=False)
+        assert entered_under(on) == {1: 20, 2: 20}
+
+
+async def test_retired_lanes_have_a_limit_of_their_own(tmp_path: Path) -> None:
+    limits = "queue: {max_bytes: 300B, retired_max_bytes: 1B}\n"
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more=limits))
+        stuck()
+        await spring.context.emit(events(*range(20)))
+        await on.offer(2, policy(credential="k2", more=limits), "k2")
+        await on.ack(2, "active")
+
+        with pytest.raises(Backpressure):
+            await spring.context.emit(events(*range(20)), wait=False)
+
+
+async def test_slow_processors_leave_threads_for_everything_else(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more="processors:\n  - {type: scripted, does: wait}\n"))
+        big = Batch.documents([b'{"x":"%s"}' % (b"x" * 8000)])
+        async with trio.open_nursery() as nursery:
+            for _ in range(60):
+                nursery.start_soon(spring.context.emit, big)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            with trio.fail_after(4):
+                await on.offer(2, policy(flavour="new"))
+                await on.ack(2, "active")
+            GATE.set()
+
+
+async def test_a_slow_processor_holds_nothing_up_with_a_batch_however_small(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more="processors:\n  - {type: scripted, does: wait}\n"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spring.context.emit, events(1))
+            with trio.fail_after(4):
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                await on.offer(2, policy(flavour="new"))
+                await on.ack(2, "active")
+            GATE.set()
+
+
+# -- processors --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_own_processors_of_an_input_come_first(tmp_path: Path) -> None:
+    inputs = "inputs:\n  in: {type: scripted, processors: [{type: scripted, mark: own}]}\n"
+    async with theatre(tmp_path) as on:
+        await running(on, policy(inputs=inputs, more="processors:\n  - {type: scripted, mark: common}\n"))
+
+        assert [processor.mark for processor in on.intake.running["in"].plan.processors] == ["own", "common"]  # type: ignore[attr-defined]
+
+
+async def test_a_processor_that_fails_marks_its_events_and_quotes_nothing(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more="processors:\n  - {type: scripted, does: fail}\n"))
+        stuck()
+        await spring.context.emit(events(1, 2))
+        (batch,) = await _stored(on)
+
+        assert [event["tags"] for event in batch.whole()] == [["processor_error"], ["processor_error"]]
+        assert "secret" not in str(batch.whole())
+
+
+async def test_positions_move_though_a_processor_drops_all_events(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more="processors:\n  - {type: scripted, does: drop}\n"))
+        await spring.context.emit(events(1, 2), positions={"file": b"2"})
+
+        assert await spring.context.positions() == {"file": b"2"}
+        assert on.spool.figures.total().events == 0
+
+
+@pytest.mark.parametrize(
+    ("does", "filtered", "failures"), [("mark", 0, 0), ("drop", 3, 0), ("fail", 0, 3), ("wait", 0, 0)]
+)
+async def test_what_an_input_takes_is_counted_with_what_became_of_it(
+    tmp_path: Path, does: str, filtered: int, failures: int
+) -> None:
+    async with theatre(tmp_path) as on:
+        GATE.set()
+        spring = await running(on, policy(more=f"processors:\n  - {{type: scripted, does: {does}}}\n"))
+        stuck()
+        batches = events(1, 2), events(3)
+        await spring.context.emit(*batches)
+
+        size = sum(len(batch.body) for batch in batches)
+        assert on.intake.inputs() == {"in": {"events": 3, "bytes": size, "filtered": filtered, "failures": failures}}
+
+
+async def test_what_has_no_room_is_not_counted_as_taken(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more="queue: {max_bytes: 1MiB}\n"))
+        stuck()
+        on.intake.max_bytes = 1
+        await spring.context.emit(events(1))
+        with pytest.raises(Backpressure):
+            await spring.context.emit(events(2), wait=False)
+
+        assert on.intake.inputs()["in"]["events"] == 1
+
+
+# -- an input's life ---------------------------------------------------------------------------------------------------
+
+
+async def test_an_input_that_fails_later_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_: iter(lambda: 0.01, None))
+    failures = 2
+
+    async def failing(context: InputContext) -> None:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise OSError("the device is gone")
+        await trio.sleep_forever()
+
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_run = failing
+        spring = await running(on)
+        await spring.until(lambda: spring.log.count("run") == 3)
+        await spring.context.emit(events(1))
+
+        assert spring.log == ["open ", "run", "close", "open ", "run", "close", "open ", "run"]
+        assert on.intake.running["in"].failure is None
+
+
+async def test_a_failure_in_a_nursery_of_an_input_is_told_as_what_it_is(tmp_path: Path) -> None:
+    async def failing(context: InputContext) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broken)
+
+    async def broken() -> None:
+        raise OSError("the device is gone")
+
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_run = failing
+        spring = await running(on)
+        await spring.until(lambda: "close" in spring.log)
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert on.intake.running["in"].failure == "the device is gone"
+
+
+async def test_an_input_that_is_being_opened_again_at_the_cut_gets_the_new_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_: iter(lambda: 0.01, None))
+    gate, failed = trio.Event(), False
+
+    async def fail_once(context: InputContext) -> None:
+        nonlocal failed
+        if not failed:
+            failed = True
+            raise OSError("gone")
+        await trio.sleep_forever()
+
+    async def slowly(context: InputContext) -> None:
+        if failed:
+            await gate.wait()
+
+    async with theatre(tmp_path) as on:
+        spring = SPRINGS["in"]
+        spring.on_run, spring.on_open = fail_once, slowly
+        await running(on)
+        await spring.until(lambda: spring.log.count("open ") == 2)
+        await on.offer(2, policy(flavour="new"))
+        await on.ack(2, "active")
+        gate.set()
+        await spring.until(lambda: spring.log.count("run") == 2)
+
+        assert "change new" in spring.log[spring.log.index("close") :] or spring.log[-2:] == ["open new", "run"]
+
+
+async def test_an_input_read_to_its_end_is_not_read_again_unless_its_settings_change(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = SPRINGS["in"]
+        runs = trio.Event()
+
+        async def ends(context: InputContext) -> None:
+            runs.set()
+
+        spring.on_run = ends
+        await running(on)
+        await spring.until(lambda: on.intake.running["in"].ended)
+        await on.offer(2, policy(more="log_level: warning\n"))
+        await on.ack(2, "active")
+        assert spring.log.count("run") == 1
+        await on.offer(3, policy(flavour="again"))
+        await on.ack(3, "active")
+        await spring.until(lambda: spring.log.count("run") == 2)
+
+
+async def test_an_emit_that_is_cancelled_stored_all_or_nothing(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        stuck()
+        for n in range(30):
+            with trio.move_on_after(0.0002 * n):
+                await spring.context.emit(events(n), positions={"at": b"%d" % n})
+            stored = [event["n"] for batch in await _stored(on) for event in batch.own()]
+            at = (await spring.context.positions()).get("at")
+            assert at is None or stored[-1] == int(at)
+            assert on.spool.figures.total().events == len(stored)
+        assert on.rollout.stages.active == Revision(0, 1)

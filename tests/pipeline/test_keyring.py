@@ -1,0 +1,125 @@
+"""Secrets by id: an id names one for ever, and nothing quotes them."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+
+import pytest
+import trustme
+
+from shipper.pipeline.keyring import Keyring
+from shipper.sdk.credentials import Credential
+from shipper.sdk.errors import CredentialError
+
+
+def digest(secret: bytes) -> bytes:
+    return hashlib.sha256(secret).digest()
+
+
+def key(text: str) -> dict[str, Credential]:
+    return {"k1": Credential.parse({"api_key": text})}
+
+
+def test_an_id_with_another_content_is_a_conflict() -> None:
+    ring = Keyring(digest, {})
+    ring.keep(key("a:secret-1"))
+    ring.check(key("a:secret-1"))
+
+    with pytest.raises(CredentialError) as raised:
+        ring.check(key("a:secret-2"))
+    assert raised.value.reason == "credential_conflict"
+    assert "secret" not in str(raised.value)
+
+
+def test_a_stored_fingerprint_is_enough_for_a_conflict() -> None:
+    ring = Keyring(digest, Keyring(digest, {}).fingerprints(key("a:secret-1")))
+    ring.check(key("a:secret-1"))
+
+    with pytest.raises(CredentialError):
+        ring.check(key("a:secret-2"))
+
+
+def test_a_forgotten_secret_is_not_held_but_its_id_is_still_known() -> None:
+    ring = Keyring(digest, {})
+    ring.keep(key("a:secret-1"))
+    ring.forget(["k1"])
+
+    assert "k1" not in ring
+    assert ring.get("k1") is None
+    with pytest.raises(CredentialError):
+        ring.check(key("a:secret-2"))
+
+
+def test_an_id_that_was_never_used_is_free_again() -> None:
+    ring = Keyring(digest, {})
+    ring.keep(key("a:secret-1"))
+    ring.forget(["k1"], entirely=True)
+
+    ring.check(key("a:secret-2"))
+
+
+def identity(authority: trustme.CA) -> dict[str, str]:
+    made = authority.issue_cert("shipper.test")
+    chain = b"".join(blob.bytes() for blob in made.cert_chain_pems)
+    return {"certificate": chain.decode(), "key": made.private_key_pem.bytes().decode()}
+
+
+@pytest.mark.parametrize(
+    "values", [None, 5, ["top-secret"], "top-secret", {"k1": "top-secret"}, {"k1": {"x": "top-secret"}}]
+)
+def test_a_bad_shape_is_invalid_and_not_quoted(values: object) -> None:
+    with pytest.raises(CredentialError) as raised:
+        Keyring(digest, {}).parse(values)
+
+    assert raised.value.reason == "invalid"
+    assert "top-secret" not in str(raised.value)
+
+
+def test_no_credential_is_held_under_no_id() -> None:
+    assert Keyring(digest, {}).get(None) is None
+
+
+def test_a_secret_that_came_is_hidden_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden: list[str] = []
+    monkeypatch.setattr("shipper.process.log.hide", hidden.append)
+
+    Keyring(digest, {}).parse({"k1": {"username": "writer", "password": "pass-word"}, "k2": {"api_key": "a:secret"}})
+
+    assert {"pass-word", "a:secret"} <= set(hidden)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        {"api_key": "id:secret"},
+        {"api_key": "aWQ6c2VjcmV0"},
+        {"username": "ü", "password": "pässword"},
+        {"bearer_token": "a.b-c"},
+        {"token": "töken"},
+        identity(trustme.CA()),
+    ],
+)
+async def test_what_can_be_used_is_taken(secret: dict[str, str]) -> None:
+    assert await Keyring(digest, {}).take({"k1": secret}) == {"k1": Credential.parse(secret)}
+
+
+async def test_a_certificate_with_the_key_of_another_is_invalid() -> None:
+    one, other = identity(trustme.CA()), identity(trustme.CA())
+
+    with pytest.raises(CredentialError, match="credential `k1`: bad TLS material") as raised:
+        await Keyring(digest, {}).take({"k1": one | {"key": other["key"]}})
+    assert (raised.value.reason, raised.value.path) == ("invalid", "credentials.k1")
+
+
+async def test_a_certificate_that_cannot_be_looked_at_now_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lane will tell, once it opens its connections."""
+    made = identity(trustme.CA())
+
+    def without_descriptors(*arguments: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "memfd_create", without_descriptors)
+
+    assert await Keyring(digest, {}).take({"k1": made}) == {"k1": Credential.parse(made)}

@@ -1,0 +1,57 @@
+"""Which entries are sent in one request; what a session does with them is tested with its lane (`test_lane`)."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper.pipeline import parcels
+from shipper.pipeline.parcels import GATHERED_BYTES, GATHERED_EVENTS, TOGETHER_BYTES, WINDOW, gathers_until
+from shipper.protocol.messages import Revision
+from shipper.spool.queue import Entry
+from shipper.spool.schema import BARRIER, BATCH
+
+
+def entry(seq: int, size: int, kind: int = BATCH) -> Entry:
+    return Entry(seq, kind, Revision(0, 1), 1, size, 0.0)
+
+
+_sizes = st.lists(st.one_of(st.integers(1, TOGETHER_BYTES * 2), st.integers(1, 500), st.just(-1)), max_size=40)
+
+
+@given(_sizes)
+def test_every_entry_is_in_one_parcel_in_its_order(sizes: list[int]) -> None:
+    entries = [entry(n, max(size, 0), BARRIER if size < 0 else BATCH) for n, size in enumerate(sizes)]
+
+    found = list(parcels.of(entries))
+
+    assert [each for parcel in found for each in parcel] == entries
+    for parcel in found:
+        assert len(parcel) == 1 or not any(each.is_barrier for each in parcel)
+        assert len(parcel) == 1 or sum(each.size for each in parcel) <= TOGETHER_BYTES
+
+
+def test_small_entries_go_together() -> None:
+    assert len(list(parcels.of([entry(n, 100) for n in range(50)]))) == 1
+
+
+def test_entries_wait_for_more_since_the_last_were_handed_out() -> None:
+    assert gathers_until([entry(1, 100)], handed=10.0, flush=0.5) == 10.5
+    assert gathers_until([entry(1, 100)], handed=-math.inf, flush=0.5) == -math.inf
+    assert gathers_until([], handed=10.0, flush=0.5) == math.inf
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [entry(1, GATHERED_BYTES)],
+        [entry(1, 100)._replace(events=GATHERED_EVENTS)],
+        [entry(n, 1) for n in range(WINDOW)],
+        [entry(1, 100), entry(2, 0, BARRIER)],
+    ],
+)
+def test_what_is_full_or_has_a_barrier_does_not_wait(entries: list[Entry]) -> None:
+    assert gathers_until(entries, handed=10.0, flush=0.5) == -math.inf

@@ -1,0 +1,91 @@
+"""Two plans compared: none, live, barrier."""
+
+from __future__ import annotations
+
+import pytest
+
+from shipper.pipeline.plan import Plan, digest, make
+from shipper.protocol.messages import Revision
+from shipper.sdk.errors import PolicyError
+from tests.fakes import REGISTRY, ScriptedInput
+
+BASE = """version: 1
+inputs:
+  in: {type: scripted, processors: [{type: scripted, mark: own}]}
+processors: [{type: scripted, mark: common}]
+outputs:
+  main: {type: scripted, credential: k1}
+  other: {type: scripted, to: other}
+"""
+
+
+def plan(text: str = BASE) -> Plan:
+    return make(Revision(0, 1), text, REGISTRY)
+
+
+def change(text: str) -> str:
+    old = plan()
+    return plan(text).change(old.meaning, [output.key for output in old.outputs.values()])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (BASE + "# a comment\n", "none"),
+        (BASE.replace("credential: k1", "credential: k1, to: main"), "none"),
+        (BASE + "log_level: debug\n", "live"),
+        (BASE.replace("credential: k1", "credential: k1, workers: 5"), "live"),
+        (BASE.replace("credential: k1", "credential: k1, flush: 1s"), "live"),
+        (BASE.replace("credential: k1", "credential: k1, live_setting: 5"), "live"),
+        (BASE.replace("mark: common", "mark: another"), "live"),
+        (BASE + "  third: {type: scripted}\n", "live"),
+        (BASE.replace("k1", "k2"), "barrier"),
+        (BASE.replace("to: other", "to: elsewhere"), "barrier"),
+        (BASE.replace("  other: {type: scripted, to: other}\n", ""), "barrier"),
+        (BASE.replace("  main:", "  renamed:"), "barrier"),
+    ],
+)
+def test_the_class_of_a_change(text: str, expected: str) -> None:
+    assert change(text) == expected
+
+
+def test_the_first_policy_is_live() -> None:
+    assert plan().change(None, []) == "live"
+
+
+def test_an_input_has_its_own_processors_first_and_all_outputs_by_default() -> None:
+    made = plan().inputs["in"]
+
+    assert [processor.mark for processor in made.processors] == ["own", "common"]  # type: ignore[attr-defined]
+    assert made.outputs == ("main", "other")
+
+
+def test_every_credential_is_known_with_the_place_that_names_it() -> None:
+    text = BASE.replace("{type: scripted, processors", "{type: scripted, credentials: [k1, w1], processors")
+
+    assert dict(plan(text).credentials) == {
+        "k1": ("outputs.main.credential", 6, 38),
+        "w1": ("inputs.in.credentials[1]", 3, 42),
+    }
+
+
+def test_a_credential_that_a_plugin_takes_under_another_key_has_the_place_of_its_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ScriptedInput, "credential_ids", lambda self: (self.flavour,))
+    text = BASE.replace("{type: scripted, processors", "{type: scripted, flavour: w1, processors")
+
+    assert plan(text).credentials["w1"] == ("inputs.in", 1, 1)
+
+
+def test_what_is_stored_is_the_text_and_its_digest() -> None:
+    stored = plan().stored("live")
+
+    assert (stored.policy, stored.sha256, stored.credentials) == (BASE, digest(BASE), ["k1"])
+
+
+def test_a_bad_policy_names_its_problems() -> None:
+    with pytest.raises(PolicyError) as raised:
+        plan(BASE + "  bad: {type: nothing}\n")
+
+    assert raised.value.problems[0].path == "outputs.bad.type"

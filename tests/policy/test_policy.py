@@ -1,0 +1,629 @@
+import json
+import os
+import subprocess
+import sys
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+import pytest
+import trustme
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shipper.plugin import ClientTls, Input, Material, Output, Processor, Settings, Size
+from shipper.plugin import Duration as Seconds
+from shipper.policy.document import plain, read, write
+from shipper.policy.policy import build, destination, meaning, output_settings, parse, restore_output
+from shipper.policy.registry import Registry
+from shipper.sdk.errors import PolicyError, StartFailed
+
+MINIMUM = "version: 1\n"
+
+
+class Limit(Settings, frozen=True):
+    size: Size
+    rest: tuple[Seconds, ...] = ()
+
+
+class Tail(Input, frozen=True, kw_only=True):
+    paths: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    from_: Literal["beginning", "end"] = msgspec.field(default="beginning", name="from")
+    credentials: tuple[str, ...] = ()
+    port: int | None = None
+
+    def listens(self):
+        return None if self.port is None else ("127.0.0.1", self.port)
+
+
+class Tag(Processor, frozen=True, kw_only=True):
+    fields: dict[str, Any]
+    limits: dict[str, Limit] = msgspec.field(default_factory=dict)
+    nested: list["Tag"] = msgspec.field(default_factory=list)
+
+    def __post_init__(self):
+        if not self.fields:
+            raise ValueError("name at least one field")
+        if "bug" in self.fields:
+            raise KeyError("hunter2")
+
+
+class Sink(Output, frozen=True, kw_only=True):
+    takes: ClassVar = frozenset({"api_key"})
+    live: ClassVar = frozenset({"workers", "batch"})
+
+    hosts: tuple[Annotated[str, msgspec.Meta(pattern="^https?://")], ...]
+    batch: Size = Size(1 << 20)
+    timeout: Seconds | None = Seconds(60)
+    tls: ClientTls = msgspec.field(default_factory=ClientTls)
+    extra: Material | None = None
+    rate: float | None = None
+    sets: frozenset[str] = frozenset()
+
+
+class Unreadable:
+    pass
+
+
+class Odd(Output, frozen=True, kw_only=True):
+    pair: tuple[Size, int] = (Size(1), 1)
+    either: str | list[int] = ""
+    bug: Unreadable | None = None
+
+
+class Console(Output, frozen=True, kw_only=True):
+    pretty: bool = False
+
+
+REGISTRY = Registry(
+    {"inputs": {"tail": Tail}, "processors": {"tag": Tag}, "outputs": {"sink": Sink, "console": Console, "odd": Odd}}
+)
+OUTPUTS = "version: 1\noutputs: "
+SINK = "version: 1\noutputs:\n  main:\n    type: sink\n    hosts: [https://a]\n"
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tls") / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(path)
+    return path
+
+
+def problems(text):
+    with pytest.raises(PolicyError) as caught:
+        parse(text, REGISTRY)
+    return [(p.line, p.column, p.path, p.message) for p in caught.value.problems]
+
+
+def refusals(text):
+    try:
+        parse(text, REGISTRY)
+    except PolicyError as error:
+        return error.problems
+    return ()
+
+
+def only(text):
+    (problem,) = problems(text)
+    return problem
+
+
+# -- what is accepted --------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_without_inputs_and_outputs_is_valid_and_has_the_defaults():
+    policy = parse(MINIMUM, REGISTRY)
+
+    assert (policy.inputs, policy.processors, policy.outputs, policy.log_level) == ({}, (), {}, "info")
+    assert (policy.queue.max_bytes, policy.queue.retired_max_bytes) == (1 << 30, None)
+    assert (policy.dead_letters.max_bytes, policy.dead_letters.when_full) == (256 << 20, "drop_oldest")
+    assert (policy.drain.deadline, policy.drain.on_deadline, policy.drain.never_reached) == (None, "hold", "forward")
+
+
+def test_every_section_becomes_what_it_says():
+    policy = parse(
+        """
+version: 1
+inputs:
+  access:
+    type: tail
+    paths: ["/var/log/*.log"]
+    from: end
+    data_stream: {dataset: nginx.access}
+    processors: [{type: tag, fields: {a: 1}}]
+    outputs: [main]
+  other: {type: tail, paths: [x]}
+processors:
+  - {type: tag, fields: {b: no, c: [1, {d: null}]}, limits: {x: {size: 1KiB, rest: [1s, 2m]}}}
+outputs:
+  main: {type: sink, hosts: [https://a, https://b], credential: es-2, timeout: never, rate: 5, sets: [a, b, a]}
+  out: {type: console, pretty: true}
+queue: {max_bytes: 2GiB, retired_max_bytes: 512MiB}
+dead_letters: {max_bytes: 1MB, when_full: hold}
+drain: {deadline: 15m, on_deadline: dead_letter}
+log_level: debug
+""",
+        REGISTRY,
+    )
+    access, main = policy.inputs["access"], policy.outputs["main"]
+
+    assert (access.name, access.type, access.outputs) == ("access", "tail", ("main",))
+    assert (access.config.from_, access.config.data_stream.dataset) == ("end", "nginx.access")
+    assert access.processors == (Tag(fields={"a": 1}),)
+    assert policy.inputs["other"].outputs is None
+    assert policy.processors[0].fields == {"b": "no", "c": [1, {"d": None}]}
+    assert policy.processors[0].limits == {"x": Limit(size=Size(1024), rest=(Seconds(1), Seconds(120)))}
+    assert (main.config.hosts, main.config.credential) == (("https://a", "https://b"), "es-2")
+    assert (main.config.timeout, main.config.rate, main.config.sets) == (None, 5.0, frozenset("ab"))
+    assert policy.outputs["out"].config.pretty is True
+    assert (policy.queue.max_bytes, policy.queue.retired_max_bytes) == (2 << 30, 512 << 20)
+    assert (policy.dead_letters.max_bytes, policy.dead_letters.when_full) == (10**6, "hold")
+    assert (policy.drain.deadline, policy.drain.on_deadline, policy.log_level) == (900.0, "dead_letter", "debug")
+
+
+@pytest.mark.parametrize("deadline", ["never", "null", "~"])
+def test_never_is_no_deadline(deadline):
+    assert parse(f"{MINIMUM}drain: {{deadline: {deadline}}}", REGISTRY).drain.deadline is None
+
+
+def test_a_file_is_read_when_the_policy_is_validated(authority):
+    policy = parse(f"{SINK}    tls: {{ca: {authority}}}\n", REGISTRY)
+
+    assert policy.outputs["main"].config.tls.ca == Material(str(authority), authority.read_text())
+
+
+# -- what is refused, and where ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "path", "message"),
+    [
+        ("", (1, 1), "", "expected a mapping that begins with `version: 1`, got nothing"),
+        ("[]", (1, 1), "", "expected a mapping that begins with `version: 1`, got a list"),
+        ("inputs: {}", (1, 1), "version", "missing"),
+        ("version: 2", (1, 10), "version", "this shipper reads version 1"),
+        ("version: true", (1, 10), "version", "this shipper reads version 1"),
+        ("version: '1'", (1, 10), "version", "this shipper reads version 1"),
+        ("version: 1\nouputs: {}", (2, 1), "ouputs", 'unknown key "ouputs" (did you mean "outputs"?)'),
+        ("version: 1\noutputs: []", (2, 10), "outputs", "expected a mapping of names, got a list"),
+        ("version: 1\noutputs:", (2, 9), "outputs", "expected a mapping of names, got nothing"),
+        ("version: 1\noutputs: {Main: {type: console}}", (2, 11), "outputs.Main", "a name is made of"),
+        ("version: 1\noutputs: {main: 5}", (2, 17), "outputs.main", "expected a mapping"),
+        (
+            "version: 1\noutputs: {main: {}}",
+            (2, 17),
+            "outputs.main.type",
+            'the key "type" is missing; installed: console, odd, sink',
+        ),
+        ("version: 1\noutputs: {main: {type: 5}}", (2, 24), "outputs.main.type", "expected the name of a plugin"),
+        (
+            "version: 1\noutputs: {main: {type: snik}}",
+            (2, 24),
+            "outputs.main.type",
+            'no output of type "snik" (did you mean "sink"?)',
+        ),
+        ("version: 1\noutputs: {main: {type: sink}}", (2, 17), "outputs.main.hosts", 'the key "hosts" is missing'),
+        (SINK + "    workers: 99", (6, 14), "outputs.main.workers", "expected integer <= 64"),
+        (SINK + "    workers: '2'", (6, 14), "outputs.main.workers", "expected integer, got string"),
+        (SINK + "    batch: 5", (6, 12), "outputs.main.batch", "expected a size with a unit"),
+        (SINK + "    batch: 99999999999TiB", (6, 12), "outputs.main.batch", "this size is too large"),
+        (SINK + "    timeout: 5", (6, 14), "outputs.main.timeout", "expected a duration with a unit"),
+        (SINK + "    batch: never", (6, 12), "outputs.main.batch", "expected a size with a unit"),
+        (SINK + "    sets: {a: b}", (6, 11), "outputs.main.sets", "expected list, got mapping"),
+        (SINK + "    credential: 5", (6, 17), "outputs.main.credential", "expected string, got integer; quote it"),
+        (SINK + "    credential: ''", (6, 17), "outputs.main.credential", "expected string of length >= 1"),
+        (
+            SINK + "    tls: {verfication: none}",
+            (6, 11),
+            "outputs.main.tls.verfication",
+            '(did you mean "verification"?)',
+        ),
+        (
+            SINK + "    tls: {verification: non}",
+            (6, 25),
+            "outputs.main.tls.verification",
+            'certificate, none (did you mean "none"?)',
+        ),
+        (SINK + "    tls: {ca: /no/such/file}", (6, 15), "outputs.main.tls.ca", "cannot read this file: No such file"),
+        (SINK + "    tls: {ca: /dev/zero}", (6, 15), "outputs.main.tls.ca", "this path is not a file"),
+        (SINK + "    tls: {ca: /etc/hostname}", (6, 15), "outputs.main.tls.ca", "this file holds no PEM block"),
+        (SINK + "    tls: {ca: {path: x, pem: y}}", (6, 15), "outputs.main.tls.ca", "expected the path of a PEM file"),
+        (SINK + "    type2: x", (6, 5), "outputs.main.type2", 'unknown key "type2" (did you mean "type"?)'),
+        (SINK + "    outputs: [x]", (6, 5), "outputs.main.outputs", 'unknown key "outputs"'),
+        (
+            "version: 1\noutputs: {o: {type: console, credential: a}}",
+            (2, 30),
+            "outputs.o.credential",
+            "takes no credential",
+        ),
+        ("version: 1\ninputs: {i: {type: tail, paths: []}}", (2, 33), "inputs.i.paths", "expected list of length >= 1"),
+        ("version: 1\ninputs: {i: {type: tail, paths: [1]}}", (2, 34), "inputs.i.paths[0]", "expected string"),
+        (
+            "version: 1\ninputs: {i: {type: tail, paths: [a], outputs: [x]}}",
+            (2, 48),
+            "inputs.i.outputs[0]",
+            'no output "x"',
+        ),
+        (
+            "version: 1\ninputs: {i: {type: tail, paths: [a], outputs: x}}",
+            (2, 47),
+            "inputs.i.outputs",
+            "a list of outputs",
+        ),
+        (
+            "version: 1\ninputs: {i: {type: tail, paths: [a], form: end}}",
+            (2, 38),
+            "inputs.i.form",
+            'did you mean "from"',
+        ),
+        (
+            "version: 1\ninputs: {i: {type: tail, paths: [a], data_stream: {dataset: A}}}",
+            (2, 61),
+            "inputs.i.data_stream.dataset",
+            "expected a text without capital letters, spaces",
+        ),
+        ("version: 1\nprocessors: {type: tag}", (2, 13), "processors", "expected a list of processors"),
+        ("version: 1\nprocessors: [{type: tag, fields: {}}]", (2, 14), "processors[0]", "name at least one field"),
+        (
+            "version: 1\nprocessors: [{type: tag, fields: {bug: 1}}]",
+            (2, 14),
+            "processors[0]",
+            "Tag failed on these settings: KeyError",
+        ),
+        (
+            "version: 1\nprocessors: [{type: tag, fields: {a: 1}, limits: {x: {size: 1KiB, rest: [1s, 2]}}}]",
+            (2, 78),
+            "processors[0].limits.x.rest[1]",
+            "expected a duration",
+        ),
+        (
+            "version: 1\nprocessors: [{type: tag, fields: {a: 1}, nested: [{fields: {a: 1}, nested: [{field: 1}]}]}]",
+            (2, 78),
+            "processors[0].nested[0].nested[0].field",
+            'did you mean "fields"',
+        ),
+        ("version: 1\nlog_level: loud", (2, 12), "log_level", "expected one of debug, info, warning, error"),
+        ("version: 1\nqueue: {max_bytes: 1}", (2, 20), "queue.max_bytes", "expected a size"),
+    ],
+)
+def test_a_mistake_is_named_at_its_place(text, place, path, message):
+    found = [problem for problem in problems(text) if problem[2] == path]
+
+    assert [(line, column) for line, column, *_ in found] == [place]
+    assert message in found[0][3]
+
+
+@pytest.mark.parametrize(
+    ("setting", "column", "path", "message"),
+    [
+        ("pair: [1KiB, x]", 39, "pair[1]", "expected integer, got string"),
+        ("pair: [1, 1]", 33, "pair[0]", "expected a size with a unit"),
+        ("either: [1, x]", 38, "either[1]", "expected integer, got string"),
+        ("bug: hunter2", 31, "bug", "the plugin's option cannot take this: NotImplementedError"),
+    ],
+)
+def test_a_mistake_in_an_unusual_type_is_named_at_its_place_too(setting, column, path, message):
+    line, *place, told = only(f"{OUTPUTS}{{o: {{type: odd, {setting}}}}}")
+
+    assert (line, place) == (2, [column, f"outputs.o.{path}"])
+    assert message in told
+
+
+def listening(first, second):
+    return f"version: 1\ninputs:\n  a: {{type: tail, paths: [x], {first}}}\n  b: {{type: tail, paths: [x], {second}}}\n"
+
+
+def test_two_inputs_that_listen_on_one_address_are_refused_at_the_second():
+    line, column, path, message = only(listening("port: 9200", "port: 9200"))
+
+    assert (line, column, path) == (4, 6, "inputs.b")
+    assert "inputs.a" in message
+
+
+@pytest.mark.parametrize("ports", [("port: 9200", "port: 9201"), ("port: 0", "port: 0"), ("port: 9200", "port: null")])
+def test_inputs_with_addresses_of_their_own_or_with_any_free_one_are_accepted(ports):
+    assert set(parse(listening(*ports), REGISTRY).inputs) == {"a", "b"}
+
+
+def test_all_mistakes_of_a_policy_are_told_at_once_in_the_order_of_the_text():
+    text = """version: 1
+inputs:
+  a: {type: tail, paths: 5, from: middle, outputs: [mian, main, main]}
+processors: [{type: tga}, {type: tag, fields: 1, filds: 2}]
+outputs:
+  main: {type: sink, hosts: [ftp://x, 5], tls: {ca: nope, cb: 1}, workers: 0}
+drain: {on_deadline: give_up, deadline: 5, never_reached: drop}
+"""
+    found = problems(text)
+
+    assert [path for _, _, path, _ in found] == [
+        "inputs.a.paths",
+        "inputs.a.from",
+        "inputs.a.outputs[0]",
+        "inputs.a.outputs[2]",
+        "processors[0].type",
+        "processors[1].fields",
+        "processors[1].filds",
+        "outputs.main.hosts[0]",
+        "outputs.main.hosts[1]",
+        "outputs.main.tls.ca",
+        "outputs.main.tls.cb",
+        "outputs.main.workers",
+        "drain.on_deadline",
+        "drain.deadline",
+        "drain.never_reached",
+    ]
+
+
+def test_the_number_of_problems_is_bounded():
+    assert len(problems(MINIMUM + "".join(f"k{n}: 1\n" for n in range(50_000)))) == 50
+
+
+def test_problems_of_a_merged_tree_name_the_file_of_their_node():
+    one, other = (
+        read(MINIMUM + "outputs: {o: {type: sink}}", file="a.yaml"),
+        read("inputs: {i: {type: x}}", file="b.yaml"),
+    )
+    one.value["inputs"] = other.value["inputs"]
+
+    with pytest.raises(PolicyError) as caught:
+        build(one, REGISTRY)
+    assert {p.file for p in caught.value.problems} == {"a.yaml", "b.yaml"}
+
+
+def test_bad_tls_material_is_refused_before_anything_starts(tmp_path):
+    path = tmp_path / "ca.pem"
+    path.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    line, column, where, message = only(f"{SINK}    tls: {{ca: {path}}}\n")
+
+    assert (line, column, where) == (6, 10, "outputs.main.tls")
+    assert message.startswith("bad TLS material")
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    assert only(f"{SINK}    extra: {tmp_path / 'pipe'}\n")[3] == "this path is not a file"
+
+
+# -- secrets -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (SINK + "    credential: {api_key: hunter2}", "outputs.main.credential"),
+        (SINK + "    credential: {file: /run/hunter2}", "outputs.main.credential"),
+        (SINK + "    credential: [{hunter2: hunter2}]", "outputs.main.credential"),
+        (SINK + "    credential: VnVhQ2ZHY0JDZGJrUW0hunter2", "outputs.main.credential"),
+        (SINK + "    api_key: hunter2", "outputs.main.api_key"),
+        (SINK + "    password: [hunter2]", "outputs.main.password"),
+        (SINK + "    Authorization: hunter2", "outputs.main.Authorization"),
+        (SINK + "    tls: {key: hunter2}", "outputs.main.tls.key"),
+        (SINK + "token: hunter2", "token"),
+        (MINIMUM + "outputs: {o: {type: sink, hosts: ['https://u:hunter2@a']}}", "outputs.o.hosts[0]"),
+        (MINIMUM + "outputs: {o: {type: nosuch, hosts: ['https://u:hunter2@a']}}", "outputs.o.hosts[0]"),
+        (MINIMUM + "inputs: {i: {type: tail, paths: [a], credentials: [{api_key: hunter2}]}}", "inputs.i.credentials"),
+        (MINIMUM + "inputs: {i: {type: tail, paths: [a], credential: {token: hunter2}}}", "inputs.i.credential"),
+        (MINIMUM + "processors: [{type: tag, fields: {password: hunter2}}]", "processors[0].fields.password"),
+        (MINIMUM + "processors: [{type: tag, fields: {a: [{secret: hunter2}]}}]", "processors[0].fields.a[0].secret"),
+        (SINK + "    extra: |\n      -----BEGIN PRIVATE KEY-----\n      hunter2", "outputs.main.extra"),
+    ],
+)
+def test_a_secret_in_a_policy_is_refused_with_a_hint_that_never_quotes_it(text, path):
+    found = {where: message for _, _, where, message in problems(text)}
+
+    assert "`credential: {file: …}`" in found[path]
+    assert "hunter2" not in str(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SINK + "    workers: hunter2",
+        SINK + "    tls: {verification: hunter2}",
+        SINK + "    tls: {ca: hunter2}",
+        SINK + "    batch: hunter2",
+        SINK + "    timeout: hunter2",
+        SINK + "    tls: hunter2",
+        MINIMUM + "outputs: {o: {type: sink, hosts: [hunter2]}}",
+        MINIMUM + "outputs: {o: {type: Hunter2/}}",
+        MINIMUM + "log_level: hunter2",
+        MINIMUM + "version2: hunter2",
+        "version: hunter2",
+        "hunter2",
+        SINK + "    Id:hunter2: x",
+    ],
+)
+def test_no_refusal_quotes_a_value(text):
+    assert "hunter2" not in str(problems(text)).lower()
+
+
+@pytest.mark.parametrize("id", ["es-2", "main-3fa2b1c4d5e6f708192a3b4c", "1e9b5c0e-6f0a-4d57-9a8f-0c8f6f3f3f3f", "A"])
+def test_an_id_is_not_taken_for_a_secret(id):
+    assert parse(f"{SINK}    credential: {id}", REGISTRY).outputs["main"].config.credential == id
+
+
+# -- any text ----------------------------------------------------------------------------------------------------------
+
+STRUCTS = (type(parse(MINIMUM, REGISTRY)), Sink, Tag, Tail, Limit, ClientTls)
+KEYS = st.sampled_from([name for struct in STRUCTS for name in (*struct.__struct_fields__, "type", "from", "api_key")])
+VALUES = st.sampled_from(
+    [None, True, 1, 0.5, "main", "sink", "tail", "tag", "1KiB", "5s", "never", "https://a", "\0", "/"]
+)
+TREES = st.recursive(
+    VALUES | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS | st.text(max_size=3), inner, max_size=5),
+    max_leaves=25,
+)
+
+
+def parts(type, *keys):
+    return st.fixed_dictionaries({"type": st.just(type)}, optional=dict.fromkeys(keys, TREES))
+
+
+SECTIONS = st.fixed_dictionaries(
+    {"version": st.just(1)},
+    optional={
+        "inputs": st.dictionaries(st.just("a"), parts("tail", "paths", "from", "outputs", "processors", "data_stream")),
+        "outputs": st.dictionaries(st.just("main"), parts("sink", "hosts", "tls", "extra", "sets", "timeout", "batch")),
+        "processors": st.lists(parts("tag", "fields", "limits", "nested")),
+        "drain": TREES,
+    },
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(TREES | SECTIONS)
+def test_any_structure_is_a_policy_or_refused_at_places_inside_the_text(tree):
+    text = write(tree)
+
+    assert all(1 <= p.line <= text.count("\n") + 1 and p.column >= 1 for p in refusals(text))
+
+
+@given(st.binary())
+def test_any_bytes_are_a_policy_or_refused(raw):
+    assert all(problem.message for problem in refusals(raw))
+
+
+# -- digests, and what is kept -----------------------------------------------------------------------------------------
+
+
+def sink(*lines):
+    return parse(SINK + "".join(f"    {line}\n" for line in lines), REGISTRY)
+
+
+def test_the_meaning_is_the_same_whatever_the_order_the_comments_and_the_defaults_spelled_out():
+    one = "version: 1\nqueue: {max_bytes: 1GiB}\noutputs: {b: {type: console}, a: {hosts: [https://a], type: sink}}\n"
+    other = """# a comment
+outputs:
+  a:
+    type: sink
+    timeout: 1m
+    hosts: ["https://a"]
+    tls: {}
+  b: {pretty: false, type: console}
+version: 1
+queue: {max_bytes: 1024MiB}
+drain: {deadline: never}
+"""
+    assert meaning(parse(one, REGISTRY)) == meaning(parse(other, REGISTRY))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "    workers: 3\n",
+        "    credential: b\n",
+        "    timeout: 2m\n",
+        "    tls: {server_name: x}\n",
+        "log_level: debug\n",
+        "queue: {max_bytes: 2GiB}\n",
+        "drain: {deadline: 5s}\n",
+        "processors: [{type: tag, fields: {a: 1}}]\n",
+        "inputs: {i: {type: tail, paths: [a]}}\n",
+        "  other: {type: console}\n",
+    ],
+)
+def test_every_setting_is_part_of_the_meaning(more):
+    assert meaning(parse(SINK + more, REGISTRY)) != meaning(parse(SINK, REGISTRY))
+
+
+def test_the_order_of_processors_and_the_choice_of_outputs_are_part_of_the_meaning():
+    tail = SINK + "inputs: {{i: {{type: tail, paths: [a], {}}}}}\n"
+    processors = [
+        tail.format("processors: [{type: tag, fields: {a: 1}}, {type: tag, fields: {a: 2}}]"),
+        tail.format("processors: [{type: tag, fields: {a: 2}}, {type: tag, fields: {a: 1}}]"),
+        tail.format("outputs: [main]"),
+        tail.format("outputs: []"),
+        tail.format("from: beginning"),
+    ]
+
+    assert len({meaning(parse(text, REGISTRY)) for text in processors}) == 5
+
+
+def test_another_content_of_a_file_is_another_meaning_and_another_destination_but_another_path_is_not(tmp_path):
+    one, same, other = (tmp_path / name for name in ("one.pem", "same.pem", "other.pem"))
+    one.write_text("-----BEGIN A-----")
+    same.write_text("-----BEGIN A-----")
+    other.write_text("-----BEGIN B-----")
+    policies = [sink(f"extra: {path}") for path in (one, same, other)]
+    meanings = [meaning(policy) for policy in policies]
+    destinations = [destination(policy.outputs["main"]) for policy in policies]
+
+    assert (meanings[0] == meanings[1], meanings[0] == meanings[2]) == (True, False)
+    assert (destinations[0] == destinations[1], destinations[0] == destinations[2]) == (True, False)
+
+
+def test_the_destination_leaves_out_the_credential_and_what_is_live():
+    plain_one = destination(sink().outputs["main"])
+
+    assert destination(sink("credential: a", "workers: 9", "batch: 5MiB").outputs["main"]) == plain_one
+    for line in ("timeout: 2m", "tls: {server_name: x}", "sets: [a]", "rate: 1"):
+        assert destination(sink(line).outputs["main"]) != plain_one
+
+
+def test_two_names_are_two_destinations():
+    text = "version: 1\noutputs: {a: {type: console}, b: {type: console}}"
+    outputs = parse(text, REGISTRY).outputs
+
+    assert destination(outputs["a"]) != destination(outputs["b"])
+
+
+def test_settings_survive_json_down_to_the_bytes_of_files_that_are_gone(tmp_path, authority):
+    copy = tmp_path / "ca.pem"
+    copy.write_bytes(authority.read_bytes())
+    spec = sink(f"tls: {{ca: {copy}}}", "timeout: 1500ms", "batch: 3KB", "sets: [b, a]", "credential: x").outputs[
+        "main"
+    ]
+    kept = json.loads(json.dumps(output_settings(spec)))
+    copy.unlink()
+    again = restore_output("sink", kept, REGISTRY)
+
+    assert again == spec.config
+    assert (type(again.batch), type(again.timeout), type(again.tls.ca)) == (Size, Seconds, Material)
+
+
+def test_settings_that_the_plugin_no_longer_takes_are_told_by_the_operators_error():
+    with pytest.raises(StartFailed, match="the installed plugin sink does not take the stored settings"):
+        restore_output("sink", {"hosts": ["https://a"], "gone": 1}, REGISTRY)
+    with pytest.raises(StartFailed, match="no output of type"):
+        restore_output("gone", {}, REGISTRY)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"type": st.just("sink"), "hosts": st.lists(st.sampled_from(["https://a", "http://b"]))},
+        optional={
+            "batch": st.integers(0, 10**6).map(lambda n: f"{n}KiB"),
+            "timeout": st.integers(0, 10**6).map(lambda n: f"{n}ms") | st.just("never"),
+            "rate": st.integers(0, 100) | st.floats(0, 10),
+            "sets": st.lists(st.text(max_size=3)),
+            "workers": st.integers(1, 64),
+        },
+    )
+)
+def test_any_valid_settings_survive_json(config):
+    spec = parse(write({"version": 1, "outputs": {"main": config}}), REGISTRY).outputs["main"]
+    kept = json.loads(json.dumps(output_settings(spec)))
+    again = restore_output("sink", kept, REGISTRY)
+
+    assert again == spec.config
+    assert output_settings(msgspec.structs.replace(spec, config=again)) == output_settings(spec)
+
+
+def test_parsing_the_smallest_policy_imports_no_plugin():
+    program = (
+        "import sys\n"
+        "from shipper.policy.policy import parse\nfrom shipper.policy.registry import Registry\n"
+        "parse('version: 1', Registry.installed())\n"
+        "print([n for n in sys.modules if n.startswith(('shipper_plugins', 'aiohttp'))])\n"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout
+
+    assert out == "[]\n"
+
+
+def test_a_tree_of_a_policy_written_and_read_again_means_the_same():
+    text = SINK + "processors: [{type: tag, fields: {a: no, b: '1', c: 2001-01-01}}]\n"
+
+    assert meaning(parse(write(plain(read(text))), REGISTRY)) == meaning(parse(text, REGISTRY))

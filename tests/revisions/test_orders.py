@@ -1,0 +1,365 @@
+"""Orders end drains that cannot end, on real lanes, at any moment of theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from shipper.plugin import Held
+from shipper.protocol.messages import Counts, Revision
+from shipper.revisions.orders import NothingToOrder, Orders, StoreFull
+from shipper.sdk.credentials import Credential
+from shipper.spool import credentials, doubt
+from shipper.spool.dead_letters import Limits
+from shipper.spool.drain_orders import Order, Step
+from shipper.spool.limits import SpoolLimits
+from shipper.spool.revisions import LaneKey, LaneRow
+from shipper.spool.schema import BARRIER
+from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, active_again, bench, events, poke, policy, theatre
+
+COUNT = 100
+
+
+async def stuck_under(on: Theatre, *credentials: str, more: str = "") -> None:
+    """Revisions 1, 2, … each with a credential; the events of all but the last are held."""
+    script = DESTINATIONS["main"]
+    script.send = script.raising(Held("401"))
+    for number, credential in enumerate(credentials, 1):
+        await on.offer(number, policy(credential=credential, more=more), credential)
+        await on.ack(number, "active")
+        await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
+        if number < len(credentials):
+            for n in range(COUNT):
+                await SPRINGS["in"].context.emit(events(1000 * number + n))
+
+
+async def works_with(*credentials: str) -> None:
+    """From now on the destination takes these credentials only."""
+    script = DESTINATIONS["main"]
+
+    async def send(batch):  # type: ignore[no-untyped-def]
+        await trio.lowlevel.checkpoint()
+        last = next(line for line in reversed(script.log) if line.startswith("open"))
+        if last.removeprefix("open ") not in credentials:
+            raise Held("401")
+        return script.answer(batch, {})
+
+    script.send = send
+
+
+@pytest.mark.parametrize("name", ["drop", "dead_letter"])
+async def test_an_ended_drain_is_drained_and_counted(tmp_path: Path, name: str) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        with trio.fail_after(PATIENCE):
+            await on.orders.end(name, Revision(0, 1), "main")  # type: ignore[arg-type]
+        ack = await on.ack(2, "drained")
+
+        counts = Counts(accepted=COUNT, **{"dropped" if name == "drop" else name: COUNT})
+        assert ack.ledger == counts
+        assert ack.credentials is not None
+        assert ack.credentials.released == ["k1"]
+        assert (await on.spool.dead_letters()).events == (0 if name == "drop" else COUNT)
+
+
+def small_store(size: str, when_full: str) -> str:
+    return f"dead_letters: {{max_bytes: {size}, when_full: {when_full}}}\n"
+
+
+async def test_an_order_that_fills_the_dead_letter_store_fails_and_its_drain_stays_open(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2", more=small_store("1KiB", "hold"))
+        with trio.fail_after(PATIENCE), pytest.raises(StoreFull, match=r"raise dead_letters\.max_bytes"):
+            await on.orders.end("dead_letter", Revision(0, 1), "main")
+        fitted = (await on.spool.dead_letters()).events
+
+        assert 0 < fitted < COUNT
+        assert on.spool.figures.total().events == COUNT - fitted
+        assert "2 drained" not in on.lines()
+        await on.offer(3, policy(credential="k2"), "k2")
+        await on.ack(3, "active")
+        await on.orders.end("dead_letter", Revision(0, 1), "main")
+        assert (await on.ack(3, "drained")).ledger == Counts(accepted=COUNT, dead_letter=COUNT)
+        assert (await on.spool.dead_letters()).events == COUNT
+
+
+async def test_an_order_that_a_crash_interrupted_may_find_the_store_full(tmp_path: Path) -> None:
+    limits = Limits(1024, "hold")
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        lasts = {lane: last.seq for lane, last in (await on.orders._barriers()).items()}
+        await on.spool.place_order(Order("dead_letter", *lasts.popitem()))
+    async with bench(tmp_path) as on:
+        on.spool.limits = SpoolLimits(limits)
+        orders = Orders(spool=on.spool, delivery=on.delivery, keyring=on.keyring, settled=lambda: None)
+        await orders.resume()
+
+        assert 0 < (await on.spool.dead_letters()).events < COUNT
+        assert await on.spool.standing_orders() == []
+
+
+async def test_letters_that_give_way_to_an_order_are_counted_for_its_output(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2", more=small_store("1KiB", "drop_oldest"))
+        await on.orders.end("dead_letter", Revision(0, 1), "main")
+        ack = await on.ack(2, "drained")
+        letters = (await on.spool.dead_letters()).events
+
+        assert ack.ledger == Counts(accepted=COUNT, dead_letter=COUNT)
+        assert on.delivery.counters()["main"]["letters_dropped"] == COUNT - letters > 0
+
+
+async def test_an_order_touches_only_its_revision_and_output(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2", "k3")
+        await on.orders.end("drop", Revision(0, 1), None)
+        await on.ack(2, "drained")
+
+        assert "3 drained" not in on.lines()
+        assert on.spool.figures.total().events == COUNT
+
+
+async def test_an_order_that_names_nothing_lists_what_there_is(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+
+        with pytest.raises(NothingToOrder, match="revision 1 of output main"):
+            await on.orders.end("drop", Revision(0, 7), None)
+        with pytest.raises(NothingToOrder, match="revision 1 of output main"):
+            await on.orders.end("drop", Revision(0, 1), "other")
+        with pytest.raises(NothingToOrder, match="k1"):
+            await on.orders.rebind("k9", "k2")
+        with pytest.raises(NothingToOrder, match="not held"):
+            await on.orders.rebind("k1", "k9")
+        on.keyring.keep({"k9": Credential.parse({"bearer_token": "of-another-shape"})})
+        with pytest.raises(NothingToOrder, match="output main takes no credential of shape bearer_token"):
+            await on.orders.rebind("k1", "k9")
+
+
+async def test_what_waits_is_delivered_with_another_credential_and_the_lost_one_is_released(tmp_path: Path) -> None:
+    """The target is the lane that is active, in a session, and has passed the places of what is moved to it."""
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        await works_with("k2")
+        await SPRINGS["in"].context.emit(events(1))
+        script = DESTINATIONS["main"]
+        await script.until(lambda: 1 in script.received)
+        with trio.fail_after(PATIENCE):
+            await on.orders.rebind("k1", "k2")
+        ack = await on.ack(2, "drained")
+
+        assert sorted(script.received) == [1, *range(1000, 1000 + COUNT)]
+        assert ack.ledger == Counts(accepted=COUNT, delivered=COUNT)
+        assert "k1" not in on.rollout.in_use
+
+
+async def test_a_rebind_to_a_third_credential_opens_a_lane_that_goes_when_it_is_empty(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        await works_with("k3")
+        await on.offer(3, policy(credential="k2", more="log_level: warning\n"), "k2")
+        await on.ack(3, "active")
+        await _offered(on, "k3")
+        with trio.fail_after(PATIENCE):
+            await on.orders.rebind("k1", "k3")
+        ack = await on.ack(3, "drained")
+
+        assert sorted(DESTINATIONS["main"].received) == list(range(1000, 1000 + COUNT))
+        assert ack.ledger == Counts(accepted=COUNT, delivered=COUNT)
+        assert [lane.key.credential for lane in on.delivery.lanes.values()] == ["k2"]
+
+
+def _secret(id: str):  # type: ignore[no-untyped-def]
+    from tests.fakes import secret
+
+    return secret(id)
+
+
+async def _offered(on: Theatre, id: str) -> None:
+    """A credential that a revision has brought, and that is held."""
+    await trio.testing.wait_all_tasks_blocked()
+    await on.rollout.advance()  # what is under way after the cut would release it, since no revision names it
+    await on.spool.store.do(lambda db: credentials.offer(db, {id: b"mark"}))
+    on.keyring.keep({id: _secret(id)})
+
+
+@pytest.mark.parametrize("state", ["released", "listed", "reported"])
+async def test_nothing_is_bound_to_a_credential_that_was_released_before_the_commit(tmp_path: Path, state: str) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        await _offered(on, "k3")
+        await on.spool.store.do(lambda db: db.execute("UPDATE credential SET state = ? WHERE id = 'k3'", (state,)))
+
+        with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="`k3` was released meanwhile"):
+            await on.orders.rebind("k1", "k3")
+        assert await on.spool.standing_orders() == []
+        assert "k3" not in {row.key.credential for row in await on.spool.lanes()}
+
+
+async def test_a_rebind_to_itself_is_refused(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+
+        with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="another credential"):
+            await on.orders.rebind("k1", "k1")
+        assert await on.spool.standing_orders() == []
+
+
+async def test_a_rebind_of_a_lane_that_ends_in_that_moment_has_nothing_left_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        await _offered(on, "k3")
+        placed = on.spool.place_rebind
+
+        async def place(lane: int, upto: int, key: LaneKey) -> tuple[Order, LaneRow]:
+            DESTINATIONS["main"].send = DESTINATIONS["main"].deliver
+            poke(on.delivery)
+            await on.wait_gone("k1")
+            return await placed(lane, upto, key)
+
+        monkeypatch.setattr(on.spool, "place_rebind", place)
+        with trio.fail_after(PATIENCE):
+            await on.orders.rebind("k1", "k3")
+
+        assert (await on.ack(2, "drained")).ledger == Counts(accepted=COUNT, delivered=COUNT)
+        assert await on.spool.standing_orders() == []
+
+
+async def test_lanes_that_are_poked_while_a_rebind_runs_settle_no_barrier_too_early(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        await works_with("k3")
+        await _offered(on, "k3")
+        step = on.spool.step_order
+        early: list[str] = []
+
+        async def poking(order):  # type: ignore[no-untyped-def]
+            poke(on.delivery)
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            early.extend(line for line in on.lines() if line == "2 drained")
+            return await step(order)
+
+        on.spool.step_order = poking  # type: ignore[method-assign]
+        with trio.fail_after(PATIENCE):
+            await on.orders.rebind("k1", "k3")
+        ack = await on.ack(2, "drained")
+
+        assert early == []
+        assert sorted(DESTINATIONS["main"].received) == list(range(1000, 1000 + COUNT))
+        assert ack.ledger == Counts(accepted=COUNT, delivered=COUNT)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+async def test_a_rebind_goes_on_after_a_crash_between_its_steps(tmp_path: Path, steps: int) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        lane = next(lane for lane in on.delivery.lanes.values() if not lane.active)
+        (upto,) = await on.spool.query(
+            lambda db: db.execute(
+                "SELECT max(seq) FROM todo WHERE lane = ? AND kind = ?", (lane.id, BARRIER)
+            ).fetchone()
+        )
+        await _offered(on, "k3")
+        async with lane.suspended():
+            order, _ = await on.spool.place_rebind(lane.id, upto, lane.key._replace(credential="k3"))
+            for _ in range(steps):
+                assert not (await on.spool.step_order(order)).done
+    async with theatre(tmp_path) as on:
+        await works_with("k3")
+        on.keyring.keep({id: _secret(id) for id in ("k1", "k2", "k3")})
+        poke(on.delivery)
+        ack = await on.ack(2, "drained")
+
+        assert sorted(DESTINATIONS["main"].received) == list(range(1000, 1000 + COUNT))
+        assert ack.ledger == Counts(accepted=COUNT, delivered=COUNT)
+        assert await on.spool.standing_orders() == []
+
+
+async def test_an_order_ends_a_request_that_is_under_way_and_counts_what_was_answered(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        script = DESTINATIONS["main"]
+        script.send = script.hang
+        poke(on.delivery)
+        await script.until(lambda: script.sending > 0)
+        with trio.fail_after(PATIENCE):
+            await on.orders.end("drop", Revision(0, 1), None)
+        ack = await on.ack(2, "drained")
+
+        assert script.sending == 0
+        assert ack.ledger == Counts(accepted=COUNT, dropped=COUNT)
+
+
+async def test_a_rebind_answers_though_the_lane_becomes_active_again(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        step = on.spool.step_order
+
+        async def cutting(order):  # type: ignore[no-untyped-def]
+            on.spool.step_order = step  # type: ignore[method-assign]
+            await on.offer(3, policy(credential="k1"), "k1")
+            await on.ack(3, "active")
+            return await step(order)
+
+        on.spool.step_order = cutting  # type: ignore[method-assign]
+        with trio.fail_after(PATIENCE):
+            await on.orders.rebind("k1", "k2")
+        await works_with("k1", "k2")
+        poke(on.delivery)
+        await on.ack(3, "drained")
+
+
+async def test_a_lane_that_a_revision_opens_while_an_order_runs_looks_at_what_the_order_left(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing-1")
+        await on.enter(2)
+        main = on.active["main"].id
+        await on.activate(2, other=None)
+    async with bench(tmp_path) as on:
+        await on.delivery.restore([row for row in await on.spool.lanes() if row.id != main])  # its plugin was gone
+        orders = Orders(spool=on.spool, delivery=on.delivery, keyring=on.keyring, settled=lambda: None)
+        step = on.spool.step_order
+
+        async def opening(order: Order) -> Step:
+            if main not in on.delivery.lanes:
+                await on.activate(3, main="missing-1")
+                await trio.testing.wait_all_tasks_blocked(0.05)
+            return await step(order)
+
+        on.spool.step_order = opening  # type: ignore[method-assign]
+        with trio.fail_after(PATIENCE):
+            await orders._place(Order("drop", main, 10**9))
+            await DESTINATIONS["main"].until(lambda: on.delivery.lanes[main].problem is None)
+
+        assert (
+            await on.spool.query(lambda db: db.execute("SELECT * FROM barrier WHERE lane = ?", (main,)).fetchall())
+            == []
+        )
+
+
+async def test_an_order_about_what_entered_above_the_barrier_names_nothing(tmp_path: Path) -> None:
+    """k1, k2 and k1 again: what entered under the third is on the same lane as what entered under the first."""
+    async with theatre(tmp_path) as on:
+        await active_again(on)
+
+        with pytest.raises(NothingToOrder, match=r"what drains: revision \S*1 of output main$"):
+            await on.orders.end("drop", Revision(0, 3), None)
+
+
+@pytest.mark.parametrize("credential", ["k1", "k2"])
+async def test_nothing_is_bound_to_another_credential_from_or_to_what_is_in_doubt(
+    tmp_path: Path, credential: str
+) -> None:
+    """Its barrier would wait there, and the order with it."""
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        lane = next(lane for lane in on.delivery.lanes.values() if lane.key.credential == credential)
+        await on.spool.store.do(lambda db: doubt.hold(db, lane.id, 10**6))
+
+        with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="output main is damaged"):
+            await on.orders.rebind("k1", "k2")
+        assert await on.spool.standing_orders() == []

@@ -1,0 +1,522 @@
+"""The bridge between trio and asyncio: values, errors and cancels cross it, and nothing runs on behind its caller."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+import pytest
+import trio
+import trio.lowlevel
+
+from shipper.sdk.aio import Asyncio, open_asyncio
+
+
+@pytest.fixture
+async def aio() -> AsyncIterator[Asyncio]:
+    with trio.fail_after(30):
+        async with open_asyncio() as opened:
+            yield opened
+
+
+class Steps:
+    """What happened in either thread, in order."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self._token = trio.lowlevel.current_trio_token()
+        self._changed = trio.Event()
+
+    def note(self, step: str) -> None:
+        self.seen.append(step)
+        self._token.run_sync_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def wait_for(self, step: str) -> None:
+        while step not in self.seen:
+            await self._changed.wait()
+
+
+@asynccontextmanager
+async def cancelled_at_end() -> AsyncIterator[trio.Nursery]:
+    async with trio.open_nursery() as nursery:
+        yield nursery
+        nursery.cancel_scope.cancel()
+
+
+# -- trio asks asyncio -------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_returns_what_the_coroutine_returns_in_the_other_thread(aio: Asyncio) -> None:
+    async def add(a: int, b: int) -> tuple[int, str]:
+        await asyncio.sleep(0)
+        return a + b, threading.current_thread().name
+
+    assert await aio.call(add, 1, 2) == (3, "asyncio")
+
+
+async def test_a_call_raises_what_the_coroutine_raises(aio: Asyncio) -> None:
+    async def fail() -> None:
+        raise LookupError("no")
+
+    with pytest.raises(LookupError, match="no"):
+        await aio.call(fail)
+
+
+async def test_a_call_raises_what_comes_before_the_first_await(aio: Asyncio) -> None:
+    def fail() -> AsyncIterator[None]:
+        raise LookupError("no")
+
+    with pytest.raises(LookupError):
+        await aio.call(fail)  # type: ignore[arg-type]
+
+
+async def test_a_coroutine_may_end_by_system_exit_without_taking_the_loop_with_it(aio: Asyncio) -> None:
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        await aio.call(leave)
+
+    assert await aio.call(asyncio.sleep, 0, "alive") == "alive"
+
+
+async def test_a_coroutine_that_is_cancelled_in_its_loop_is_an_error_and_no_cancel_of_trio(aio: Asyncio) -> None:
+    async def cancel_myself() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    with pytest.raises(asyncio.CancelledError):
+        await aio.call(cancel_myself)
+
+
+async def test_many_calls_run_at_once(aio: Asyncio) -> None:
+    barrier = asyncio.Barrier(50)
+    results: list[int] = []
+
+    async def meet(n: int) -> int:
+        await barrier.wait()
+        return n
+
+    async def call(n: int) -> None:
+        results.append(await aio.call(meet, n))
+
+    async with trio.open_nursery() as nursery:
+        for n in range(50):
+            nursery.start_soon(call, n)
+
+    assert sorted(results) == list(range(50))
+
+
+async def test_a_cancelled_caller_does_not_start_a_coroutine(aio: Asyncio) -> None:
+    steps = Steps()
+
+    async def run() -> None:
+        steps.note("ran")
+
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await aio.call(run)
+
+    assert scope.cancelled_caught
+    assert steps.seen == []
+
+
+async def test_a_cancel_right_after_the_call_ends_it(aio: Asyncio) -> None:
+    """Whether the coroutine was started is a race that the cancel may win or lose; it ends in any case."""
+    for _ in range(200):
+        ended = []
+
+        async def run(ended: list[str] = ended) -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.append("ended")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(aio.call, run)
+            await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+
+        assert ended in ([], ["ended"])
+
+
+async def test_a_cancel_reaches_the_coroutine_and_waits_for_its_end(aio: Asyncio) -> None:
+    steps = Steps()
+
+    async def run() -> None:
+        steps.note("started")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.02)
+            steps.note("cleaned up")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(aio.call, run)
+        await steps.wait_for("started")
+        nursery.cancel_scope.cancel()
+    steps.note("caller goes on")
+
+    assert steps.seen == ["started", "cleaned up", "caller goes on"]
+
+
+async def test_a_deadline_is_a_cancel(aio: Asyncio) -> None:
+    with trio.move_on_after(0.02) as scope:
+        await aio.call(asyncio.sleep, 60)
+
+    assert scope.cancelled_caught
+
+
+async def test_a_result_that_beats_the_cancel_is_kept(aio: Asyncio) -> None:
+    """A request that was answered must not count as unanswered."""
+    steps, results = Steps(), []
+
+    async def run() -> str:
+        steps.note("started")
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        return "answered"
+
+    async def call() -> None:
+        results.append(await aio.call(run))
+        await trio.lowlevel.checkpoint()
+        results.append("not reached")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await steps.wait_for("started")
+        nursery.cancel_scope.cancel()
+
+    assert results == ["answered"]
+
+
+async def test_an_error_that_beats_the_cancel_is_raised(aio: Asyncio) -> None:
+    steps, errors = Steps(), []
+
+    async def run() -> None:
+        steps.note("started")
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise OSError("reset") from None
+
+    async def call() -> None:
+        try:
+            await aio.call(run)
+        except OSError as error:
+            errors.append(str(error))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await steps.wait_for("started")
+        nursery.cancel_scope.cancel()
+
+    assert errors == ["reset"]
+
+
+async def test_a_time_out_of_asyncio_is_an_error_and_no_cancel(aio: Asyncio) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(60)
+
+    with pytest.raises(TimeoutError):
+        await aio.call(run)
+
+
+# -- asyncio asks trio -------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_is_what_the_function_returns_in_trio(aio: Asyncio) -> None:
+    async def add(a: int, b: int) -> tuple[int, str]:
+        await trio.lowlevel.checkpoint()
+        return a + b, threading.current_thread().name
+
+    assert await aio.call(aio.answer, add, 1, 2) == (3, threading.current_thread().name)
+
+
+async def test_an_answer_raises_what_the_function_raises(aio: Asyncio) -> None:
+    async def fail() -> None:
+        await trio.lowlevel.checkpoint()
+        raise LookupError("no")
+
+    async def ask() -> str:
+        try:
+            await aio.answer(fail)
+        except LookupError as error:
+            return f"caught {error}"
+        return "nothing"
+
+    assert await aio.call(ask) == "caught no"
+
+
+async def test_both_ways_can_be_nested(aio: Asyncio) -> None:
+    async def inner() -> str:
+        return await aio.call(asyncio.sleep, 0, "deep")
+
+    assert await aio.call(aio.answer, inner) == "deep"
+
+
+async def test_an_asyncio_cancel_reaches_the_function_and_waits_for_its_end(aio: Asyncio) -> None:
+    steps = Steps()
+
+    async def function() -> None:
+        steps.note("started")
+        try:
+            await trio.sleep(60)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.02)
+            steps.note("cleaned up")
+
+    async def ask() -> None:
+        try:
+            await aio.answer(function)
+        finally:
+            steps.note("asker goes on")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(aio.call, ask)
+        await steps.wait_for("started")
+        nursery.cancel_scope.cancel()
+
+    assert steps.seen == ["started", "cleaned up", "asker goes on"]
+
+
+async def test_a_second_cancel_does_not_end_the_wait_for_the_function(aio: Asyncio) -> None:
+    """An aiohttp server cancels a request when its peer goes, and again when it is closed itself."""
+    steps = Steps()
+    go_on = trio.Event()
+
+    async def function() -> str:
+        steps.note("started")
+        with trio.CancelScope(shield=True):
+            await go_on.wait()
+        steps.note("stored")
+        return "stored"
+
+    async def ask() -> str:
+        tasks.append(asyncio.create_task(aio.answer(function)))
+        return await tasks[0]
+
+    async def cancel_thrice() -> bool:
+        for _ in range(3):
+            tasks[0].cancel()
+            await asyncio.sleep(0.01)
+        return tasks[0].done()
+
+    async def call() -> None:
+        results.append(await aio.call(ask))
+
+    tasks: list[asyncio.Task[str]] = []
+    results: list[str] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await steps.wait_for("started")
+        left = await aio.call(cancel_thrice)
+        go_on.set()
+
+    assert not left
+    assert steps.seen == ["started", "stored"]
+    assert results == ["stored"]
+
+
+async def test_a_cancel_before_the_function_starts_is_not_lost(aio: Asyncio) -> None:
+    steps = Steps()
+
+    async def function() -> None:
+        await trio.sleep(60)
+
+    async def ask_and_cancel() -> str:
+        task = asyncio.create_task(aio.answer(function))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return "cancelled" if task.cancelled() else "not"
+
+    assert await aio.call(ask_and_cancel) == "cancelled"
+    assert steps.seen == []
+
+
+async def test_an_asker_that_is_cancelled_at_once_never_asks(aio: Asyncio) -> None:
+    called = []
+
+    async def function() -> None:
+        called.append(1)
+
+    async def ask_and_cancel() -> bool:
+        task = asyncio.create_task(aio.answer(function))
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert await aio.call(ask_and_cancel)
+    assert called == []
+
+
+async def test_a_cancel_around_the_bridge_is_a_cancel_for_the_asker_and_no_foreign_error() -> None:
+    """The nursery in which the bridge was opened is cancelled: no `trio.Cancelled` may surface in the loop."""
+    steps = Steps()
+
+    async def function() -> None:
+        steps.note("started")
+        await trio.sleep(60)
+
+    async def ask() -> None:
+        try:
+            await aio.answer(function)
+        except BaseException as error:
+            steps.note(type(error).__module__.split(".")[0])
+            raise
+
+    with trio.fail_after(10), trio.CancelScope() as scope:
+        async with open_asyncio() as aio, trio.open_nursery() as nursery:
+            nursery.start_soon(aio.call, ask)
+            await steps.wait_for("started")
+            scope.cancel("everything ends")
+
+    assert steps.seen == ["started", "asyncio"]
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_error_in_the_block_leaves_it_as_it_is() -> None:
+    with pytest.raises(LookupError, match="mine"):
+        async with open_asyncio():
+            raise LookupError("mine")
+
+
+async def test_leaving_ends_the_thread() -> None:
+    before = threading.active_count()
+    async with open_asyncio() as aio:
+        await aio.call(asyncio.sleep, 0)
+
+    assert "asyncio" not in {thread.name for thread in threading.enumerate()}
+    assert threading.active_count() <= before + 1  # trio keeps a worker thread for the next one
+
+
+async def test_leaving_cancels_what_runs_in_the_loop_and_waits_for_it() -> None:
+    steps = Steps()
+
+    async def run() -> None:
+        steps.note("started")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.01)
+            steps.note("ended")
+
+    async def start() -> None:
+        tasks.append(asyncio.create_task(run()))
+
+    tasks: list[asyncio.Task[None]] = []
+    with trio.fail_after(30):
+        async with open_asyncio() as aio:
+            await aio.call(start)
+            await steps.wait_for("started")
+
+    assert steps.seen == ["started", "ended"]
+
+
+async def test_leaving_also_ends_what_a_cancelled_task_has_started() -> None:
+    steps = Steps()
+
+    async def late() -> None:
+        steps.note("late started")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            steps.note("late ended")
+
+    async def run() -> None:
+        steps.note("started")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            tasks.append(asyncio.create_task(late()))
+
+    async def start() -> None:
+        tasks.append(asyncio.create_task(run()))
+
+    tasks: list[asyncio.Task[None]] = []
+    with trio.fail_after(30):
+        async with open_asyncio() as aio:
+            await aio.call(start)
+            await steps.wait_for("started")
+
+    assert all(task.done() for task in tasks)
+
+
+async def test_leaving_while_a_function_answers_cancels_it_and_waits_for_it() -> None:
+    steps = Steps()
+
+    async def function() -> None:
+        steps.note("started")
+        try:
+            await trio.sleep(60)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.02)
+            steps.note("ended")
+
+    async def start() -> None:
+        tasks.append(asyncio.create_task(aio.answer(function)))
+
+    tasks: list[asyncio.Task[None]] = []
+    with trio.fail_after(30):
+        async with open_asyncio() as aio:
+            await aio.call(start)
+            await steps.wait_for("started")
+        steps.note("left")
+
+    assert steps.seen == ["started", "ended", "left"]
+
+
+async def test_a_cancel_of_the_block_still_ends_the_loop_in_order() -> None:
+    steps = Steps()
+    begun = trio.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    async def run() -> None:
+        try:
+            token.run_sync_soon(begun.set)
+            await asyncio.sleep(60)
+        finally:
+            steps.note("ended")
+
+    with trio.fail_after(10), trio.CancelScope() as scope:
+        async with open_asyncio() as aio, trio.open_nursery() as nursery:
+            nursery.start_soon(aio.call, run)
+            await begun.wait()
+            scope.cancel()
+            await trio.sleep_forever()
+
+    assert steps.seen == ["ended"]
+    assert scope.cancelled_caught
+
+
+async def test_a_call_after_the_end_is_an_error() -> None:
+    async with open_asyncio() as aio:
+        pass
+
+    with trio.fail_after(5), pytest.raises(RuntimeError, match="closed"):
+        await aio.call(asyncio.sleep, 0)
+
+
+async def test_two_loops_live_side_by_side() -> None:
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(open_asyncio())
+        second = await stack.enter_async_context(open_asyncio())
+
+        async def through_the_other() -> str:
+            return await first.answer(second.call, asyncio.sleep, 0, "both")
+
+        assert await first.call(through_the_other) == "both"

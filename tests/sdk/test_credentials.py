@@ -1,0 +1,130 @@
+import base64
+import contextlib
+import traceback
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.pretty import pretty_repr
+
+from shipper.sdk.credentials import Credential
+
+SHAPES = [
+    ({"api_key": "id:hunter2"}, "api_key"),
+    ({"username": "u", "password": "hunter2"}, "basic"),
+    ({"bearer_token": "hunter2"}, "bearer_token"),
+    (
+        {"certificate": "-----BEGIN CERTIFICATE-----\nhunter2", "key": "-----BEGIN PRIVATE KEY-----\nhunter2"},
+        "certificate",
+    ),
+    ({"token": "hunter2"}, "token"),
+]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["api_key", "token", "key"]), inner),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize(("fields", "shape"), SHAPES)
+def test_each_shape_is_told_by_its_keys(fields, shape):
+    credential = Credential.parse(fields)
+
+    assert (credential.shape, credential.fields) == (shape, fields)
+
+
+@pytest.mark.parametrize(("fields", "shape"), SHAPES)
+def test_what_a_redactor_hides_is_the_secret_and_no_name(fields, shape):
+    secrets = Credential.parse(fields).secrets()
+
+    assert any("hunter2" in text for text in secrets)
+    assert not {fields.get("username"), fields.get("certificate")} & set(secrets)
+
+
+@pytest.mark.parametrize("given", ["id:hunter2", "aWQ6aHVudGVyMg=="])
+def test_an_api_key_is_hidden_in_each_form_and_its_secret_alone_too(given):
+    """A backend answers with `id`, `api_key` and `encoded`; a URL has them quoted."""
+    secrets = Credential.parse({"api_key": given}).secrets()
+
+    assert set(secrets) == {"id:hunter2", "aWQ6aHVudGVyMg==", "hunter2", "id%3Ahunter2", "aWQ6aHVudGVyMg%3D%3D"}
+
+
+def test_a_password_is_hidden_in_the_form_of_its_header_and_in_that_of_a_url_too():
+    secrets = Credential.parse({"username": "u", "password": "a/b c"}).secrets()
+
+    assert {"a/b c", "a%2Fb%20c", base64.b64encode(b"u:a/b c").decode()} <= set(secrets)
+
+
+@pytest.mark.parametrize(("fields", "shape"), SHAPES)
+def test_nothing_that_shows_a_credential_shows_its_secret(fields, shape):
+    credential = Credential.parse(fields)
+    shown = [repr(credential), str(credential), f"{credential}", f"{[credential]!r}", pretty_repr(credential)]
+
+    assert shown[0] == f"<Credential {shape}>"
+    assert not any("hunter2" in text for text in shown)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "hunter2",
+        None,
+        ["hunter2"],
+        {},
+        {"api_key": "hunter2", "token": "hunter2"},
+        {"username": "hunter2"},
+        {"hunter2": "hunter2"},
+        {"api_key": ""},
+        {"api_key": None},
+        {"api_key": {"hunter2": "hunter2"}},
+        {"username": "hunter2", "password": 5},
+        {"token": "hunter2\n"},
+        {"bearer_token": "hunter2\x7f"},
+        {"username": "hunter2\r", "password": "hunter2"},
+        {5: "hunter2"},
+    ],
+)
+def test_another_shape_is_refused_without_a_word_of_it(value):
+    with pytest.raises(ValueError) as caught:
+        Credential.parse(value)
+
+    assert "hunter2" not in "".join(traceback.format_exception_only(caught.value))
+
+
+@given(JSON)
+def test_any_json_is_a_credential_or_a_value_error(value):
+    with contextlib.suppress(ValueError):
+        assert Credential.parse(value).canonical()
+
+
+def test_two_credentials_are_the_same_secret_whatever_the_order_of_their_fields():
+    one = Credential.parse({"username": "u", "password": "p"})
+    other = Credential.parse({"password": "p", "username": "u"})
+
+    assert (one, hash(one), one.canonical()) == (other, hash(other), other.canonical())
+    assert one.canonical() != Credential.parse({"username": "p", "password": "u"}).canonical()
+
+
+@pytest.mark.parametrize(
+    ("fields", "header"),
+    [
+        ({"api_key": "id:secret"}, "ApiKey " + base64.b64encode(b"id:secret").decode()),
+        ({"api_key": base64.b64encode(b"id:secret").decode()}, "ApiKey " + base64.b64encode(b"id:secret").decode()),
+        ({"username": "ü", "password": "p:q"}, "Basic " + base64.b64encode("ü:p:q".encode()).decode()),
+        ({"bearer_token": "t"}, "Bearer t"),
+    ],
+)
+def test_the_authorization_header_of_each_shape_that_has_one(fields, header):
+    assert Credential.parse(fields).authorization() == header
+
+
+@pytest.mark.parametrize(
+    "fields", [{"api_key": "hunter2!"}, {"token": "hunter2"}, {"certificate": "hunter2", "key": "hunter2"}]
+)
+def test_a_header_that_cannot_be_made_is_refused_without_the_secret(fields):
+    with pytest.raises(ValueError) as caught:
+        Credential.parse(fields).authorization()
+
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None

@@ -1,0 +1,33 @@
+"""Waits between attempts."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper.sdk.retry import backoff
+
+
+@given(st.floats(0.001, 10), st.floats(1, 100), st.randoms(use_true_random=False))
+def test_a_wait_is_within_a_bound_that_doubles_up_to_the_longest(
+    first: float, factor: float, draw: random.Random
+) -> None:
+    longest = first * factor
+
+    for n, wait in enumerate(islice(backoff(first, longest, draw=draw), 20)):
+        bound = min(longest, first * 2**n)
+        assert bound / 10 * 0.999 <= wait <= bound * 1.001
+
+
+def test_waits_go_on_for_ever_and_never_become_a_hot_loop() -> None:
+    waits = list(islice(backoff(1, 60), 5000))
+
+    assert min(waits[10:]) >= 6
+    assert max(waits) <= 60
+
+
+def test_two_that_fail_together_do_not_come_back_together() -> None:
+    assert len({next(backoff(1, 60)) for _ in range(100)}) > 90

@@ -1,0 +1,133 @@
+"""The whole is as bad as its worst unit."""
+
+from __future__ import annotations
+
+import pytest
+
+from shipper.protocol.messages import Revision, State, Unit
+from shipper.spool.figures import Amount
+from shipper.status.health import LaneView, draining, hindered, output_units, overall
+
+
+def lane(id: int, *, active: bool = True, problem: str | None = None, output: str = "main") -> LaneView:
+    return LaneView(id, output, "fake", active, problem)
+
+
+def unit(state: State, message: str = "", id: str = "outputs.main") -> Unit:
+    return Unit(id, "output", "fake", state, message)
+
+
+def test_an_output_that_delivers_is_healthy() -> None:
+    assert output_units([lane(1)], {}) == [unit("HEALTHY")]
+
+
+def test_an_output_is_as_bad_as_the_worst_of_its_lanes() -> None:
+    assert output_units([lane(1, active=False, problem="401"), lane(2)], {}) == [unit("DEGRADED", "draining: 401")]
+
+
+def test_the_problem_of_the_active_lane_is_named_first() -> None:
+    units = output_units([lane(1, active=False, problem="401"), lane(2, problem="503")], {})
+
+    assert units == [unit("DEGRADED", "503")]
+
+
+def test_an_output_that_only_drains_is_shown() -> None:
+    assert [u.id for u in output_units([lane(1, active=False, output="gone")], {})] == ["outputs.gone"]
+
+
+def test_a_lane_that_cannot_be_opened_is_degraded() -> None:
+    assert [(u.state, u.message) for u in output_units([], {"main": "no plugin"})] == [("DEGRADED", "no plugin")]
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ([], "HEALTHY"),
+        (["HEALTHY", "STOPPED"], "HEALTHY"),
+        (["HEALTHY", "DEGRADED"], "DEGRADED"),
+        (["FAILED", "DEGRADED", "HEALTHY"], "FAILED"),
+    ],
+)
+def test_the_whole_is_as_bad_as_its_worst_unit(states: list[State], expected: State) -> None:
+    units = [unit(state, f"is {state}") for state in states]
+
+    assert overall(units, failure=None, running=True, configuring=False)[0] == expected
+
+
+def test_the_worst_unit_is_named() -> None:
+    state, message = overall([unit("DEGRADED", "401")], failure=None, running=True, configuring=False)
+
+    assert (state, message) == ("DEGRADED", "output main: 401")
+
+
+def test_a_failed_spool_outweighs_everything() -> None:
+    assert overall([unit("HEALTHY")], failure="disk full", running=True, configuring=False) == ("FAILED", "disk full")
+
+
+def test_before_the_first_policy_it_is_starting() -> None:
+    assert overall([], failure=None, running=False, configuring=False) == ("STARTING", "waiting for a policy")
+    assert overall([], failure=None, running=False, configuring=True)[0] == "CONFIGURING"
+
+
+def test_what_drains_stands_under_the_revision_that_took_it_in() -> None:
+    one, two = Revision(0, 1), Revision(1, 2)
+    lanes = {1: lane(1, active=False, problem="401"), 2: lane(2, active=False, output="other")}
+    amounts = [(one, 1, Amount(5, 50)), (one, 2, Amount(3, 30)), (two, 2, Amount(2, 20))]
+    totals = {one: Amount(5, 50), two: Amount(2, 20)}
+    (first, second), _ = draining(lanes, amounts, totals, {one: 90.0}, 100.0)
+
+    assert (first.revision, first.events, first.bytes, first.oldest_seconds) == (1, 5, 50, 10.0)
+    assert {name: (w.events, w.reason) for name, w in first.outputs.items()} == {
+        "main": (5, "401"),
+        "other": (3, "delivering"),
+    }
+    assert (second.epoch, second.revision, second.oldest_seconds) == (1, 2, 0.0)
+
+
+def test_of_two_lanes_of_one_output_the_problem_is_named() -> None:
+    lanes = {1: lane(1, active=False, problem="401"), 2: lane(2, active=False)}
+    at = Revision(0, 1)
+    (only,), _ = draining(lanes, [(at, 1, Amount(5, 5)), (at, 2, Amount(1, 1))], {at: Amount(6, 6)}, {}, 0.0)
+
+    assert (only.outputs["main"].events, only.outputs["main"].reason) == (6, "401")
+
+
+def keyed(id: int, credential: str | None, *, active: bool, output: str = "main", destination: str = "d") -> LaneView:
+    return LaneView(id, output, "fake", active, "401", credential, destination, held=not active)
+
+
+def test_what_drains_names_its_credential_and_the_one_that_goes_to_the_same_place_now() -> None:
+    lanes = [keyed(1, "k1", active=False), keyed(2, "k2", active=True), keyed(3, "k0", active=False, destination="e")]
+    amounts = [(Revision(0, 1), 1, Amount(2, 20)), (Revision(0, 1), 3, Amount(1, 10))]
+    (drain,), _ = draining({lane.id: lane for lane in lanes}, amounts, {Revision(0, 1): Amount(3, 30)}, {}, 0)
+    waiting = drain.outputs["main"]
+
+    assert (waiting.events, list(waiting.credentials)) == (3, ["k0", "k1"])
+    assert (waiting.held, waiting.rebind_to, waiting.forward) == (True, "k2", True)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        keyed(2, "k2", active=True, destination="e"),
+        keyed(2, "k2", active=True, output="other"),
+        keyed(2, "k2", active=False),
+        keyed(2, None, active=True),
+    ],
+)
+def test_where_nothing_goes_to_the_same_place_with_another_credential_none_is_named(other: LaneView) -> None:
+    lanes = {1: keyed(1, "k1", active=False), 2: other}
+    (drain,), _ = draining(lanes, [(Revision(0, 1), 1, Amount(2, 20))], {Revision(0, 1): Amount(2, 20)}, {}, 0)
+
+    assert drain.outputs["main"].rebind_to is None
+
+
+@pytest.mark.parametrize("state", ["STARTING", "CONFIGURING", "HEALTHY", "UNKNOWN"])
+def test_what_hinders_the_supervisor_degrades_what_would_look_well(state: str) -> None:
+    assert hindered(state, "", "the files") == ("DEGRADED", "the files")
+    assert hindered(state, "x", None) == (state, "x")
+
+
+@pytest.mark.parametrize("state", ["DEGRADED", "FAILED", "STOPPING", "STOPPED"])
+def test_what_hinders_the_supervisor_hides_nothing_worse_and_no_end(state: str) -> None:
+    assert hindered(state, "x", "the files") == (state, "x")

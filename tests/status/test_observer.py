@@ -1,0 +1,188 @@
+"""What `observed` says, from real parts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+
+from shipper.plugin import Held, InputContext
+from shipper.protocol.messages import Observed, Revision
+from shipper.sdk.event import Batch
+from shipper.status.observer import Observer
+from tests.disks import small_disk
+from tests.fakes import DESTINATIONS, SPRINGS, Theatre, active_again, events, policy, theatre
+
+
+async def look(on: Theatre, deadline: str | None = None) -> Observed:
+    observer = Observer(
+        spool=on.spool,
+        intake=on.intake,
+        delivery=on.delivery,
+        rollout=on.rollout,
+        deadline_problem=lambda: deadline,
+        wanted=list,
+    )
+    return await observer.look()
+
+
+def states(observed: Observed) -> dict[str, str]:
+    return {unit.id: f"{unit.state} {unit.message}".rstrip() for unit in observed.units}
+
+
+async def test_before_a_policy_it_is_starting(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        assert (await look(on)).state == "STARTING"
+
+
+async def test_what_drains_is_named_with_its_reason(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(credential="k1"), "k1")
+        await on.ack(1, "drained")
+        script = DESTINATIONS["main"]
+        script.send = script.raising(Held("401"))
+        await SPRINGS["in"].context.emit(events(1, 2, 3))
+        await on.offer(2, policy(credential="k2"), "k2")
+        await on.ack(2, "active")
+        await script.until(lambda: any(lane.problem for lane in on.delivery.lanes.values()))
+        observed = await look(on, "late")
+        (draining,) = observed.draining
+
+        assert observed.state == "DEGRADED"
+        assert states(observed)["outputs.main"].startswith("DEGRADED")
+        assert states(observed)["outputs.main"].endswith("draining: 401, events held")
+        assert (draining.revision, draining.events) == (1, 3)
+        assert draining.outputs["main"].reason == "401, events held"
+        assert (observed.queue.events, list(observed.credentials_in_use)) == (3, ["k1", "k2"])
+
+
+async def test_what_drains_on_an_output_that_is_active_again_is_named_until_it_is_ended(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await active_again(on)
+        observed = await look(on, "late")
+        (draining,) = observed.draining
+
+        assert (draining.revision, draining.events, observed.queue.events) == (1, 1, 4)
+        assert states(observed)["outputs.main"].startswith("DEGRADED late")
+        await on.orders.end("drop", Revision(0, draining.revision), None)
+        await on.ack(3, "drained")
+        ended = await look(on, None)
+        assert (list(ended.draining), ended.queue.events) == ([], 3)
+
+
+async def test_an_output_whose_order_made_old_letters_give_way_is_degraded(tmp_path: Path) -> None:
+    store = "dead_letters: {max_bytes: 400B}\n"
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(credential="k1", more=store), "k1")
+        await on.ack(1, "drained")
+        script = DESTINATIONS["main"]
+        script.send = script.raising(Held("401"))
+        await SPRINGS["in"].context.emit(events(*range(9)))
+        await on.offer(2, policy(credential="k2", more=store), "k2")
+        await on.ack(2, "active")
+        await on.orders.end("dead_letter", Revision(0, 1), None)
+        await on.ack(2, "drained")
+        observed = await look(on)
+        kept = observed.dead_letters.events
+
+        assert states(observed)["outputs.main"] == (
+            f"DEGRADED the dead-letter store is full: {9 - kept} old letters were dropped"
+        )
+
+
+async def test_a_full_queue_names_who_holds_it(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(more="queue: {max_bytes: 1B}\n"))
+        await on.ack(1, "drained")
+        DESTINATIONS["main"].send = DESTINATIONS["main"].hang
+        await SPRINGS["in"].context.emit(events(1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(SPRINGS["in"].context.emit, events(2))
+            await SPRINGS["in"].until(lambda: on.intake.is_full)
+            observed = await look(on)
+            nursery.cancel_scope.cancel()
+
+        message = "DEGRADED the queue is full, output main holds the most; intake waits"
+        assert states(observed)["inputs.in"] == message
+
+
+async def test_an_input_that_failed_is_failed_and_one_that_ended_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def bug(context: InputContext) -> None:
+        raise ZeroDivisionError("a secret")
+
+    async def ends(context: InputContext) -> None:
+        await trio.lowlevel.checkpoint()
+
+    inputs = (
+        "inputs:\n  in: {type: scripted}\n  more: {type: scripted, of: more}\n  idle: {type: scripted, outputs: []}\n"
+    )
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_run, SPRINGS["more"].on_run = bug, ends
+        await on.offer(1, policy(inputs=inputs))
+        await on.ack(1, "drained")
+        await SPRINGS["in"].until(lambda: on.intake.running["in"].failure is not None)
+        observed = await look(on)
+
+        assert observed.state == "FAILED"
+        assert states(observed)["inputs.in"].startswith("FAILED ZeroDivisionError at test_observer.py")
+        assert states(observed)["inputs.more"] == "STOPPED read to the end"
+        assert states(observed)["inputs.idle"] == "DEGRADED it has no output, so it reads nothing"
+        assert b"a secret" not in observed.line()
+
+
+@pytest.mark.root
+async def test_an_input_that_waits_for_a_full_disk_is_degraded_and_one_that_has_nothing_to_store_is_not(
+    tmp_path: Path,
+) -> None:
+    more = "inputs:\n  in: {type: scripted}\n  more: {type: scripted, of: more}\n"
+    with small_disk(tmp_path, "20m"):
+        (tmp_path / "spare").write_bytes(bytes(4 << 20))
+        async with theatre(tmp_path / "state") as on, trio.open_nursery() as nursery:
+            DESTINATIONS["main"].send = DESTINATIONS["main"].hang
+            await on.offer(1, policy(inputs=more))
+            await on.ack(1, "drained")
+            nursery.start_soon(fill)
+            await SPRINGS["in"].until(lambda: on.spool.store.problem is not None)
+            observed = await look(on)
+            (tmp_path / "spare").unlink()  # what is under way can be stored, or the end would be a failure
+            nursery.cancel_scope.cancel()
+
+    assert observed.state == "FAILED"
+    assert states(observed)["inputs.in"] == f"DEGRADED {observed.message}"
+    assert states(observed)["inputs.more"] == "HEALTHY"
+    assert "disk full" in observed.message
+
+
+async def fill() -> None:
+    """Emit, for ever, what no compression makes small."""
+    while True:
+        await SPRINGS["in"].context.emit(Batch.documents([b'{"n":"%s"}' % os.urandom(1 << 19).hex().encode()]))
+
+
+async def test_what_an_input_says_in_numbers_stands_at_its_unit(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy())
+        await on.ack(1, "active")
+        SPRINGS["in"].on_figures = lambda: {"files": 3, "unread_bytes": 120}
+        units = {unit.id: unit for unit in (await look(on)).units}
+
+        assert units["inputs.in"].figures == {"files": 3, "unread_bytes": 120}
+        assert b"figures" not in msgspec.json.encode(units["outputs.main"])
+
+
+async def test_an_input_that_fails_to_say_its_numbers_is_looked_at_all_the_same(tmp_path: Path) -> None:
+    def fail() -> dict[str, int]:
+        raise ZeroDivisionError("a secret")
+
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy())
+        await on.ack(1, "active")
+        SPRINGS["in"].on_figures = fail
+        units = {unit.id: unit for unit in (await look(on)).units}
+
+        assert (units["inputs.in"].state, units["inputs.in"].figures) == ("HEALTHY", msgspec.UNSET)
