@@ -30,8 +30,8 @@ Row = tuple[Any, ...]
 _LARGEST = 2**63 - 1
 _PROBES = 20_000
 _STRAYS = 3000
-"""Rows out of their order, in one walk: more than one damaged page can hold. A damaged page may also point to a page
-above it; SQLite then reads the pages between the two again and again, in effect without end."""
+"""Rows out of their order, in one walk: more than one damaged page can hold. Of some damaged pages SQLite gives rows
+again and again, in effect without end."""
 _LEADS_ASTRAY = 100
 """What a walk costs that met so many, in probes."""
 

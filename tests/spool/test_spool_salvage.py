@@ -115,6 +115,18 @@ def test_a_row_that_shows_a_key_below_what_was_asked_for_does_not_hold_the_copy_
     assert report.lost["batch"]
 
 
+@pytest.mark.timeout(60)
+def test_a_page_whose_rows_are_out_of_order_does_not_hold_the_copy_for_ever(state: Path, whole: Rows) -> None:
+    """Two pointers to rows of a leaf were overwritten: SQLite gives rows of that table in effect without end."""
+    leaf = page_of(state / "spool-1.db", "name = 'cursor' AND path = '/000/'")
+    overwrite(state / "spool-1.db", leaf, b"\x8d\xb4\x0bov", at=64)
+    with own(state) as directory:
+        found, report = copied(directory, connect)
+
+    assert 0 < len(whole["cursor"] - found["cursor"]) <= 73
+    assert report.lost["cursor"]
+
+
 def test_a_key_of_another_type_costs_its_row_alone(state: Path, whole: Rows) -> None:
     replace(state, b"\x05\x09\x01\x83\x1d\x3c1/60 ", b"\x05\x00\x01\x83\x1d\x3c1/60 ")  # lane 1 becomes NULL
     with own(state) as directory:
