@@ -5,13 +5,13 @@ Pure: made from what the parts say of themselves. A unit that is not doing its j
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from shipper.protocol.bounds import LIST_BYTES, cut, fitting
 from shipper.protocol.messages import Draining, DrainsLeftOut, Revision, State, Unit, Waiting
-from shipper.spool.figures import Amount
+from shipper.spool.figures import Amount, Figures
 
 MOST_DRAINS = 256
 """Listed in one `observed`."""
@@ -119,6 +119,30 @@ def draining(
     others = [totals[revision] for revision in sorted(totals)[len(drains) :]]
     events, size = sum(amount.events for amount in others), sum(amount.bytes for amount in others)
     return drains, DrainsLeftOut(len(others), events, size)
+
+
+def drains(
+    lanes: Mapping[int, LaneView],
+    figures: Figures,
+    barriers: Mapping[int, Revision],
+    oldest_of: Callable[[Collection[tuple[Revision, int]]], Mapping[Revision, float]],
+    now: float,
+) -> tuple[list[Draining], DrainsLeftOut]:
+    """The oldest drains, as many as an `observed` may list, and the sums of the others.
+
+    A drain is what entered under a revision below a barrier of a lane, or waits on a lane that is retired. `barriers`
+    are the last ones, by lane; `oldest_of` gives, of (revision, lane) pairs, when a revision's first event entered.
+    """
+    pairs = [
+        (at, lane)
+        for at, lane in figures.pairs(lanes)
+        if not lanes[lane].active or (lane in barriers and at < barriers[lane])
+    ]
+    totals = figures.revisions(frozenset(pairs))
+    listed = frozenset(sorted(totals)[:MOST_DRAINS])
+    pairs = [pair for pair in pairs if pair[0] in listed]
+    amounts = [(at, lane, figures.of_pair(at, lane)) for at, lane in pairs]
+    return draining(lanes, amounts, totals, oldest_of(pairs), now)
 
 
 def most_important(units: Sequence[Unit]) -> Sequence[Unit]:

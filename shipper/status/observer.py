@@ -16,8 +16,6 @@ from shipper.pipeline.lane import Lane
 from shipper.protocol.messages import (
     READ_TO_THE_END,
     DeadLetterFigures,
-    Draining,
-    DrainsLeftOut,
     Observed,
     QueueFigures,
     Revision,
@@ -65,7 +63,9 @@ class Observer:
                 await self._read(lanes)
                 self._letters = await self._spool.dead_letters()
         views = {id: _view(lane) for id, lane in lanes.items()}
-        draining, left_out = self._draining(views)
+        draining, left_out = health.drains(
+            views, self._spool.figures, self._barriers, self._ages.oldest_of, time.time()
+        )
         units = self._units(views, failure or "")
         state, message = health.overall(
             units,
@@ -137,20 +137,6 @@ class Observer:
     def _has_barrier(self, lane: LaneView) -> bool:
         """Retired, or active again over an older barrier."""
         return not lane.active or lane.id in self._barriers
-
-    def _drains(self, lane: LaneView, revision: Revision) -> bool:
-        """Whether what entered under a revision stands below a barrier of this lane."""
-        return not lane.active or (lane.id in self._barriers and revision < self._barriers[lane.id])
-
-    def _draining(self, views: dict[int, LaneView]) -> tuple[list[Draining], DrainsLeftOut]:
-        """The oldest drains, as many as an `observed` may have, and what the others hold."""
-        figures = self._spool.figures
-        pairs = [(at, lane) for at, lane in figures.pairs(views) if self._drains(views[lane], at)]
-        totals = figures.revisions(frozenset(pairs))
-        listed = frozenset(sorted(totals)[: health.MOST_DRAINS])
-        pairs = [pair for pair in pairs if pair[0] in listed]
-        amounts = [(at, lane, figures.of_pair(at, lane)) for at, lane in pairs]
-        return health.draining(views, amounts, totals, self._ages.oldest_of(pairs), time.time())
 
     def _queue(self) -> QueueFigures:
         total = self._spool.figures.total()

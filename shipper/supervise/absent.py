@@ -7,6 +7,7 @@ inputs and outputs, and why something waits is that nothing runs.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -122,20 +123,15 @@ def _draining(found: Stored, now: float, reason: str) -> tuple[list[Draining], D
         id: LaneView(id, key.output, key.type, active, reason, key.credential, key.destination)
         for id, key, active in found.lanes
     }
-    pairs = [
-        (revision, lane)
-        for revision, lane in found.figures.pairs(lanes)
-        if not lanes[lane].active or (lane in found.barriers and revision < found.barriers[lane])
-    ]
-    totals = found.figures.revisions(frozenset(pairs))
-    listed = frozenset(sorted(totals)[: health.MOST_DRAINS])
-    pairs = [pair for pair in pairs if pair[0] in listed]
-    amounts = [(revision, lane, found.figures.of_pair(revision, lane)) for revision, lane in pairs]
-    first: dict[Revision, float] = {}
-    for revision, lane in pairs:
-        at = found.first.get((lane, revision), now)
-        first[revision] = min(first.get(revision, at), at)
-    return health.draining(lanes, amounts, totals, first, now)
+
+    def oldest_of(pairs: Collection[tuple[Revision, int]]) -> dict[Revision, float]:
+        first: dict[Revision, float] = {}
+        for revision, lane in pairs:
+            at = found.first.get((lane, revision), now)
+            first[revision] = min(first.get(revision, at), at)
+        return first
+
+    return health.drains(lanes, found.figures, found.barriers, oldest_of, now)
 
 
 def _credentials(found: Stored) -> list[dict[str, Any]]:
