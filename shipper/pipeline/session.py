@@ -194,7 +194,7 @@ class Session:
                 return None
             more = await self._feed_front(send)
             more |= await self._feed_pass(send)
-            more |= await self._ask_place(send)
+            more |= await self._ask_target(send)
             if more or self._ending or backlog.barrier_is_reached():
                 continue
             if not self._is_active() and backlog.has_left and not backlog.is_worth_a_slot(trio.current_time()):
@@ -240,7 +240,7 @@ class Session:
                 return False
         return self.backlog.is_passing
 
-    async def _ask_place(self, send: trio.MemorySendChannel[Parcel]) -> bool:
+    async def _ask_target(self, send: trio.MemorySendChannel[Parcel]) -> bool:
         """Ask a target that refused events whether it takes them now, if one is due."""
         question = self.backlog.ask(trio.current_time())
         if question is None:
