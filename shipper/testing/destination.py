@@ -93,7 +93,11 @@ class BulkDestination:
     """A running destination; made by `open_destination`."""
 
     def __init__(
-        self, aio: Asyncio, keys: Iterable[Credential | str] | None, keep: Literal["documents", "ids"]
+        self,
+        aio: Asyncio,
+        keys: Iterable[Credential | str] | None,
+        keep: Literal["documents", "ids"],
+        port: int = 0,
     ) -> None:
         self.keys: set[Credential | str] | None = None if keys is None else set(keys)
         """Who may write: credentials, values of Authorization headers, or `CN=…`; None: everybody."""
@@ -118,7 +122,7 @@ class BulkDestination:
         self._released = asyncio.Event()
         self._runner: web.AppRunner | None = None
         self._ssl: ssl.SSLContext | None = None
-        self._port = 0
+        self._port = port
 
     @property
     def url(self) -> str:
@@ -276,12 +280,13 @@ async def open_destination(
     tls: ssl.SSLContext | None = None,
     keep: Literal["documents", "ids"] = "documents",
     script: Script | None = None,
+    port: int = 0,
 ) -> AsyncIterator[BulkDestination]:
-    """A destination on a free port of loopback, for as long as the block runs.
+    """A destination on a port of loopback (0: any free one), for as long as the block runs.
 
     `keys` says who may write (None: everybody), `tls` makes it https, `keep="ids"` is for runs of millions of events.
     """
-    destination = BulkDestination(aio, keys, keep)
+    destination = BulkDestination(aio, keys, keep, port)
     destination.script = script
     await destination.start(tls)
     try:

@@ -85,7 +85,8 @@ class World:
 
 
 @asynccontextmanager
-async def open_world(directory: Path, *keys: str) -> AsyncIterator[World]:
+async def open_world(directory: Path, *keys: str, port: int = 0) -> AsyncIterator[World]:
     """A world in which these keys are granted."""
-    async with open_asyncio() as aio, open_destination(aio, keys={key(name) for name in keys}) as destination:
+    granted = {key(name) for name in keys}
+    async with open_asyncio() as aio, open_destination(aio, keys=granted, port=port) as destination:
         yield World(directory, aio, destination)
