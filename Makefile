@@ -1,4 +1,4 @@
-# make run    a demonstration, from a fresh checkout        make test   all that must hold        make bench   how fast
+# make run    a demonstration, from a fresh checkout        make test   every test                make bench   how fast
 # make prove  faults of every kind, some minutes of them (PROVE_ARGS='--size 1': hours); goes on where it stopped
 # Needs Python 3.11 or newer; everything else goes into .venv, anew whenever pyproject.toml changes.
 
