@@ -119,7 +119,7 @@ class _Agent:
             await nursery.start(self._heed_signals)
             nursery.start_soon(self._notify.keep_alive)
             askers = standing.noting_askers(self._troubles, self._report.say)
-            nursery.start_soon(questions.serve, self._options.state, self.answer, askers)
+            await nursery.start(questions.serve, self._options.state, self.answer, askers)
             self._say("watching", paths=[str(path) for path in self._options.paths], method=self._watch.method)
             await self._perform(self._conversation.begin())
             if first is not None:

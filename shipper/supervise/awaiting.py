@@ -64,7 +64,7 @@ class _Waiting:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notify.keep_alive)
             askers = standing.noting_askers(self._troubles, self._report.say)
-            nursery.start_soon(questions.serve, self._options.state, self._answer, askers)
+            await nursery.start(questions.serve, self._options.state, self._answer, askers)
             nursery.start_soon(self._heed_signals, nursery.cancel_scope)
             self._notify.send("READY=1", f"STATUS={KEYLESS}")
             self._config = await self._present()

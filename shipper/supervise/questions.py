@@ -68,16 +68,19 @@ class Unanswered(Silent):
 # -- the supervisor's side ---------------------------------------------------------------------------------------------
 
 
-async def serve(directory: Path, answer: Answer, tell: Tell) -> None:
-    """Answer until cancelled; the caller owns the directory, so what lies there is left from an earlier process.
+async def serve(
+    directory: Path, answer: Answer, tell: Tell, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Answer until cancelled; the caller owns the directory, so a socket in it is left from an earlier process.
 
-    `tell` hears of a want of descriptors.
+    Has started when the socket listens. `tell` is called when descriptors run out, and with None when they do no more.
     """
     with _address(directory) as path, trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         _remove(path)
         await listener.bind(path)
         os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
         listener.listen(16)
+        task_status.started()
         try:
             await _accept(listener, answer, tell)
         finally:
