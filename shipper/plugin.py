@@ -34,7 +34,7 @@ from shipper.sdk.aio import Asyncio
 from shipper.sdk.columns import Column, encoded, join
 from shipper.sdk.credentials import Credential, Shape
 from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
-from shipper.sdk.errors import Backpressure, BadOption, Held, Later, StartFailed, TooLarge
+from shipper.sdk.errors import Backpressure, BadOption, Held, Later, PluginFault, StartFailed, TooLarge
 from shipper.sdk.event import LONGEST_PART, STREAM_PART, STREAM_TYPE, Batch, Fields, merged, nested, tagged
 from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask
@@ -70,6 +70,7 @@ __all__ = [
     "Outcome",
     "Output",
     "OutputContext",
+    "PluginFault",
     "Processor",
     "Requests",
     "Sender",
@@ -134,7 +135,8 @@ class Processor(Settings, frozen=True):
     def process(self, batch: Batch) -> Batch:
         """The batch as it goes on, perhaps with fewer events; keeps nothing beyond the call. Runs in any thread.
 
-        An event that cannot be handled goes on, marked by `tagged`; if the call raises, all events of the batch are.
+        An event that cannot be handled goes on, marked by `tagged`; if the call raises, or returns a batch that cannot
+        be, all events of the batch are.
         """
         raise NotImplementedError
 
@@ -163,7 +165,8 @@ class InputContext(Protocol):
         That return is the acknowledgement for a peer. `positions` are merged into the stored ones (None removes one);
         never put an event's text there, they are stored in the clear. While there is no room, on a full disk too,
         waits, or raises Backpressure at once if `wait` is false, and has stored nothing. If cancelled, the batches were
-        either stored with their positions, or not at all.
+        either stored with their positions, or not at all. Raises PluginFault for a batch that cannot be, such as one
+        with text that is not UTF-8 or without its last line feed: nothing is stored then.
         """
         ...
 

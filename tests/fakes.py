@@ -277,7 +277,7 @@ class _Scripting:
 
 
 class ScriptedProcessor(Processor, frozen=True):
-    """Marks events, or fails, or waits, or drops all."""
+    """Marks events, or fails, or waits, or drops all, or returns what cannot be."""
 
     mark: str = "seen"
     does: str = "mark"
@@ -289,6 +289,12 @@ class ScriptedProcessor(Processor, frozen=True):
             GATE.wait(PATIENCE)
         if self.does == "drop":
             return batch.replace([], [])
+        if self.does == "grow":
+            return Batch.events([*batch.own(), {}])
+        if self.does == "tear":
+            return batch.rewritten(batch.body[:-1], {})
+        if self.does == "forget":
+            return None  # type: ignore[return-value]
         return batch.share({self.mark: True})
 
     @property

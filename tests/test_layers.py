@@ -40,7 +40,7 @@ INSIDE = {
         {"lane"},
         {"session"},
         {"loading", "parcels"},
-        {"attempt", "backlog", "counted", "keyring", "listeners", "loans", "plan", "recent", "slots", "tap"},
+        {"attempt", "backlog", "counted", "door", "keyring", "listeners", "loans", "plan", "recent", "slots", "tap"},
     ],
     "policy": [{"policy", "schema"}, {"registry", "settings"}, {"document"}],
     "protocol": [{"bounds", "lines"}, {"messages"}],

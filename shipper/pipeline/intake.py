@@ -24,6 +24,7 @@ from itertools import chain
 
 import trio
 
+from shipper.pipeline import door
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lane import Lane
 from shipper.pipeline.listeners import Listeners
@@ -34,7 +35,7 @@ from shipper.process import log
 from shipper.process.groups import failures_apart
 from shipper.protocol.messages import Revision
 from shipper.sdk.aio import Asyncio
-from shipper.sdk.errors import Backpressure, StartFailed, raised_at
+from shipper.sdk.errors import Backpressure, PluginFault, StartFailed, raised_at
 from shipper.sdk.event import Batch, tagged, tagged_here
 from shipper.sdk.retry import backoff
 from shipper.sdk.tallies import Taken
@@ -76,6 +77,8 @@ class Port:
         self.credentials = credentials
         self.aio = intake.aio
         self.problem: str | None = None
+        self.fault: str | None = None
+        """Why its last batch could not be stored, until one can: also if the input goes on as if nothing were."""
         self.waiting = 0
         """Batches that wait for room in the queue."""
         self.storing = 0
@@ -94,6 +97,8 @@ class Port:
     async def emit(
         self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
     ) -> None:
+        with self._faults():
+            door.check_types(batches, positions or {})
         while True:
             route, switched = self._route, self._switched
             if route is None:
@@ -101,12 +106,29 @@ class Port:
                     raise Backpressure("no revision takes events from this input yet")
                 await switched.wait()
                 continue
-            ready, failures = await self._intake.process(route, self.name, batches)
+            with self._faults():
+                ready, failures = await self._intake.process(route, self.name, batches)
             if await self._intake.enter(self, route, ready, positions or {}, wait=wait):
                 self._count(batches, ready, failures)
+                self._set_fault(None)
                 return
             if self._route is route:
                 await switched.wait()
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Name the input in what is wrong with its batches, and show it."""
+        try:
+            yield
+        except PluginFault as fault:
+            named = PluginFault(f"input {self.name} ({self.type}) emitted what cannot be stored: {fault}")
+            self._set_fault(str(named))
+            raise named from None
+
+    def _set_fault(self, fault: str | None) -> None:
+        if fault != self.fault:
+            self.fault = fault
+            self._intake.on_change()
 
     def _count(self, batches: Sequence[Batch], ready: Ready, failures: int) -> None:
         taken, events = self.taken, sum(batch.count for batch in batches)
@@ -424,8 +446,9 @@ class Intake:
 
 
 def _process(route: Route, name: str, batches: Sequence[Batch], taps: Taps) -> tuple[Ready, int]:
+    """Raises PluginFault for a batch that cannot be; no processor has seen any of them then."""
     ready, failures = [], -tagged_here()
-    for batch in chain.from_iterable(map(bounded, batches)):
+    for batch in chain.from_iterable([bounded(door.check(batch)) for batch in batches]):
         taps.offer(f"inputs.{name}", batch)
         for number, processor in enumerate(route.processors):
             batch = _apply(processor, batch)
@@ -445,12 +468,20 @@ def bounded(batch: Batch) -> Iterator[Batch]:
 
 
 def _apply(processor: Processor, batch: Batch) -> Batch:
+    """What the processor returns; if it fails, or what it returns cannot be, all events as they were, tagged."""
     try:
-        return processor.process(batch)
+        return door.check(processor.process(batch), batch)
     except Exception as error:
         name = type(processor).__name__
-        _log.error("a processor failed", processor=name, error=raised_at(error))
-        return batch.replace([tagged(event, f"{name} failed: {type(error).__name__}") for event in batch.own()])
+        _log.error("a processor failed", processor=name, error=_describe(error))
+        return _tagged(batch, f"{name} failed: {_kind(error)}")
+
+
+def _tagged(batch: Batch, message: str) -> Batch:
+    try:
+        return batch.replace([tagged(event, message) for event in batch.own()])
+    except (TypeError, ValueError, RecursionError):
+        raise PluginFault("a document is not valid JSON, or nested too deeply") from None
 
 
 def _as_start_failed(running: Running, error: Exception) -> StartFailed:
@@ -458,4 +489,8 @@ def _as_start_failed(running: Running, error: Exception) -> StartFailed:
 
 
 def _describe(error: Exception) -> str:
-    return str(error) if isinstance(error, (StartFailed, OSError)) else raised_at(error)
+    return str(error) if isinstance(error, (StartFailed, OSError, PluginFault)) else raised_at(error)
+
+
+def _kind(error: Exception) -> str:
+    return str(error) if isinstance(error, PluginFault) else type(error).__name__

@@ -13,6 +13,7 @@
 | `Held`             | the operator of the backend: it refuses this credential or permission |
 | `TooLarge`         | nobody: the lane halves the batch; a large event is a dead letter  |
 | `Backpressure`     | the peer that sends to an input: there is no room now |
+| `PluginFault`      | the author of a plugin: it handed over what its contract does not allow |
 
 Errors of libraries do not cross a border untranslated: `plugins` translate those of their client library, `spool` those
 of SQLite and the file system, `policy` those of the YAML parser. What arrives elsewhere is a bug and is shown as one.
@@ -109,6 +110,10 @@ class TooLarge(ShipperError):
 
 class Backpressure(ShipperError):
     """There is no room in the spool, and the caller asked not to wait."""
+
+
+class PluginFault(ShipperError):
+    """A plugin handed over what cannot be, such as a batch that counts other events than it has."""
 
 
 def raised_at(error: BaseException) -> str:

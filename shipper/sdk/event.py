@@ -128,8 +128,11 @@ class Batch:
     def replace(self, events: Sequence[Fields], positions: Sequence[int] | None = None) -> Batch:
         """The same batch with other own fields; `positions` says which of the present events they were (None: all).
 
-        Ids stay with their events. Where an event's own fields overlap with `shared`, its own win.
+        Ids stay with their events. Where an event's own fields overlap with `shared`, its own win. Raises ValueError
+        if there are more or fewer of them than positions.
         """
+        if len(events) != (self.count if positions is None else len(positions)):
+            raise ValueError("other fields are for another number of events")
         overlap = {key for event in events for key in event if key in self.shared}
         moved = {key: self.shared[key] for key in overlap}
         shared = {key: value for key, value in self.shared.items() if key not in overlap}
@@ -272,10 +275,20 @@ class Batch:
 
     def pack(self) -> bytes:
         """Everything but `origin` and `seq`, compressed; what the spool seals."""
+        return isal_zlib.compress(self._header() + b"\n" + self.body, 0, -15)
+
+    def check_header(self) -> None:
+        """Raises ValueError if what is beside the body could not be packed and unpacked, or not be written as JSON."""
+        try:
+            orjson.dumps([self.shared, self.items if isinstance(self.items, list) else []])
+            msgspec.json.decode(self._header(), type=_Header)
+        except (TypeError, msgspec.DecodeError, RecursionError) as error:
+            raise ValueError("not to be packed") from error
+
+    def _header(self) -> bytes:
         items = None if self.items is None else list(self.items)
         ids = None if self.ids is None else list(self.ids)
-        header = _Header(self.count, self.offset, self.gap, self.index, ids, items, self.shared)
-        return isal_zlib.compress(msgspec.json.encode(header) + b"\n" + self.body, 0, -15)
+        return msgspec.json.encode(_Header(self.count, self.offset, self.gap, self.index, ids, items, self.shared))
 
     @classmethod
     def unpack(cls, packed: bytes, *, origin: bytes, seq: int, limit: int | None = None) -> Batch:

@@ -184,5 +184,5 @@ def _input_state(running: Running, full: str, failure: str) -> tuple[State, str]
         rest = f", but {running.port.problem}" if running.port.problem else ""
         return "STOPPED", READ_TO_THE_END + rest
     waits = full if running.port.waiting else failure if running.port.storing else ""
-    problem = running.port.problem or waits
+    problem = running.port.fault or running.port.problem or waits
     return "DEGRADED" if problem else "HEALTHY", problem

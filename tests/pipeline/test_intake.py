@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from shipper.pipeline.intake import MOST_EVENTS
-from shipper.plugin import Backpressure, InputContext
+from shipper.plugin import Backpressure, InputContext, PluginFault
 from shipper.protocol.messages import Revision
 from shipper.sdk.event import Batch
 from shipper.spool.queue import NotActive
@@ -390,6 +390,90 @@ async def test_what_has_no_room_is_not_counted_as_taken(tmp_path: Path) -> None:
             await spring.context.emit(events(2), wait=False)
 
         assert on.intake.inputs()["in"]["events"] == 1
+
+
+# -- what cannot be stored ---------------------------------------------------------------------------------------------
+
+TORN = Batch.lines(b"one\ntwo", offset=0, shared={})
+
+
+async def test_a_batch_without_its_last_line_feed_is_refused_and_its_position_stays(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        stuck()
+        await spring.context.emit(events(1), positions={"file": b"1"})
+        with pytest.raises(
+            PluginFault, match=r"^input in \(scripted\) emitted what cannot be stored: its last event has"
+        ):
+            await spring.context.emit(events(2), TORN, positions={"file": b"2"})
+
+        assert await spring.context.positions() == {"file": b"1"}
+        assert on.spool.figures.total().events == 1
+
+
+@pytest.mark.parametrize("batch", [None, Batch.lines(b"\xff\n", offset=0, shared={}), Batch.documents([b"{\n}"])])
+async def test_an_input_that_emits_what_cannot_be_fails_by_its_name_until_it_emits_a_sound_batch(
+    tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_: iter(lambda: 0.01, None))
+
+    async def emitting_once(context: InputContext) -> None:
+        if spring.log.count("run") == 1:
+            await context.emit(batch)
+        await trio.sleep_forever()
+
+    async with theatre(tmp_path) as on:
+        spring = SPRINGS["in"]
+        spring.on_run = emitting_once
+        await running(on)
+        await spring.until(lambda: "close" in spring.log)
+        await trio.testing.wait_all_tasks_blocked()
+        failed = on.intake.running["in"].failure
+        await spring.until(lambda: spring.log.count("run") == 2)
+
+        assert failed is not None
+        assert failed.startswith("input in (scripted) emitted what cannot be stored: ")
+        assert (on.intake.running["in"].failure, on.intake.running["in"].port.fault) == (None, failed)
+        await spring.context.emit(events(1))
+        assert on.intake.running["in"].port.fault is None
+
+
+async def test_no_position_is_stored_that_is_no_bytes(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        with pytest.raises(PluginFault, match="a position is no bytes"):
+            await spring.context.emit(positions={"file": "text"})  # type: ignore[dict-item]
+        await spring.context.emit(positions={"file": b"1"})
+
+        assert await spring.context.positions() == {"file": b"1"}
+
+
+@pytest.mark.parametrize(
+    ("does", "what"),
+    [
+        ("grow", "2 events became 3"),
+        ("tear", "its last event has no line feed at the end"),
+        ("forget", "a batch is expected, not NoneType"),
+    ],
+)
+async def test_a_processor_that_returns_what_cannot_be_has_failed(tmp_path: Path, does: str, what: str) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more=f"processors:\n  - {{type: scripted, does: {does}}}\n"))
+        stuck()
+        await spring.context.emit(events(1, 2))
+        (batch,) = await _stored(on)
+
+        message = {"message": f"ScriptedProcessor failed: {what}"}
+        assert batch.whole() == [{"n": n, "tags": ["processor_error"], "error": message} for n in (1, 2)]
+
+
+async def test_a_document_that_a_failed_processor_leaves_and_nobody_can_read_fails_its_input(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more="processors:\n  - {type: scripted, does: fail}\n"))
+        with pytest.raises(PluginFault, match="a document is not valid JSON"):
+            await spring.context.emit(Batch.documents([b'{"a":}']), positions={"file": b"1"})
+
+        assert await spring.context.positions() == {}
 
 
 # -- an input's life ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import trio
 
-from shipper.plugin import Held, InputContext
+from shipper.plugin import Held, InputContext, PluginFault
 from shipper.protocol.messages import Observed, Revision
 from shipper.sdk.event import Batch
 from shipper.status.observer import Observer
@@ -36,6 +36,20 @@ def states(observed: Observed) -> dict[str, str]:
 async def test_before_a_policy_it_is_starting(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         assert (await look(on)).state == "STARTING"
+
+
+async def test_an_input_that_goes_on_after_a_batch_that_cannot_be_is_degraded(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy())
+        await on.ack(1, "active")
+        await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
+        with pytest.raises(PluginFault):
+            await SPRINGS["in"].context.emit(Batch.documents([b"1"]))
+        fault = "input in (scripted) emitted what cannot be stored: a document is no JSON object"
+        assert states(await look(on))["inputs.in"].startswith(f"DEGRADED {fault}")
+
+        await SPRINGS["in"].context.emit(events(1))
+        assert states(await look(on))["inputs.in"] == "HEALTHY"
 
 
 async def test_what_drains_is_named_with_its_reason(tmp_path: Path) -> None:

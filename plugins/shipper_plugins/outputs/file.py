@@ -98,10 +98,11 @@ class _FileSender:
     def _write(self, batch: Batch) -> None:
         if batch.count:
             field = self._settings.id_field
-            self._writer.append(batch.json_lines() if field is None else _identified(batch, field))
+            self._writer.append(batch.json_lines() if field is None else identified(batch, field))
 
 
-def _identified(batch: Batch, field: str) -> bytes:
+def identified(batch: Batch, field: str) -> bytes:
+    """The events as JSON objects, each ended by a line feed, with their ids in this field."""
     before = b"{" + orjson.dumps(field) + b':"'
     rest = [b"," + row[1:] if row != b"{}" else b"}" for row in batch.json_lines().split(b"\n")[:-1]]
     return join(batch.count, before, *batch.id_columns(), b'"', rest, b"\n")

@@ -1,0 +1,154 @@
+"""The door: no batch of a plugin comes in that could not be sent for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shipper.pipeline import door
+from shipper.plugin import PluginFault
+from shipper.sdk.event import Batch, together
+from shipper.spool.drain_orders import letters_of
+from shipper_plugins.outputs.encoding import encode
+from shipper_plugins.outputs.file import identified
+
+LINES = Batch.lines(b"one\ntwo\n", offset=0, shared={"log": {"file": {"path": "/x"}}})
+DOCUMENTS = Batch.documents([b'{"n":1}', b'{"n":2}'], shared={"a": 1}, ids=["x", None])
+
+_PIECES = [b"{", b"}", b"{}", b'{"n":1}', b"\n", b"}\n{", b" ", b"a", b"\0", b"\xff", b"\x7f", b"\xc3\xa9"]
+
+
+def _ended(lines: list[bytes]) -> bytes:
+    return b"".join([line + b"\n" for line in lines])
+
+
+_DOCUMENTS = st.lists(st.sampled_from([b"{}", b'{"n":1}', b"[]"]), max_size=4).map(_ended)
+_LINES = st.lists(st.sampled_from([b"a", b"\xc3\xa9\r", b"\0", b""]), max_size=4).map(_ended)
+_values: st.SearchStrategy[Any] = st.sampled_from(
+    [1, "a", None, [], {}, {"offset": 1}, 2**70, float("nan"), "\ud800", {1: 2}, b"x", {1, 2}, datetime.now(UTC)]
+)
+_wild: dict[str, st.SearchStrategy[Any]] = {
+    "body": st.lists(st.sampled_from(_PIECES), max_size=8).map(b"".join),
+    "count": st.integers(-1, 5),
+    "shared": st.dictionaries(st.sampled_from(["a", "log", "message", "data_stream", "\ud800"]), _values, max_size=2),
+    "offset": st.sampled_from([None, 0, 7, -1, 2**63, "a"]),
+    "gap": st.sampled_from([2, -3, 2**62]),
+    "index": st.sampled_from(["an-index", 7, "\ud800"]),
+    "ids": st.lists(st.sampled_from(["a", "\xe9", None, 7, "\ud800"]), max_size=4).map(tuple),
+    "items": st.lists(st.sampled_from([0, 1, 2, -1, 2**64, "a", None]), max_size=4) | st.integers(0, 4).map(range),
+}
+
+
+@st.composite
+def wild_batches(draw: st.DrawFn) -> Batch:
+    """What a plugin may think up: sound but for some of its parts."""
+    offset = draw(st.sampled_from([None, 7]))
+    body = draw(_DOCUMENTS if offset is None else _LINES)
+    batch = Batch(count=body.count(b"\n"), body=body, shared=draw(st.sampled_from([{}, {"a": 1}])), offset=offset)
+    parts = draw(st.lists(st.sampled_from(sorted(_wild)), max_size=2))
+    return replace(batch, **{part: draw(_wild[part]) for part in parts})
+
+
+def accepted(batch: object, before: Batch | None = None) -> bool:
+    try:
+        door.check(batch, before)
+    except PluginFault:
+        return False
+    return True
+
+
+@settings(max_examples=500)
+@given(wild_batches(), st.none() | st.just(LINES) | st.just(DOCUMENTS))
+def test_every_batch_that_comes_in_can_be_stored_and_sent(batch: Batch, before: Batch | None) -> None:
+    if not accepted(batch, before):
+        return
+    stored = Batch.unpack(batch.pack(), origin=b"o" * 16, seq=7)
+    for seen in (replace(batch, origin=b"o" * 16, seq=7), stored, together([stored, stored])):
+        for limit in (1, 1 << 20):
+            requests = encode(seen, index=None, limit=limit, compression="gzip")
+            assert sum(request.count for request in requests) == seen.count
+            assert [id for request in requests for id in request.ids()] == seen.id_texts()
+        assert seen.json_lines().count(b"\n") == identified(seen, "id").count(b"\n") == seen.count
+    assert len(letters_of(stored, dict.fromkeys(range(stored.count), "why"), "main")) == stored.count
+
+
+@given(wild_batches())
+def test_a_batch_that_came_in_comes_in_again_from_the_store(batch: Batch) -> None:
+    if accepted(batch):
+        assert accepted(Batch.unpack(batch.pack(), origin=b"", seq=0))
+
+
+@pytest.mark.parametrize(
+    "batch", [LINES, DOCUMENTS, Batch.documents([]), Batch.events([{"é": 1}, {}], shared={"é": 0})]
+)
+def test_what_can_be_comes_in(batch: Batch) -> None:
+    assert door.check(batch) is batch
+    assert door.check(batch, batch) is batch
+
+
+def test_a_processor_may_drop_change_and_share() -> None:
+    assert accepted(LINES.pick([1]), LINES)
+    assert accepted(LINES.share({"message": "other"}), LINES)
+    assert accepted(DOCUMENTS.replace([{"m": 1}], [0]), DOCUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("batch", "what"),
+    [
+        (None, "a batch is expected, not NoneType"),
+        (replace(LINES, body="one\ntwo\n"), "a batch is expected, not Batch"),
+        (Batch.lines(b"one\ntwo", offset=0, shared={}), "its last event has no line feed at the end"),
+        (Batch.lines(b"one", offset=0, shared={}), "its last event has no line feed at the end"),
+        (replace(LINES, count=3), "it counts 3 events and has 2 lines"),
+        (Batch.documents([b'{"a":\n1}']), "it counts 1 events and has 2 lines"),
+        (Batch.lines(b"\xff\n", offset=0, shared={}), "its text is not UTF-8"),
+        (Batch.documents([b'{"a":"\xff"}']), "its text is not UTF-8"),
+        (Batch.documents([b'{"a":"\0"}']), "a document is no JSON object, or has white space before it"),
+        (Batch.documents([b"{}", b"[1]"]), "a document is no JSON object, or has white space before it"),
+        (Batch.documents([b"{}", b" {}"]), "a document is no JSON object, or has white space before it"),
+        (Batch.documents([b"1"]), "a document is no JSON object, or has white space before it"),
+        (Batch.lines(b"a\n", offset=-1, shared={}), "its lines have places that cannot be"),
+        (Batch.lines(b"a\n", offset=1 << 63, shared={}), "its lines have places that cannot be"),
+        (Batch.lines(b"a\n", offset=0, gap=-1, shared={}), "its lines have places that cannot be"),
+        (Batch.lines(b"a\n", offset=0, shared={"message": 1}), "its shared fields have the message or log.offset"),
+        (Batch.lines(b"a\n", offset=0, shared={"log": []}), "its shared fields have the message or log.offset"),
+        (Batch.lines(b"a\n", offset=0, shared={"log": {"offset": 1}}), "its shared fields have the message or log"),
+        (Batch.documents([b"{}"], shared={"a": 1 << 70}), "its shared fields or ids are not what JSON can hold"),
+        (Batch.documents([b"{}"], shared={"a": {1, 2}}), "its shared fields or ids are not what JSON can hold"),
+        (Batch.documents([b"{}"], ids=["\ud800"]), "its shared fields or ids are not what JSON can hold"),
+        (Batch.documents([b"{}"], ids=["a", "b"]), "it counts 1 events and has ids of 2"),
+        (DOCUMENTS.pick([0, 0]), "two of its events are the same item"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_clear_words(batch: object, what: str) -> None:
+    with pytest.raises(PluginFault, match=what):
+        door.check(batch)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        Batch.documents([b"{}", b"{}", b"{}"]),
+        DOCUMENTS.rewritten(b'{"n":1}\n', {}),
+        DOCUMENTS.rewritten(b"{}\n{}\n{}\n", {}),
+        DOCUMENTS.rewritten(b"{}\n[]\n", {}),
+        replace(LINES, offset=None),
+        replace(DOCUMENTS, count=1),
+        replace(DOCUMENTS, shared={"a": b"x"}),
+    ],
+)
+def test_what_a_processor_cannot_return_is_refused(batch: Batch) -> None:
+    for before in (LINES, DOCUMENTS):
+        assert not accepted(batch, before)
+
+
+@pytest.mark.parametrize("positions", [{"a": "text"}, {1: b"x"}, {"\ud800": b"x"}, {"a": 7}])
+def test_positions_are_bytes_by_name(positions: Any) -> None:
+    with pytest.raises(PluginFault, match="position"):
+        door.check_types((), positions)
+    door.check_types((LINES,), {"a": b"x", "b": None})
