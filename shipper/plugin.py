@@ -307,6 +307,10 @@ class Sender(Protocol):
 
         Called by as many tasks at once as `Output.workers` says. Raises Later, Held or TooLarge where the request as a
         whole got no answer for its events. On cancel the connection in use is aborted, never used again.
+
+        Any other error is shown as one of the output, and the events are sent again. If it is not an OSError, nor
+        raised from one, and comes again and again, they are sent in halves; an event on which `send` fails alone
+        becomes a dead letter, if it delivers others.
         """
         ...
 

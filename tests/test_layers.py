@@ -41,6 +41,7 @@ INSIDE = {
         {"session"},
         {"loading", "parcels"},
         {"attempt", "backlog", "counted", "door", "keyring", "listeners", "loans", "plan", "recent", "slots", "tap"},
+        {"suspects"},
     ],
     "policy": [{"policy", "schema"}, {"registry", "settings"}, {"document"}],
     "protocol": [{"bounds", "lines"}, {"messages"}],

@@ -13,6 +13,7 @@ from itertools import chain
 
 from shipper.plugin import Answer, Answers, Outcome
 from shipper.protocol.messages import Counts
+from shipper.sdk.errors import PluginFault
 from shipper.sdk.event import Batch
 from shipper.spool.drain_orders import letters_of
 from shipper.spool.queue import Settlement
@@ -47,6 +48,8 @@ class Attempt:
         """The target that this attempt asks whether it takes events again."""
         self._count = batch.count
         self.trouble: Trouble | None = None
+        self.doubt: str | None = None
+        """Why an event may be one that the output cannot handle."""
         self.retry_after: float | None = None
         self._pieces: list[Sequence[int]] = [range(batch.count)]
         self._tally: Counter[Outcome] = Counter()
@@ -57,6 +60,8 @@ class Attempt:
         self._is_probe = False
         self._small = 0
         """Events that were too large though they are small."""
+        self._doubted: dict[int, str] = {}
+        """Events on which the output failed alone."""
 
     @classmethod
     def probe(cls, batch: Batch, events: int) -> Attempt:
@@ -95,10 +100,11 @@ class Attempt:
     # -- what was answered ---------------------------------------------------------------------------------------------
 
     def answered(self, positions: Sequence[int], answers: Answers) -> None:
-        """The destination answered for each of these, the last `next_piece`."""
-        if answers.count != len(positions) or not all(0 <= at < answers.count for at in answers.others):
-            self.failed(Trouble(f"the output answered for {answers.count} of {len(positions)} events"))
-            return
+        """The destination answered for each of these, the last `next_piece`.
+
+        Raises PluginFault, and has noted nothing, if these are no answers for so many events.
+        """
+        _check_answers(answers, len(positions))
         self._pieces.pop()
         self.retry_after = answers.retry_after
         self._tally[Outcome.DELIVERED] += len(positions) - len(answers.others)
@@ -109,11 +115,9 @@ class Attempt:
 
     def too_large(self, positions: Sequence[int], reason: str) -> None:
         """The request was too large: halves next; a single event is refused for ever, unless it is small."""
-        self._pieces.pop()
-        if len(positions) > 1:
-            middle = len(positions) // 2
-            self._pieces += [positions[middle:], positions[:middle]]
-        elif (size := len(self.batch.pick(positions).json_lines())) > SMALL_BYTES:
+        if self._halve(positions):
+            return
+        if (size := len(self.batch.pick(positions).json_lines())) > SMALL_BYTES:
             self._note(positions[0], Answer(Outcome.REJECTED, reason))
         else:
             self._small += 1
@@ -122,6 +126,34 @@ class Attempt:
             self._pieces.reverse()  # from the other end next: an event there may be delivered
             if self._small == SMALL_EVENTS and not self.progress:
                 self._leave_open(Answer(Outcome.HELD, reason))
+
+    def broke(self, positions: Sequence[int], reason: str, *, works_otherwise: bool) -> None:
+        """The output failed on these: halves next; a single event is in doubt until it is `given_up`.
+
+        Unless it is known that the output works otherwise, so many events that fail are enough of one batch.
+        """
+        if self._halve(positions):
+            return
+        self.doubt = self._doubted[positions[0]] = reason
+        self._note(positions[0], Answer(Outcome.LATER, reason))
+        self._pieces.reverse()  # from the other end next: an event there may be delivered
+        if len(self._doubted) == SMALL_EVENTS and not (works_otherwise or self.progress):
+            self._leave_open(Answer(Outcome.LATER, reason))
+
+    def give_up_doubted(self) -> None:
+        """The output works on other events: those that it failed on alone are refused for ever."""
+        for position, reason in self._doubted.items():
+            del self._open[position]
+            self._note(position, Answer(Outcome.REJECTED, reason))
+        self._doubted.clear()
+
+    def _halve(self, positions: Sequence[int]) -> bool:
+        """The last piece comes in halves; false if it is a single event."""
+        self._pieces.pop()
+        middle = len(positions) // 2
+        if middle:
+            self._pieces += [positions[middle:], positions[:middle]]
+        return middle > 0
 
     def failed(self, trouble: Trouble) -> None:
         """No answer for the last piece, nor for what was still to be sent."""
@@ -246,3 +278,12 @@ class Attempt:
         counts = Counts(delivered=delivered, duplicate=duplicate, dead_letter=len(rejected))
         rest = self.batch.pick(still_open) if still_open else None
         return Settlement(counts, letters_of(self.batch, rejected, output), rest)
+
+
+def _check_answers(answers: object, count: int) -> None:
+    if not isinstance(answers, Answers):
+        raise PluginFault(f"the output answered with {type(answers).__name__}, not with answers")
+    if answers.count != count or not all(at in range(count) for at in answers.others):
+        raise PluginFault(f"the output answered for {answers.count} of {count} events")
+    if not all(isinstance(answer, Answer) and isinstance(answer.reason, str) for answer in answers.others.values()):
+        raise PluginFault("the output answered for an event with something else than an answer")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from shipper.pipeline.suspects import Suspects
 from shipper.spool.queue import Entry
 
 PLACES = 4096
@@ -62,6 +63,7 @@ class Backlog:
         """When each was sent; never, if it waits for its turn or its answers were not noted yet."""
         self.barriers: list[int] = []
         """Those that the front has passed."""
+        self.suspects = Suspects()
         self._backoff = backoff
         self._closed: dict[str, Closed] = {}
         self._put_off: Left | None = None
@@ -187,6 +189,7 @@ class Backlog:
     def settled(self, seq: int) -> None:
         """All its events have their final answers."""
         self.outstanding.pop(seq, None)
+        self.suspects.settled(seq)
         self._end_retry()
 
     def _end_retry(self) -> None:

@@ -16,7 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, takewhile
 
 import trio
 
@@ -28,6 +28,7 @@ from shipper.pipeline.loans import Borrower, Loan
 from shipper.pipeline.parcels import Parcel
 from shipper.pipeline.recent import Recent
 from shipper.pipeline.slots import Slot
+from shipper.pipeline.suspects import WITNESSES, blames_event, said
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Sender
 from shipper.process import log
@@ -174,13 +175,31 @@ class Session:
         if not first or first[0].is_barrier:
             first = await self._spool.window(self._lane, 0, 1)
         if first and not first[0].is_barrier:
-            few = PROBE_EVENTS if last is not None and last.held else None
-            loan, sent, _ = await self._attempt(sender, Parcel(first), few)
-            await self._note(sent, loan)
-            if first[0].seq <= backlog.front:  # it was left behind before
-                backlog.outstanding.pop(first[0].seq, None)
+            if backlog.suspects.are_known([first[0].seq]):
+                await self._ask_witness(sender, first[0])
+            if self.trouble is None:
+                few = PROBE_EVENTS if last is not None and last.held else None
+                await self._ask_with(sender, first[0], few)
         backlog.rewind()
         return self.trouble is None
+
+    async def _ask_witness(self, sender: Sender, suspect: Entry) -> None:
+        """Send a later entry on which the output has not failed yet, to see whether it works at all."""
+        above = await self._spool.window(self._lane, suspect.seq, parcels.WINDOW)
+        before_barrier = takewhile(lambda entry: not entry.is_barrier, above)
+        fresh = [entry for entry in before_barrier if entry.seq not in self.backlog.suspects]
+        for witness in fresh[:WITNESSES]:
+            if self.trouble is None and not self.progressed:
+                await self._ask_with(sender, witness, None, is_witness=True)
+        if self.progressed:
+            self.backlog.suspects.output_works()
+
+    async def _ask_with(self, sender: Sender, entry: Entry, few: int | None, *, is_witness: bool = False) -> None:
+        """Send one entry, or a few events of it, before all others."""
+        loan, sent, _ = await self._attempt(sender, Parcel([entry]), few, is_witness=is_witness)
+        await self._note(sent, loan)
+        if entry.seq <= self.backlog.front:  # it was left behind before
+            self.backlog.outstanding.pop(entry.seq, None)
 
     # -- entries, in order ---------------------------------------------------------------------------------------------
 
@@ -311,7 +330,7 @@ class Session:
     # -- a parcel ------------------------------------------------------------------------------------------------------
 
     async def _attempt(
-        self, sender: Sender, parcel: Parcel, few: int | None = None
+        self, sender: Sender, parcel: Parcel, few: int | None = None, *, is_witness: bool = False
     ) -> tuple[Loan | None, list[Sent], Sequence[Entry]]:
         """Send what entries hold (the first `few` events), as far as memory goes; the loan, and the entries left.
 
@@ -325,13 +344,16 @@ class Session:
         sent = [await self._prepared(list(group), target, few) for _, group in groupby(loaded, key=_way)]
         if question is not None and not left and not any(attempt.is_asked for attempt, _ in sent):
             self._nothing_asked(question, parcel.entries[0].seq)  # also if it was damaged
+        is_suspect = self.backlog.suspects.are_known([entry.seq for entry, _ in loaded])
         try:
-            for attempt, _ in sent:
+            for attempt, parts in sent:
                 if self.trouble is not None:
                     break
-                await self._send(sender, attempt)
+                works = self.progressed or self.backlog.suspects.is_witnessed(parts[0][0].seq)
+                await self._send(sender, attempt, in_halves=is_suspect, works_otherwise=works)
                 await self._close_targets(attempt)
-                if (trouble := attempt.overloaded()) is not None:
+                works = works or attempt.progress > 0
+                if (trouble := self._trouble_of(attempt, parts[0][0], works=works, is_witness=is_witness)) is not None:
                     self.end(trouble)
             outstanding.update((entry.seq, math.inf) for entry, _ in loaded if entry.seq in outstanding)
         except trio.Cancelled:
@@ -339,21 +361,44 @@ class Session:
             raise
         return loan, sent, left
 
+    def _trouble_of(self, attempt: Attempt, first: Entry, *, works: bool, is_witness: bool) -> Trouble | None:
+        """What ends the session after an attempt; gives up its events that the output cannot handle (`suspects`)."""
+        if attempt.doubt is None:
+            return attempt.overloaded()
+        self.backlog.suspects.failed(first.seq)
+        if is_witness:
+            return None
+        if attempt.trouble is None and works:
+            attempt.give_up_doubted()
+        elif attempt.trouble is None:
+            attempt.failed(Trouble(attempt.doubt))
+        return attempt.overloaded()
+
     async def _prepared(self, group: Sequence[tuple[Entry, Batch]], target: str | None, few: int | None) -> Sent:
         """One attempt for all that goes the same way, without what goes to targets that refuse it."""
         attempt, parts = await _sent(group, few)
         if target is not None or self.backlog.closed:
             attempt.targets = await self._targets_of(attempt.batch)
-        if target is not None:
+        if attempt.targets is None:
+            attempt.asked_place = target
+        elif target is not None:
             attempt.ask_target(target, PROBE_EVENTS)
         elif few is None and self.backlog.closed:
             attempt.leave_out(self.backlog.closed)
         return attempt, parts
 
-    async def _targets_of(self, batch: Batch) -> Sequence[str]:
-        if len(batch.body) <= INLINE_BYTES:
-            return self._targets(batch)
-        return await trio.to_thread.run_sync(self._targets, batch)
+    async def _targets_of(self, batch: Batch) -> Sequence[str] | None:
+        """None if the output cannot say: then all of it is sent, and the output may fail on the event that is why."""
+        try:
+            inline = len(batch.body) <= INLINE_BYTES
+            targets = self._targets(batch) if inline else await trio.to_thread.run_sync(self._targets, batch)
+            if len(targets) == batch.count and set(map(type, targets)) <= {str}:
+                return targets
+            error = f"{len(targets)} targets for {batch.count} events, or targets that are no texts"
+        except Exception as failure:
+            error = raised_at(failure)
+        _log.error("an output cannot say where events go", output=self._output, error=error)
+        return None
 
     async def _close_targets(self, attempt: Attempt) -> None:
         """From now on nothing is sent to targets that refused events of this attempt."""
@@ -372,7 +417,8 @@ class Session:
         self.backlog.settled(entry.seq)
         self._news.set()
 
-    async def _send(self, sender: Sender, attempt: Attempt) -> None:
+    async def _send(self, sender: Sender, attempt: Attempt, *, in_halves: bool, works_otherwise: bool) -> None:
+        """Send all of an attempt; `in_halves`, to find single events, where the output fails unexpectedly."""
         while (piece := attempt.next_piece()) is not None:
             positions, events = piece
             self._taps.offer(f"outputs.{self._output}", events)
@@ -390,7 +436,11 @@ class Session:
                 attempt.failed(Trouble("the session was cancelled"))
                 raise
             except Exception as error:
-                attempt.failed(failed(self._output, error))
+                if in_halves and blames_event(error):
+                    attempt.broke(positions, said(error), works_otherwise=works_otherwise)
+                else:
+                    attempt.failed(failed(self._output, error))
+                    attempt.doubt = said(error) if blames_event(error) else None
             self.answered = trio.current_time()
 
     async def _note(self, sent: list[Sent], loan: Loan | None) -> None:
@@ -506,5 +556,5 @@ def failed(output: str, error: Exception) -> Trouble:
     """An error that no contract knows; a plugin that cannot start says why."""
     if isinstance(error, StartFailed):
         return Trouble(str(error), held=True)
-    _log.error("an output failed", output=output, error=raised_at(error))
-    return Trouble(f"the output failed: {type(error).__name__}")
+    _log.error("an output failed", output=output, error=said(error))
+    return Trouble(said(error))

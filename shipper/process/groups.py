@@ -21,16 +21,17 @@ def failures_apart(note: Callable[[Exception], None]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        note(_only(error))
+        note(only(error))
     except BaseExceptionGroup as group:
         cancelled, rest = group.split(trio.Cancelled)
         if cancelled is None or not isinstance(rest, Exception):
             raise
-        note(_only(rest))
+        note(only(rest))
         raise cancelled from None
 
 
-def _only(error: Exception) -> Exception:
+def only(error: Exception) -> Exception:
+    """The only failure in a group, however deep; else the error itself."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

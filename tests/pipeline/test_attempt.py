@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.pipeline.attempt import SMALL_BYTES, Attempt, Trouble
-from shipper.plugin import Answer, Answers, Outcome
+from shipper.plugin import Answer, Answers, Outcome, PluginFault
 from shipper.protocol.messages import Counts
 from shipper.sdk.event import Batch
 
@@ -52,19 +52,29 @@ def test_every_event_is_counted_once_whatever_is_answered(
 ) -> None:
     attempt = Attempt(batch(count)) if probed is None else Attempt.probe(batch(count), probed)
     final: dict[int, Outcome] = {}
+    doubted: list[int] = []
     while (piece := attempt.next_piece()) is not None:
         positions, events = piece
         assert [event["n"] for event in events.own()] == list(positions)
-        match data.draw(st.sampled_from(["answers", "answers", "short", "wild", "too large", "trouble", "held"])):
+        match data.draw(st.sampled_from(["answers", "short", "wild", "too large", "trouble", "held", "broken"])):
             case "answers":
                 others = data.draw(st.dictionaries(st.integers(0, len(positions) - 1), OUTCOMES))
                 answers = {at: Answer(outcome, "why") for at, outcome in others.items()}
                 attempt.answered(positions, Answers(len(positions), answers))
                 final |= {n: others.get(at, Outcome.DELIVERED) for at, n in enumerate(positions)}
             case "short":
-                attempt.answered(positions, Answers(len(positions) - 1))
+                with pytest.raises(PluginFault):
+                    attempt.answered(positions, Answers(len(positions) - 1))
+                attempt.failed(Trouble("short"))
             case "wild":
-                attempt.answered(positions, Answers(len(positions), {len(positions): Answer(Outcome.DUPLICATE)}))
+                with pytest.raises(PluginFault):
+                    attempt.answered(positions, Answers(len(positions), {len(positions): Answer(Outcome.DUPLICATE)}))
+                attempt.failed(Trouble("wild"))
+            case "broken":
+                attempt.broke(positions, "broken", works_otherwise=data.draw(st.booleans()))
+                if len(positions) == 1:
+                    doubted.append(positions[0])
+                    final[positions[0]] = Outcome.LATER
             case "too large":
                 attempt.too_large(positions, "413")
                 if len(positions) == 1:
@@ -73,6 +83,9 @@ def test_every_event_is_counted_once_whatever_is_answered(
                 attempt.failed(Trouble("503"))
             case "held":
                 attempt.failed(Trouble("401", held=True))
+    if data.draw(st.booleans()):
+        attempt.give_up_doubted()
+        final |= dict.fromkeys(doubted, Outcome.REJECTED)
     settlement = attempt.settlement("main", letters=() if keep else None)
     settled = [n for n, outcome in final.items() if outcome not in (Outcome.LATER, Outcome.HELD)]
     if keep:
