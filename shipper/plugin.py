@@ -17,6 +17,9 @@ Values of the types `Size`, `Duration` and `Material` are written as `1MiB`, `30
 with a required field says `kw_only=True`. A field's docstring is the string literal below it. In `__post_init__`, raise
 `BadOption("hosts[1] is named twice", "hosts", 1)` for an option that cannot be so, ValueError for options that do not
 fit together: it becomes an error that names the place in the policy, of the option or of the plugin.
+
+`Later`, `Held`, `TooLarge`, `StartFailed`, `Answer` and `report` take a `code`, by which programs decide what is wrong:
+one of `Code`, or one of the plugin's own, in lower case. Each has a default.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from typing import Annotated, Any, ClassVar, Protocol
 import msgspec
 
 from shipper.sdk.aio import Asyncio
+from shipper.sdk.codes import Code, checked, of_os_error
 from shipper.sdk.columns import Column, encoded, join
 from shipper.sdk.credentials import Credential, Shape
 from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
@@ -53,6 +57,7 @@ __all__ = [
     "BadOption",
     "Batch",
     "ClientTls",
+    "Code",
     "Column",
     "Credential",
     "CredentialId",
@@ -90,6 +95,7 @@ __all__ = [
     "join",
     "merged",
     "nested",
+    "of_os_error",
     "resolve",
     "server_context",
     "shortage",
@@ -179,8 +185,11 @@ class InputContext(Protocol):
         """The stored positions of this input (by its name and type); call it in `Source.run`, not before."""
         ...
 
-    def report(self, problem: str | None) -> None:
-        """Say what keeps the input from doing its job (DEGRADED), or None when nothing does (HEALTHY)."""
+    def report(self, problem: str | None, *, code: str = Code.INPUT_DEGRADED) -> None:
+        """Say what keeps the input from doing its job (DEGRADED), or None when nothing does (HEALTHY).
+
+        Programs decide by the `code`, one of Code or the plugin's own; raises ValueError for what is none.
+        """
         ...
 
     def turned_away(self, peers: int) -> None:
@@ -267,6 +276,21 @@ class Answer:
     reason: str = ""
     of_target: bool = False
     """With LATER or HELD: whether it applies to all events of the same target (see `Output.targets`), for now."""
+    code: str = ""
+    """By which programs decide, one of Code or the plugin's own; where none is given, one of its outcome."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a code that is none."""
+        object.__setattr__(self, "code", checked(self.code) if self.code else _OF_OUTCOME[self.outcome])
+
+
+_OF_OUTCOME: Mapping[Outcome, str] = {
+    Outcome.DELIVERED: Code.OK,
+    Outcome.DUPLICATE: Code.OK,
+    Outcome.REJECTED: Code.REJECTED,
+    Outcome.LATER: Code.UNAVAILABLE,
+    Outcome.HELD: Code.REFUSED,
+}
 
 
 @dataclass(frozen=True, slots=True)

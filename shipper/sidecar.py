@@ -56,6 +56,7 @@ from shipper.revisions.orders import Orders
 from shipper.revisions.requeue import Requeuing
 from shipper.revisions.rollout import Rollout
 from shipper.sdk.aio import Asyncio, open_asyncio
+from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import StartFailed, StateBusy, StateLocked
 from shipper.spool.keys import StateKey
 from shipper.spool.spool import Spool, open_spool
@@ -121,12 +122,12 @@ async def _converse(options: Options, conversation: Conversation, outbox: Outbox
         return 0
     line, hello = greeting
     if hello.protocol != VERSION:
-        conversation.error(line, f"protocol {VERSION} is spoken here, not {hello.protocol}")
+        conversation.error(line, f"protocol {VERSION} is spoken here, not {hello.protocol}", Code.UNKNOWN_PROTOCOL)
         return 78
     try:
         keys = _state_keys(hello)
     except ValueError as error:
-        conversation.error(line, f"hello.state_keys: {error}")
+        conversation.error(line, f"hello.state_keys: {error}", Code.STATE_KEYS_INVALID)
         return 78
     try:
         is_new = not options.state.exists()
@@ -142,7 +143,7 @@ async def _converse(options: Options, conversation: Conversation, outbox: Outbox
         return 0
     except (StateBusy, StartFailed) as error:
         _log.error(str(error))
-        conversation.error(line, str(error))
+        conversation.error(line, str(error), error.code)
         return 75 if isinstance(error, StateBusy) else 1
 
 
@@ -159,7 +160,7 @@ async def _refuse_all(hello: Hello, conversation: Conversation, outbox: Outbox, 
     """The directory is locked: say so at once and again and again, and nack every policy."""
 
     def refuse(policy: Policy) -> None:
-        outbox.say(Nack.of(policy.at, digest(policy.policy), "locked", [NackError("", 1, 1, cause)]))
+        outbox.say(Nack.of(policy.at, digest(policy.policy), "locked", [NackError("", 1, 1, cause, Code.LOCKED)]))
 
     async def look(stopping: State | None) -> Observed:
         return _locked(cause)
@@ -179,6 +180,7 @@ def _locked(cause: str) -> Observed:
     return Observed(
         state="FAILED",
         message=cause,
+        code=Code.LOCKED,
         revisions=Revisions(),
         draining=(),
         units=(),
@@ -292,7 +294,7 @@ class _Parts:
             intake=self.intake,
             delivery=self.delivery,
             rollout=self.rollout,
-            deadline_problem=lambda: self.deadlines.problem,
+            deadline_problem=self._late,
             wanted=self.rollout.wanted,
         )
         actions = Actions(
@@ -306,6 +308,10 @@ class _Parts:
         )
         self.performing = Performing(delivering, actions, outbox)
         spool.store.on_problem(lambda _: changed())
+
+    def _late(self) -> Why | None:
+        problem = self.deadlines.problem
+        return None if problem is None else Why(problem, Code.DEADLINE_PASSED)
 
     def _order_ended(self) -> None:
         self.rollout.settled.set()
@@ -352,7 +358,7 @@ class _Parts:
         latest = self.observing.latest
         if latest is None:
             empty: dict[str, Any] = {name: {} for name in ("counters", "turned_away", "outputs", "inputs")}
-            return {"state": "STARTING", "message": "", "running": False, "supervisor": None, **empty}
+            return {"state": "STARTING", "message": "", "code": Code.OK, "running": False, "supervisor": None, **empty}
         total = self.spool.figures.total()
         view: dict[str, Any] = {**msgspec.to_builtins(latest), "counters": self.delivery.counters()}
         view |= {"running": self.rollout.plan is not None, "turned_away": dict(self.intake.turned_away)}

@@ -40,6 +40,7 @@ from shipper.revisions.forwarding import Forwarding
 from shipper.revisions.orders import Orders
 from shipper.revisions.requeue import Requeuing
 from shipper.revisions.rollout import Rollout
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import Later, TooLarge
 from shipper.sdk.event import Batch
 from shipper.spool.queue import Arrival, Packed
@@ -493,6 +494,7 @@ class Theatre:
     async def nack(self, number: int) -> Nack:
         message = await self.wait(lambda m: isinstance(m, Nack) and m.revision == number)
         assert isinstance(message, Nack)
+        assert {error.code for error in message.errors} <= set(Code)
         return message
 
     async def released(self) -> Released:

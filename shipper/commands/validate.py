@@ -19,6 +19,7 @@ import click
 
 from shipper.commands import PATH
 from shipper.policy.document import Node
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
 
 if TYPE_CHECKING:
@@ -124,9 +125,9 @@ def secret_files(
                     os.stat(reference.name)
             except OSError as error:
                 text = f"the secret {reference} is not here: {error.strerror}"
-                missing.setdefault(reference, problem(path, node, text))
+                missing.setdefault(reference, problem(path, node, text, Code.SECRET_UNAVAILABLE))
             except ValueError as error:
-                missing.setdefault(reference, problem(path, node, str(error)))
+                missing.setdefault(reference, problem(path, node, str(error), Code.SECRET_UNAVAILABLE))
             if (how := exposed(reference)) is not None:
                 found.setdefault(reference, problem(path, node, how))
         return node
@@ -158,7 +159,7 @@ def _count(number: int, noun: str) -> str:
 
 def _json(result: Checked) -> dict[str, Any]:
     errors = [
-        {"file": p.file, "line": p.line, "column": p.column, "path": p.path, "message": p.message}
+        {"file": p.file, "line": p.line, "column": p.column, "path": p.path, "message": p.message, "code": p.code}
         for p in result.problems
     ]
     found = (

@@ -24,6 +24,7 @@ from shipper.protocol.messages import LARGEST_COUNT, MAX_LINE_BYTES, Action, Cou
 from shipper.revisions.orders import Orders
 from shipper.revisions.requeue import Requeuing
 from shipper.revisions.rollout import Rollout
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import ShipperError, raised_at
 from shipper.spool.directory import StateDirectory
 from shipper.spool.requeue import Wanted
@@ -42,6 +43,8 @@ REST_BYTES = 64 << 10
 
 class _Wrong(ShipperError):
     """The params do not fit."""
+
+    code = Code.BAD_PARAMS
 
 
 class _Rebind(msgspec.Struct):
@@ -116,18 +119,19 @@ class Actions:
         """Carry out an action; whatever happens, there is one result."""
         verb = self._verbs.get(action.name)
         if verb is None:
-            return _failed(action, f"unknown action; actions are {', '.join(self._verbs)}")
+            return _failed(action, f"unknown action; actions are {', '.join(self._verbs)}", Code.UNKNOWN_ACTION)
         try:
-            result = Result(id=action.id, status="SUCCESS", result=await verb(action.params))
+            result = Result(id=action.id, status="SUCCESS", result=await verb(action.params), code=Code.OK)
             length = len(result.line())
             if length <= MAX_LINE_BYTES:
                 return result
-            return _failed(action, f"the answer has {length} bytes, and a line has at most {MAX_LINE_BYTES}")
+            text = f"the answer has {length} bytes, and a line has at most {MAX_LINE_BYTES}"
+            return _failed(action, text, Code.LINE_TOO_LONG)
         except ShipperError as error:
-            return _failed(action, str(error))
+            return _failed(action, str(error), error.code)
         except Exception as error:
             _log.error("an action failed", action=action.name, error=raised_at(error))
-            return _failed(action, f"failed: {raised_at(error)}")
+            return _failed(action, f"failed: {raised_at(error)}", Code.INTERNAL_ERROR)
 
     async def _rebind(self, params: Mapping[str, Any]) -> dict[str, Any]:
         order = _read(params, _Rebind)
@@ -179,7 +183,7 @@ class Actions:
 
     async def _delete(self, upto: int) -> dict[str, Any]:
         if not (deleted := await self._spool.delete_letters(upto)):
-            raise _Wrong(f"no dead letter has an id up to {upto}: nothing was deleted")
+            raise _Wrong(f"no dead letter has an id up to {upto}: nothing was deleted", code=Code.NOTHING_TO_ORDER)
         return {"deleted": deleted}
 
     async def _requeue(self, wanted: _Requeue) -> dict[str, Any]:
@@ -271,5 +275,5 @@ def _read(params: Mapping[str, Any], shape: type[Params]) -> Params:
         raise _Wrong(f"params: {error}") from None
 
 
-def _failed(action: Action, message: str) -> Result:
-    return Result(id=action.id, status="FAILED", message=cut(message))
+def _failed(action: Action, message: str, code: str) -> Result:
+    return Result(id=action.id, status="FAILED", message=cut(message), code=code)

@@ -28,6 +28,7 @@ from shipper.protocol.messages import (
     Error,
     Hello,
     Message,
+    NotUnderstood,
     Observe,
     Observed,
     Policy,
@@ -38,6 +39,7 @@ from shipper.protocol.messages import (
     parse,
 )
 from shipper.revisions.rollout import Rollout
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import CredentialError
 
 _log = log.get(__name__)
@@ -83,7 +85,7 @@ class Conversation:
             async for line, message in messages:
                 if isinstance(message, Hello):
                     return line, message
-                self.error(line, "`hello` comes first")
+                self.error(line, "`hello` comes first", Code.HELLO_FIRST)
         return None
 
     async def locked(self, refuse: Callable[[Policy], None], observing: Observing) -> None:
@@ -98,9 +100,9 @@ class Conversation:
                     case Observe():
                         observing.heed(message)
                     case Action():
-                        self.outbox.say(Result(id=message.id, status="FAILED", message=LOCKED))
+                        self.outbox.say(Result(id=message.id, status="FAILED", message=LOCKED, code=Code.LOCKED))
                     case _:
-                        self.error(line, LOCKED)
+                        self.error(line, LOCKED, Code.LOCKED)
 
     async def run(self, rollout: Rollout, performing: Performing, observing: Observing) -> Stop:
         """Answer lines until told to stop, by a message or by the end of standard input."""
@@ -122,14 +124,14 @@ class Conversation:
                         try:
                             await rollout.supply(message.credentials)
                         except CredentialError as error:
-                            self.error(line, str(error))
+                            self.error(line, str(error), error.code)
                     case Observe():
                         observing.heed(message)
                     case Action():
                         performing.begin(message)
                     case _:
                         assert_type(message, Hello)
-                        self.error(line, "a second `hello`; it has no effect")
+                        self.error(line, "a second `hello`; it has no effect", Code.SECOND_HELLO)
         return Stop()
 
     async def stopping(self, grace: trio.CancelScope, observing: Observing) -> None:
@@ -142,21 +144,24 @@ class Conversation:
                     case Observe():
                         observing.heed(message)
                     case Action():
-                        self.outbox.say(Result(id=message.id, status="FAILED", message="told to stop"))
+                        self.outbox.say(
+                            Result(id=message.id, status="FAILED", message="told to stop", code=Code.STOPPING)
+                        )
                     case _:
-                        self.error(line, "told to stop; this has no effect")
+                        self.error(line, "told to stop; this has no effect", Code.STOPPING)
         _shorten(grace, Stop())
 
     async def _messages(self) -> AsyncGenerator[tuple[int, Message], None]:
         """Messages with the numbers of their lines, until the end; what is none is answered with `error`."""
         while (line := await self._next_line()) is not None:
             if line.text is None:
-                self.error(line.number, f"the line is longer than {MAX_LINE_BYTES} bytes; it was skipped")
+                text = f"the line is longer than {MAX_LINE_BYTES} bytes; it was skipped"
+                self.error(line.number, text, Code.LINE_TOO_LONG)
                 continue
             try:
                 message = parse(line.text)
-            except ValueError as error:
-                self.error(line.number, str(error))
+            except NotUnderstood as error:
+                self.error(line.number, str(error), error.code)
                 continue
             yield line.number, message
 
@@ -177,9 +182,9 @@ class Conversation:
                 for each in self._waits_for:
                     await each.has_room()
 
-    def error(self, line: int, message: str) -> None:
+    def error(self, line: int, message: str, code: str) -> None:
         """Answer a line that is not understood."""
-        self.outbox.say(Error(line_number=line, message=cut(message)))
+        self.outbox.say(Error(line_number=line, message=cut(message), code=code))
 
 
 def _shorten(grace: trio.CancelScope, stop: Stop) -> None:
@@ -203,7 +208,9 @@ class Performing:
         """Carry it out once there is room for it; its result is said then."""
         limit = self._taps if action.name == "tap" else self._others
         if limit.statistics().tasks_waiting >= ACTIONS_WAITING:
-            self._outbox.say(Result(id=action.id, status="FAILED", message="too many actions wait"))
+            self._outbox.say(
+                Result(id=action.id, status="FAILED", message="too many actions wait", code=Code.TOO_MANY_ACTIONS)
+            )
             return
         self._unfinished.append(action)
         self._nursery.start_soon(self._perform, action, limit)
@@ -214,7 +221,7 @@ class Performing:
             await self._finished.wait()
 
     async def _perform(self, action: Action, limit: trio.CapacityLimiter) -> None:
-        result = Result(id=action.id, status="FAILED", message=STOPPED)
+        result = Result(id=action.id, status="FAILED", message=STOPPED, code=Code.STOPPING)
         try:
             async with limit:
                 result = await self._actions.perform(action)
@@ -277,7 +284,7 @@ def _essence(observed: Observed) -> tuple[object, ...]:
         observed.state,
         observed.message,
         observed.revisions,
-        tuple((unit.id, unit.state, unit.message) for unit in observed.units),
+        tuple((unit.id, unit.state, unit.message, unit.code) for unit in observed.units),
         tuple((d.epoch, d.revision, tuple(d.outputs)) for d in observed.draining),
         observed.draining_left_out.revisions,
         tuple(observed.credentials_in_use),

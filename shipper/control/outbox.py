@@ -15,6 +15,7 @@ import trio
 from shipper.process import log
 from shipper.process.signal import Signal
 from shipper.protocol.messages import MAX_LINE_BYTES, Error, Observed, Outbound
+from shipper.sdk.codes import Code
 
 _log = log.get(__name__)
 
@@ -97,7 +98,7 @@ def _line(message: Outbound) -> bytes:
     kind = type(message).__name__.lower()
     text = f"a message ({kind}) has {len(line)} bytes, and a line has at most {MAX_LINE_BYTES}: it is left out"
     _log.error(text)
-    return Error(line_number=0, message=text).line()
+    return Error(line_number=0, message=text, code=Code.LINE_TOO_LONG).line()
 
 
 def _write(descriptor: int, text: bytes) -> None:

@@ -13,6 +13,7 @@ from itertools import chain
 
 from shipper.plugin import Answer, Answers, Outcome
 from shipper.protocol.messages import Counts
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import PluginFault
 from shipper.sdk.event import Batch
 from shipper.spool.drain_orders import letters_of
@@ -34,6 +35,10 @@ class Trouble:
     retry_after: float | None = None
     due: float = math.inf
     """When there is something to try at the latest, as `trio.current_time()`, whatever else the lane waits for."""
+    code: str = Code.UNAVAILABLE
+
+
+_PUT_OFF = Answer(Outcome.LATER)
 
 
 class Attempt:
@@ -113,19 +118,20 @@ class Attempt:
         if self._tally[Outcome.DELIVERED] == self._count:
             self.batch = Batch.documents(())
 
-    def too_large(self, positions: Sequence[int], reason: str) -> None:
+    def too_large(self, positions: Sequence[int], reason: str, code: str = Code.TOO_LARGE) -> None:
         """The request was too large: halves next; a single event is refused for ever, unless it is small."""
         if self._halve(positions):
             return
         if (size := len(self.batch.pick(positions).json_lines())) > SMALL_BYTES:
-            self._note(positions[0], Answer(Outcome.REJECTED, reason))
+            self._note(positions[0], Answer(Outcome.REJECTED, reason, code=code))
         else:
             self._small += 1
             reason = f"{reason} for one event of {size} bytes: raise the limit there, or that of a proxy on the way"
-            self._note(positions[0], Answer(Outcome.HELD, reason))
+            held = Answer(Outcome.HELD, reason, code=code)
+            self._note(positions[0], held)
             self._pieces.reverse()  # from the other end next: an event there may be delivered
             if self._small == SMALL_EVENTS and not self.progress:
-                self._leave_open(Answer(Outcome.HELD, reason))
+                self._leave_open(held)
 
     def broke(self, positions: Sequence[int], reason: str, *, works_otherwise: bool) -> None:
         """The output failed on these: halves next; a single event is in doubt until it is `given_up`.
@@ -135,16 +141,16 @@ class Attempt:
         if self._halve(positions):
             return
         self.doubt = self._doubted[positions[0]] = reason
-        self._note(positions[0], Answer(Outcome.LATER, reason))
+        self._note(positions[0], Answer(Outcome.LATER, reason, code=Code.INTERNAL_ERROR))
         self._pieces.reverse()  # from the other end next: an event there may be delivered
         if len(self._doubted) == SMALL_EVENTS and not (works_otherwise or self.progress):
-            self._leave_open(Answer(Outcome.LATER, reason))
+            self._leave_open(Answer(Outcome.LATER, reason, code=Code.INTERNAL_ERROR))
 
     def give_up_doubted(self) -> None:
         """The output works on other events: those that it failed on alone are refused for ever."""
         for position, reason in self._doubted.items():
             del self._open[position]
-            self._note(position, Answer(Outcome.REJECTED, reason))
+            self._note(position, Answer(Outcome.REJECTED, reason, code=Code.INTERNAL_ERROR))
         self._doubted.clear()
 
     def _halve(self, positions: Sequence[int]) -> bool:
@@ -158,7 +164,8 @@ class Attempt:
     def failed(self, trouble: Trouble) -> None:
         """No answer for the last piece, nor for what was still to be sent."""
         self.trouble = trouble
-        self._leave_open(Answer(Outcome.HELD if trouble.held else Outcome.LATER, trouble.reason))
+        outcome = Outcome.HELD if trouble.held else Outcome.LATER
+        self._leave_open(Answer(outcome, trouble.reason, code=trouble.code))
 
     def _leave_open(self, answer: Answer) -> None:
         for piece in self._pieces:
@@ -189,14 +196,19 @@ class Attempt:
 
     def problem(self) -> str | None:
         """Why events are left; one reason for all, a refusal before a mere delay."""
+        return self.worst().reason or None
+
+    def worst(self) -> Answer:
+        """The answer that gives this reason; one without, if none does."""
         answers = sorted(self._open.values(), key=lambda answer: answer.outcome is not Outcome.HELD)
-        return next((answer.reason for answer in answers if answer.reason), None)
+        return next((answer for answer in answers if answer.reason), _PUT_OFF)
 
     def overloaded(self) -> Trouble | None:
         """The destination put off most of the events one by one: then the whole lane waits."""
         later = sum(answer.outcome is Outcome.LATER and not answer.of_target for answer in self._open.values())
         if self.trouble is None and later * 2 > self._count - len(self._unasked):
-            return Trouble(self.problem() or "events were put off", retry_after=self.retry_after)
+            worst = self.worst()
+            return Trouble(worst.reason or "events were put off", retry_after=self.retry_after, code=worst.code)
         return self.trouble
 
     @property

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shipper.pipeline.suspects import Suspects
+from shipper.sdk.codes import Code
 from shipper.spool.queue import Entry
 
 PLACES = 4096
@@ -44,6 +45,7 @@ class Closed(Left):
 
     reason: str
     waits: Iterator[float]
+    code: str = Code.REFUSED
 
 
 class Question(NamedTuple):
@@ -74,6 +76,7 @@ class Backlog:
         self._waits = backoff()
         self._reason: str | None = None
         """Why events were put off, until they have their final answers."""
+        self._code: str = Code.UNAVAILABLE
         self._pass: float = math.inf
         self._retried_to = -1
         """The front when the last pass began for events that were put off."""
@@ -198,7 +201,15 @@ class Backlog:
         if is_over and min(self.outstanding, default=math.inf) > self._retried_to:
             self._retried_to, self._waits, self._reason = -1, self._backoff(), None
 
-    def left(self, seq: int, keys: Collection[str | None], now: float, problem: str | None, wait: float) -> None:
+    def left(
+        self,
+        seq: int,
+        keys: Collection[str | None],
+        now: float,
+        problem: str | None,
+        wait: float,
+        code: str = Code.UNAVAILABLE,
+    ) -> None:
         """Events of it were left behind: of these targets, or put off one by one (None) for `wait` seconds at least.
 
         Those of a target that is not closed are put off too. It takes events by now, or it never refused any: they were
@@ -209,11 +220,11 @@ class Backlog:
             if key is not None and key in self._closed:
                 self._closed[key].first = min(self._closed[key].first, seq)
             else:
-                self._leave_single(seq, now, problem, wait)
+                self._leave_single(seq, now, problem, wait, code)
 
     def left_for_room(self, seq: int, now: float, problem: str) -> None:
         """Events of it were refused for ever, and dead letters have no room: they are put off until these have."""
-        self._leave_single(seq, now, problem, 0.0)
+        self._leave_single(seq, now, problem, 0.0, Code.DEAD_LETTERS_FULL)
         self._wants_room = True
 
     def has_room(self, now: float) -> bool:
@@ -224,14 +235,14 @@ class Backlog:
         self._waits = self._backoff()
         return self._put_off.due <= now
 
-    def _leave_single(self, seq: int, now: float, problem: str | None, wait: float) -> None:
+    def _leave_single(self, seq: int, now: float, problem: str | None, wait: float, code: str) -> None:
         if self._put_off is None:
             due = now + max(next(self._waits), wait)
             self._put_off = Left(seq, due)
         self._put_off.first = min(self._put_off.first, seq)
         if wait:
             self._not_before = max(self._not_before, now + wait)
-        self._reason = problem or "some events were put off"
+        self._reason, self._code = problem or "some events were put off", code
 
     # -- targets -------------------------------------------------------------------------------------------------------
 
@@ -240,7 +251,7 @@ class Backlog:
         """The targets that refuse events, as far as is known."""
         return self._closed.keys()
 
-    def refuse(self, target: str, reason: str, now: float, wait: float) -> None:
+    def refuse(self, target: str, reason: str, now: float, wait: float, code: str = Code.REFUSED) -> None:
         """A target refuses events: leave them behind, for `wait` seconds at least."""
         known = self._closed.get(target)
         if known is None and len(self._closed) < PLACES:
@@ -248,7 +259,7 @@ class Backlog:
         elif self._asking is None or self._asking.target != target:
             return
         assert known is not None
-        known.reason, known.due = reason, now + max(next(known.waits), wait)
+        known.reason, known.code, known.due = reason, code, now + max(next(known.waits), wait)
 
     def answered(self, target: str, now: float, *, takes: bool) -> None:
         """The target that was asked takes events again, or refuses as before."""
@@ -286,3 +297,7 @@ class Backlog:
             others = f" (and {len(self._closed) - 1} more)" if len(self._closed) > 1 else ""
             return f"{target[:LONGEST_NAME]}{others}: {left.reason}"
         return self._reason
+
+    def code(self) -> str:
+        """That of the problem, if there is one."""
+        return next(iter(self._closed.values())).code if self._closed else self._code

@@ -23,6 +23,7 @@ from shipper.policy.policy import restore_output
 from shipper.policy.registry import Registry
 from shipper.process import log, memory
 from shipper.sdk.aio import Asyncio
+from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import ShipperError, StartFailed
 from shipper.spool.revisions import LaneKey, LaneRow
 from shipper.spool.spool import Spool
@@ -51,7 +52,7 @@ class Delivery:
         on_barrier: Callable[[], None],
     ) -> None:
         self.lanes: dict[int, Lane] = {}
-        self._unreadable: dict[int, tuple[str, str]] = {}
+        self._unreadable: dict[int, tuple[str, Why]] = {}
         self._nursery = nursery
         self._spool, self._keyring, self._aio, self._registry = spool, keyring, aio, registry
         self._on_change, self._on_barrier = on_change, on_barrier
@@ -68,7 +69,7 @@ class Delivery:
         nursery.start_soon(self._watch)
 
     @property
-    def unreadable(self) -> dict[str, str]:
+    def unreadable(self) -> dict[str, Why]:
         """Outputs with a lane that cannot be opened (its plugin is gone), with the reason; its events are held."""
         return dict(self._unreadable.values())
 
@@ -79,17 +80,19 @@ class Delivery:
 
     def output_of(self, lane: int) -> str:
         """The output of a lane, whether it could be opened or not; "" if there is no such lane."""
-        return self.lanes[lane].key.output if lane in self.lanes else self._unreadable.get(lane, ("", ""))[0]
+        if lane in self.lanes:
+            return self.lanes[lane].key.output
+        return self._unreadable[lane][0] if lane in self._unreadable else ""
 
     async def restore(self, rows: Iterable[LaneRow]) -> None:
         """Open the lanes that the spool knows, as they were; one that cannot be opened holds its events."""
         for row in rows:
             try:
                 if row.settings is None:
-                    raise StartFailed("its stored settings are damaged")
+                    raise StartFailed("its stored settings are damaged", code=Code.DAMAGED)
                 output = restore_output(row.key.type, row.settings, self._registry)
             except ShipperError as error:
-                self._unreadable[row.id] = row.key.output, f"cannot be opened again: {error}"
+                self._unreadable[row.id] = row.key.output, Why(f"cannot be opened again: {error}", error.code)
                 _log.error("a lane cannot be opened", output=row.key.output, error=str(error))
                 await self.settle_unopened(row.id)
             else:

@@ -35,6 +35,7 @@ from shipper.process import log
 from shipper.process.groups import failures_apart
 from shipper.protocol.messages import Revision
 from shipper.sdk.aio import Asyncio
+from shipper.sdk.codes import Code, checked, of_os_error
 from shipper.sdk.errors import Backpressure, PluginFault, StartFailed, raised_at
 from shipper.sdk.event import Batch, tagged, tagged_here
 from shipper.sdk.retry import backoff
@@ -79,6 +80,8 @@ class Port:
         self.problem: str | None = None
         self.fault: str | None = None
         """Why its last batch could not be stored, until one can: also if the input goes on as if nothing were."""
+        self.code: str = Code.OK
+        """That of the problem."""
         self.waiting = 0
         """Batches that wait for room in the queue."""
         self.storing = 0
@@ -144,9 +147,10 @@ class Port:
     async def positions(self) -> dict[str, bytes]:
         return await self._intake.spool.positions(f"{self.type}/{self.name}")
 
-    def report(self, problem: str | None) -> None:
-        if problem != self.problem:
-            self.problem = problem
+    def report(self, problem: str | None, *, code: str = Code.INPUT_DEGRADED) -> None:
+        code = Code.OK if problem is None else checked(code)
+        if (problem, code) != (self.problem, self.code):
+            self.problem, self.code = problem, code
             self._intake.on_change()
 
     def turned_away(self, peers: int) -> None:
@@ -177,6 +181,8 @@ class Running:
         self.closed = trio.Event()
         self.source: Source | None = None
         self.failure: str | None = None
+        self.code: str = Code.OK
+        """That of the failure."""
         self.ended = False
         self._has_no_figures = False
 
@@ -286,7 +292,7 @@ class Intake:
         """Set `closed` when a changed input uses nothing of before any more; if it cannot say, when it is closed."""
         settled = False
         try:
-            with failures_apart(lambda error: self._note_failure(running, _describe(error))):
+            with failures_apart(lambda error: self._note_failure(running, error)):
                 await changed()
                 settled = True
         finally:
@@ -327,13 +333,14 @@ class Intake:
         if not running.go.is_set():
             raise _as_start_failed(running, error) from error
         running.source = None
-        self._note_failure(running, _describe(error))
+        self._note_failure(running, error)
 
-    def _note_failure(self, running: Running, failure: str | None) -> None:
+    def _note_failure(self, running: Running, error: Exception | None) -> None:
+        failure, code = (None, Code.OK) if error is None else (_describe(error), _code(error))
         if failure is not None:
             _log.error("an input failed", input=running.port.name, error=failure)
-        if failure != running.failure:
-            running.failure = failure
+        if (failure, code) != (running.failure, running.code):
+            running.failure, running.code = failure, code
             self.on_change()
 
     # -- into the spool ------------------------------------------------------------------------------------------------
@@ -485,7 +492,9 @@ def _tagged(batch: Batch, message: str) -> Batch:
 
 
 def _as_start_failed(running: Running, error: Exception) -> StartFailed:
-    return error if isinstance(error, StartFailed) else StartFailed(f"input {running.port.name}: {_describe(error)}")
+    if isinstance(error, StartFailed):
+        return error
+    return StartFailed(f"input {running.port.name}: {_describe(error)}", code=_code(error))
 
 
 def _describe(error: Exception) -> str:
@@ -494,3 +503,9 @@ def _describe(error: Exception) -> str:
 
 def _kind(error: Exception) -> str:
     return str(error) if isinstance(error, PluginFault) else type(error).__name__
+
+
+def _code(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return of_os_error(error, Code.START_FAILED)
+    return error.code if isinstance(error, (StartFailed, PluginFault)) else Code.INTERNAL_ERROR

@@ -33,6 +33,7 @@ from shipper.plugin import Output, OutputContext, Requests
 from shipper.process.groups import failures_apart
 from shipper.process.signal import Signal
 from shipper.sdk.aio import Asyncio
+from shipper.sdk.codes import Code
 from shipper.sdk.event import Batch
 from shipper.sdk.retry import backoff
 from shipper.spool.revisions import LaneKey, LaneRow
@@ -71,6 +72,8 @@ class Lane:
         self.id, self.key, self.active = row.id, row.key, row.active
         self.output = output
         self.problem: str | None = None
+        self.code: str = Code.OK
+        """That of the problem."""
         self.is_held = False
         """Whether `problem` is one that only a person or a supervisor can end: a refusal, or a missing credential."""
         self.is_tried = False
@@ -211,9 +214,10 @@ class Lane:
         if self._session is not None and self._session.waiting_seconds() > SILENT_SECONDS:
             self._loans.set_aside()
         if self._session is not None and (overdue := self._session.overdue()) is not None:
-            self._report(overdue)
+            self._report(overdue, Code.NO_ANSWER)
         elif self.problem is None and now - self._moved > STALLED_SECONDS:
-            self._report(f"nothing was delivered for more than {STALLED_SECONDS:g} s{self._queue()}")
+            text = f"nothing was delivered for more than {STALLED_SECONDS:g} s{self._queue()}"
+            self._report(text, Code.NO_PROGRESS)
 
     @property
     def next_attempt(self) -> float | None:
@@ -242,7 +246,8 @@ class Lane:
             elif first[0].is_barrier:
                 await self._settle_barrier(first[0].seq)
             elif self.key.credential is not None and self.key.credential not in self._keyring:
-                self._report(f"credential {self.key.credential} is missing, events held", held=True)
+                text = f"credential {self.key.credential} is missing, events held"
+                self._report(text, Code.CREDENTIAL_MISSING, held=True)
                 await self._news.wait()
                 if self.key.credential in self._keyring:
                     self._report(None)
@@ -296,7 +301,7 @@ class Lane:
         if end == "retired":
             return False
         if end == "waits":
-            self._report("its barrier waits for an order: dead_letter or drop")
+            self._report("its barrier waits for an order: dead_letter or drop", Code.ORDER_NEEDED)
             await self._news.wait()
         else:
             self._on_barrier()
@@ -369,10 +374,12 @@ class Lane:
             self._spool.note_reached(self.id)
 
     def _tell(self, trouble: Trouble) -> None:
-        self._report(f"{trouble.reason}, events held" if trouble.held else trouble.reason, held=trouble.held)
+        text = f"{trouble.reason}, events held" if trouble.held else trouble.reason
+        self._report(text, trouble.code, held=trouble.held)
 
-    def _report(self, problem: str | None, *, held: bool = False) -> None:
+    def _report(self, problem: str | None, code: str = Code.OK, *, held: bool = False) -> None:
         self.is_held = held
-        if problem != self.problem:
-            self.problem = problem
+        code = Code.OK if problem is None else code
+        if (problem, code) != (self.problem, self.code):
+            self.problem, self.code = problem, code
             self._on_change()

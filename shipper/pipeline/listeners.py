@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 
+from shipper.sdk.codes import Code, of_os_error
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import StartFailed
 from shipper.sdk.resolve import AddressInfo, resolve
@@ -43,7 +44,8 @@ async def _resolved(host: str, port: int) -> AddressInfo:
     try:
         return (await resolve(host, port))[0]
     except OSError as error:
-        raise StartFailed(f"cannot listen on {host}:{port}: {error.strerror or 'unknown host'}") from None
+        text = f"cannot listen on {host}:{port}: {error.strerror or 'unknown host'}"
+        raise StartFailed(text, code=Code.ADDRESS_UNAVAILABLE) from None
 
 
 def _listen(host: str, port: int, found: AddressInfo) -> socket.socket:
@@ -51,7 +53,7 @@ def _listen(host: str, port: int, found: AddressInfo) -> socket.socket:
     try:
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise StartFailed(f"cannot listen on {host}:{port}: {in_words(error)}") from None
+        raise _failed(host, port, error) from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -59,5 +61,10 @@ def _listen(host: str, port: int, found: AddressInfo) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise StartFailed(f"cannot listen on {host}:{port}: {in_words(error)}") from None
+        raise _failed(host, port, error) from None
     return listener
+
+
+def _failed(host: str, port: int, error: OSError) -> StartFailed:
+    code = of_os_error(error, Code.ADDRESS_UNAVAILABLE)
+    return StartFailed(f"cannot listen on {host}:{port}: {in_words(error)}", code=code)

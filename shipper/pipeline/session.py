@@ -34,6 +34,7 @@ from shipper.plugin import Sender
 from shipper.process import log
 from shipper.process.signal import Signal
 from shipper.protocol.messages import Counts
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import Held, Later, StartFailed, TooLarge, raised_at
 from shipper.sdk.event import Batch, together
 from shipper.sdk.units import events_in_words
@@ -61,7 +62,8 @@ Sent = tuple[Attempt, list[tuple[Entry, range]]]
 
 
 class Session:
-    """`lane` is the id; `news` is set when there may be something to do; `report` takes what is wrong, or None.
+    """`lane` is the id; `news` is set when there may be something to do; `report` takes what is wrong,
+    or None, and its code.
 
     `targets` is that of the output, `backlog` the lane's: it goes on from one session to the next. A retired lane holds
     `slot` while it sends; memory for what it sends is borrowed by `loans`. `settle_barrier` is called for a barrier
@@ -82,7 +84,7 @@ class Session:
         taps: Taps,
         news: Signal,
         counters: Counter[str],
-        report: Callable[[str | None], None],
+        report: Callable[[str | None, str], None],
         slot: Slot,
         loans: Borrower,
         is_active: Callable[[], bool],
@@ -279,7 +281,7 @@ class Session:
     def _nothing_asked(self, question: Question, upto: int) -> None:
         self.backlog.nothing_asked(question, upto)
         if self.trouble is None:  # perhaps nothing is held any more
-            self._report(self._problem())
+            self._report(*self._problem())
 
     async def _hand_out(self, send: trio.MemorySendChannel[Parcel], parcel: Parcel) -> bool:
         """Give it to a worker that has time; false if the session ends instead."""
@@ -295,7 +297,8 @@ class Session:
     def _left_behind(self) -> Trouble:
         """The destination answers, so its targets are asked when they are due: nothing else is waited for."""
         reason = self.backlog.problem() or "events were put off"
-        return Trouble(reason, held=bool(self.backlog.closed), due=self.backlog.next_due())
+        backlog = self.backlog
+        return Trouble(reason, held=bool(backlog.closed), due=backlog.next_due(), code=backlog.code())
 
     async def _work(self, sender: Sender, entries: trio.MemoryReceiveChannel[Parcel], nursery: trio.Nursery) -> None:
         async with entries:
@@ -371,7 +374,7 @@ class Session:
         if attempt.trouble is None and works:
             attempt.give_up_doubted()
         elif attempt.trouble is None:
-            attempt.failed(Trouble(attempt.doubt))
+            attempt.failed(Trouble(attempt.doubt, code=Code.INTERNAL_ERROR))
         return attempt.overloaded()
 
     async def _prepared(self, group: Sequence[tuple[Entry, Batch]], target: str | None, few: int | None) -> Sent:
@@ -408,7 +411,7 @@ class Session:
             attempt.targets = await self._targets_of(attempt.batch)
         now, wait = trio.current_time(), attempt.retry_after or 0.0
         for name, answer in attempt.refused_targets().items():
-            self.backlog.refuse(name, answer.reason, now, wait)
+            self.backlog.refuse(name, answer.reason, now, wait, answer.code)
 
     async def _note_damage(self, entry: Entry) -> None:
         _log.error("stored events are damaged", output=self._output, events=entry.events)
@@ -427,11 +430,11 @@ class Session:
                 self._on_answer()
                 attempt.answered(positions, answers)
             except TooLarge as error:
-                attempt.too_large(positions, str(error))
+                attempt.too_large(positions, str(error), error.code)
             except Held as error:
-                attempt.failed(Trouble(str(error), held=True))
+                attempt.failed(Trouble(str(error), held=True, code=error.code))
             except Later as error:
-                attempt.failed(Trouble(str(error), retry_after=error.retry_after))
+                attempt.failed(Trouble(str(error), retry_after=error.retry_after, code=error.code))
             except trio.Cancelled:
                 attempt.failed(Trouble("the session was cancelled"))
                 raise
@@ -458,7 +461,7 @@ class Session:
         return not self.backlog.barriers and not self._ending and self._is_active()
 
     async def _note_answers(self, attempt: Attempt, parts: Sequence[tuple[Entry, range]]) -> None:
-        problem, freed = attempt.problem(), self._spool.letters_freed
+        worst, freed = attempt.worst(), self._spool.letters_freed
         settlements = await self._settle_what_fits(attempt, parts)
         if not self.progressed and any(settlement is not None for settlement in settlements.values()):
             self.progressed = True
@@ -469,7 +472,7 @@ class Session:
             if settlement is not None and settlement.rest is None:
                 self.backlog.settled(entry.seq)
             elif (keys := attempt.keeps(part)) is not None:
-                self.backlog.left(entry.seq, keys, now, problem, wait)
+                self.backlog.left(entry.seq, keys, now, worst.reason, wait, worst.code)
                 if attempt.rejected(part) > (0 if settlement is None else len(settlement.letters)):
                     self.backlog.left_for_room(entry.seq, now, LETTERS_FULL)
             self._see_to_letters(settlement)
@@ -477,7 +480,7 @@ class Session:
             self.backlog.has_room(now)
         self._open_targets(attempt)
         if self.trouble is None:
-            self._report(self._problem())
+            self._report(*self._problem())
 
     async def _settle_what_fits(
         self, attempt: Attempt, parts: Sequence[tuple[Entry, range]]
@@ -508,10 +511,13 @@ class Session:
         for name in takes:
             self.backlog.answered(name, now, takes=True)
 
-    def _problem(self) -> str | None:
-        left = self.backlog.problem()
-        held = f"{left}, events held" if left is not None and self.backlog.closed else left
-        return held or self.overdue() or self._rejected_reason
+    def _problem(self) -> tuple[str | None, str]:
+        """What is wrong, and its code."""
+        if left := self.backlog.problem():
+            return (f"{left}, events held" if self.backlog.closed else left), self.backlog.code()
+        if overdue := self.overdue():
+            return overdue, Code.NO_ANSWER
+        return self._rejected_reason, Code.REJECTED
 
     def _see_to_letters(self, settlement: Settlement | None) -> None:
         """Dead letters are logged; an output that has nothing but dead letters is not doing its job."""
@@ -555,6 +561,6 @@ async def _sent(group: Sequence[tuple[Entry, Batch]], only: int | None) -> Sent:
 def failed(output: str, error: Exception) -> Trouble:
     """An error that no contract knows; a plugin that cannot start says why."""
     if isinstance(error, StartFailed):
-        return Trouble(str(error), held=True)
+        return Trouble(str(error), held=True, code=error.code)
     _log.error("an output failed", output=output, error=said(error))
-    return Trouble(said(error))
+    return Trouble(said(error), code=Code.INTERNAL_ERROR)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import yaml
 
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
 
 LARGEST = 1 << 20
@@ -280,7 +281,7 @@ class _Reading:
         return at if at.line <= len(lines) else Mark(len(lines), len(lines[-1]) + 1, self.file)
 
     def problem(self, path: str, at: Mark, message: str) -> None:
-        self.problems.append(Problem(path, at.line, at.column, message, at.file))
+        self.problems.append(Problem(path, at.line, at.column, message, at.file, Code.SYNTAX))
         if len(self.problems) >= MOST_PROBLEMS:
             raise PolicyError(self.problems)
 

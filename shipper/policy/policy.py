@@ -19,6 +19,7 @@ from shipper.plugin import Duration, Input, Output, Processor, Settings, Size
 from shipper.policy.document import Node, below, read, shown, suggest
 from shipper.policy.registry import Kind, Registry, UnknownType
 from shipper.policy.settings import Reader, TooMany, digest, exported, restored
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, StartFailed
 
 VERSION = 1
@@ -147,7 +148,8 @@ class _PolicyReader(Reader):
         version = top.get("version")
         if version is None:
             if isinstance(root.value, dict):
-                self.problem("version", root.mark, "the key is missing; begin the policy with `version: 1`")
+                text = "the key is missing; begin the policy with `version: 1`"
+                self.problem("version", root.mark, text, Code.MISSING_KEY)
         elif version.value is True or version.value != VERSION:
             self.problem("version", version.mark, f"this shipper reads version {VERSION}; write `version: {VERSION}`")
 
@@ -207,7 +209,8 @@ class _PolicyReader(Reader):
         entries = self.children(node, path)
         if isinstance(node.value, dict) and "type" not in entries:
             installed = ", ".join(self.registry.types(kind))
-            self.problem(below(path, "type"), node.mark, f'the key "type" is missing; installed: {installed}')
+            text = f'the key "type" is missing; installed: {installed}'
+            self.problem(below(path, "type"), node.mark, text, Code.MISSING_KEY)
         if "type" not in entries:
             return "", None
         type = entries["type"]
@@ -217,7 +220,7 @@ class _PolicyReader(Reader):
         try:
             plugin = self.registry.find(kind, type.value)
         except UnknownType as error:
-            self.problem(below(path, "type"), type.mark, str(error))
+            self.problem(below(path, "type"), type.mark, str(error), error.code)
             return type.value, None
         return type.value, self.struct(plugin, node, path, ("type", *reserved))
 
@@ -238,7 +241,7 @@ class _PolicyReader(Reader):
             self.problem(path, item.mark, "expected the name of an output")
         elif item.value not in self.declared:
             hint = suggest(item.value, self.declared)
-            self.problem(path, item.mark, f'there is no output "{shown(item.value)}"{hint}')
+            self.problem(path, item.mark, f'there is no output "{shown(item.value)}"{hint}', Code.UNKNOWN_OUTPUT)
         elif item.value in names:
             self.problem(path, item.mark, "this output is named twice")
         else:
@@ -294,6 +297,6 @@ def restore_output(type: str, settings: Mapping[str, Any], registry: Registry) -
     try:
         return restored(registry.find("outputs", type), settings)
     except UnknownType as error:
-        raise StartFailed(str(error)) from None
+        raise StartFailed(str(error), code=error.code) from None
     except ValueError as error:
         raise StartFailed(f"the installed plugin {type} does not take the stored settings: {error}") from None

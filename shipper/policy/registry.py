@@ -13,6 +13,7 @@ from typing import Literal, overload
 
 from shipper.plugin import Input, Output, Processor
 from shipper.policy.document import shown, suggest
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import ShipperError
 
 Kind = Literal["inputs", "processors", "outputs"]
@@ -23,6 +24,8 @@ BASES: Mapping[Kind, Plugin] = {"inputs": Input, "processors": Processor, "outpu
 
 class UnknownType(ShipperError):
     """No installed plugin of this kind has this type, or the one that has it cannot be loaded."""
+
+    code = Code.UNKNOWN_PLUGIN
 
 
 class Registry:

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from shipper.policy.document import MOST_PROBLEMS, Mark, Node, below, plain, shown, suggest
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import BadOption, Problem
 from shipper.sdk.tls import ClientTls, Material, client_context
 from shipper.sdk.units import Duration, Size
@@ -111,9 +112,9 @@ class Reader:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
-    def problem(self, path: str, at: Mark, message: str) -> None:
+    def problem(self, path: str, at: Mark, message: str, code: str = Code.BAD_VALUE) -> None:
         """Note one; raises TooMany where more would only make a longer answer."""
-        self.problems.append(Problem(path, at.line, at.column, message, at.file))
+        self.problems.append(Problem(path, at.line, at.column, message, at.file, code))
         if len(self.problems) >= MOST_PROBLEMS:
             raise TooMany
 
@@ -125,14 +126,14 @@ class Reader:
         values: dict[str, Any] = {}
         for key, child in children.items():
             if key in ("credential", "credentials") and _leaks(child):
-                self.problem(below(path, key), child.mark, SECRET_HINT)
+                self.problem(below(path, key), child.mark, SECRET_HINT, Code.SECRET_IN_POLICY)
             elif key in fields:
                 values[fields[key].name] = self.value(fields[key].type, child, below(path, key))
             elif key not in reserved:
                 self.unknown(key, [*fields, *reserved], node.keys.get(key, child.mark), path)
         for key in fields:
             if fields[key].required and key not in children:
-                self.problem(below(path, key), node.mark, f'the key "{key}" is missing')
+                self.problem(below(path, key), node.mark, f'the key "{key}" is missing', Code.MISSING_KEY)
         return self.made(struct, values, node, path) if len(self.problems) == before else None
 
     def children(self, node: Node, path: str, wanted: str = "a mapping") -> dict[str, Node]:
@@ -151,19 +152,20 @@ class Reader:
             return made
         except ValueError as error:
             node, path = _followed(node, path, error.at if isinstance(error, BadOption) else ())
-            self.problem(path, node.mark, str(error))
+            self.problem(path, node.mark, str(error), Code.BAD_OPTION)
         except Exception as error:
-            self.problem(path, node.mark, f"{struct.__name__} failed on these settings: {type(error).__name__}")
+            text = f"{struct.__name__} failed on these settings: {type(error).__name__}"
+            self.problem(path, node.mark, text, Code.BAD_OPTION)
         return None
 
     def unknown(self, key: str, known: Iterable[str], at: Mark, path: str) -> None:
         """Note a key that has no meaning here."""
         known = sorted(known)
         if key.lower() in _SECRET_KEYS:
-            self.problem(below(path, key), at, SECRET_HINT)
+            self.problem(below(path, key), at, SECRET_HINT, Code.SECRET_IN_POLICY)
         else:
             hint = suggest(key, known) or (f"; known here: {', '.join(known)}" if known else "")
-            self.problem(below(path, key), at, f'unknown key "{shown(key)}"{hint}')
+            self.problem(below(path, key), at, f'unknown key "{shown(key)}"{hint}', Code.UNKNOWN_KEY)
 
     def value(self, type: Any, node: Node, path: str) -> Any:
         """The value of a field; anything after a problem was noted."""
@@ -200,7 +202,7 @@ class Reader:
         item = Any if kind is Any else values_of(kind)
         for key in node.value:
             if key.lower() in _SECRET_KEYS - _HARMLESS_IN_MAPS:
-                self.problem(below(path, key), node.keys[key], SECRET_HINT)
+                self.problem(below(path, key), node.keys[key], SECRET_HINT, Code.SECRET_IN_POLICY)
         return {key: self.value(item, child, below(path, key)) for key, child in node.value.items()}
 
     def material(self, node: Node, path: str) -> Material | None:
@@ -212,7 +214,7 @@ class Reader:
             try:
                 return Material.read(name)
             except ValueError as error:
-                self.problem(path, node.mark, str(error))
+                self.problem(path, node.mark, str(error), Code.FILE_UNREADABLE)
         return None
 
     def leaf(self, kind: Any, metas: list[msgspec.Meta], node: Node, path: str) -> Any:
@@ -232,13 +234,14 @@ class Reader:
             node, path = _followed(node, path, [key or int(at) for key, at in _PLACE.findall(place)])
             self.problem(path, node.mark, _described(type, message) or _reworded(message))
         except Exception as error:
-            self.problem(path, node.mark, f"the plugin's option cannot take this: {error.__class__.__name__}")
+            text = f"the plugin's option cannot take this: {error.__class__.__name__}"
+            self.problem(path, node.mark, text, Code.BAD_OPTION)
         return None
 
     def scan(self, node: Node, path: str = "") -> None:
         """Note every string that can be told for a secret by its looks, wherever it stands."""
         if isinstance(node.value, str) and _SECRET_VALUE.search(node.value):
-            self.problem(path, node.mark, SECRET_HINT)
+            self.problem(path, node.mark, SECRET_HINT, Code.SECRET_IN_POLICY)
         for key, child in _children(node):
             self.scan(child, below(path, key))
 

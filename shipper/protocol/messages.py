@@ -13,12 +13,11 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from shipper.sdk.codes import Code
+
 VERSION = 1
 MAX_LINE_BYTES = 4 << 20
 LONGEST_STOP_SECONDS = 86400 * 365
-READ_TO_THE_END = "read to the end"
-"""What a unit says of an input that has no more to read."""
-
 LARGEST_COUNT = 2**63 - 1
 """What a message may carry is stored as it is: the largest integer of SQLite."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
@@ -162,30 +161,40 @@ class _Envelope(msgspec.Struct):
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
+class NotUnderstood(ValueError):
+    """A line is no message; the text quotes nothing of it but key names."""
+
+    def __init__(self, message: str, code: Code = Code.MALFORMED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 def parse(line: bytes) -> Message:
-    """The message of one line; raises ValueError with a text that quotes nothing of it but key names."""
+    """The message of one line; raises NotUnderstood."""
     try:
         return _DECODER.decode(line.decode())  # what msgspec skips, it does not look at
     except RecursionError:
-        raise ValueError("the line is nested too deeply") from None
+        raise NotUnderstood("the line is nested too deeply") from None
     except msgspec.ValidationError as error:
-        raise ValueError(_complaint(line, str(error))) from None
+        raise _complaint(line, str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise ValueError("the line is not a JSON object in UTF-8") from None
+        raise NotUnderstood("the line is not a JSON object in UTF-8") from None
 
 
-def _complaint(line: bytes, text: str) -> str:
+def _complaint(line: bytes, text: str) -> NotUnderstood:
     try:
         kind = _ENVELOPE.decode(line).type
     except (msgspec.DecodeError, RecursionError):
-        return f"the line is not an object with a `type`; types are {', '.join(_TYPES)}"
+        return NotUnderstood(f"the line is not an object with a `type`; types are {', '.join(_TYPES)}")
     if kind not in _TYPES:
         shown = f" `{kind}`" if re.fullmatch(r"[a-z_]{1,30}", kind) else ""
-        return f"unknown message type{shown}; types are {', '.join(_TYPES)}"
-    return f"{kind}: {re.sub(r'value .*? - at', 'value - at', text)}"
+        return NotUnderstood(f"unknown message type{shown}; types are {', '.join(_TYPES)}", Code.UNKNOWN_TYPE)
+    return NotUnderstood(f"{kind}: {re.sub(r'value .*? - at', 'value - at', text)}")
 
 
 # -- shipper → supervisor ----------------------------------------------------------------------------------------------
+#
+# Every `code` is one of `shipper.sdk.codes`, or a plugin's own; empty only where an older shipper said nothing of it.
 
 
 def encoded(value: object) -> bytes:
@@ -270,6 +279,7 @@ class NackError(msgspec.Struct, frozen=True):
     line: int
     column: int
     message: str
+    code: str = ""
 
 
 class Nack(Outbound, frozen=True, kw_only=True):
@@ -307,6 +317,7 @@ class Unit(msgspec.Struct, frozen=True):
     message: str = ""
     figures: Mapping[str, int] | msgspec.UnsetType = msgspec.UNSET
     """What an input says of itself in numbers (`Source`); absent where it says nothing."""
+    code: str = ""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -322,6 +333,7 @@ class Waiting(msgspec.Struct, frozen=True):
     """The id with which the output goes to the same place now."""
     forward: bool = False
     """Whether an order of that name would have it delivered to where the output goes now."""
+    code: str = ""
 
 
 class Draining(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -361,6 +373,8 @@ class Observed(Outbound, frozen=True, kw_only=True, omit_defaults=True):
 
     state: State
     message: str
+    code: str = ""
+    """That of the message: of what is worst."""
     revisions: Revisions
     draining: Sequence[Draining]
     draining_left_out: DrainsLeftOut = DrainsLeftOut()
@@ -377,11 +391,13 @@ class Result(Outbound, frozen=True, kw_only=True):
     status: Literal["SUCCESS", "FAILED"]
     message: str = ""
     result: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    code: str = ""
 
 
 class Error(Outbound, frozen=True, kw_only=True):
     line_number: int = msgspec.field(name="line")
     message: str
+    code: str = ""
 
 
 class Stopped(Outbound, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from shipper.pipeline.plan import Plan
 from shipper.protocol import bounds
 from shipper.protocol.bounds import LIST_BYTES, cut, fitting
 from shipper.protocol.messages import Ack, NackError, Reason, Revision
+from shipper.sdk.codes import Code
 from shipper.sdk.credentials import Credential, Shape
 from shipper.sdk.errors import CredentialError, PolicyError
 from shipper.spool.revisions import Known
@@ -73,7 +74,7 @@ def check_ids(wanted: Collection[str], used: Collection[str]) -> None:
     new = set(wanted).difference(used)
     if new and fitting([*used, *new], bounds.IDS_BYTES) < len(used) + len(new):
         text = f"the ids of the credentials in use would have more than {bounds.IDS_BYTES} bytes"
-        raise CredentialError("failed", f"{text}: wait until some are released")
+        raise CredentialError("failed", f"{text}: wait until some are released", code=Code.TOO_MANY_CREDENTIALS)
 
 
 def some_errors(errors: Iterable[NackError]) -> list[NackError]:
@@ -81,7 +82,8 @@ def some_errors(errors: Iterable[NackError]) -> list[NackError]:
     every = [replace(error, path=cut(error.path), message=cut(error.message)) for error in errors]
     told = every[: fitting(every, LIST_BYTES)]
     if len(told) < len(every):
-        told.append(NackError("", 1, 1, f"{len(every) - len(told)} more errors are left out"))
+        text = f"{len(every) - len(told)} more errors are left out"
+        told.append(NackError("", 1, 1, text, Code.ERRORS_LEFT_OUT))
     return told
 
 
@@ -130,10 +132,11 @@ def _secrets(carried: object) -> Iterator[str]:
 def refusal(error: PolicyError | CredentialError) -> tuple[Reason, list[NackError]]:
     """What a nack says of it."""
     if isinstance(error, PolicyError):
-        return "invalid", [NackError(p.path, p.line, p.column, p.message) for p in error.problems]
+        return "invalid", [NackError(p.path, p.line, p.column, p.message, p.code) for p in error.problems]
     reasons: dict[str, Reason] = {
         "credential_missing": "credential_missing",
         "credential_conflict": "credential_conflict",
         "failed": "failed",
     }
-    return reasons.get(error.reason, "invalid"), [NackError(error.path, error.line, error.column, str(error))]
+    told = NackError(error.path, error.line, error.column, str(error), error.code)
+    return reasons.get(error.reason, "invalid"), [told]

@@ -22,6 +22,7 @@ from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.keyring import Keyring
 from shipper.process import log
 from shipper.protocol.messages import Revision
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.units import events_in_words
 from shipper.spool import forward
@@ -41,9 +42,13 @@ FULL = (
 class NothingToOrder(ShipperError):
     """The order names nothing; the text lists what there is."""
 
+    code = Code.NOTHING_TO_ORDER
+
 
 class StoreFull(ShipperError):
     """An order ended early, since the dead-letter store may drop nothing (`hold`) and has no room."""
+
+    code = Code.DEAD_LETTERS_FULL
 
 
 class Forwarded(NamedTuple):
@@ -96,7 +101,7 @@ class Orders:
         problems = {lane: await self._stays(lane) for lane in lasts}
         lanes = [lane for lane, problem in problems.items() if problem is None]
         if not lanes:
-            raise NothingToOrder("; ".join(sorted({str(problem) for problem in problems.values()})))
+            raise _not_forwarded([problem for problem in problems.values() if problem is not None])
         events, credentials = 0, set[str]()
         for lane in lanes:
             try:
@@ -104,7 +109,7 @@ class Orders:
             except Ended:
                 continue
             except NotForwarded as error:
-                raise NothingToOrder(str(error)) from None
+                raise _not_forwarded([error]) from None
             await self._ended(lane)
             events += moved
             credentials.update(() if source.key.credential is None else (source.key.credential,))
@@ -181,21 +186,25 @@ class Orders:
         credential = self._keyring.get(target)
         if credential is None:
             raise NothingToOrder(
-                f"credential `{target}` is not held: no active policy and no queued event refers to it"
+                f"credential `{target}` is not held: no active policy and no queued event refers to it",
+                code=Code.CREDENTIAL_MISSING,
             )
         for lane in lanes:
             if credential.shape not in lane.output.takes:
-                raise NothingToOrder(f"output {lane.key.output} takes no credential of shape {credential.shape}")
+                text = f"output {lane.key.output} takes no credential of shape {credential.shape}"
+                raise NothingToOrder(text, code=Code.CREDENTIAL_INVALID)
             key = LaneKey(lane.key.output, lane.key.type, lane.key.destination, target)
             try:
                 order, row = await self._spool.place_rebind(lane.id, lasts[lane.id].seq, key)
             except Gone:
                 continue
             except Released:
-                raise NothingToOrder(f"credential `{target}` was released meanwhile, and may be revoked") from None
+                text = f"credential `{target}` was released meanwhile, and may be revoked"
+                raise NothingToOrder(text, code=Code.CREDENTIAL_RELEASED) from None
             except InDoubt:
                 where = f"output {lane.key.output} is damaged where it is bound to `{source}` or to `{target}`"
-                raise NothingToOrder(f"{where}: first `drop` or `dead_letter` ends what drains there") from None
+                text = f"{where}: first `drop` or `dead_letter` ends what drains there"
+                raise NothingToOrder(text, code=Code.DAMAGED) from None
             self._delivery.ensure(row, lane.output)
             await self._carry_out(order)
             await lane.ended_or_active()
@@ -268,6 +277,13 @@ class Orders:
 
     def _output(self, lane: int) -> str:
         return self._delivery.output_of(lane)
+
+
+def _not_forwarded(problems: Iterable[NotForwarded]) -> NothingToOrder:
+    """The error of several, each reason once; the code is that of the first."""
+    by_text = {str(problem): problem.code for problem in problems}
+    first = min(by_text)
+    return NothingToOrder("; ".join(sorted(by_text)), code=by_text[first])
 
 
 def _hosts(settings: Mapping[str, Any] | None) -> list[str]:

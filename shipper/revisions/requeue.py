@@ -16,6 +16,7 @@ from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Intake
 from shipper.process import log
 from shipper.revisions.orders import NothingToOrder
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import Backpressure, ShipperError
 from shipper.spool.requeue import STEP_BYTES, End, Requeue, Step, Wanted
 from shipper.spool.spool import Spool
@@ -32,6 +33,8 @@ class Requeued(NamedTuple):
 
 class EndedEarly(ShipperError):
     """The order ended before all letters were requeued; the text says how many, and why."""
+
+    code = Code.QUEUE_FULL
 
 
 class Requeuing:
@@ -71,13 +74,14 @@ class Requeuing:
                     step = await self._step(order)
                 except Backpressure as problem:
                     await self._spool.forget_requeue(order)
-                    raise EndedEarly(await self._left(order, requeued, str(problem))) from None
+                    raise EndedEarly(await self._left(order, requeued, str(problem)), code=problem.code) from None
                 requeued, damaged = requeued + step.requeued, damaged + step.damaged
                 order = step.order
                 if step.end == "done":
                     return Requeued(requeued, damaged)
                 if step.end is not None:
-                    raise EndedEarly(await self._left(order, requeued, await self._why(step.end)))
+                    text = await self._left(order, requeued, await self._why(step.end))
+                    raise EndedEarly(text, code=Code.QUEUE_FULL if step.end == "full" else Code.NOTHING_TO_ORDER)
 
     async def _step(self, order: Requeue) -> Step:
         with self._intake.room(STEP_BYTES, order.max_bytes) as room:

@@ -40,6 +40,7 @@ from shipper.revisions.offer import (
     some_errors,
     without_secrets,
 )
+from shipper.sdk.codes import Code
 from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import CredentialError, PolicyError, ShipperError, StartFailed
 from shipper.spool.credentials import Before
@@ -139,7 +140,7 @@ class Rollout:
     async def _look_at(self, message: Policy) -> None:
         sha256 = digest(message.policy)
         if message.sha256 is not None and message.sha256.lower() != sha256:
-            error = NackError("sha256", 1, 1, "sha256 is not that of the policy's text")
+            error = NackError("sha256", 1, 1, "sha256 is not that of the policy's text", Code.SHA256_MISMATCH)
             return self._refuse(message, sha256, "invalid", [error])
         if self._is_out_of_order(message, sha256):
             return None
@@ -169,7 +170,7 @@ class Rollout:
         found = out_of_order(message.at, sha256, self._known, self.stages.active, newest)
         if found is not None:
             reason, text = found
-            self._refuse(message, sha256, reason, [NackError("revision", 1, 1, text)])
+            self._refuse(message, sha256, reason, [NackError("revision", 1, 1, text, reason)])
         return found is not None
 
     async def supply(self, credentials: Mapping[str, object]) -> None:
@@ -257,7 +258,7 @@ class Rollout:
             prepared = await self._intake.prepare(plan)
         except StartFailed as error:
             if not candidate.scope.cancel_called:  # else its nack says `superseded`
-                await self._fail(candidate, str(error))
+                await self._fail(candidate, error)
             return
         if candidate.scope.cancel_called:
             self._intake.withdraw(prepared)
@@ -278,7 +279,8 @@ class Rollout:
         """A newer revision became active while the one before it waited to resume."""
         self._done(candidate)
         at, released = candidate.plan.at, set(candidate.offered).difference(self.in_use, self._pending_use())
-        error = NackError("revision", 1, 1, f"revision {at} is older than revision {self.stages.active}")
+        text = f"revision {at} is older than revision {self.stages.active}"
+        error = NackError("revision", 1, 1, text, Code.STALE)
         self._nack(at, candidate.plan.sha256, "stale", [error], sorted(released))
 
     async def _receive(self, candidate: Candidate) -> None:
@@ -305,7 +307,7 @@ class Rollout:
             self._nack(old.at, old.sha256, "superseded", (), await self._forget(old.credentials))
         return Ack(epoch=plan.at.epoch, revision=plan.at.number, sha256=plan.sha256, stage="received", change=change)
 
-    async def _fail(self, candidate: Candidate, cause: str) -> None:
+    async def _fail(self, candidate: Candidate, cause: StartFailed) -> None:
         """The number is not spent; the old pipeline runs on."""
         candidate.decided = True
         with trio.CancelScope(shield=True):
@@ -315,7 +317,7 @@ class Rollout:
                 self._done(candidate)
                 await self._refresh()
                 released = await self._forget(candidate.plan.credentials)
-        error = NackError("", 1, 1, cause)
+        error = NackError("", 1, 1, str(cause), cause.code)
         self._nack(candidate.plan.at, candidate.plan.sha256, "failed", [error], released)
 
     async def _forget(self, ids: Collection[str]) -> list[str]:

@@ -17,7 +17,7 @@
 
 Errors of libraries do not cross a border untranslated: `plugins` translate those of their client library, `spool` those
 of SQLite and the file system, `policy` those of the YAML parser. What arrives elsewhere is a bug and is shown as one.
-No message ever quotes a secret or the text of an event.
+No message ever quotes a secret or the text of an event. Programs decide by `code`, never by a message.
 """
 
 from __future__ import annotations
@@ -25,9 +25,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shipper.sdk.codes import Code, checked
+
 
 class ShipperError(Exception):
-    """Base of all errors that are part of a contract."""
+    """Base of all errors that are part of a contract; each has a code, by default that of its class.
+
+    Raises ValueError for a code that is none (`codes.checked`).
+    """
+
+    code: str = Code.FAILED
+
+    def __init__(self, *args: object, code: str | None = None) -> None:
+        super().__init__(*args)
+        if code is not None:
+            self.code = checked(code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,7 @@ class Problem:
     column: int
     message: str
     file: str | None = None
+    code: str = Code.INVALID
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}:{self.column}" if self.file else f"line {self.line}, column {self.column}"
@@ -56,6 +69,8 @@ class BadOption(ValueError):
 class PolicyError(ShipperError):
     """The policy is refused, for all the `problems` that were found in one reading."""
 
+    code = Code.INVALID
+
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = tuple(problems)
@@ -64,29 +79,53 @@ class PolicyError(ShipperError):
 class CredentialError(ShipperError):
     """A credential is missing or names two secrets; `reason` is the nack reason of the protocol.
 
-    Its place is one in the policy, or a path in the message that carried it.
+    Its place is one in the policy, or a path in the message that carried it. The code is that of the reason, unless
+    one is given.
     """
 
-    def __init__(self, reason: str, message: str, path: str = "credentials", line: int = 1, column: int = 1) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        path: str = "credentials",
+        line: int = 1,
+        column: int = 1,
+        *,
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code or _OF_CREDENTIALS.get(reason, Code.CREDENTIAL_INVALID))
         self.reason = reason
         self.path, self.line, self.column = path, line, column
+
+
+_OF_CREDENTIALS: dict[str, str] = {
+    "credential_missing": Code.CREDENTIAL_MISSING,
+    "credential_conflict": Code.CREDENTIAL_CONFLICT,
+}
 
 
 class StartFailed(ShipperError):
     """A valid policy could not start, for a cause outside of it; what ran before runs on."""
 
+    code = Code.START_FAILED
+
 
 class OptionError(ShipperError):
     """A value of a command line option or of a configuration file is wrong (exit status 78)."""
+
+    code = Code.BAD_OPTION
 
 
 class StateLocked(ShipperError):
     """The state directory is sealed by keys that were not given; nothing was touched."""
 
+    code = Code.LOCKED
+
 
 class StateBusy(ShipperError):
     """Another process owns the state directory (exit status 75)."""
+
+    code = Code.STATE_BUSY
 
 
 class Later(ShipperError):
@@ -95,25 +134,35 @@ class Later(ShipperError):
     `retry_after` is in seconds where the backend named it.
     """
 
-    def __init__(self, reason: str, retry_after: float | None = None) -> None:
-        super().__init__(reason)
+    code = Code.UNAVAILABLE
+
+    def __init__(self, reason: str, retry_after: float | None = None, *, code: str | None = None) -> None:
+        super().__init__(reason, code=code)
         self.retry_after = retry_after
 
 
 class Held(ShipperError):
     """The backend refuses us (401, 403): events are kept, the lane is DEGRADED and probed gently."""
 
+    code = Code.REFUSED
+
 
 class TooLarge(ShipperError):
     """The request as a whole is over the backend's limit (413)."""
+
+    code = Code.TOO_LARGE
 
 
 class Backpressure(ShipperError):
     """There is no room in the spool, and the caller asked not to wait."""
 
+    code = Code.QUEUE_FULL
+
 
 class PluginFault(ShipperError):
     """A plugin handed over what cannot be, such as a batch that counts other events than it has."""
+
+    code = Code.PLUGIN_FAULT
 
 
 def raised_at(error: BaseException) -> str:

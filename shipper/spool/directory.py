@@ -33,9 +33,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from shipper.sdk.codes import Code, of_os_error
 from shipper.sdk.errors import ShipperError, StartFailed, StateBusy
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_LASTING = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
+"""What a person must mend."""
 _DATABASE = re.compile(r"spool-([0-9]{1,15})\.db")
 _TRACE = re.compile(r"(?:spool|quarantine)-([0-9]{1,15})\.db.*")
 _OWN = re.compile(r"lock|ballast|state\.key|keyring(\.copy)?|room|(spool|quarantine)-.*", re.DOTALL)
@@ -259,7 +262,8 @@ def starting(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         what = "has no room left for what a start needs" if is_no_room(error) else "cannot be used"
-        raise StartFailed(f"the state directory {path} {what}: {error.strerror}") from error
+        code = Code.STATE_UNUSABLE if error.errno in _LASTING else of_os_error(error, Code.DISK_FAILED)
+        raise StartFailed(f"the state directory {path} {what}: {error.strerror}", code=code) from error
 
 
 def is_no_room(error: Exception) -> bool:
@@ -278,9 +282,9 @@ def _make(path: Path) -> None:
 
 def _check(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
     if not is_kind(found.st_mode):
-        raise StartFailed(f"{path} is not {kind}")
+        raise StartFailed(f"{path} is not {kind}", code=Code.STATE_UNUSABLE)
     if found.st_uid not in (os.geteuid(), 0):
-        raise StartFailed(f"{path} belongs to another user (uid {found.st_uid})")
+        raise StartFailed(f"{path} belongs to another user (uid {found.st_uid})", code=Code.STATE_UNUSABLE)
 
 
 def _lock(fd: int, path: Path) -> bytes:

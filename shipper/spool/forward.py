@@ -16,6 +16,7 @@ import sqlite3
 from collections.abc import Collection
 
 from shipper.protocol.messages import Revision
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import ShipperError
 from shipper.spool import doubt, limits, requeue
 from shipper.spool.drain_orders import Order, place
@@ -26,6 +27,8 @@ _DAMAGED = "is damaged: only `drop` or `dead_letter` end its drain"
 
 class NotForwarded(ShipperError):
     """What waits stays where it is; the text says why."""
+
+    code = Code.NOT_FORWARDED
 
 
 class Ended(NotForwarded):
@@ -58,7 +61,7 @@ def target(db: sqlite3.Connection, lane: int, closed: Collection[int] = ()) -> i
     (output,) = row
     active, doubtful = requeue.lanes(db), doubt.lanes(db)
     if lane in doubtful:
-        raise NotForwarded(f"output {output} {_DAMAGED}")
+        raise NotForwarded(f"output {output} {_DAMAGED}", code=Code.DAMAGED)
     if get_meta(db, "active") is None:
         raise NotForwarded(f"no revision is active, so output {output} goes nowhere yet: send a policy first")
     if output not in active:
@@ -67,7 +70,7 @@ def target(db: sqlite3.Connection, lane: int, closed: Collection[int] = ()) -> i
     if active[output] == lane:
         raise NotForwarded(f"it waits where output {output} goes now")
     if active[output] in doubtful:
-        raise NotForwarded(f"where output {output} goes now {_DAMAGED}")
+        raise NotForwarded(f"where output {output} goes now {_DAMAGED}", code=Code.DAMAGED)
     if active[output] in closed:
         raise NotForwarded(f"where output {output} goes now cannot be opened")
     return active[output]

@@ -38,6 +38,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import StartFailed, StateLocked
 from shipper.spool.directory import StateDirectory, starting
 from shipper.spool.seal import KEY_ID_BYTES, Sealer
@@ -241,7 +242,8 @@ def _unwrap_one(wrapped: bytes, state_keys: Sequence[StateKey]) -> bytes | None:
 def _refuse_newer(lines: list[dict[str, Any]]) -> None:
     newest = max((line["format"] for line in lines), default=FORMAT)
     if newest > FORMAT:
-        raise StartFailed(f"the state directory has format {newest}; this version knows formats up to {FORMAT}")
+        text = f"the state directory has format {newest}; this version knows formats up to {FORMAT}"
+        raise StartFailed(text, code=Code.STATE_NEWER)
 
 
 def _set_unreadable_aside(directory: StateDirectory) -> None:

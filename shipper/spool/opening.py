@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import StartFailed, StateLocked
 from shipper.spool import database
 from shipper.spool.database import Generation
@@ -71,7 +72,8 @@ def _first(
         path = directory.complete_generation(number)
         return Generation.open(number, path, prepare, connect)
     except sqlite3.Error as error:
-        raise StartFailed(f"no database can be made in {directory.path}: {database.name(error)}") from error
+        text = f"no database can be made in {directory.path}: {database.name(error)}"
+        raise StartFailed(text, code=_code(error)) from error
 
 
 def _open_or_repair(
@@ -90,7 +92,7 @@ def _open_or_repair(
             if not directory.has_room() and directory.ballast.give():
                 continue
             if database.code(error) in _NOT_DAMAGE or database.is_full(error):
-                raise StartFailed(f"{path} cannot be opened: {database.name(error)}") from error
+                raise StartFailed(f"{path} cannot be opened: {database.name(error)}", code=_code(error)) from error
             if not database.is_io(error) or attempts >= _IO_ATTEMPTS:
                 return _repair(directory, number, prepare, connect)
         time.sleep(_IO_PAUSE_SECONDS)
@@ -133,10 +135,15 @@ def _repair(directory: StateDirectory, number: int, prepare: database.Prepare, c
         newer, report = renew(directory, number, source, prepare, connect, patient=False)
         retire(directory, newer, report)
     except sqlite3.Error as error:
-        raise StartFailed(f"{directory.path} cannot be repaired: {database.name(error)}") from error
+        text = f"{directory.path} cannot be repaired: {database.name(error)}"
+        raise StartFailed(text, code=_code(error)) from error
     finally:
         source.close()
     return newer
+
+
+def _code(error: Exception) -> Code:
+    return Code.DISK_FULL if database.is_full(error) else Code.DISK_FAILED
 
 
 # -- data keys ---------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import ShipperError
 
 KEY_ID_BYTES = 8
@@ -35,6 +36,8 @@ _NEVER_BEYOND = 2**32
 
 class Damaged(ShipperError):
     """Stored bytes are not what was stored: the row is lost, its neighbours are not."""
+
+    code = Code.DAMAGED
 
 
 class Sealer:

@@ -27,6 +27,7 @@ from typing import Any, TypeVar, cast
 import outcome
 import trio
 
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import Backpressure, ShipperError
 from shipper.spool import database
 from shipper.spool.database import Connect, Generation, Prepare
@@ -52,6 +53,8 @@ _NEVER_GIVEN_BACK: list[ExitStack] = []
 class StoreFailed(ShipperError):
     """The store was closed while it could not commit; what was asked for may be durable or not."""
 
+    code = Code.DISK_FAILED
+
 
 class Store:
     """One database; made by `open_store`."""
@@ -69,6 +72,8 @@ class Store:
         """
         self.problem: str | None = None
         """What keeps the store from doing its job, in a sentence, or None."""
+        self.code: str = Code.OK
+        """That of the problem."""
         self._on_problem: list[Callable[[str | None], None]] = []
         self._on_report: list[Callable[[Report], None]] = []
         self._waiting: dict[Operation, float] = {}
@@ -97,7 +102,7 @@ class Store:
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if not wait and self.problem is not None:
-            raise Backpressure(self.problem)
+            raise Backpressure(self.problem, code=self.code)
         task = trio.lowlevel.current_task()
         return cast(T, await self._submit(Operation(op, task, unheard=unheard, needs_room=True, waits=wait)))
 
@@ -193,10 +198,10 @@ class Store:
         if operation.unheard is not None and isinstance(operation.result, outcome.Value):
             operation.unheard(operation.result.value)
 
-    def _told(self, problem: str | None) -> None:
-        self.problem = problem
+    def _told(self, problem: str | None, code: str = Code.OK) -> None:
+        self.problem, self.code = problem, code
         if problem is not None:
-            self._turn_away(Backpressure(problem))
+            self._turn_away(Backpressure(problem, code=code))
         for callback in self._on_problem:
             callback(problem)
 
@@ -225,7 +230,7 @@ class Store:
 
     def _fail(self, error: BaseException) -> None:
         """A bug, here or in an operation that was posted: the whole store ends with it."""
-        self._told(f"failed: {type(error).__name__}")
+        self._told(f"failed: {type(error).__name__}", Code.INTERNAL_ERROR)
         self._nursery.start_soon(_raise, error)
 
     # -- from start to end ---------------------------------------------------------------------------------------------
@@ -251,7 +256,7 @@ class Store:
 
         return Listener(
             answered=lambda operations: soon(self._answered, operations),
-            problem=lambda problem: soon(self._told, problem),
+            problem=lambda problem, code: soon(self._told, problem, code),
             renewed=renewed,
             ended=lambda left, error: soon(self._writer_ended, left, error),
         )

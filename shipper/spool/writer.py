@@ -30,6 +30,7 @@ from pathlib import Path
 
 import outcome
 
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import Backpressure
 from shipper.sdk.retry import backoff
 from shipper.spool import database
@@ -68,7 +69,8 @@ class Listener:
     """Whom the writer tells what happens; called in the writer's thread."""
 
     answered: Callable[[Sequence[Operation]], None]
-    problem: Callable[[str | None], None]
+    problem: Callable[[str | None, str], None]
+    """With its code."""
     renewed: Callable[[Path, Report | None], None]
     """There is a new generation, and its operations are answered after this; a report if anything was lost."""
     ended: Callable[[int, BaseException | None], None]
@@ -164,8 +166,8 @@ class Writer:
             try:
                 self._transaction(self._group)
             except Busy:
-                self._say(LOCKED)
-                self._group = self._turn_away(LOCKED)
+                self._say(LOCKED, Code.STORE_LOCKED)
+                self._group = self._turn_away(LOCKED, Code.STORE_LOCKED)
                 if not self._group:
                     self._say(None)  # whoever comes next finds out whether it is over
                 elif self._inbox.closing.is_set():
@@ -181,7 +183,7 @@ class Writer:
         done, self._group = self._group, []
         self._listener.answered(done)
         self._dirty, self._emptied = True, False
-        self._say(FULL if self._inbox.full else None)
+        self._say_if_full()
         if self._upkeep.is_due():
             self._careful(self._upkeep.checkpoint)
 
@@ -242,20 +244,20 @@ class Writer:
         """Park what needs room; if nothing does, give up ballast for the rest, or wait."""
         self._inbox.full = True
         self._look_at = time.monotonic() + FULL_SECONDS
-        self._say(FULL)
+        self._say(FULL, Code.DISK_FULL)
         came = len(self._group)
-        self._group = self._inbox.park(self._turn_away(FULL))
+        self._group = self._inbox.park(self._turn_away(FULL, Code.DISK_FULL))
         if len(self._group) < came or self._empty_wal() or self._give_ballast():
             return
-        self._say("disk full: nothing can be stored")
+        self._say("disk full: nothing can be stored", Code.DISK_FULL)
         if self._inbox.closing.wait(FULL_SECONDS):
             raise GaveUp("the disk is full")
 
-    def _turn_away(self, why: str) -> list[Operation]:
+    def _turn_away(self, why: str, code: str) -> list[Operation]:
         """Of the group, which is not committed: answer what does not wait; returns the others."""
         turned_away = [operation for operation in self._group if not operation.waits]
         for operation in turned_away:
-            operation.result = outcome.Error(Backpressure(why))
+            operation.result = outcome.Error(Backpressure(why, code=code))
         self._listener.answered(turned_away)
         return [operation for operation in self._group if operation.waits]
 
@@ -289,13 +291,14 @@ class Writer:
         attempts, waits = 0, backoff(1.0, 30.0)
         while True:
             attempts += 1
-            self._say(f"{why}, copying to a new generation")
+            self._say(f"{why}, copying to a new generation", Code.DISK_FAILED)
             try:
                 self._switch(patient=attempts <= _PATIENT_ATTEMPTS)
-                self._say(FULL if self._inbox.full else None)
+                self._say_if_full()
                 return
             except (sqlite3.Error, OSError) as error:
-                self._say(f"{why}, and a copy to a new generation failed: {database.name(error)}")
+                text = f"{why}, and a copy to a new generation failed: {database.name(error)}"
+                self._say(text, Code.DISK_FAILED)
                 if is_no_room(error) and self._give_ballast():
                     continue
             if self._inbox.closing.wait(next(waits)):
@@ -329,7 +332,14 @@ class Writer:
                 self._renew(f"upkeep failed: {settlement}")
         return False
 
-    def _say(self, problem: str | None) -> None:
+    def _say_if_full(self) -> None:
+        """What has just been committed went well."""
+        if self._inbox.full:
+            self._say(FULL, Code.DISK_FULL)
+        else:
+            self._say(None)
+
+    def _say(self, problem: str | None, code: str = Code.OK) -> None:
         if problem != self._problem:
             self._problem = problem
-            self._listener.problem(problem)
+            self._listener.problem(problem, code)

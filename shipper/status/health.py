@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from shipper.protocol.bounds import LIST_BYTES, cut, fitting
 from shipper.protocol.messages import Draining, DrainsLeftOut, Revision, State, Unit, Waiting
+from shipper.sdk.codes import Code, Why
 from shipper.spool.figures import Amount, Figures
 
 MOST_DRAINS = 256
@@ -43,9 +45,10 @@ class LaneView:
     credential: str | None = None
     destination: str = ""
     held: bool = False
+    code: str = Code.OK
 
 
-def output_units(lanes: Iterable[LaneView], unreadable: Mapping[str, str]) -> list[Unit]:
+def output_units(lanes: Iterable[LaneView], unreadable: Mapping[str, Why]) -> list[Unit]:
     """One unit for each output that is active or still drains, with the worst problem of its lanes."""
     units: dict[str, Unit] = {}
     for lane in sorted(lanes, key=lambda lane: (not lane.active, lane.id)):
@@ -54,22 +57,38 @@ def output_units(lanes: Iterable[LaneView], unreadable: Mapping[str, str]) -> li
             where = "" if lane.active else "draining: "
             state: State = "DEGRADED" if lane.problem else "HEALTHY"
             message = f"{where}{lane.problem}" if lane.problem else ""
-            units[lane.output] = Unit(f"outputs.{lane.output}", "output", lane.type, state, message)
-    for output, problem in unreadable.items():
-        units[output] = Unit(f"outputs.{output}", "output", "", "DEGRADED", problem)
+            id = f"outputs.{lane.output}"
+            units[lane.output] = Unit(id, "output", lane.type, state, message, code=lane.code)
+    for output, why in unreadable.items():
+        units[output] = Unit(f"outputs.{output}", "output", "", "DEGRADED", why.problem, code=why.code)
     return sorted(units.values(), key=lambda unit: unit.id)
 
 
-def overall(units: Sequence[Unit], *, failure: str | None, running: bool, configuring: bool) -> tuple[State, str]:
-    """State and message of the whole. `failure`: what keeps the process itself from working."""
+class Whole(NamedTuple):
+    """State, message and code of all of it."""
+
+    state: State
+    message: str
+    code: str
+
+
+def overall(units: Sequence[Unit], *, failure: Why | None, running: bool, configuring: bool) -> Whole:
+    """The whole. `failure`: what keeps the process itself from working."""
     if failure is not None:
-        return "FAILED", failure
+        return Whole("FAILED", failure.problem, failure.code)
     base: State = "CONFIGURING" if configuring else "HEALTHY" if running else "STARTING"
     worst = max(units, key=lambda unit: _SEVERITY.get(unit.state, 0), default=None)
     if worst is None or _SEVERITY.get(worst.state, 0) <= _SEVERITY[base]:
-        return base, "" if running else "waiting for a policy"
+        return Whole(base, "" if running else "waiting for a policy", Code.OK)
     kind, _, name = worst.id.partition(".")
-    return worst.state, f"{kind[:-1]} {name}: {worst.message}"
+    return Whole(worst.state, f"{kind[:-1]} {name}: {worst.message}", worst.code)
+
+
+def also(unit: Unit, problem: str, code: str) -> Unit:
+    """The unit with something else that is wrong; its code is its own where it has a problem of its own."""
+    code = code if unit.state == "HEALTHY" else unit.code
+    message = f"{problem}; {unit.message}".rstrip("; ")
+    return Unit(unit.id, unit.kind, unit.type, "DEGRADED", message, code=code)
 
 
 def hindered(state: str, message: str, cause: str | None) -> tuple[str, str]:
@@ -94,10 +113,11 @@ def draining(
     outputs: dict[Revision, dict[str, Waiting]] = {}
     for revision, id, amount in amounts:
         lane = lanes[id]
-        seen = outputs.setdefault(revision, {}).get(lane.output, Waiting(0, "delivering"))
+        seen = outputs.setdefault(revision, {}).get(lane.output, Waiting(0, "delivering", code=Code.DELIVERING))
         outputs[revision][lane.output] = Waiting(
             events=seen.events + amount.events,
             reason=cut(lane.problem or seen.reason, LONGEST_REASON),
+            code=lane.code if lane.problem else seen.code,
             credentials=sorted({*seen.credentials, *([lane.credential] if lane.credential else [])}),
             held=seen.held or lane.held,
             rebind_to=seen.rebind_to or _successor(lane, lanes.values()),

@@ -63,7 +63,8 @@ class _Collector:
         status = self._status
         yield _gauge("build_info", "The version that runs.", ["version"], [((__version__,), 1)])
         yield _gauge("state", "1 for the state of the whole, 0 for the others.", ["state"], _states(status))
-        yield _gauge("unit_state", "1 for the state of an input or output.", ["unit", "type", "state"], _units(status))
+        labels = ["unit", "type", "state", "code"]
+        yield _gauge("unit_state", "1 for the state of an input or output, and its code.", labels, _units(status))
         yield from _figures("queue", _QUEUE, status.get("queue") or {})
         yield from _figures("dead_letters", _DEAD_LETTERS, status.get("dead_letters") or {})
         yield from _revisions(status.get("revisions") or {})
@@ -102,7 +103,7 @@ def _states(status: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _units(status: Mapping[str, Any]) -> Iterator[Row]:
-    return (((unit["id"], unit["type"], unit["state"]), 1) for unit in status.get("units") or ())
+    return (((unit["id"], unit["type"], unit["state"], unit.get("code", "")), 1) for unit in status.get("units") or ())
 
 
 def _draining(status: Mapping[str, Any]) -> Iterator[Row]:

@@ -14,7 +14,6 @@ from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Intake, Running
 from shipper.pipeline.lane import Lane
 from shipper.protocol.messages import (
-    READ_TO_THE_END,
     DeadLetterFigures,
     Observed,
     QueueFigures,
@@ -23,12 +22,15 @@ from shipper.protocol.messages import (
     Unit,
 )
 from shipper.revisions.rollout import Rollout
+from shipper.sdk.codes import Code, Why
 from shipper.spool.spool import Spool
 from shipper.status import ages, health
 from shipper.status.ages import Ages, Pair
 from shipper.status.health import LaneView
 
 READ_SECONDS = 1.0
+READ_TO_THE_END = "read to the end"
+NO_OUTPUT = "it has no output, so it reads nothing"
 STALLED_SECONDS = 5.0
 
 Barriers = dict[int, Revision]
@@ -45,7 +47,7 @@ class Observer:
         intake: Intake,
         delivery: Delivery,
         rollout: Rollout,
-        deadline_problem: Callable[[], str | None],
+        deadline_problem: Callable[[], Why | None],
         wanted: Callable[[], list[str]],
     ) -> None:
         self._spool, self._intake, self._delivery, self._rollout = spool, intake, delivery, rollout
@@ -63,11 +65,10 @@ class Observer:
                 await self._read(lanes)
                 self._letters = await self._spool.dead_letters()
         views = {id: _view(lane) for id, lane in lanes.items()}
-        draining, left_out = health.drains(
-            views, self._spool.figures, self._barriers, self._ages.oldest_of, time.time()
-        )
-        units = self._units(views, failure or "")
-        state, message = health.overall(
+        figures, ages = self._spool.figures, self._ages
+        draining, left_out = health.drains(views, figures, self._barriers, ages.oldest_of, time.time())
+        units = self._units(views, failure)
+        whole = health.overall(
             units,
             failure=failure,
             running=self._rollout.plan is not None,
@@ -75,8 +76,9 @@ class Observer:
         )
         listed = health.most_important(units)
         return Observed(
-            state=stopping or state,
-            message=message,
+            state=stopping or whole.state,
+            message=whole.message,
+            code=whole.code,
             revisions=self._rollout.stages,
             draining=draining,
             draining_left_out=left_out,
@@ -88,17 +90,20 @@ class Observer:
             credentials_wanted=self._wanted(),
         )
 
-    def _failure(self) -> str | None:
-        stalled = self._spool.store.stalled_seconds()
-        if self._spool.store.problem is None and stalled > STALLED_SECONDS:
-            return f"the disk has not answered for {stalled:.0f} s"
-        return self._spool.store.problem or self._spool.store.unread
+    def _failure(self) -> Why | None:
+        store = self._spool.store
+        if store.problem is not None:
+            return Why(store.problem, store.code)
+        stalled = store.stalled_seconds()
+        if stalled > STALLED_SECONDS:
+            return Why(f"the disk has not answered for {stalled:.0f} s", Code.DISK_SILENT)
+        return None if store.unread is None else Why(store.unread, Code.NO_DESCRIPTORS)
 
-    def _units(self, views: dict[int, LaneView], failure: str) -> list[Unit]:
-        full = self._full_message(views) if self._intake.is_full else ""
+    def _units(self, views: dict[int, LaneView], failure: Why | None) -> list[Unit]:
+        full = Why(self._full_message(views), Code.QUEUE_FULL) if self._intake.is_full else None
         inputs = [_input_unit(name, running, full, failure) for name, running in sorted(self._intake.running.items())]
         inputs += [
-            Unit(f"inputs.{name}", "input", plan.spec.type, "DEGRADED", "it has no output, so it reads nothing")
+            Unit(f"inputs.{name}", "input", plan.spec.type, "DEGRADED", NO_OUTPUT, code=Code.NO_OUTPUT)
             for name, plan in sorted(self._intake.held.items())
         ]
         outputs = health.output_units(views.values(), self._delivery.unreadable)
@@ -107,12 +112,7 @@ class Observer:
         problem = self._deadline_problem()
         if problem is not None:
             late = {f"outputs.{view.output}" for view in views.values() if self._has_barrier(view)}
-            outputs = [
-                Unit(unit.id, unit.kind, unit.type, "DEGRADED", f"{problem}; {unit.message}".rstrip("; "))
-                if unit.id in late
-                else unit
-                for unit in outputs
-            ]
+            outputs = [health.also(unit, *problem) if unit.id in late else unit for unit in outputs]
         return inputs + outputs
 
     def _with_dropped_letters(self, unit: Unit, counters: Mapping[str, Mapping[str, int]]) -> Unit:
@@ -121,7 +121,7 @@ class Observer:
         if not dropped or self._letters.bytes < self._spool.limits.dead_letters.max_bytes // 2:
             return unit
         message = f"the dead-letter store is full: {dropped} old letters were dropped"
-        return Unit(unit.id, unit.kind, unit.type, "DEGRADED", f"{message}; {unit.message}".rstrip("; "))
+        return health.also(unit, message, Code.DEAD_LETTERS_FULL)
 
     async def _read(self, lanes: Mapping[int, Lane]) -> None:
         """What has changed of the ages; and the last barrier of each lane that is active."""
@@ -166,23 +166,36 @@ def _last_barriers(db: sqlite3.Connection, lanes: Collection[int]) -> Barriers:
 def _view(lane: Lane) -> LaneView:
     key = lane.key
     return LaneView(
-        lane.id, key.output, key.type, lane.active, lane.problem, key.credential, key.destination, lane.is_held
+        lane.id,
+        key.output,
+        key.type,
+        lane.active,
+        lane.problem,
+        key.credential,
+        key.destination,
+        lane.is_held,
+        lane.code,
     )
 
 
-def _input_unit(name: str, running: Running, full: str, failure: str) -> Unit:
+def _input_unit(name: str, running: Running, full: Why | None, failure: Why | None) -> Unit:
     """`full` and `failure`: why the queue, or the disk, takes nothing now."""
-    state, message = _input_state(running, full, failure)
+    state, message, code = _input_state(running, full, failure)
     figures = running.figures() or msgspec.UNSET
-    return Unit(f"inputs.{name}", "input", running.plan.spec.type, state, message, figures)
+    return Unit(f"inputs.{name}", "input", running.plan.spec.type, state, message, figures, code)
 
 
-def _input_state(running: Running, full: str, failure: str) -> tuple[State, str]:
+def _input_state(running: Running, full: Why | None, failure: Why | None) -> tuple[State, str, str]:
+    port = running.port
     if running.failure is not None:
-        return "FAILED", running.failure
+        return "FAILED", running.failure, running.code
+    if running.ended and port.problem:
+        return "STOPPED", f"{READ_TO_THE_END}, but {port.problem}", port.code
     if running.ended:
-        rest = f", but {running.port.problem}" if running.port.problem else ""
-        return "STOPPED", READ_TO_THE_END + rest
-    waits = full if running.port.waiting else failure if running.port.storing else ""
-    problem = running.port.fault or running.port.problem or waits
-    return "DEGRADED" if problem else "HEALTHY", problem
+        return "STOPPED", READ_TO_THE_END, Code.END_OF_INPUT
+    if port.fault:
+        return "DEGRADED", port.fault, Code.PLUGIN_FAULT
+    if port.problem:
+        return "DEGRADED", port.problem, port.code
+    waits = full if port.waiting else failure if port.storing else None
+    return ("HEALTHY", "", Code.OK) if waits is None else ("DEGRADED", *waits)

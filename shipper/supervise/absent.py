@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from shipper.protocol.messages import Draining, DrainsLeftOut, Observed, QueueFigures, Revision
+from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import OptionError, raised_at
 from shipper.spool import stored
 from shipper.spool.directory import StateDirectory
@@ -102,10 +103,11 @@ def _observed(found: Stored, state: str, message: str, disk_bytes: int) -> dict[
     total, now = found.figures.total(), time.time()
     oldest = max(0.0, now - min(found.first.values(), default=now))
     queue = QueueFigures(total.events, total.bytes, 0, round(oldest, 3), disk_bytes)
-    draining, left_out = _draining(found, now, "nothing runs" if state == "STOPPED" else "not known")
+    draining, left_out = _draining(found, now, state == "STOPPED")
     observed = Observed(
         state="STOPPED",
         message=message,
+        code=Code.NOT_RUNNING if state == "STOPPED" else Code.UNKNOWN,
         revisions=found.revisions,
         draining=draining,
         draining_left_out=left_out,
@@ -118,9 +120,10 @@ def _observed(found: Stored, state: str, message: str, disk_bytes: int) -> dict[
     return {**msgspec.to_builtins(observed), "state": state}
 
 
-def _draining(found: Stored, now: float, reason: str) -> tuple[list[Draining], DrainsLeftOut]:
+def _draining(found: Stored, now: float, stopped: bool) -> tuple[list[Draining], DrainsLeftOut]:
+    why = Why("nothing runs", Code.NOT_RUNNING) if stopped else Why("not known", Code.UNKNOWN)
     lanes = {
-        id: LaneView(id, key.output, key.type, active, reason, key.credential, key.destination)
+        id: LaneView(id, key.output, key.type, active, why.problem, key.credential, key.destination, code=why.code)
         for id, key, active in found.lanes
     }
 

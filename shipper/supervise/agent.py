@@ -17,6 +17,7 @@ import trio
 from shipper.policy.registry import Registry
 from shipper.process import log
 from shipper.protocol.messages import Error, Observed, Ready, Result
+from shipper.sdk.codes import Code
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.sdk.retry import backoff
@@ -140,11 +141,11 @@ class _Agent:
 
     async def _order(self, order: Order) -> dict[str, Any]:
         if self._child is None or not self._conversation.connected:
-            result = refused(f"the sidecar takes no order now ({self._phase})")
+            result = refused(f"the sidecar takes no order now ({self._phase})", Code.NOT_RUNNING)
         else:
             self._say("ordered", name=order.name, params=order.params)
             result = await self._orders.give(self._child.send, order.name, order.params)
-        return {name: getattr(result, name) for name in ("status", "message", "result")}
+        return {name: getattr(result, name) for name in ("status", "message", "code", "result")}
 
     async def _told(self) -> dict[str, Any]:
         """What `shipper status` shows, of this moment if the sidecar answers soon; no secrets."""

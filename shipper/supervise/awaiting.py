@@ -12,6 +12,7 @@ from typing import Any
 
 import trio
 
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import OptionError
 from shipper.supervise import questions, standing
 from shipper.supervise.config import Config, KeyAbsent
@@ -87,8 +88,8 @@ class _Waiting:
 
     async def _answer(self, question: Question) -> Mapping[str, Any]:
         if isinstance(question, Order):
-            result = refused(f"the sidecar takes no order now ({KEYLESS})")
-            return {name: getattr(result, name) for name in ("status", "message", "result")}
+            result = refused(f"the sidecar takes no order now ({KEYLESS})", Code.NOT_RUNNING)
+            return {name: getattr(result, name) for name in ("status", "message", "code", "result")}
         return standing.told(Conversation(Ledger(), fresh=True), self._troubles, "waiting", None)
 
     async def _heed_signals(self, scope: trio.CancelScope) -> None:

@@ -22,6 +22,7 @@ import msgspec
 from shipper.policy import document
 from shipper.policy.document import Node, below
 from shipper.policy.settings import Reader, TooMany
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import OptionError, PolicyError, Problem
 from shipper.sdk.units import Duration
 from shipper.status.http import parse_address
@@ -133,7 +134,7 @@ class _Reading(Reader):
         except OSError as error:
             if isinstance(error, FileNotFoundError) and reference.kind == "file":
                 self.absent.append(Path(reference.name))
-            self.problem(path, node.mark, f"{error.filename}: {error.strerror}")
+            self.problem(path, node.mark, f"{error.filename}: {error.strerror}", Code.FILE_UNREADABLE)
         except (ValueError, OptionError) as error:
             self.problem(path, node.mark, str(error))
         return b""

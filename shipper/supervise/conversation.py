@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from shipper import __version__
 from shipper.policy.document import Node
 from shipper.protocol import messages
 from shipper.protocol.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Revision, Stopped
+from shipper.sdk.codes import Code
 from shipper.sdk.retry import backoff
 from shipper.supervise.changes import Changes
 from shipper.supervise.ledger import Kept, Ledger, Wanted
@@ -34,11 +34,8 @@ _ONCE_HEARTBEAT = 0.2  # an empty queue is no change of health, so nothing else 
 _RENUMBERINGS = 3
 _SUPPLY_SECONDS = 5.0
 _RETRY_SECONDS = (1.0, 60.0)
-_LASTING = re.compile(
-    r"^the state directory (has format |.* belongs to another user )| is not a (directory|regular file)$"
-    r"|^the state directory .* cannot be used: (Read-only file system|Permission denied|Not a directory)$"
-)
-"""Of the sidecar's words at its start: what a person must mend. A full disk, or a busy directory, may pass."""
+_LASTING = (Code.STATE_NEWER, Code.STATE_UNUSABLE)
+"""Why a sidecar cannot start: what a person must mend. A full disk, or a busy directory, may pass."""
 _REMEDY = "; mend that, or give another --state (a newer format needs the shipper that wrote it)"
 
 
@@ -119,6 +116,7 @@ class Conversation:
         self._once = Once() if once else None
         self.failure: str | None = None
         """Why the sidecar process, or the last one, could not start; None once one has."""
+        self._failure_code = ""
         self._proven = False
         """Whether any sidecar process could."""
         self._changes = Changes()
@@ -148,7 +146,7 @@ class Conversation:
     @property
     def hopeless(self) -> bool:
         """Whether no sidecar ever started, for a cause that lies in its state directory and does not pass by itself."""
-        return not self._proven and self.failure is not None and _LASTING.search(self.failure) is not None
+        return not self._proven and self.failure is not None and self._failure_code in _LASTING
 
     def begin(self) -> Effects:
         """The supervisor has started: what was released before and is not revoked yet."""
@@ -232,7 +230,8 @@ class Conversation:
                 yield from self._heard_error(message)
             case Result():
                 self._releases.released(Released(credentials=freed(message)))
-                yield Say("result", {"id": message.id, "status": message.status, "message": message.message})
+                fields = {name: getattr(message, name) for name in ("id", "status", "message", "code")}
+                yield Say("result", fields)
             case Stopped():
                 yield Say("stopped", {"clean": message.clean, "undelivered": message.undelivered})
         yield from self._free()
@@ -242,10 +241,12 @@ class Conversation:
     def _heard_error(self, message: Error) -> Effects:
         """Before `ready` it is why there will be none, said once; later it is about a line of ours."""
         if self.connected:
-            yield Say("error", {"line": message.line_number, "message": message.message})
+            fields = {"line": message.line_number, "message": message.message, "code": message.code}
+            yield Say("error", fields)
         elif message.message != self.failure:
-            self.failure = message.message
-            yield Say("start_failed", {"message": message.message, "consequence": _REMEDY if self.hopeless else ""})
+            self.failure, self._failure_code = message.message, message.code
+            consequence = _REMEDY if self.hopeless else ""
+            yield Say("start_failed", {"message": message.message, "code": message.code, "consequence": consequence})
 
     def _heard_ready(self, message: Ready) -> Effects:
         if not self._proven:
@@ -325,10 +326,10 @@ class Conversation:
 
     def _heard_observed(self, message: Observed) -> Effects:
         before, self.observed = self.observed, message
-        held = self.ledger.supply(self.ledger.kept)
-        yield from (Say("unit", fields) for fields in self._changes.of(message.units, held))
+        crossed = self.ledger.supply(message.credentials_wanted).keys() >= set(message.credentials_wanted)
+        yield from (Say("unit", fields) for fields in self._changes.of(message.units, crossed=crossed))
         if (before is None or before.state != message.state) and message.state == "FAILED":
-            yield Say("failed", {"message": message.message})
+            yield Say("failed", {"message": message.message, "code": message.code})
         if not self.connected and message.state == "FAILED":
             yield Finish(78)
             return

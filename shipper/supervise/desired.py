@@ -18,6 +18,7 @@ from shipper.policy import document, policy
 from shipper.policy.document import Node
 from shipper.policy.policy import Policy
 from shipper.policy.registry import Registry
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.sdk.tls import Material
 from shipper.supervise import secrets, sources
@@ -86,7 +87,7 @@ class Desired:
                 credential = secrets.read(reference, self._environment)
             except ValueError as error:
                 absent = absent and isinstance(error, Absent)
-                problems += [secrets.problem(path, node, str(error)) for path, node in named]
+                problems += [secrets.problem(path, node, str(error), Code.SECRET_UNAVAILABLE) for path, node in named]
             else:
                 units = tuple(".".join(path.split(".")[:2]) for path, _ in named)
                 found.append(Found(credential, reference.label, str(reference), units))

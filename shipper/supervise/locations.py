@@ -18,9 +18,9 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 def located(tree: Node | None, error: NackError) -> Problem:
     """The error at the deepest place of its path that the user wrote; as it came, if there is no tree."""
     if tree is None:
-        return Problem(error.path, error.line, error.column, error.message)
+        return Problem(error.path, error.line, error.column, error.message, code=error.code)
     mark = _mark(tree, error.path)
-    return Problem(error.path, mark.line, mark.column, error.message, mark.file)
+    return Problem(error.path, mark.line, mark.column, error.message, mark.file, error.code)
 
 
 def _mark(node: Node, path: str) -> Mark:

@@ -6,10 +6,13 @@ from collections.abc import Callable, Collection
 
 import trio
 
-from shipper.protocol.messages import READ_TO_THE_END, Observed
+from shipper.protocol.messages import Observed
+from shipper.sdk.codes import Code
 from shipper.sdk.units import events_in_words
 
 _LEAST_SECONDS = 0.01
+_WELL = ("", Code.OK, Code.END_OF_INPUT)
+"""The codes of an input that has stopped and missed nothing; an older shipper says none."""
 
 
 class Once:
@@ -36,7 +39,7 @@ class Once:
             return False
         self._is_done = True
         ended = [unit for unit in observed.units if unit.kind == "input" and unit.state == "STOPPED"]
-        self.failures = [f"{unit.id}: {unit.message}" for unit in ended if unit.message not in ("", READ_TO_THE_END)]
+        self.failures = [f"{unit.id}: {unit.message}" for unit in ended if unit.code not in _WELL]
         if (refused := observed.dead_letters.events - self._letters) > 0:
             self.failures.append(f"{events_in_words(refused)} refused for good, kept as dead letters")
         return True

@@ -13,6 +13,7 @@ from typing import Any
 import trio
 
 from shipper.protocol.messages import Result
+from shipper.sdk.codes import Code
 
 MOST = 16
 """Orders at a time: each holds a place in the sidecar's memory, and in ours."""
@@ -27,7 +28,7 @@ class Orders:
     async def give(self, send: Callable[[Mapping[str, Any]], object], name: str, params: Mapping[str, Any]) -> Result:
         """Send an order to the sidecar and wait for its result; cancelled, it is carried out all the same."""
         if len(self._waiting) >= MOST:
-            return refused(f"{MOST} orders are under way; give it again when one has ended")
+            return refused(f"{MOST} orders are under way; give it again when one has ended", Code.TOO_MANY_ACTIONS)
         id = f"order-{secrets.token_hex(6)}"
         answer, waits = trio.open_memory_channel[Result](1)
         self._waiting[id] = answer
@@ -35,7 +36,8 @@ class Orders:
             send({"type": "action", "id": id, "name": name, "params": dict(params)})
             return await waits.receive()
         except trio.EndOfChannel:
-            return refused("the sidecar has ended; what it had begun of the order it ends when it runs again", id)
+            text = "the sidecar has ended; what it had begun of the order it ends when it runs again"
+            return refused(text, Code.NOT_RUNNING, id)
         finally:
             self._waiting.pop(id, None)
 
@@ -50,9 +52,9 @@ class Orders:
             answer.close()
 
 
-def refused(message: str, id: str = "") -> Result:
+def refused(message: str, code: str, id: str = "") -> Result:
     """The result of an order that is not given, or that nobody answers."""
-    return Result(id=id, status="FAILED", message=message)
+    return Result(id=id, status="FAILED", message=message, code=code)
 
 
 def freed(result: Result) -> list[str]:

@@ -12,12 +12,15 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from shipper.sdk.codes import Code
+
 MOMENT_SECONDS = 5.0
 """How old what drains must be before a trouble that may pass by itself counts as one that a forward would end."""
 PATIENCE_SECONDS = 60.0
 """How old it must be before giving it up is proposed."""
 _ENDS = ("dead-letter", "drop")
-_MOVES = ("delivering", "nothing runs", "not known")
+_MOVES = (Code.DELIVERING, Code.NOT_RUNNING, Code.UNKNOWN)
+"""The codes of a drain that nothing keeps, as far as is known."""
 
 
 class Remedy(NamedTuple):
@@ -33,7 +36,7 @@ def of_drain(drain: Mapping[str, Any], output: str, directory: str, orders: Coll
     `drain` is an entry of `observed.draining`. What no terminal can show is not proposed.
     """
     waiting = drain["outputs"][output]
-    if waiting["reason"] in _MOVES and not waiting.get("held"):
+    if waiting.get("code", "") in _MOVES and not waiting.get("held"):
         return []
     waited = math.inf if waiting.get("held") else drain["oldest_seconds"]
     found = [

@@ -23,6 +23,7 @@ from pathlib import Path
 from shipper.policy import document
 from shipper.policy.document import Node, below
 from shipper.process import log
+from shipper.sdk.codes import Code
 from shipper.sdk.credentials import SHAPE_FIELDS, Credential
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import PolicyError, Problem
@@ -121,9 +122,9 @@ def substituted(tree: Node, ids: Mapping[Reference, str]) -> Node:
     return everywhere(tree, lambda _, node: Node(ids[Reference.parse(node)], node.mark))
 
 
-def problem(path: str, node: Node, message: str) -> Problem:
+def problem(path: str, node: Node, message: str, code: str = Code.BAD_VALUE) -> Problem:
     """A problem at a node's place."""
-    return Problem(path, node.mark.line, node.mark.column, message, node.mark.file)
+    return Problem(path, node.mark.line, node.mark.column, message, node.mark.file, code)
 
 
 Visit = Callable[[str, Node], Node]

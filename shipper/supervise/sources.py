@@ -15,6 +15,7 @@ from pathlib import Path
 
 from shipper.policy import document
 from shipper.policy.document import Node, below
+from shipper.sdk.codes import Code
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.supervise.reading import content
@@ -55,10 +56,11 @@ def _inside(directory: Path, problems: list[Problem]) -> list[Path]:
             if entry.suffix in SUFFIXES and not entry.name.startswith(".") and not os.path.isdir(entry)
         )
     except OSError as error:
-        problems.append(Problem("", 1, 1, f"cannot be read: {in_words(error)}", str(directory)))
+        problems.append(Problem("", 1, 1, f"cannot be read: {in_words(error)}", str(directory), Code.FILE_UNREADABLE))
         return []
     if not found:
-        problems.append(Problem("", 1, 1, "there is no *.yaml or *.yml file in this directory", str(directory)))
+        text = "there is no *.yaml or *.yml file in this directory"
+        problems.append(Problem("", 1, 1, text, str(directory), Code.FILE_MISSING))
     return found
 
 
@@ -66,7 +68,8 @@ def _root(file: Path, environment: Mapping[str, str]) -> Node:
     try:
         raw = content(file, document.LARGEST)
     except OSError as error:
-        raise PolicyError([Problem("", 1, 1, f"cannot be read: {in_words(error)}", str(file))]) from None
+        problem = Problem("", 1, 1, f"cannot be read: {in_words(error)}", str(file), Code.FILE_UNREADABLE)
+        raise PolicyError([problem]) from None
     root = document.read(raw, file=str(file))
     if not isinstance(root.value, dict):
         raise PolicyError([_problem("", root, "a policy is a mapping that starts with `version: 1`")])
@@ -74,7 +77,7 @@ def _root(file: Path, environment: Mapping[str, str]) -> Node:
 
 
 def _problem(path: str, node: Node, message: str) -> Problem:
-    return Problem(path, node.mark.line, node.mark.column, message, node.mark.file)
+    return Problem(path, node.mark.line, node.mark.column, message, node.mark.file, Code.BAD_VALUE)
 
 
 class _Variables:
@@ -169,7 +172,7 @@ class _Merging:
         if key in into.value:
             first = into.keys[key]
             again = f"this stands in two files (first in {first.file}:{first.line}:{first.column}); keep one"
-            self.problems.append(Problem(path, mark.line, mark.column, again, mark.file))
+            self.problems.append(Problem(path, mark.line, mark.column, again, mark.file, Code.BAD_VALUE))
             return
         into.value[key] = child
         into.keys[key] = mark

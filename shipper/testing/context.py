@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import trio
 
-from shipper.plugin import Asyncio, Backpressure, Batch, Credential, Fields, StartFailed
+from shipper.plugin import Asyncio, Backpressure, Batch, Code, Credential, Fields, StartFailed
 
 
 class RecordingInputContext:
@@ -38,6 +38,8 @@ class RecordingInputContext:
         """The positions."""
         self.problems: list[str | None] = []
         """All that was reported, the newest last."""
+        self.codes: list[str] = []
+        """The code of each."""
         self.peers_turned_away = 0
         if aio is not None:
             self.aio = aio
@@ -112,9 +114,10 @@ class RecordingInputContext:
         await trio.lowlevel.checkpoint()
         return dict(self.stored)
 
-    def report(self, problem: str | None) -> None:
+    def report(self, problem: str | None, *, code: str = Code.INPUT_DEGRADED) -> None:
         """See `InputContext.report`."""
         self.problems.append(problem)
+        self.codes.append(Code.OK if problem is None else code)
         self._notify()
 
     def turned_away(self, peers: int) -> None:

@@ -12,6 +12,7 @@ import trio
 from shipper.control.actions import Actions
 from shipper.plugin import Batch, Held, Outcome
 from shipper.protocol.messages import MAX_LINE_BYTES, Action, Result, Revision
+from shipper.sdk.codes import Code
 from shipper.spool.revisions import Text
 from shipper.status.observer import Observer
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
@@ -39,7 +40,10 @@ async def perform(on: Theatre, name: str, **params: Any) -> Result:
         look=observer(on).look,
     )
     with trio.fail_after(PATIENCE):
-        return await actions.perform(Action(id="a1", name=name, params=params))
+        result = await actions.perform(Action(id="a1", name=name, params=params))
+    assert (result.code == Code.OK) is (result.status == "SUCCESS")
+    assert result.code in set(Code)
+    return result
 
 
 async def started(on: Theatre) -> None:

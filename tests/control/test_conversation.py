@@ -24,6 +24,7 @@ from shipper.control.conversation import (
 )
 from shipper.control.outbox import FULL, Outbox
 from shipper.protocol.messages import Action, Error, Hello, Observe, Observed, Outbound, Policy, Result, Stop
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import CredentialError
 from tests.control.test_outbox import observed
 
@@ -57,13 +58,15 @@ def ends() -> Iterator[Ends]:
 
 
 class SpyingOutbox(Outbox):
-    """Keeps what was said."""
+    """Keeps what was said; looks that it can be decided by its code."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
         self.said: list[Outbound] = []
 
     def say(self, message: Outbound) -> None:
+        if isinstance(message, Error) or (isinstance(message, Result) and message.status == "FAILED"):
+            assert message.code in set(Code)
         self.said.append(message)
 
 
@@ -136,7 +139,7 @@ async def test_lines_are_answered_in_their_order_and_bad_ones_change_nothing(end
 
 async def test_an_error_that_quotes_much_is_shortened(ends: Ends) -> None:
     async with talking(ends) as (conversation, outbox, _):
-        conversation.error(1, "x" * (5 << 20))
+        conversation.error(1, "x" * (5 << 20), "malformed")
 
         (error,) = outbox.said
         assert len(error.line()) < 10_000
@@ -339,7 +342,8 @@ async def test_credentials_that_cannot_be_used_are_an_error_and_the_conversation
         parts = Conflicting()
 
         assert await conversation.run(parts, parts, parts) == Stop()  # type: ignore[arg-type]
-        assert outbox.said == [Error(line_number=1, message="credential `k1` is known with another content")]
+        text = "credential `k1` is known with another content"
+        assert outbox.said == [Error(line_number=1, message=text, code="credential_conflict")]
 
 
 async def test_a_standard_input_that_cannot_be_read_has_ended(ends: Ends) -> None:

@@ -188,7 +188,7 @@ async def test_a_pipe_that_is_not_blocking_is_written_to_its_end(pipe: tuple[int
 async def test_flushed_means_written(pipe: tuple[int, int], nursery: trio.Nursery) -> None:
     outbox = Outbox(pipe[1])
     nursery.start_soon(outbox.run)
-    outbox.say(Error(line_number=3, message="no"))
+    outbox.say(Error(line_number=3, message="no", code="malformed"))
     await outbox.flushed()
 
-    assert json.loads(os.read(pipe[0], 1000)) == {"type": "error", "line": 3, "message": "no"}
+    assert json.loads(os.read(pipe[0], 1000)) == {"type": "error", "line": 3, "message": "no", "code": "malformed"}

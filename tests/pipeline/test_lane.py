@@ -1261,6 +1261,7 @@ async def test_a_missing_credential_holds_events_until_it_is_supplied(tmp_path: 
     async with one_output(tmp_path, "missing-1") as (on, script):
         await on.enter(2)
         await script.until(lambda: on.active["main"].problem == "credential missing-1 is missing, events held")
+        assert on.active["main"].code == "credential_missing"
         assert script.log == []
 
         on.keyring.keep({"missing-1": secret("missing-1")})

@@ -55,8 +55,9 @@ async def test_a_taken_port_cannot_start_and_leaves_nothing_open() -> None:
     listeners, user = Listeners(), object()
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(StartFailed, match=f"cannot listen on {HOST}:{port}"):
+        with pytest.raises(StartFailed, match=f"cannot listen on {HOST}:{port}") as refused:
             await listeners.get(user, "in", HOST, port)
+        assert refused.value.code == "port_taken"
     listener = await listeners.get(user, "in", HOST, port)
 
     assert not listener.getblocking()

@@ -385,6 +385,7 @@ async def test_another_file_with_the_inode_of_one_that_is_gone_is_not_taken_for_
         await store.until(lambda: bool(store.problems))
 
     assert store.problems == [f"1 files were gone before their end was read: {path}"]
+    assert store.codes == ["data_lost"]
     assert await read_all(settings(path), store) == []
     assert store.messages == [*names(0, 5), *names(10, 15)]
 
@@ -696,6 +697,7 @@ async def test_of_a_compressed_file_that_is_cut_short_the_whole_lines_are_read_a
     assert 0 < len(messages) < count
     assert messages == written.splitlines()[: len(messages)]
     assert store.problems == [f"{tmp_path}/a.gz: the gzip file is cut short"]
+    assert store.codes == ["file_unreadable"]
     (tmp_path / "a.gz").write_bytes(packed)
     await read_all(settings(tmp_path / "*.gz"), store)
     assert store.messages == written.splitlines()
@@ -1207,6 +1209,7 @@ async def test_a_path_without_a_glob_that_has_no_file_is_a_problem_until_it_has_
     async with following(settings(tmp_path / "a.log", tmp_path / "*.gz"), store):
         await store.until(lambda: bool(store.problems))
         assert store.problems == [f"{tmp_path / 'a.log'}: there is no such file"]
+        assert store.codes == ["file_missing"]
         append(tmp_path / "a.log", lines(0, 10))
         await store.comes(10)
         await store.until(lambda: store.problems[-1] is None)

@@ -197,7 +197,7 @@ def test_each_item_has_its_own_answer() -> None:
 
     assert bulk.read(answer(request, changes), request) == {
         1: Answer(Outcome.DUPLICATE, "409"),
-        2: Answer(Outcome.LATER, "429 rejected_execution_exception"),
+        2: Answer(Outcome.LATER, "429 rejected_execution_exception", code="overloaded"),
         3: Answer(Outcome.REJECTED, "400 x_exception"),
     }
 
@@ -632,3 +632,24 @@ def test_no_wish_to_wait_breaks_anything(value: str) -> None:
     seconds = bulk.retry_after({"Retry-After": value, "Date": value}, _NOW)
 
     assert seconds is None or 0 <= seconds <= 3600
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (401, "unauthorized"),
+        (403, "forbidden"),
+        (404, "refused"),
+        (413, "too_large"),
+        (429, "overloaded"),
+        (503, "unavailable"),
+    ],
+)
+def test_a_refusal_has_the_code_of_its_status(status: int, code: str) -> None:
+    assert bulk.refusal(status, {}, b"", "es:9200").code == code
+
+
+def test_an_index_that_is_blocked_for_a_while_is_no_lack_of_a_privilege() -> None:
+    body = b'{"error":{"type":"cluster_block_exception"}}'
+
+    assert bulk.refusal(403, {}, body, "es:9200").code == "unavailable"

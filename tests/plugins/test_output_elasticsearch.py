@@ -465,8 +465,9 @@ async def test_a_name_that_does_not_exist_is_told(aio: Asyncio, monkeypatch: pyt
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     async with sender(aio, "http://es.invalid:9200") as main:
-        with pytest.raises(Later, match=r"^es.invalid:9200: name not found \(Name or service not known\)$"):
+        with pytest.raises(Later, match=r"^es.invalid:9200: name not found \(Name or service not known\)$") as told:
             await main.send(lines(1))
+        assert told.value.code == "name_not_found"
 
 
 async def test_a_name_that_is_not_answered_is_told_in_time(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1028,8 +1029,9 @@ async def test_a_server_that_is_not_trusted_gets_nothing(
 
 async def test_a_server_that_speaks_no_tls_is_told(aio: Asyncio, destination: BulkDestination) -> None:
     async with sender(aio, destination.url.replace("http:", "https:")) as main:
-        with pytest.raises(Later, match=r"TLS: (wrong version number|record layer failure)"):
+        with pytest.raises(Later, match=r"TLS: (wrong version number|record layer failure)") as told:
             await main.send(lines(1))
+        assert told.value.code == "tls_failed"
 
 
 async def test_a_certificate_is_a_credential(aio: Asyncio) -> None:

@@ -54,7 +54,7 @@ class Memory(RecordingInputContext):
         await super().emit(*batches, positions=positions, wait=wait)
         self.messages.update(own["message"] for batch in batches for own in batch.own())
 
-    def report(self, problem: str | None) -> None:
+    def report(self, problem: str | None, *, code: str = "") -> None:
         raise AssertionError(problem)
 
 

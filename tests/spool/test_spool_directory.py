@@ -99,8 +99,9 @@ def test_a_directory_is_free_again_when_its_owner_died(tmp_path: Path) -> None:
 def test_a_file_in_the_place_of_the_directory_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
 
-    with pytest.raises(StartFailed, match="is not a directory"), own(tmp_path / "state"):
+    with pytest.raises(StartFailed, match="is not a directory") as refused, own(tmp_path / "state"):
         pass
+    assert refused.value.code == "state_unusable"
 
 
 def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,8 +110,9 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "state").mkdir()
     os.chown(tmp_path / "state", 65534, 65534)
 
-    with pytest.raises(StartFailed, match="another user"), own(tmp_path / "state"):
+    with pytest.raises(StartFailed, match="another user") as refused, own(tmp_path / "state"):
         pass
+    assert refused.value.code == "state_unusable"
 
 
 def test_a_directory_that_is_a_link_works_like_its_target(tmp_path: Path) -> None:
@@ -310,8 +312,9 @@ def test_a_read_only_disk_is_a_clear_error(disk: Path) -> None:
         pass
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
 
-    with pytest.raises(StartFailed, match="Read-only file system"), own(disk / "state"):
+    with pytest.raises(StartFailed, match="Read-only file system") as refused, own(disk / "state"):
         pass
+    assert refused.value.code == "state_unusable"
 
 
 def test_a_file_that_finds_no_room_gets_that_of_the_ballast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,8 +302,9 @@ def test_a_newer_format_is_refused_and_not_touched(directory: StateDirectory, mo
     monkeypatch.undo()
     before = content(directory)
 
-    with pytest.raises(StartFailed, match="format 2"):
+    with pytest.raises(StartFailed, match="format 2") as refused:
         open_keyring(directory, [K1])
+    assert refused.value.code == "state_newer"
 
     assert content(directory) == before
 

@@ -140,6 +140,7 @@ async def test_a_database_that_another_process_locks_is_waited_for(
         locking = intruder()
         nursery.start_soon(store.do, insert(b"a"))
         await until(lambda: store.problem == LOCKED)
+        assert store.code == "store_locked"
         locking.execute("ROLLBACK")
         await until(lambda: store.problem is None)
 
@@ -201,6 +202,7 @@ async def test_on_a_full_disk_who_does_not_wait_is_told_at_once_and_never_stored
                     with pytest.raises(Backpressure, match=INTAKE_WAITS):
                         await store.append(insert(b"a"), wait=False)
                     await until(lambda: store.problem == INTAKE_WAITS)
+                    assert store.code == "disk_full"
                 nursery.start_soon(store.append, insert(b"b"))
             disk.works()
             room.set()

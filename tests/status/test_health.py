@@ -5,16 +5,19 @@ from __future__ import annotations
 import pytest
 
 from shipper.protocol.messages import Revision, State, Unit
+from shipper.sdk.codes import Why
 from shipper.spool.figures import Amount
-from shipper.status.health import LaneView, draining, hindered, output_units, overall
+from shipper.status.health import LaneView, also, draining, hindered, output_units, overall
 
 
 def lane(id: int, *, active: bool = True, problem: str | None = None, output: str = "main") -> LaneView:
-    return LaneView(id, output, "fake", active, problem)
+    code = "ok" if problem is None else f"code_{problem}"
+    return LaneView(id, output, "fake", active, problem, code=code)
 
 
 def unit(state: State, message: str = "", id: str = "outputs.main") -> Unit:
-    return Unit(id, "output", "fake", state, message)
+    code = f"code_{message.rpartition(' ')[2]}" if message else "ok"
+    return Unit(id, "output", "fake", state, message, code=code)
 
 
 def test_an_output_that_delivers_is_healthy() -> None:
@@ -36,7 +39,9 @@ def test_an_output_that_only_drains_is_shown() -> None:
 
 
 def test_a_lane_that_cannot_be_opened_is_degraded() -> None:
-    assert [(u.state, u.message) for u in output_units([], {"main": "no plugin"})] == [("DEGRADED", "no plugin")]
+    (unit,) = output_units([], {"main": Why("no plugin", "unknown_plugin")})
+
+    assert (unit.state, unit.message, unit.code) == ("DEGRADED", "no plugin", "unknown_plugin")
 
 
 @pytest.mark.parametrize(
@@ -55,17 +60,28 @@ def test_the_whole_is_as_bad_as_its_worst_unit(states: list[State], expected: St
 
 
 def test_the_worst_unit_is_named() -> None:
-    state, message = overall([unit("DEGRADED", "401")], failure=None, running=True, configuring=False)
+    whole = overall([unit("DEGRADED", "401")], failure=None, running=True, configuring=False)
 
-    assert (state, message) == ("DEGRADED", "output main: 401")
+    assert whole == ("DEGRADED", "output main: 401", "code_401")
 
 
 def test_a_failed_spool_outweighs_everything() -> None:
-    assert overall([unit("HEALTHY")], failure="disk full", running=True, configuring=False) == ("FAILED", "disk full")
+    failure = Why("no room", "disk_full")
+
+    assert overall([unit("HEALTHY")], failure=failure, running=True, configuring=False) == ("FAILED", *failure)
+
+
+def test_the_code_of_a_unit_is_that_of_the_cause_and_not_of_what_follows_from_it() -> None:
+    assert also(unit("HEALTHY"), "late", "deadline_passed") == Unit(
+        "outputs.main", "output", "fake", "DEGRADED", "late", code="deadline_passed"
+    )
+    assert also(unit("DEGRADED", "401"), "late", "deadline_passed") == Unit(
+        "outputs.main", "output", "fake", "DEGRADED", "late; 401", code="code_401"
+    )
 
 
 def test_before_the_first_policy_it_is_starting() -> None:
-    assert overall([], failure=None, running=False, configuring=False) == ("STARTING", "waiting for a policy")
+    assert overall([], failure=None, running=False, configuring=False) == ("STARTING", "waiting for a policy", "ok")
     assert overall([], failure=None, running=False, configuring=True)[0] == "CONFIGURING"
 
 
@@ -77,9 +93,9 @@ def test_what_drains_stands_under_the_revision_that_took_it_in() -> None:
     (first, second), _ = draining(lanes, amounts, totals, {one: 90.0}, 100.0)
 
     assert (first.revision, first.events, first.bytes, first.oldest_seconds) == (1, 5, 50, 10.0)
-    assert {name: (w.events, w.reason) for name, w in first.outputs.items()} == {
-        "main": (5, "401"),
-        "other": (3, "delivering"),
+    assert {name: (w.events, w.reason, w.code) for name, w in first.outputs.items()} == {
+        "main": (5, "401", "code_401"),
+        "other": (3, "delivering", "delivering"),
     }
     assert (second.epoch, second.revision, second.oldest_seconds) == (1, 2, 0.0)
 
@@ -89,7 +105,11 @@ def test_of_two_lanes_of_one_output_the_problem_is_named() -> None:
     at = Revision(0, 1)
     (only,), _ = draining(lanes, [(at, 1, Amount(5, 5)), (at, 2, Amount(1, 1))], {at: Amount(6, 6)}, {}, 0.0)
 
-    assert (only.outputs["main"].events, only.outputs["main"].reason) == (6, "401")
+    assert (only.outputs["main"].events, only.outputs["main"].reason, only.outputs["main"].code) == (
+        6,
+        "401",
+        "code_401",
+    )
 
 
 def keyed(id: int, credential: str | None, *, active: bool, output: str = "main", destination: str = "d") -> LaneView:

@@ -11,6 +11,7 @@ import trio
 
 from shipper.plugin import Held, InputContext, PluginFault
 from shipper.protocol.messages import Observed, Revision
+from shipper.sdk.codes import Code, Why
 from shipper.sdk.event import Batch
 from shipper.status.observer import Observer
 from tests.disks import small_disk
@@ -23,10 +24,17 @@ async def look(on: Theatre, deadline: str | None = None) -> Observed:
         intake=on.intake,
         delivery=on.delivery,
         rollout=on.rollout,
-        deadline_problem=lambda: deadline,
+        deadline_problem=lambda: None if deadline is None else Why(deadline, Code.DEADLINE_PASSED),
         wanted=list,
     )
-    return await observer.look()
+    observed = await observer.look()
+    assert {observed.code, *(unit.code for unit in observed.units)} <= set(Code)
+    assert all(waiting.code in set(Code) for drain in observed.draining for waiting in drain.outputs.values())
+    return observed
+
+
+def codes(observed: Observed) -> dict[str, str]:
+    return {unit.id: unit.code for unit in observed.units}
 
 
 def states(observed: Observed) -> dict[str, str]:
@@ -70,6 +78,7 @@ async def test_what_drains_is_named_with_its_reason(tmp_path: Path) -> None:
         assert states(observed)["outputs.main"].endswith("draining: 401, events held")
         assert (draining.revision, draining.events) == (1, 3)
         assert draining.outputs["main"].reason == "401, events held"
+        assert (draining.outputs["main"].code, codes(observed)["outputs.main"]) == ("refused", "refused")
         assert (observed.queue.events, list(observed.credentials_in_use)) == (3, ["k1", "k2"])
 
 
@@ -121,6 +130,7 @@ async def test_a_full_queue_names_who_holds_it(tmp_path: Path) -> None:
 
         message = "DEGRADED the queue is full, output main holds the most; intake waits"
         assert states(observed)["inputs.in"] == message
+        assert codes(observed)["inputs.in"] == "queue_full"
 
 
 async def test_an_input_that_failed_is_failed_and_one_that_ended_is_stopped(
@@ -145,6 +155,12 @@ async def test_an_input_that_failed_is_failed_and_one_that_ended_is_stopped(
         assert observed.state == "FAILED"
         assert states(observed)["inputs.in"].startswith("FAILED ZeroDivisionError at test_observer.py")
         assert states(observed)["inputs.more"] == "STOPPED read to the end"
+        assert codes(observed) | {"outputs.main": ""} == {
+            "inputs.in": "internal_error",
+            "inputs.more": "end_of_input",
+            "inputs.idle": "no_output",
+            "outputs.main": "",
+        }
         assert states(observed)["inputs.idle"] == "DEGRADED it has no output, so it reads nothing"
         assert b"a secret" not in observed.line()
 

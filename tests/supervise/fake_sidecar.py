@@ -3,8 +3,8 @@
 It speaks the protocol on its standard channels and keeps its revisions in DIR/fake.json. What it hears goes to
 DIR/heard.jsonl, and these files in DIR order it about: `hold` keeps back `drained`, `refuse` nacks with the reason in
 it, `want` names a credential to ask for, `say` is written as it stands, once, `slow` keeps back `ready`, `fail` holds
-why it cannot start, and `ail` why its output is DEGRADED. An action is answered by what `result` holds, and not at all
-without it.
+why it cannot start (`message` and `code`), and `ail` why its output is DEGRADED, with the code in `code`. An action is
+answered by what `result` holds, and not at all without it. It gives no codes of its own, as an older one.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Sidecar:
         queue = {"events": 0, "bytes": 0, "limit_bytes": 1, "oldest_seconds": 0, "disk_bytes": 0}
         ail = (DIR / "ail").read_text() if (DIR / "ail").exists() else ""
         health = {"state": "DEGRADED" if ail else "HEALTHY", "message": ail}
+        health |= {"code": (DIR / "code").read_text()} if (DIR / "code").exists() else {}
         units = [{"id": "outputs.main", "kind": "output", "type": "elasticsearch", **health}]
         letters = {"events": 0, "bytes": 0, "oldest_seconds": 0}
         fixed = {"state": "HEALTHY", "message": "", "draining": [], "units": units, "queue": queue}
@@ -62,7 +63,7 @@ class Sidecar:
             log.write(json.dumps(message) + "\n")
         match message["type"]:
             case "hello" if (DIR / "fail").exists():
-                self.say(type="error", line=1, message=(DIR / "fail").read_text())
+                self.say(type="error", line=1, **json.loads((DIR / "fail").read_text()))
                 sys.exit(1)
             case "hello":
                 while (DIR / "slow").exists() and os.getppid() == PARENT:

@@ -486,7 +486,8 @@ async def test_an_order_reaches_the_sidecar_and_its_result_is_told_in_words(site
 
 
 async def test_an_order_that_is_refused_exits_with_1_and_says_why(site: Site) -> None:
-    (site.fake / "result").write_text(json.dumps({"status": "FAILED", "message": "nothing drains there"}))
+    refusal = {"status": "FAILED", "message": "nothing drains there", "code": "nothing_to_order"}
+    (site.fake / "result").write_text(json.dumps(refusal))
     async with site.supervisor():
         await site.until("ready")
         plain = await site.order("drop", "--revision", "6")
@@ -494,7 +495,7 @@ async def test_an_order_that_is_refused_exits_with_1_and_says_why(site: Site) ->
 
     assert (plain.returncode, plain.stdout, plain.stderr) == (1, b"", b"Error: not done: nothing drains there\n")
     assert as_json.returncode == 1
-    assert json.loads(as_json.stdout) == {"status": "FAILED", "message": "nothing drains there", "result": {}}
+    assert json.loads(as_json.stdout) == {**refusal, "result": {}}
     assert (await site.order("drop", "--revision", "six")).returncode == 2
 
 

@@ -366,21 +366,22 @@ def test_a_sidecar_that_fails_before_it_is_ready_ends_the_supervisor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "lasts"),
+    ("code", "lasts"),
     [
-        ("the state directory has format 2; this version knows formats up to 1", True),
-        ("/state/sidecar is not a directory", True),
-        ("the state directory /state/sidecar cannot be used: Read-only file system", True),
-        ("the state directory /state/sidecar cannot be used: Input/output error", False),
-        ("the state directory /state/sidecar has no room left for what a start needs: No space left on device", False),
-        ("the state directory /state/sidecar belongs to another process (pid 7)", False),
+        ("state_newer", True),
+        ("state_unusable", True),
+        ("disk_failed", False),
+        ("disk_full", False),
+        ("state_busy", False),
+        ("one_that_nobody_knows_yet", False),
+        ("", False),
     ],
 )
 def test_only_what_a_person_must_mend_in_the_state_directory_makes_a_first_start_hopeless(
-    message: str, lasts: bool
+    code: str, lasts: bool
 ) -> None:
     conversation = talk()
-    failure = Error(line_number=1, message=message)
+    failure = Error(line_number=1, message="the state directory has format 2, in other words", code=code)
     assert said(list(conversation.heard(failure))) == ["start_failed"]
     assert said(list(conversation.heard(failure))) == []
     assert conversation.hopeless is lasts
@@ -398,16 +399,16 @@ def test_an_error_after_ready_is_about_a_line_that_was_sent() -> None:
 def test_a_unit_that_misses_a_secret_which_is_here_is_told_of_when_that_has_arrived() -> None:
     conversation = connected()
 
-    def told(message: str) -> list[str]:
-        unit = Unit("outputs.main", "output", "elasticsearch", "DEGRADED", message)
-        effects = list(conversation.heard(observed("DEGRADED", unit)))
-        return [effect.fields["message"] for effect in effects if isinstance(effect, Say)]
+    def told(code: str, *wanted: str) -> list[str]:
+        unit = Unit("outputs.main", "output", "elasticsearch", "DEGRADED", "in some words about es-1", code=code)
+        effects = list(conversation.heard(observed("DEGRADED", unit, credentials_wanted=wanted)))
+        return [effect.fields["code"] for effect in effects if isinstance(effect, Say) and effect.what == "unit"]
 
-    assert told("credential es-1 is missing, events held") == []
-    assert told("401, events held") == ["401, events held"]
-    assert told("credential es-1 is missing, events held") == []
-    assert told("401, events held") == []
-    assert told("credential es-0 is missing, events held") == ["credential es-0 is missing, events held"]
+    assert told("credential_missing", "es-1") == []
+    assert told("unauthorized") == ["unauthorized"]
+    assert told("credential_missing", "es-1") == []
+    assert told("unauthorized") == []
+    assert told("credential_missing", "es-1", "es-0") == ["credential_missing"]
 
 
 def test_a_units_health_is_told_when_it_changes_and_not_when_a_count_goes_on() -> None:
@@ -421,6 +422,29 @@ def test_a_units_health_is_told_when_it_changes_and_not_when_a_count_goes_on() -
     assert health("DEGRADED", "401, 12 events held") == ["unit"]
     assert health("DEGRADED", "401, 13 events held") == []
     assert health("HEALTHY", "") == ["unit"]
+
+
+def test_a_unit_whose_code_changes_is_told_though_its_words_do_not() -> None:
+    conversation = connected()
+
+    def told(code: str) -> list[str]:
+        unit = Unit("outputs.main", "output", "elasticsearch", "DEGRADED", "no", code=code)
+        return said(list(conversation.heard(observed("DEGRADED", unit))))
+
+    assert (told("unauthorized"), told("unauthorized"), told("forbidden")) == (["unit"], [], ["unit"])
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("end_of_input", 0), ("", 0), ("file_unreadable", 1), ("a_plugins_own", 1)]
+)
+def test_whether_once_has_missed_something_is_told_by_the_code_of_an_input(code: str, status: int) -> None:
+    conversation = talk(once=True)
+    list(conversation.wants(Wanted(document.read("inputs: {a: {type: file}}"), "", "x", {})))
+    list(conversation.heard(ready()))
+    unit = Unit("inputs.a", "input", "file", "STOPPED", "in other words", code=code)
+    heard = conversation.heard(observed("HEALTHY", unit, active=conversation.ledger.at))
+
+    assert Finish(status) in list(heard)
 
 
 def test_once_is_done_when_inputs_are_read_to_the_end_and_nothing_is_queued() -> None:

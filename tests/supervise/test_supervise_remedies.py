@@ -20,7 +20,7 @@ ORDERS = ("rebind", "forward", "dead-letter", "drop", "dead-letters")
 
 
 def drain(epoch: int = 0, oldest: float = 3600.0, **waiting: Any) -> dict[str, Any]:
-    fixed = {"events": 8, "reason": "401, events held", "credentials": ["es-1"], "held": True}
+    fixed = {"events": 8, "reason": "401, events held", "code": "unauthorized", "credentials": ["es-1"], "held": True}
     outputs = {"main": {**fixed, "rebind_to": None, "forward": True, **waiting}}
     return {"epoch": epoch, "revision": 6, "events": 8, "bytes": 9, "oldest_seconds": oldest, "outputs": outputs}
 
@@ -38,7 +38,7 @@ def test_what_waits_for_a_lost_key_is_delivered_with_the_one_that_goes_to_the_sa
 
 
 def test_what_drains_to_a_place_that_is_left_is_forwarded_to_the_new_one() -> None:
-    assert commands(drain(epoch=2, held=False, reason="no route to host"))[0] == (
+    assert commands(drain(epoch=2, held=False, code="unreachable"))[0] == (
         "shipper order forward --revision 2:6 --output main --state DIR"
     )
 
@@ -50,9 +50,9 @@ def test_of_an_output_that_is_gone_events_can_only_be_given_up() -> None:
 @pytest.mark.parametrize(
     "moving",
     [
-        drain(held=False, reason="delivering"),
-        drain(held=False, reason="nothing runs"),
-        drain(held=False, reason="503", oldest=MOMENT_SECONDS - 1),
+        drain(held=False, reason="reworded", code="delivering"),
+        drain(held=False, reason="reworded", code="not_running"),
+        drain(held=False, reason="delivering", code="unavailable", oldest=MOMENT_SECONDS - 1),
     ],
 )
 def test_nothing_is_proposed_for_what_moves_or_failed_a_moment_ago(moving: Mapping[str, Any]) -> None:
@@ -60,7 +60,7 @@ def test_nothing_is_proposed_for_what_moves_or_failed_a_moment_ago(moving: Mappi
 
 
 def test_giving_up_is_not_proposed_for_what_may_pass_by_itself() -> None:
-    found = drain(held=False, reason="503", oldest=PATIENCE_SECONDS - 1)
+    found = drain(held=False, reason="delivering", code="unavailable", oldest=PATIENCE_SECONDS - 1)
 
     assert [command.split()[2] for command in commands(found)] == ["forward"]
 

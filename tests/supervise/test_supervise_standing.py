@@ -216,7 +216,9 @@ async def test_the_status_server_of_a_sidecar_that_was_started_again_says_so(tmp
     assert told["sidecar"]["restarts"] == 1  # type: ignore[index]
 
 
-NEWER = "the state directory has format 2; this version knows formats up to 1"
+WORDS = "words that may be others tomorrow"
+NEWER = json.dumps({"message": WORDS, "code": "state_newer"})
+FULL = json.dumps({"message": "the state directory has format 2", "code": "disk_full"})
 
 
 async def test_a_state_directory_that_cannot_be_used_ends_the_supervisor_with_78_and_one_line(site: Site) -> None:
@@ -226,11 +228,11 @@ async def test_a_state_directory_that_cannot_be_used_ends_the_supervisor_with_78
         await site.until("start_failed")
 
     assert [line["event"] for line in site.lines] == ["watching", "launched", "start_failed"]
-    assert in_words("start_failed", site.lines[-1])[0].startswith(f"the sidecar cannot start: {NEWER}; mend that, or ")
+    assert in_words("start_failed", site.lines[-1])[0].startswith(f"the sidecar cannot start: {WORDS}; mend that, or ")
 
 
 async def test_a_start_that_may_succeed_later_is_tried_again_and_its_cause_is_told_once(site: Site) -> None:
-    (site.fake / "fail").write_text("the state directory /x has no room left for what a start needs: No space")
+    (site.fake / "fail").write_text(FULL)
     async with site.supervisor():
         await site.when(lambda: len(site.happened("ended")) >= 3)
         bad = await status(site)
@@ -274,9 +276,11 @@ async def test_a_credential_that_was_just_supplied_is_not_told_as_missing(site: 
         await site.until("unit", state="HEALTHY")
         await site.when(lambda: site.heard("policy"))
         (id,) = site.heard("policy")[0]["credentials"]
-        (site.fake / "ail").write_text(f"credential {id} is missing, events held")
+        (site.fake / "code").write_text("credential_missing")
+        (site.fake / "ail").write_text("words that may be others tomorrow")
         (site.fake / "want").write_text(id)
         await site.until("supplied")
+        (site.fake / "code").write_text("unauthorized")
         (site.fake / "ail").write_text("401, events held")
         (site.fake / "want").write_text(id)
         await site.until("unit", state="DEGRADED")

@@ -30,6 +30,7 @@ import msgspec
 from shipper.plugin import (
     BadOption,
     Batch,
+    Code,
     Credential,
     CredentialId,
     Input,
@@ -147,7 +148,7 @@ class _Receiver:
         try:
             door = settings.door(context.credentials)
         except ValueError as error:
-            raise StartFailed(str(error)) from None
+            raise StartFailed(str(error), code=Code.CREDENTIAL_INVALID) from None
         self._server = BulkServer(door, self._store, self._tell)
         self._closed: str | None = None
         self._crowded: str | None = None
@@ -177,7 +178,8 @@ class _Receiver:
         await self._context.aio.call(self._server.renew)
 
     def _report(self) -> None:
-        self._context.report("; ".join(filter(None, (self._closed, self._crowded))) or None)
+        problem = "; ".join(filter(None, (self._closed, self._crowded)))
+        self._context.report(problem or None, code=Code.CREDENTIAL_INVALID if self._closed else Code.CROWDED)
 
     async def _store(self, batches: Sequence[Batch]) -> None:
         """In the asyncio thread: store all batches of a request at once."""

@@ -21,7 +21,7 @@ from http import HTTPStatus
 import msgspec
 from isal import igzip_lib, isal_zlib
 
-from shipper.plugin import Answer, Held, Later, Outcome, TooLarge
+from shipper.plugin import Answer, Code, Held, Later, Outcome, TooLarge
 from shipper_plugins.outputs.encoding import Request
 from shipper_plugins.outputs.reasons import NO_PIPELINE, TOO_MANY_SHARDS, repeatable, repeatable_type
 
@@ -76,11 +76,11 @@ def read(answer: bytes, request: Request) -> dict[int, Answer]:
     try:
         items = [entry.create for entry in _bulk.decode(answer).items]
     except _MALFORMED:
-        raise Later("the answer is no answer of a bulk request") from None
+        raise Later("the answer is no answer of a bulk request", code=Code.BAD_ANSWER) from None
     if len(items) != request.count:
-        raise Later(f"the answer has {len(items)} items for {request.count} events")
+        raise Later(f"the answer has {len(items)} items for {request.count} events", code=Code.BAD_ANSWER)
     if any(item.id not in (id, None) for item, id in zip(items, request.ids(), strict=True)):
-        raise Later("the answer's items are not in the order of the events")
+        raise Later("the answer's items are not in the order of the events", code=Code.BAD_ANSWER)
     judge = cache(_judge)  # thousands of items are refused for a few reasons
     answers = ((position, judge(item.status, item.error)) for position, item in enumerate(items, request.first))
     return {position: answer for position, answer in answers if answer is not None}
@@ -105,12 +105,12 @@ def inflated(answer: bytes, encoding: str) -> bytes:
             try:
                 text = stream.decompress(answer, _LONGEST_ANSWER)
             except _IsalError:
-                raise Later("the answer's gzip is broken") from None
+                raise Later("the answer's gzip is broken", code=Code.BAD_ANSWER) from None
             if not stream.eof:
-                raise Later("the answer's gzip is too large or cut short")
+                raise Later("the answer's gzip is too large or cut short", code=Code.BAD_ANSWER)
             return text
         case _:
-            raise Later("the answer has a content encoding that was not asked for")
+            raise Later("the answer has a content encoding that was not asked for", code=Code.BAD_ANSWER)
 
 
 # -- judgement ---------------------------------------------------------------------------------------------------------
@@ -139,7 +139,8 @@ def _judge(status: int, error: _Error | str | None) -> Answer | None:
         return None
     known = error if isinstance(error, _Error) else _Error()
     outcome = _outcome(status, known)
-    return Answer(outcome, _reason(status, known), of_target=_is_of_place(outcome, status, known))
+    of_target, code = _is_of_place(outcome, status, known), _code(status, held=outcome is Outcome.HELD)
+    return Answer(outcome, _reason(status, known), of_target, code if outcome in (Outcome.LATER, Outcome.HELD) else "")
 
 
 def _is_of_place(outcome: Outcome, status: int, error: _Error) -> bool:
@@ -190,8 +191,15 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, host: str) -> 
         return TooLarge(reason)
     blocked = status == 403 and error == "cluster_block_exception"
     if status in (408, 425, 429) or status >= 500 or status < 300 or blocked:
-        return Later(reason, retry_after(headers, datetime.now(UTC)))
-    return Held(reason)
+        return Later(reason, retry_after(headers, datetime.now(UTC)), code=_code(status, held=False))
+    return Held(reason, code=_code(status, held=True))
+
+
+def _code(status: int, *, held: bool) -> Code:
+    """A 403 that is over in time (a blocked index) is no lack of a privilege."""
+    if held:
+        return {401: Code.UNAUTHORIZED, 403: Code.FORBIDDEN}.get(status, Code.REFUSED)
+    return Code.OVERLOADED if status == 429 else Code.UNAVAILABLE
 
 
 def _error_of(body: bytes, encoding: str) -> _Error:

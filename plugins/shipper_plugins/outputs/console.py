@@ -16,7 +16,7 @@ from typing import ClassVar
 import orjson
 import trio
 
-from shipper.plugin import Answers, BadOption, Batch, Later, Output, OutputContext, Sender
+from shipper.plugin import Answers, BadOption, Batch, Code, Later, Output, OutputContext, Sender, of_os_error
 
 _STANDARD_ERROR = 2
 _one_batch_at_a_time = threading.Lock()
@@ -52,7 +52,7 @@ class _Console:
         try:
             await trio.to_thread.run_sync(_write, self._text(batch), abandon_on_cancel=True, limiter=self._limiter)
         except OSError as error:
-            raise Later(f"standard error: {error.strerror}") from error
+            raise Later(f"standard error: {error.strerror}", code=of_os_error(error, Code.UNAVAILABLE)) from error
         return Answers(batch.count)
 
     def _text(self, batch: Batch) -> bytes:

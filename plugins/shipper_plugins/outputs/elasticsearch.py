@@ -28,6 +28,7 @@ from shipper.plugin import (
     BadOption,
     Batch,
     ClientTls,
+    Code,
     Credential,
     Duration,
     Held,
@@ -147,7 +148,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
             headers = _headers(self, context.credential)
             tls = await trio.to_thread.run_sync(_tls, self, context.credential)
         except ValueError as error:
-            raise StartFailed(f"output {context.name}: {error}") from None
+            raise StartFailed(f"output {context.name}: {error}", code=Code.CREDENTIAL_INVALID) from None
         client = Client(
             headers,
             tls,
@@ -282,7 +283,8 @@ class _Bulk:
             except (Later, Held, TooLarge) as error:
                 if request.first == 0:
                     raise
-                answer = Answer(Outcome.HELD if isinstance(error, Held) else Outcome.LATER, str(error))
+                outcome = Outcome.HELD if isinstance(error, Held) else Outcome.LATER
+                answer = Answer(outcome, str(error), code=error.code)
                 others |= dict.fromkeys(range(request.first, batch.count), answer)
                 return Answers(batch.count, others, error.retry_after if isinstance(error, Later) else None)
         return Answers(batch.count, others)
@@ -316,7 +318,7 @@ class _Bulk:
             if response.status == 200:
                 return bulk.read(bulk.inflated(response.body, encoding), request)
         except Later as error:
-            raise Later(f"{address(host)}: {error}") from None
+            raise Later(f"{address(host)}: {error}", code=error.code) from None
         raise bulk.refusal(response.status, response.headers, response.body, address(host))
 
     async def _counted(self, host: str, request: encoding.Request) -> Response:

@@ -29,7 +29,20 @@ import msgspec
 import orjson
 import trio
 
-from shipper.plugin import Answers, BadOption, Batch, Later, Output, OutputContext, Sender, Size, in_words, join
+from shipper.plugin import (
+    Answers,
+    BadOption,
+    Batch,
+    Code,
+    Later,
+    Output,
+    OutputContext,
+    Sender,
+    Size,
+    in_words,
+    join,
+    of_os_error,
+)
 from shipper_plugins.reading import read_at
 
 _LOOK_BACK = 1 << 16
@@ -87,7 +100,8 @@ class _FileSender:
             try:
                 await trio.to_thread.run_sync(self._write, batch, limiter=self._thread)
             except OSError as error:
-                raise Later(f"{self._settings.path}: {in_words(error)}") from error
+                code = of_os_error(error, Code.UNAVAILABLE)
+                raise Later(f"{self._settings.path}: {in_words(error)}", code=code) from error
         return Answers(batch.count)
 
     async def close(self) -> None:

@@ -28,7 +28,7 @@ from weakref import WeakSet
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from shipper.plugin import AddressInfo, Asyncio, Failure, Later, in_words, is_short, resolve
+from shipper.plugin import AddressInfo, Asyncio, Code, Failure, Later, in_words, is_short, resolve
 
 LARGEST_ANSWER = 64 << 20
 """Bytes of an answer, before decompression."""
@@ -42,8 +42,8 @@ _RESET = struct.pack("ii", 1, 0)
 class NoAnswer(Later):
     """A request without an answer; `failure` is its kind, for metrics."""
 
-    def __init__(self, reason: str, failure: Failure) -> None:
-        super().__init__(reason)
+    def __init__(self, reason: str, failure: Failure, code: str) -> None:
+        super().__init__(reason, code=code)
         self.failure = failure
 
 
@@ -136,7 +136,7 @@ class Client:
         except (aiohttp.ClientError, OSError) as error:
             nothing_sent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
             kind = Unreachable if nothing_sent else NoAnswer
-            raise kind(f"{address(host)}: {self._cause(error)}", _failure(error)) from None
+            raise kind(f"{address(host)}: {self._cause(error)}", _failure(error), _code(error)) from None
 
     def _note_answer(self) -> None:
         if self._answered is not None:
@@ -181,6 +181,26 @@ def _failure(error: Exception) -> Failure:
             return "unreachable"
         case _:
             return "broken"
+
+
+def _code(error: Exception) -> Code:
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            return Code.NAME_NOT_FOUND
+        case OSError() if is_short(error):
+            return Code.NO_DESCRIPTORS
+        case aiohttp.ClientPayloadError() | aiohttp.ClientResponseError():
+            return Code.BAD_ANSWER
+        case _:
+            return _OF_FAILURE[_failure(error)]
+
+
+_OF_FAILURE: Mapping[str, Code] = {
+    "timeout": Code.TIMED_OUT,
+    "tls": Code.TLS_FAILED,
+    "unreachable": Code.UNREACHABLE,
+    "broken": Code.NO_ANSWER,
+}
 
 
 async def _read(response: aiohttp.ClientResponse) -> Response:

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from shipper.plugin import Credential, InputContext, in_words, is_short
+from shipper.plugin import Code, Credential, InputContext, in_words, is_short
 from shipper_plugins.inputs.tail.calls import Calls
 from shipper_plugins.inputs.tail.chunk import Taken
 from shipper_plugins.inputs.tail.content import Moved
@@ -398,7 +398,13 @@ class Tailer:
             text = f"{text}; {gone}" if text else gone
         if (text or None) != self._reported:
             self._reported = text or None
-            self._context.report(self._reported)
+            self._context.report(self._reported, code=self._code(told.keys()))
+
+    def _code(self, paths: Set[str]) -> Code:
+        """A file that is there and cannot be read before one that is not there, and that before a loss."""
+        if paths - self._absent.keys():
+            return Code.FILE_UNREADABLE
+        return Code.FILE_MISSING if paths else Code.DATA_LOST
 
 
 def _has_more(stream: Stream, traces: Search) -> bool:

@@ -1,0 +1,89 @@
+"""The list of codes is documented, every code is given somewhere, and each has the shape of one."""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from shipper.plugin import Answer, Backpressure, Held, Later, Outcome, StartFailed, TooLarge
+from shipper.protocol.messages import Reason
+from shipper.sdk.codes import LONGEST, Code, checked, of_os_error, page
+
+ROOT = Path(__file__).parents[2]
+LIST = ROOT / "shipper/sdk/codes.py"
+PROMISED = {Code.LEASE_LAPSED, Code.CREDENTIAL_WITHDRAWN}
+"""For what is not there yet."""
+
+
+def given() -> Counter[str]:
+    """How often the code of the product names each code."""
+    files = [*(ROOT / "shipper").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")]
+    texts = [file.read_text() for file in files if file != LIST]
+    return Counter(name for text in texts for name in re.findall(r"\bCode\.([A-Z0-9_]+)", text))
+
+
+def test_the_page_of_the_documentation_is_the_list() -> None:
+    assert (ROOT / "CODES.md").read_text() == page()
+
+
+def test_every_code_has_one_line_of_meaning() -> None:
+    assert all(re.fullmatch(r"[A-Z`][^\n|]+\.", code.meaning) for code in Code)
+
+
+def test_every_code_is_named_as_it_is_written() -> None:
+    assert [code.name.lower() for code in Code] == [code.value for code in Code]
+    assert [checked(code) for code in Code] == list(Code)
+
+
+def test_every_code_is_given_somewhere() -> None:
+    named = set(given()) | {code.name for code in Code if code.value in get_args(Reason)}
+    of_the_system = {code.name for code in map(code_of, errno.errorcode) if code is not None}
+
+    assert {code.name for code in Code} - named - of_the_system - {code.name for code in PROMISED} == set()
+
+
+def code_of(number: int) -> Code | None:
+    code = of_os_error(OSError(number, "no"), "")
+    return Code(code) if code else None  # type: ignore[call-arg]  # mypy takes it for a new code
+
+
+def test_a_plugin_may_give_a_code_of_its_own() -> None:
+    assert Later("no", code="quota_spent").code == "quota_spent"
+    assert Answer(Outcome.HELD, "no", code="quota_spent").code == "quota_spent"
+
+
+@pytest.mark.parametrize("code", ["", "Upper", "two words", "1st", "a-b", "a" * (LONGEST + 1), "a\n"])
+def test_what_is_no_code_is_refused(code: str) -> None:
+    for kind in (Later, Held, TooLarge, StartFailed):
+        with pytest.raises(ValueError, match="a code is"):
+            kind("no", code=code)
+
+
+def test_what_gives_no_code_has_that_of_its_kind() -> None:
+    assert [error("no").code for error in (Later, Held, TooLarge, StartFailed, Backpressure)] == [
+        "unavailable",
+        "refused",
+        "too_large",
+        "start_failed",
+        "queue_full",
+    ]
+    assert {outcome.value: Answer(outcome).code for outcome in Outcome} == {
+        "delivered": "ok",
+        "duplicate": "ok",
+        "rejected": "rejected",
+        "later": "unavailable",
+        "held": "refused",
+    }
+
+
+def test_what_the_system_says_has_a_code() -> None:
+    assert of_os_error(OSError(errno.EADDRINUSE, "in use"), "failed") == "port_taken"
+    assert of_os_error(OSError(errno.EDQUOT, "quota"), "failed") == "disk_full"
+    assert of_os_error(socket.gaierror(socket.EAI_NONAME, "who?"), "failed") == "name_not_found"
+    assert of_os_error(OSError("no number"), "failed") == "failed"
