@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,3 +82,41 @@ def test_a_sidecar_that_is_ready_blocks_no_signal_that_stops_it(tmp_path: Path) 
 
     blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
     assert not blocked & (1 << (signal.SIGTERM - 1) | 1 << (signal.SIGINT - 1))
+
+
+def test_all_that_it_says_of_a_problem_has_a_code(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("one line\n")
+    outputs = f"outputs: {{main: {{type: file, path: {tmp_path}/out}}}}\n"
+    ends = f"inputs: {{a: {{type: file, paths: [{tmp_path}/a.log], stop_at_end: true}}}}\n"
+    command = [sys.executable, "-m", "shipper", "run", "--state", str(tmp_path / "state")]
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        listens = f"inputs: {{a: {{type: elasticsearch, address: '127.0.0.1:{taken.getsockname()[1]}'}}}}\n"
+
+        def answer(message: dict[str, Any], wanted: str) -> Any:
+            """The first message of a type that comes after this one was sent."""
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(message) + "\n")
+            process.stdin.flush()
+            return next(said for line in process.stdout if (said := json.loads(line))["type"] == wanted)
+
+        def refused(number: int, policy: str) -> str:
+            nack = answer({"type": "policy", "revision": number, "policy": "version: 1\n" + policy}, "nack")
+            (error,) = nack["errors"]
+            return f"{nack['reason']}: {error['code']}"
+
+        assert answer({"type": "observe"}, "error")["code"] == "hello_first"
+        answer(json.loads(HELLO), "ready")
+        assert answer({"type": "fly"}, "error")["code"] == "unknown_type"
+        assert answer({"type": "action", "id": "1", "name": "fly"}, "result")["code"] == "unknown_action"
+        assert answer({"type": "action", "id": "2", "name": "diagnostics"}, "result")["code"] == "ok"
+        assert refused(1, "outpts: {}\n") == "invalid: unknown_key"
+        assert refused(2, listens + outputs) == "failed: port_taken"
+        answer({"type": "policy", "revision": 3, "policy": "version: 1\n" + ends + outputs}, "ack")
+        codes: dict[str, str] = {}
+        while codes != {"inputs.a": "end_of_input", "outputs.main": "ok"}:
+            codes = {unit["id"]: unit["code"] for unit in answer({"type": "observe"}, "observed")["units"]}
+        answer({"type": "stop", "within_seconds": 5}, "stopped")

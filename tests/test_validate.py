@@ -54,7 +54,8 @@ def test_the_result_can_be_read_by_programs(good, bad):
 
     assert result.exit_code == 78
     assert first == {"file": str(good), "valid": True, "inputs": 0, "outputs": 0, "warnings": [], "errors": []}
-    assert (second["valid"], second["errors"][1]["line"], second["errors"][1]["path"]) == (False, 3, "quue")
+    error = second["errors"][1]
+    assert (second["valid"], error["line"], error["path"], error["code"]) == (False, 3, "quue", "unknown_key")
 
 
 def with_credential(path, reference, host="https://a:9200"):

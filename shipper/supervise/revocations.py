@@ -48,5 +48,5 @@ class Revocations:
         self._fewer.set()
 
     def _failed(self, id: str, reason: str, seconds: float) -> None:
-        self._troubles.begin(unrevoked(id), [reason])
+        self._troubles.begin(unrevoked(id), [reason], kind="on_release")
         self._say("revoke_failed", state="DEGRADED", credential=id, reason=reason, seconds=seconds)

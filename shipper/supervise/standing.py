@@ -26,7 +26,6 @@ INVALID = "the files are not a valid policy"
 ABSENT = "nothing runs before every secret is there"
 KEYLESS = "nothing runs before the state key is there"
 UNHEARD = "not everybody who asks is answered"
-_UNREVOKED = "on_release fails for "
 _KINDS = {
     UNABLE: "sidecar",
     UNSERVED: "http",
@@ -46,16 +45,20 @@ class Troubles:
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         """`changed` is called when there is one more, or less."""
         self._messages: dict[str, list[str]] = {}
+        self._kinds: dict[str, str] = {}
+        """Of each cause, one of `messages.TROUBLES`."""
         self._changed = changed
 
-    def begin(self, cause: str, messages: Iterable[str]) -> None:
-        """These are the messages of a cause now."""
+    def begin(self, cause: str, messages: Iterable[str], *, kind: str | None = None) -> None:
+        """These are the messages of a cause now; its kind is known of the causes of this module."""
+        self._kinds[cause] = kind or _KINDS.get(cause, "other")
         self._messages[cause] = [text.encode(errors="replace").decode() for text in islice(messages, _MOST)]
         self._changed()
 
     def over(self, cause: str) -> bool:
         """The cause is gone; says whether there was one."""
         was = self._messages.pop(cause, None) is not None
+        self._kinds.pop(cause, None)
         if was:
             self._changed()
         return was
@@ -71,7 +74,7 @@ class Troubles:
     def rows(self) -> list[dict[str, str]]:
         """Every message beside its cause."""
         return [
-            {"kind": _kind(cause), "cause": cause, "message": text}
+            {"kind": self._kinds[cause], "cause": cause, "message": text}
             for cause, texts in self._messages.items()
             for text in texts
         ]
@@ -79,12 +82,7 @@ class Troubles:
 
 def unrevoked(id: str) -> str:
     """The cause of a credential whose `on_release` fails."""
-    return f"{_UNREVOKED}{id}"
-
-
-def _kind(cause: str) -> str:
-    """One of `messages.TROUBLES`."""
-    return _KINDS.get(cause, "on_release" if cause.startswith(_UNREVOKED) else "other")
+    return f"on_release fails for {id}"
 
 
 def noting_askers(troubles: Troubles, say: Callable[[str, Mapping[str, Any]], None]) -> Callable[[str | None], None]:
