@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shipper.protocol.bounds import LIST_BYTES, cut, fitting
 from shipper.protocol.messages import Draining, DrainsLeftOut, Revision, State, Unit, Waiting
 from shipper.sdk.codes import Code, Why
-from shipper.spool.figures import Amount, Figures
+
+if TYPE_CHECKING:
+    from shipper.spool.figures import Amount, Figures
 
 MOST_DRAINS = 256
 """Listed in one `observed`."""

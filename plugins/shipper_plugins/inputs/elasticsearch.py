@@ -23,9 +23,10 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+import trio
 
 from shipper.plugin import (
     BadOption,
@@ -45,6 +46,9 @@ from shipper.plugin import (
 )
 from shipper_plugins.inputs.bulk_limits import Door, fingerprint
 from shipper_plugins.loopback import is_loopback
+
+if TYPE_CHECKING:
+    from shipper_plugins.inputs.bulk_server import BulkServer
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +123,7 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def open(self, context: InputContext) -> AsyncIterator[Source]:
-        receiver = _Receiver(self, context)
+        receiver = _Receiver(self, context, await trio.to_thread.run_sync(_bulk_server))
         await receiver.listen(*parse_address(self.address))
         yield receiver
 
@@ -140,16 +144,14 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
 class _Receiver:
     """A running receiver."""
 
-    def __init__(self, settings: ElasticsearchInput, context: InputContext) -> None:
-        from shipper_plugins.inputs.bulk_server import BulkServer
-
+    def __init__(self, settings: ElasticsearchInput, context: InputContext, server: type[BulkServer]) -> None:
         self._context = context
         self._tls = settings.tls
         try:
             door = settings.door(context.credentials)
         except ValueError as error:
             raise StartFailed(str(error), code=Code.CREDENTIAL_INVALID) from None
-        self._server = BulkServer(door, self._store, self._tell)
+        self._server = server(door, self._store, self._tell)
         self._closed: str | None = None
         self._crowded: str | None = None
 
@@ -200,6 +202,13 @@ class _Receiver:
             self._report()
 
         await self._context.aio.answer(tell)
+
+
+def _bulk_server() -> type[BulkServer]:
+    """Imported late, as it imports aiohttp, and in a thread, since trio's has more to do for 0.15 s."""
+    from shipper_plugins.inputs.bulk_server import BulkServer
+
+    return BulkServer
 
 
 def _nobody() -> ssl.SSLContext:

@@ -20,15 +20,14 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import urlsplit
 from weakref import WeakSet
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from shipper.plugin import AddressInfo, Asyncio, Code, Failure, Later, in_words, is_short, resolve
+from shipper.plugin import AddressInfo, Asyncio, Code, Failure, in_words, is_short, resolve
+from shipper_plugins.outputs.http_answer import NoAnswer, Response, Unreachable, address
 
 LARGEST_ANSWER = 64 << 20
 """Bytes of an answer, before decompression."""
@@ -37,34 +36,6 @@ _LARGEST_ERROR = 64 << 10
 _CONNECT = 10.0
 _PIECE = 256 << 10
 _RESET = struct.pack("ii", 1, 0)
-
-
-class NoAnswer(Later):
-    """A request without an answer; `failure` is its kind, for metrics."""
-
-    def __init__(self, reason: str, failure: Failure, code: str) -> None:
-        super().__init__(reason, code=code)
-        self.failure = failure
-
-
-class Unreachable(NoAnswer):
-    """No connection could be made: nothing was sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """An answer. The body of one that is not 200 is cut after 64 KiB."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-def address(host: str) -> str:
-    """The `name:port` of a host's URL."""
-    url = urlsplit(host)
-    name = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
-    return f"{name}:{url.port or (443 if url.scheme == 'https' else 80)}"
 
 
 class Client:

@@ -1,0 +1,53 @@
+"""What `shipper supervise` and its sidecar import at the start: all of it is time until the first event is shipped."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NOTING = """import sys
+from pathlib import Path
+from shipper.__main__ import main
+try:
+    main(sys.argv[2:])
+finally:
+    Path(sys.argv[1], sys.argv[2]).write_text(" ".join(sys.modules))
+"""
+"""The program, which leaves the names of the modules in a file that is called as its verb."""
+POLICY = """version: 1
+inputs:
+  main: {type: file, paths: ["%s/log"], stop_at_end: true}
+outputs:
+  main: {type: elasticsearch, hosts: ["http://127.0.0.1:9"]}
+"""
+LATE = {"aiohttp", "prometheus_client", "re2", "rich", "shipper_plugins.inputs.bulk_server"}
+"""For an event, a status server, a pattern, a person at a terminal, a receiver: this policy has none of them."""
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """By verb: the modules of a supervisor and of its sidecar, from a start to an end with nothing to ship."""
+    directory = tmp_path_factory.mktemp("start")
+    (directory / "log").touch()
+    (directory / "policy.yaml").write_text(POLICY % directory)
+    program = [sys.executable, "-c", NOTING, str(directory)]
+    (directory / "config.yaml").write_text(json.dumps({"sidecar": [*program, "run"]}))
+    options = ["--config", str(directory / "config.yaml"), "--state", str(directory / "state"), "--once"]
+    subprocess.run([*program, "supervise", str(directory / "policy.yaml"), *options], check=True, timeout=60)
+    return {verb: set(Path(directory, verb).read_text().split()) for verb in ("supervise", "run")}
+
+
+def test_a_supervisor_imports_only_what_its_start_needs(imported: dict[str, set[str]]):
+    assert imported["supervise"] & (LATE | {"shipper.sidecar", "shipper_plugins.inputs.tail.tailer"}) == set()
+
+
+def test_a_sidecar_imports_only_what_its_start_needs(imported: dict[str, set[str]]):
+    assert imported["run"] & (LATE | {"shipper.supervise"}) == set()
+
+
+def test_the_modules_that_are_needed_are_seen(imported: dict[str, set[str]]):
+    """Or the names above could be misspelt for ever."""
+    assert {"trio", "shipper.supervise.agent", "shipper_plugins.outputs.elasticsearch"} <= imported["supervise"]
+    assert {"trio", "shipper.sidecar", "shipper_plugins.inputs.tail.tailer"} <= imported["run"]
