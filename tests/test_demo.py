@@ -19,12 +19,13 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.demo.access_log import AccessLog, number
-from shipper.demo.destination import Key, opened
-from shipper.demo.rotation import Rotations
-from shipper.demo.screen import Figure, Screen
-from shipper.demo.tally import Tally
-from shipper.demo.wire import Statuses
+import shipper_demo
+from shipper_demo.access_log import AccessLog, number
+from shipper_demo.destination import Key, opened
+from shipper_demo.rotation import Rotations
+from shipper_demo.screen import Figure, Screen
+from shipper_demo.tally import Tally
+from shipper_demo.wire import Statuses
 
 PATIENCE = 60.0
 COMMAND = [sys.executable, "-m", "shipper", "demo", "--rate", "2000"]
@@ -312,3 +313,12 @@ def test_a_pipe_gets_plain_lines() -> None:
         screen.figures([Figure("lost", 1234, good=False)])
 
     assert stream.getvalue() == "  lost                    1,234\n"
+
+
+def test_where_it_is_not_installed_one_line_says_so():
+    program = "import sys\nsys.path.remove(sys.argv.pop())\nfrom shipper.__main__ import main\nmain(['demo'])\n"
+    place = str(Path(shipper_demo.__file__).parents[1])
+    ended = subprocess.run([sys.executable, "-c", program, place], capture_output=True, text=True, timeout=60)
+
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert "the demo is not installed here" in ended.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MODULES = sorted(path for place in ("shipper", "plugins") for path in (ROOT / place).rglob("*.py"))
+MODULES = sorted(path for place in ("shipper", "plugins", "demo") for path in (ROOT / place).rglob("*.py"))
 
 
 def lost_updates(tree: ast.AST) -> Iterator[int]:

@@ -15,10 +15,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SHIPPER = ROOT / "shipper"
 PLUGINS = ROOT / "plugins" / "shipper_plugins"
+DEMO = ROOT / "demo" / "shipper_demo"
 
 LAYERS = [
     {"__main__", "commands"},
-    {"sidecar", "supervise", "demo"},
+    {"sidecar", "supervise"},
     {"control"},
     {"status"},
     {"revisions"},
@@ -49,6 +50,9 @@ INSIDE = {
 
 ASYNCIO = {"asyncio", "aiohttp"}
 MAY_USE_ASYNCIO = {"sdk/aio.py", "status/http.py"}
+DOOR_OF_THE_DEMO = "commands/demo.py"
+MAY_BE_SHOWN = {"plugin", "testing", "sdk.errors"}
+"""Of shipper, to the demo, which is a program of its own beside it."""
 FOR_PLUGIN_AUTHORS = "testing"
 """`shipper.testing` stands beside the layers: nothing of shipper imports it, and it imports what plugins may import."""
 
@@ -74,15 +78,18 @@ def imported_at_once(path: Path) -> set[str]:
 
 
 def dotted(path: Path) -> str:
-    base = SHIPPER.parent if path.is_relative_to(SHIPPER) else PLUGINS.parent
-    return ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(base(path)).with_suffix("").parts).removesuffix(".__init__")
+
+
+def base(path: Path) -> Path:
+    """The folder that holds the package of a file."""
+    return next(package.parent for package in (SHIPPER, PLUGINS, DEMO) if path.is_relative_to(package))
 
 
 def absolute(path: Path, node: ast.ImportFrom) -> str:
     if not node.level:
         return node.module or ""
-    base = SHIPPER.parent if path.is_relative_to(SHIPPER) else PLUGINS.parent
-    package = path.relative_to(base).parts[: -node.level]
+    package = path.relative_to(base(path)).parts[: -node.level]
     return ".".join([*package, *([node.module] if node.module else [])])
 
 
@@ -171,7 +178,7 @@ def test_the_fakes_for_plugin_authors_import_the_public_door(path):
 
 
 def test_no_imports_go_in_a_circle():
-    files = {dotted(path): path for path in (*modules(SHIPPER), *modules(PLUGINS))}
+    files = {dotted(path): path for path in (*modules(SHIPPER), *modules(PLUGINS), *modules(DEMO))}
     graph = {name: imported_at_once(path) & files.keys() - {name} for name, path in files.items()}
 
     assert set(TopologicalSorter(graph).static_order()) == files.keys()
@@ -189,6 +196,32 @@ def test_shipper_imports_no_plugin_by_name():
     assert not wrong
 
 
+def test_shipper_imports_the_demo_at_its_door_only():
+    importers = {
+        str(path.relative_to(SHIPPER))
+        for path in modules(SHIPPER)
+        for module, _ in imports(path)
+        if module.split(".")[0] == "shipper_demo"
+    }
+
+    assert importers == {DOOR_OF_THE_DEMO}
+
+
+@pytest.mark.parametrize("path", modules(DEMO), ids=name)
+def test_the_demo_imports_what_is_public_and_its_own_package(path):
+    wrong = [
+        f"{name(path)}:{line} imports {module}"
+        for module, line in imports(path)
+        if module.startswith("shipper.") and not any(is_of(module.removeprefix("shipper."), of) for of in MAY_BE_SHOWN)
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def is_of(module: str, package: str) -> bool:
+    return f"{module}.".startswith(f"{package}.")
+
+
 def test_asyncio_stays_behind_its_bridge():
     wrong = [
         f"{name(path)}:{line} imports {module}"
@@ -203,7 +236,7 @@ def test_asyncio_stays_behind_its_bridge():
 def test_the_program_never_imports_from_its_tests():
     wrong = [
         f"{name(path)}:{line} imports {module}"
-        for path in (*modules(SHIPPER), *modules(PLUGINS))
+        for path in (*modules(SHIPPER), *modules(PLUGINS), *modules(DEMO))
         for module, line in imports(path)
         if module.split(".")[0] in ("tests", "pytest", "hypothesis", "trustme", "conftest")
     ]

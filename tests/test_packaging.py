@@ -154,7 +154,9 @@ def test_the_installed_program_says_its_version(installed):
 
 
 def test_the_wheel_holds_what_it_runs_on_and_no_more(installed):
-    program = "import shipper, shipper_plugins; print(shipper.__file__); print(shipper_plugins.__file__)"
+    program = (
+        "import shipper, shipper_demo, shipper_plugins as p\nfor one in (shipper, shipper_demo, p): print(one.__file__)"
+    )
     places = in_wheel(installed, program)
     site = next((installed / "lib").glob("python*/site-packages"))
 
@@ -176,7 +178,7 @@ for kind in ("inputs", "processors", "outputs"):
 
 
 def test_the_policy_of_the_demo_is_in_the_wheel(installed):
-    program = "from importlib.resources import files; print((files('shipper') / 'demo.yaml').read_text())"
+    program = "from importlib.resources import files; print((files('shipper_demo') / 'policy.yaml').read_text())"
 
     assert "version: 1" in in_wheel(installed, program)
 

@@ -97,7 +97,7 @@ def test_every_example_is_run_by_a_test_of_this_file() -> None:
 
 
 def test_the_policy_of_the_demo_is_the_one_that_the_demo_uses() -> None:
-    packaged = resources.files("shipper") / "demo.yaml"
+    packaged = resources.files("shipper_demo") / "policy.yaml"
 
     assert (POLICIES / "demo.yaml").read_text() == packaged.read_text()
 

@@ -37,8 +37,15 @@ def command(seconds: float, every: float, rate: int, keep: Path | None) -> int:
     """
     import trio
 
-    from shipper.demo.screen import Screen
-    from shipper.demo.show import Options, show
+    from shipper.sdk.errors import ShipperError
+
+    try:
+        from shipper_demo.screen import Screen
+        from shipper_demo.show import Options, show
+    except ModuleNotFoundError as error:
+        if error.name != "shipper_demo":
+            raise
+        raise ShipperError("the demo is not installed here: there is no package shipper_demo") from None
 
     with _directory(keep) as directory, Screen() as screen:
         return trio.run(show, Options(directory, seconds, every, rate), screen)

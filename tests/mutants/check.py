@@ -36,7 +36,7 @@ def run(check: str, tree: Path, seconds: float) -> Finding:
     process = subprocess.Popen(
         command,
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": f"{tree}{os.pathsep}{tree / 'plugins'}"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tree, tree / "plugins", tree / "demo")))},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

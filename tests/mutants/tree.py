@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".cache", ".*_cache", ".hypothesis", "mutants")
-_JUDGED = ("shipper", "plugins", "tests")
+_JUDGED = ("shipper", "plugins", "demo", "tests")
 
 
 class Stale(Exception):

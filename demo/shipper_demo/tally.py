@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from shipper.demo.access_log import number
+from shipper_demo.access_log import number
 
 _CHUNK = 4 << 20
 

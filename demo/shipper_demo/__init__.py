@@ -5,7 +5,8 @@
                     │ drained: on_release ──> revoke ──> the destination's next policy, without the old key
 
 Nothing here is simulated, and each process is one that a user could start: the supervising agent by its command line,
-the destination by the control protocol. The demo writes a log, rewrites a key file, and looks.
+the destination by the control protocol. The demo writes a log, rewrites a key file, and looks. It is no part of the
+program: nothing of `shipper` imports it but the verb, and it imports nothing but what plugins do, and the errors.
 
     show         what happens, in order       process      a child that speaks lines of JSON
     rotation     one row of what is shown     leash        ends the agent when the demo is gone

@@ -3,7 +3,7 @@
 `shipper supervise` outlives its terminal and its parent, as a service must. In the demo it must not, however that ends:
 the pipe closes even when the demo is killed, and on every system.
 
-    python -m shipper.demo.leash supervise policy.yaml --state DIR
+    python -m shipper_demo.leash supervise policy.yaml --state DIR
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import trio
 
-from shipper.demo.process import Process, Said, launched
 from shipper.plugin import Credential
 from shipper.sdk.errors import ShipperError
+from shipper_demo.process import Process, Said, launched
 
 _PATIENCE = 20.0
 _POLICY = """\

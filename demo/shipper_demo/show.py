@@ -16,14 +16,14 @@ from pathlib import Path
 
 import trio
 
-from shipper.demo import leash, revoke
-from shipper.demo.access_log import AccessLog
-from shipper.demo.destination import Destination, Key, opened
-from shipper.demo.process import Process, Said, launched
-from shipper.demo.rotation import Rotations
-from shipper.demo.screen import BAD, COUNT, GOOD, WHAT, Figure, Screen
-from shipper.demo.tally import Tally
-from shipper.demo.wire import Wire
+from shipper_demo import leash, revoke
+from shipper_demo.access_log import AccessLog
+from shipper_demo.destination import Destination, Key, opened
+from shipper_demo.process import Process, Said, launched
+from shipper_demo.rotation import Rotations
+from shipper_demo.screen import BAD, COUNT, GOOD, WHAT, Figure, Screen
+from shipper_demo.tally import Tally
+from shipper_demo.wire import Wire
 
 _PATIENCE = 30.0
 _LOOK_SECONDS = 0.1
@@ -107,7 +107,7 @@ class _Demo:
     async def _agent(self, socket: Path) -> AsyncIterator[Process]:
         """`shipper supervise`, as a user would start it."""
         here = self._directory
-        (here / "policy.yaml").write_text((resources.files("shipper") / "demo.yaml").read_text())
+        (here / "policy.yaml").write_text((resources.files("shipper_demo") / "policy.yaml").read_text())
         command = [sys.executable, "-I", "-S", revoke.__file__, str(socket)]
         (here / "supervise.yaml").write_text(
             json.dumps({"on_release": {"command": command, "timeout": "10s"}}, indent=2)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-from shipper.demo.rotation import STAGES, Rotation
+from shipper_demo.rotation import STAGES, Rotation
 
 if TYPE_CHECKING:
     from rich.live import Live
