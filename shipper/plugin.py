@@ -161,7 +161,7 @@ class InputContext(Protocol):
     name: str
     aio: Asyncio
     credentials: Mapping[str, Credential]
-    """The secrets of `Input.credential_ids`, for the revision that opens the input."""
+    """The secrets of `Input.credential_ids` that are not withdrawn, for the revision that opens the input."""
 
     async def emit(
         self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
@@ -214,6 +214,9 @@ class Source(Protocol):
 
     def change(self, settings: Any, credentials: Mapping[str, Credential]) -> None:
         """From now on use these settings, of an input with the same `identity`; called in the instant of the cut.
+
+        It is also called when a credential is withdrawn, with the others, and when it is there again. If it raises, the
+        source is closed, and the input opened again after a while.
 
         A source may also have `async def changed(self)`, which is called then: credentials that the new settings do not
         name any more are not released before it returns. It may be under way several times.
@@ -307,6 +310,10 @@ def _nobody_asks() -> None:
     """Of a context that is made by hand."""
 
 
+def _always() -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class OutputContext:
     """What the shipper offers to one lane of an output."""
@@ -320,6 +327,12 @@ class OutputContext:
     """Called in trio's thread at the first sign that the destination has read a request: an answer, of any status.
 
     See `Output.tells_of_answers`. It is called as soon as it is known, however the request ends; once or often.
+    """
+    may_begin: Callable[[], bool] = field(default=_always, repr=False, compare=False, kw_only=True)
+    """Whether a request may begin now: not after a lease of the supervisor, nor with a secret that it withdrew.
+
+    It is asked before each `send`. An output whose requests begin later than that asks it, from any thread, in the
+    instant before each; where it says False, the `send` is being cancelled.
     """
 
 

@@ -31,6 +31,7 @@ from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Intake
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lane import Lane
+from shipper.pipeline.lease import Lease
 from shipper.pipeline.listeners import Listeners
 from shipper.pipeline.plan import digest
 from shipper.policy.registry import Registry
@@ -197,19 +198,20 @@ async def _ship(options: Options, hello: Hello, conversation: Conversation, outb
         async with trio.open_nursery() as taking_in:
             keyring = Keyring(spool.store.sealer.fingerprint, await spool.fingerprints())
             observing = Observing(outbox, hello.heartbeat_seconds)
-            parts = _Parts(aio, spool, keyring, outbox, observing, delivering, taking_in)
+            lease = Lease(is_needed=hello.lease)
+            parts = _Parts(aio, spool, keyring, lease, outbox, observing, delivering, taking_in)
             await parts.restore()
             async with serve_status(aio, options.http, parts.status) if options.http else _nothing() as http:
                 outbox.say(parts.ready(http))
                 parts.start(delivering)
                 taking_in.start_soon(parts.rollout.run)
-                stop = await conversation.run(parts.rollout, parts.performing, parts.observing)
+                stop = await conversation.run(parts.rollout, parts.delivery, parts.performing, parts.observing)
                 parts.observing.stopping = "STOPPING"
                 parts.observing.ask()
             taking_in.cancel_scope.cancel("told to stop")
         parts.delivery.hurry()
         with trio.move_on_after(stop.within_seconds) as grace:
-            delivering.start_soon(conversation.stopping, grace, parts.observing)
+            delivering.start_soon(conversation.stopping, grace, parts.delivery, parts.observing)
             await parts.performing.finished()
             await parts.delivered()
             await parts.rollout.advance()
@@ -236,6 +238,7 @@ class _Parts:
         aio: Asyncio,
         spool: Spool,
         keyring: Keyring,
+        lease: Lease,
         outbox: Outbox,
         observing: Observing,
         delivering: trio.Nursery,
@@ -264,6 +267,7 @@ class _Parts:
             taps=self.intake.taps,
             on_change=changed,
             on_barrier=settled.set,
+            lease=lease,
         )
         self.intake.lanes = self.delivery.lanes
         self.rollout = Rollout(
@@ -285,7 +289,6 @@ class _Parts:
             spool=spool,
             rollout=self.rollout,
             delivery=self.delivery,
-            keyring=keyring,
             orders=self.orders,
             on_change=changed,
         )
@@ -364,6 +367,7 @@ class _Parts:
         view |= {"running": self.rollout.plan is not None, "turned_away": dict(self.intake.turned_away)}
         view |= {"outputs": self.delivery.outputs(), "inputs": self.intake.inputs()}
         view |= self._supervised(latest)
+        view["lease_seconds"] = self.delivery.lease.seconds
         view["queue"] |= {"events": total.events, "bytes": total.bytes}
         return view
 

@@ -15,6 +15,7 @@ from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Intake
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lane import Lane
+from shipper.pipeline.lease import Lease
 from shipper.pipeline.listeners import Listeners
 from shipper.pipeline.tap import Taps
 from shipper.plugin import (
@@ -77,6 +78,7 @@ class Destination:
         """Places that refuse their events, as `deliver` says."""
         self.on_open: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.on_close: Callable[[], None] = lambda: None
+        self.contexts: list[OutputContext] = []
         self.open_senders = 0
         self.sending = 0
         self._news = trio.Event()
@@ -177,6 +179,7 @@ class TellingOutput(ScriptedOutput, frozen=True):
 class _Scripted:
     def __init__(self, script: Destination, context: OutputContext) -> None:
         self.script, self.answered = script, context.answered
+        script.contexts.append(context)
 
     async def send(self, batch: Batch) -> Answers:
         self.script.log.append(f"send {batch.count}")
@@ -333,6 +336,7 @@ class Bench:
         self.keyring = Keyring(spool.store.sealer.fingerprint, {})
         self.changes = 0
         self.barriers = 0
+        self.boottime = 1000.0
         self.taps = Taps()
         self.delivery = Delivery(
             nursery,
@@ -343,6 +347,7 @@ class Bench:
             taps=self.taps,
             on_change=self._changed,
             on_barrier=self._barrier,
+            lease=Lease(lambda: self.boottime),
         )
         self.active: dict[str, Lane] = {}
         self.at = Revision(0, 0)

@@ -40,8 +40,9 @@ INSIDE = {
         {"intake", "delivery"},
         {"lane"},
         {"session"},
-        {"loading", "parcels"},
-        {"attempt", "backlog", "counted", "door", "keyring", "listeners", "loans", "plan", "recent", "slots", "tap"},
+        {"loading", "parcels", "hold"},
+        {"attempt", "backlog", "counted", "door", "fenced", "keyring", "lease", "listeners", "loans", "plan", "recent"}
+        | {"slots", "tap"},
         {"suspects"},
     ],
     "policy": [{"policy", "schema"}, {"registry", "settings"}, {"document"}],

@@ -17,6 +17,7 @@ import trio
 
 from shipper.control.actions import Actions
 from shipper.control.outbox import Outbox
+from shipper.pipeline.delivery import Delivery
 from shipper.process import log
 from shipper.process.signal import Signal
 from shipper.protocol.bounds import cut
@@ -27,6 +28,7 @@ from shipper.protocol.messages import (
     Credentials,
     Error,
     Hello,
+    Lease,
     Message,
     NotUnderstood,
     Observe,
@@ -104,15 +106,15 @@ class Conversation:
                     case _:
                         self.error(line, LOCKED, Code.LOCKED)
 
-    async def run(self, rollout: Rollout, performing: Performing, observing: Observing) -> Stop:
+    async def run(self, rollout: Rollout, delivery: Delivery, performing: Performing, observing: Observing) -> Stop:
         """Answer lines until told to stop, by a message or by the end of standard input."""
         self._waits_for = [self.outbox, rollout]
         try:
-            return await self._answer(rollout, performing, observing)
+            return await self._answer(rollout, delivery, performing, observing)
         finally:
             self._waits_for = [self.outbox]
 
-    async def _answer(self, rollout: Rollout, performing: Performing, observing: Observing) -> Stop:
+    async def _answer(self, rollout: Rollout, delivery: Delivery, performing: Performing, observing: Observing) -> Stop:
         async with aclosing(self._messages()) as messages:
             async for line, message in messages:
                 match message:
@@ -125,6 +127,8 @@ class Conversation:
                             await rollout.supply(message.credentials)
                         except CredentialError as error:
                             self.error(line, str(error), error.code)
+                    case Lease():
+                        delivery.renew_lease(message.until)
                     case Observe():
                         observing.heed(message)
                     case Action():
@@ -134,13 +138,15 @@ class Conversation:
                         self.error(line, "a second `hello`; it has no effect", Code.SECOND_HELLO)
         return Stop()
 
-    async def stopping(self, grace: trio.CancelScope, observing: Observing) -> None:
+    async def stopping(self, grace: trio.CancelScope, delivery: Delivery, observing: Observing) -> None:
         """Go on while it stops: another `stop`, or the end of standard input, may end the grace sooner, never later."""
         async with aclosing(self._messages()) as messages:
             async for line, message in messages:
                 match message:
                     case Stop():
                         _shorten(grace, message)
+                    case Lease():
+                        delivery.renew_lease(message.until)
                     case Observe():
                         observing.heed(message)
                     case Action():
@@ -292,6 +298,7 @@ def _essence(observed: Observed) -> tuple[object, ...]:
         observed.queue.limit_bytes,
         observed.queue.events == 0,
         observed.dead_letters.events,
+        observed.lease_seconds and 1,  # whether one is needed, and whether it lapsed
     )
 
 

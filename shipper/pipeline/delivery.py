@@ -6,6 +6,7 @@ beside the active ones with their own credential and connections, a few at a tim
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ import trio
 
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lane import Lane
+from shipper.pipeline.lease import Lease
 from shipper.pipeline.loans import Lender
 from shipper.pipeline.recent import Recent
 from shipper.pipeline.slots import Slots
@@ -22,6 +24,7 @@ from shipper.plugin import Output, Requests
 from shipper.policy.policy import restore_output
 from shipper.policy.registry import Registry
 from shipper.process import log, memory
+from shipper.process.signal import Signal
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import ShipperError, StartFailed
@@ -50,7 +53,9 @@ class Delivery:
         taps: Taps,
         on_change: Callable[[], None],
         on_barrier: Callable[[], None],
+        lease: Lease | None = None,
     ) -> None:
+        self.lease = Lease() if lease is None else lease
         self.lanes: dict[int, Lane] = {}
         self._unreadable: dict[int, tuple[str, Why]] = {}
         self._nursery = nursery
@@ -66,7 +71,11 @@ class Delivery:
         """By output, as long as it has a lane."""
         spool.on_damage(self._look_anew)
         spool.on_letters_freed(self._tell_of_room)
+        self._holds = self.lease.holds()
+        """Whether the lease did when it was looked at last."""
+        self._renewed = Signal()
         nursery.start_soon(self._watch)
+        nursery.start_soon(self._watch_lease)
 
     @property
     def unreadable(self) -> dict[str, Why]:
@@ -126,6 +135,7 @@ class Delivery:
             output,
             spool=self._spool,
             keyring=self._keyring,
+            lease=self.lease,
             aio=self._aio,
             slots=self._slots,
             lender=self._lender,
@@ -163,6 +173,31 @@ class Delivery:
             for lane in self.lanes.values():
                 lane.watch(holds_events=lane.id in holding)
 
+    def renew_lease(self, until: float | None) -> None:
+        """See `Lease.renew`; a lease that has lapsed before has all connections aborted, also if this one holds."""
+        self._look_at_lease()
+        self.lease.renew(until)
+        self._look_at_lease()
+        self._renewed.set()
+        self._on_change()
+
+    async def _watch_lease(self) -> None:
+        while True:
+            with trio.move_on_after(self.lease.look_seconds if self._holds else math.inf):
+                await self._renewed.wait()
+            self._look_at_lease()
+
+    def _look_at_lease(self) -> None:
+        before, self._holds = self._holds, self.lease.holds()
+        if before == self._holds:
+            return
+        for lane in self.lanes.values():
+            if self._holds:
+                lane.look()
+            else:
+                lane.cut_off()
+        self._on_change()
+
     def hurry(self) -> None:
         """The process stops: nothing waits to be sent with more."""
         for lane in self.lanes.values():
@@ -181,6 +216,12 @@ class Delivery:
         for lane in self.lanes.values():
             if lane.key.credential is not None and lane.key.credential in credentials:
                 lane.poke()
+
+    def withdrawn(self, credentials: Container[str]) -> None:
+        """Secrets were taken back: the connections of lanes that use them are aborted, their events held."""
+        for lane in self.lanes.values():
+            if lane.key.credential in credentials:
+                lane.cut_off()
 
     def _look_anew(self) -> None:
         for lane in self.lanes.values():

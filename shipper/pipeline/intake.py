@@ -177,6 +177,10 @@ class Running:
     def __init__(self, plan: InputPlan, port: Port) -> None:
         self.plan, self.port = plan, port
         self.scope = trio.CancelScope()
+        self.opened = trio.CancelScope()
+        """As long as its source is open; what ends it has it opened again after a while."""
+        self.withdrawn: list[str] = []
+        """Ids of credentials that it is to have, and that were withdrawn."""
         self.go = trio.Event()
         self.closed = trio.Event()
         self.source: Source | None = None
@@ -267,16 +271,48 @@ class Intake:
             changed = input.spec.config != running.plan.spec.config
             before = frozenset(running.port.credentials)
             running.plan = input
-            running.port.credentials = self._credentials(input)
-            if running.source is not None and name not in prepared and changed:
-                running.source.change(input.spec.config, running.port.credentials)
-                if settle := getattr(running.source, "changed", None):
-                    closing.append(Closing(before.difference(running.port.credentials), trio.Event()))
-                    self._nursery.start_soon(self._settle, running, settle, closing[-1].closed)
+            if self._supply(running) or changed:
+                closing += self._change(running, before)
             running.port.switch(Route(plan.at, input.processors, [lanes[output] for output in input.outputs]))
             running.go.set()
         self.spool.made_room()
         return closing
+
+    def resupply(self) -> list[Closing]:
+        """Secrets were withdrawn, or supplied: inputs go on with those that are held. Returns what is closing."""
+        closing = []
+        for running in self.running.values():
+            before = frozenset(running.port.credentials)
+            if self._supply(running):
+                closing += self._change(running, before)
+        return closing
+
+    def _supply(self, running: Running) -> bool:
+        """Give it the secrets that are held now; whether they are others than before."""
+        before, running.port.credentials = running.port.credentials, self._credentials(running.plan)
+        ids = running.plan.spec.config.credential_ids()
+        running.withdrawn = sorted(self._keyring.withdrawn.intersection(ids))
+        return before != running.port.credentials
+
+    def _change(self, running: Running, before: frozenset[str]) -> list[Closing]:
+        """Have the source go on with what `running` has now; one that cannot ends, and is opened again after a while.
+
+        Returns what it uses no longer as soon as it says so, of the credentials that it had before.
+        """
+        if running.source is None:
+            return []
+        try:
+            running.source.change(running.plan.spec.config, running.port.credentials)
+        except Exception as error:
+            self._note_failure(running, error)
+            running.opened.cancel("it could not be changed")
+            return []
+        settle = getattr(running.source, "changed", None)
+        if settle is None:
+            return []
+        closing = Closing(before.difference(running.port.credentials), trio.Event())
+        self._nursery.start_soon(self._settle, running, settle, closing.closed)
+        return [closing]
 
     def _is_kept(self, name: str, input: InputPlan) -> bool:
         running = self.running.get(name)
@@ -310,18 +346,19 @@ class Intake:
         try:
             with running.scope:
                 while not running.ended:
-                    with failures_apart(partial(self._failed, running)):
-                        settings = running.plan.spec.config
+                    with failures_apart(partial(self._failed, running)), trio.CancelScope() as running.opened:
+                        settings, credentials = running.plan.spec.config, running.port.credentials
                         async with settings.open(running.port) as running.source:
                             task_status.started()
                             task_status = trio.TASK_STATUS_IGNORED
                             await running.go.wait()
-                            if running.plan.spec.config != settings:
+                            if (running.plan.spec.config, running.port.credentials) != (settings, credentials):
                                 running.source.change(running.plan.spec.config, running.port.credentials)
                             self._note_failure(running, None)
                             await running.source.run()
                             running.ended = True
                     if not running.ended:
+                        running.source = None
                         await trio.sleep(next(waits))
         finally:
             self.listeners.release(running.port)
@@ -332,7 +369,6 @@ class Intake:
     def _failed(self, running: Running, error: Exception) -> None:
         if not running.go.is_set():
             raise _as_start_failed(running, error) from error
-        running.source = None
         self._note_failure(running, error)
 
     def _note_failure(self, running: Running, error: Exception | None) -> None:

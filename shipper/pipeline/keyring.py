@@ -23,6 +23,8 @@ class Keyring:
         self._fingerprint = fingerprint
         self._known = dict(known)
         self._held: dict[str, Credential] = {}
+        self.withdrawn: set[str] = set()
+        """Ids that a supervisor took back, and has not supplied again."""
 
     def parse(self, values: object, path: str = "credentials") -> dict[str, Credential]:
         """Credentials by id, from a message. Raises CredentialError; its text names ids and shapes only."""
@@ -62,17 +64,26 @@ class Keyring:
         """What the spool stores of these."""
         return {id: self._fingerprint(credential.canonical()) for id, credential in offered.items()}
 
-    def keep(self, offered: Mapping[str, Credential]) -> set[str]:
-        """Hold these, after `check`; the ids of those that were missing."""
-        missing = offered.keys() - self._held
-        self._held.update(offered)
+    def keep(self, offered: Mapping[str, Credential], *, withdrawn: Collection[str] = ()) -> set[str]:
+        """Hold these, after `check`, but not those that were withdrawn since; the ids of those that were missing."""
+        held = {id: credential for id, credential in offered.items() if id not in withdrawn}
+        missing = held.keys() - self._held
+        self._held.update(held)
+        self.withdrawn.difference_update(held)
         self._known.update(self.fingerprints(offered))
         return missing
+
+    def withdraw(self, ids: Collection[str]) -> None:
+        """Hold these no longer, until they are supplied again."""
+        for id in ids:
+            self._held.pop(id, None)
+        self.withdrawn.update(ids)
 
     def forget(self, ids: Collection[str], *, entirely: bool = False) -> None:
         """Hold these no longer; `entirely`: they were never used, and the ids are free again."""
         for id in ids:
             self._held.pop(id, None)
+            self.withdrawn.discard(id)
             if entirely:
                 self._known.pop(id, None)
 

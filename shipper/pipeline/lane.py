@@ -23,7 +23,10 @@ import trio
 from shipper.pipeline.attempt import Trouble
 from shipper.pipeline.backlog import Backlog
 from shipper.pipeline.counted import Counted
+from shipper.pipeline.fenced import Fenced
+from shipper.pipeline.hold import Hold, hold
 from shipper.pipeline.keyring import Keyring
+from shipper.pipeline.lease import Lease
 from shipper.pipeline.loans import Borrower, Lender
 from shipper.pipeline.recent import Recent
 from shipper.pipeline.session import Session, failed
@@ -59,6 +62,7 @@ class Lane:
         *,
         spool: Spool,
         keyring: Keyring,
+        lease: Lease,
         aio: Asyncio,
         slots: Slots,
         lender: Lender,
@@ -75,12 +79,14 @@ class Lane:
         self.code: str = Code.OK
         """That of the problem."""
         self.is_held = False
-        """Whether `problem` is one that only a person or a supervisor can end: a refusal, or a missing credential."""
+        """Whether `problem` is one that only a person or a supervisor can end: a refusal, or `hold`."""
+        self.hold: Hold | None = None
+        """What holds its events, whatever its destination says: a lease, or a credential; as `problem` says it."""
         self.is_tried = False
         """Whether a session is under way, or waits for a slot."""
         self.counters: Counter[str] = Counter()
         self._requests = Requests() if requests is None else requests
-        self._spool, self._keyring, self._aio = spool, keyring, aio
+        self._spool, self._keyring, self._lease, self._aio = spool, keyring, lease, aio
         self._slot = Slot(slots, is_needed=not row.active)
         self._loans = Borrower(lender)
         self._recent, self._taps = recent, taps
@@ -89,6 +95,8 @@ class Lane:
         self._gone = False
         self._hurries = False
         self._suspended = 0
+        self._is_cut_off = False
+        """Since the session began."""
         self._idle = trio.Event()
         self._turn = trio.Event()
         self._scope = trio.CancelScope()
@@ -152,6 +160,12 @@ class Lane:
         self._backlog = Backlog(self._backoff)
         if self._session is not None:
             self._session.end()
+
+    def cut_off(self) -> None:
+        """It may send no more: what is under way is aborted, answers that were received count."""
+        self._is_cut_off = True
+        self._scope.cancel("nothing may be sent any more")
+        self._news.set()
 
     def hurry(self) -> None:
         """From now on nothing waits to be sent with more."""
@@ -240,29 +254,40 @@ class Lane:
                 await self._rest()
                 continue
             first = await self._spool.window(self.id, 0, 1)
-            if not first:
+            hold = self._hold()
+            if first and first[0].is_barrier:
+                await self._settle_barrier(first[0].seq)
+            elif hold is not None and (first or hold.code != Code.CREDENTIAL_MISSING):
+                await self._be_held(hold)
+            elif not first:
                 self._report(None)
                 await self._news.wait()
-            elif first[0].is_barrier:
-                await self._settle_barrier(first[0].seq)
-            elif self.key.credential is not None and self.key.credential not in self._keyring:
-                text = f"credential {self.key.credential} is missing, events held"
-                self._report(text, Code.CREDENTIAL_MISSING, held=True)
-                await self._news.wait()
-                if self.key.credential in self._keyring:
-                    self._report(None)
             elif trouble is not None and self._due > trio.current_time():
                 await self._wait_out(trouble)
             else:
-                self._poked = self._may_hasten = False
+                self._poked = self._may_hasten = self._is_cut_off = False
                 self.is_tried = True
                 trouble = await self._deliver(trouble)
                 self.is_tried = False
-                if trouble is not None:
+                if trouble is not None and not self._is_cut_off:  # else it may be no more than the cut
                     self._put_off(trouble)
         self._recent.forget(self.id)
         self._idle.set()
         self._turn.set()
+
+    def _hold(self) -> Hold | None:
+        return hold(self.key.credential, self._keyring, self._lease)
+
+    def may_begin(self) -> bool:
+        """Whether a request may begin now; from any thread."""
+        return self._hold() is None
+
+    async def _be_held(self, hold: Hold) -> None:
+        self._report(hold.problem, hold.code, held=True)
+        self.hold = hold
+        await self._news.wait()
+        if self.may_begin():
+            self._report(None)
 
     async def _rest(self) -> None:
         self._idle.set()
@@ -284,10 +309,10 @@ class Lane:
         self._hastened = False
 
     async def _wait_out(self, trouble: Trouble) -> None:
-        """Until it is due, or an order wants the lane quiet."""
+        """Until it is due, or an order wants the lane quiet, or it is held."""
         self._tell(trouble)  # again, since all may have been well while nothing waited
         with trio.move_on_at(self._due):
-            while self._due > -math.inf and not self._suspended:
+            while self._due > -math.inf and not self._suspended and self.may_begin():
                 await self._news.wait()
 
     def _backoff(self) -> Iterator[float]:
@@ -354,14 +379,20 @@ class Lane:
         """What goes wrong in opening and closing the output is the output's trouble; the rest is ours."""
         credential = self._keyring.get(self.key.credential)
         context = OutputContext(
-            self.key.output, self._aio, credential, requests=self._requests, answered=self._note_reached
+            self.key.output,
+            self._aio,
+            credential,
+            requests=self._requests,
+            answered=self._note_reached,
+            may_begin=self.may_begin,
         )
         ours: Exception | None = None
         with failures_apart(lambda error: session.end(failed(self.key.output, error))):
             async with self.output.open(context) as opened:
                 sender = opened if self.output.counts_requests else Counted(opened, self._requests)
                 try:
-                    await session.run(sender, self.output.workers, last, asks=not (self.active or self._answers))
+                    fenced = Fenced(sender, self.may_begin, self.cut_off)
+                    await session.run(fenced, self.output.workers, last, asks=not (self.active or self._answers))
                 except Exception as error:
                     ours = error
         if ours is not None:
@@ -378,7 +409,7 @@ class Lane:
         self._report(text, trouble.code, held=trouble.held)
 
     def _report(self, problem: str | None, code: str = Code.OK, *, held: bool = False) -> None:
-        self.is_held = held
+        self.is_held, self.hold = held, None
         code = Code.OK if problem is None else code
         if (problem, code) != (self.problem, self.code):
             self.problem, self.code = problem, code

@@ -72,6 +72,8 @@ class Hello(Inbound, frozen=True):
     supervisor: str = ""
     state_keys: Sequence[StateKeyText] | None = None
     heartbeat_seconds: Annotated[float, msgspec.Meta(gt=0, le=86400)] = 25.0
+    lease: bool = False
+    """Whether nothing may be sent before there is a lease."""
 
 
 class Policy(Inbound, frozen=True):
@@ -96,9 +98,15 @@ class Policy(Inbound, frozen=True):
 
 class Credentials(Inbound, frozen=True):
     credentials: Mapping[str, Any]
+    """By id, a secret, or None for one that is withdrawn."""
 
     def __repr__(self) -> str:
         return f"<credentials {list(self.credentials)}>"
+
+
+class Lease(Inbound, frozen=True):
+    until: float | None
+    """An instant of CLOCK_BOOTTIME, in seconds, before which requests may begin; None ends the need for one."""
 
 
 class Observe(Inbound, frozen=True):
@@ -148,10 +156,10 @@ class Supervision(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(one, troubles=tuple(one.troubles[:_MOST_TROUBLES]))
 
 
-Message: TypeAlias = Hello | Policy | Credentials | Observe | Action | Stop
+Message: TypeAlias = Hello | Policy | Credentials | Lease | Observe | Action | Stop
 
 _DECODER: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
-_TYPES = ("hello", "policy", "credentials", "observe", "action", "stop")
+_TYPES = ("hello", "policy", "credentials", "lease", "observe", "action", "stop")
 
 
 class _Envelope(msgspec.Struct):
@@ -224,6 +232,10 @@ class Revisions(msgspec.Struct, frozen=True):
     drained: Revision | None = None
 
 
+CAPABILITIES = ("lease", "withdraw")
+"""What a shipper can do beyond the first version of the protocol."""
+
+
 class Ready(Outbound, frozen=True, kw_only=True):
     protocol: int = VERSION
     version: str
@@ -234,6 +246,7 @@ class Ready(Outbound, frozen=True, kw_only=True):
     revisions: Revisions
     credentials_in_use: Sequence[str]
     credentials_wanted: Sequence[str]
+    capabilities: Sequence[str] = CAPABILITIES
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -384,6 +397,8 @@ class Observed(Outbound, frozen=True, kw_only=True, omit_defaults=True):
     dead_letters: DeadLetterFigures
     credentials_in_use: Sequence[str]
     credentials_wanted: Sequence[str]
+    lease_seconds: float | msgspec.UnsetType | None = msgspec.UNSET
+    """What is left of the lease, 0 when it lapsed; None where none is needed."""
 
 
 class Result(Outbound, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """`drain.deadline`: how long a barrier may wait before `drain.on_deadline`.
 
-A barrier's clock counts the monotonic time in which the process ran and held the lane's credential; it is kept in the
+A barrier's clock counts the monotonic time in which the process ran and the lane might send (`hold`); it is kept in the
 spool, so that a restart neither restarts nor skips it. The settings are those of the newest active revision; one that
 shortens the deadline takes effect no earlier than its own deadline after its own `active`. Where the dead-letter store
 is full and may drop nothing, what did not fit waits until somebody makes room there; only then it is tried again.
@@ -21,7 +21,6 @@ from typing import Literal
 import trio
 
 from shipper.pipeline.delivery import Delivery
-from shipper.pipeline.keyring import Keyring
 from shipper.process import log
 from shipper.revisions.orders import Orders, StoreFull
 from shipper.revisions.rollout import Rollout
@@ -44,7 +43,6 @@ class Deadlines:
         spool: Spool,
         rollout: Rollout,
         delivery: Delivery,
-        keyring: Keyring,
         orders: Orders,
         on_change: Callable[[], None],
         now: Callable[[], float] = trio.current_time,
@@ -55,7 +53,7 @@ class Deadlines:
         self._seen: dict[Clock, float] = {}
         """The clocks that run, and the moment up to which they have been counted."""
         self._spool, self._rollout, self._delivery = spool, rollout, delivery
-        self._keyring, self._orders, self._on_change, self._now = keyring, orders, on_change, now
+        self._orders, self._on_change, self._now = orders, on_change, now
 
     async def run(self) -> None:
         """Look at the clocks while there is a deadline; without one this costs nothing."""
@@ -103,9 +101,7 @@ class Deadlines:
 
     def _running_lanes(self) -> set[int]:
         """The lanes whose time counts; 0 is that of a deadline."""
-        lanes = self._delivery.lanes.values()
-        needs = {lane.id: lane.key.credential for lane in lanes}
-        return {0} | {id for id, credential in needs.items() if credential is None or credential in self._keyring}
+        return {0} | {lane.id for lane in self._delivery.lanes.values() if lane.may_begin()}
 
     async def _end(self, late: Sequence[Clock], deadline: float, ending: OnDeadline) -> None:
         """Do with late drains what the policy says."""

@@ -31,6 +31,8 @@ class Candidate:
     offered: Mapping[str, Credential]
     resumes: bool
     """It is the active revision already, and its inputs are to be started (after a restart)."""
+    withdrawn: set[str] = field(default_factory=set)
+    """Of what is offered, what was withdrawn since."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     said: Ack | None = None
     decided: bool = False

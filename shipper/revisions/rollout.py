@@ -112,10 +112,14 @@ class Rollout:
         return None if self.stages.active is None else self._known.get(self.stages.active)
 
     def wanted(self) -> list[str]:
-        """Ids that queued events, or inputs of the active revision alone, need and that are not held."""
+        """Ids that queued events, or inputs of the active revision alone, need and that are not held.
+
+        Also those that were withdrawn, as long as anything refers to them.
+        """
         of_outputs = {lane.key.credential for lane in self._delivery.lanes.values() if lane.active}
         of_inputs = () if self._active is None else set(self._active.credentials).difference(of_outputs)
-        return sorted(id for id in self._delivery.needed().union(of_inputs) if id not in self._keyring)
+        withdrawn = self._keyring.withdrawn.intersection(self.in_use)
+        return sorted(id for id in self._delivery.needed().union(of_inputs, withdrawn) if id not in self._keyring)
 
     @property
     def is_full(self) -> bool:
@@ -174,26 +178,63 @@ class Rollout:
         return found is not None
 
     async def supply(self, credentials: Mapping[str, object]) -> None:
-        """Secrets that were asked for. Raises CredentialError: in a conflict none is kept, else what can be used is."""
-        supplied = self._keyring.parse(credentials)
+        """Secrets that were asked for, and with None those that are withdrawn.
+
+        Raises CredentialError: in a conflict none is kept, else what can be used is; with one that is withdrawn, all
+        or nothing.
+        """
+        withdrawn = {id for id, secret in credentials.items() if secret is None}
+        supplied = self._keyring.parse({id: secret for id, secret in credentials.items() if id not in withdrawn})
         refused = await unusable(supplied)
+        for error in refused.values() if withdrawn else ():
+            raise error
+        self._check_known(withdrawn)
         usable = {id: secret for id, secret in supplied.items() if id not in refused}
         self._keyring.check(usable)
-        used = {id: secret for id, secret in usable.items() if id in self.in_use}
-        self._delivery.supplied(self._keyring.keep(used))
+        self._keep({id: secret for id, secret in usable.items() if id in self.in_use})
+        self._withdraw(withdrawn)
         self._on_change()
         for error in refused.values():
             raise error
 
+    def _check_known(self, ids: Iterable[str]) -> None:
+        """Raises CredentialError for one that nothing refers to."""
+        known = {*self.in_use, *self._pending_use()}
+        for id in sorted(ids):
+            if id not in known:
+                named = f"`{id}`" if is_id(id) else f"with an id of {len(id)} characters"
+                raise CredentialError("invalid", f"credential {named} is not in use; nothing was withdrawn")
+
+    def _keep(self, offered: Mapping[str, Credential]) -> None:
+        """Hold these secrets; who misses one of them goes on."""
+        for candidate in self._pending:
+            candidate.withdrawn.difference_update(offered)
+        self._supplied(self._keyring.keep(offered))
+
+    def _supplied(self, missing: Collection[str]) -> None:
+        self._delivery.supplied(missing)
+        self._intake.resupply()
+
+    def _withdraw(self, ids: Collection[str]) -> None:
+        """Hold these secrets no longer; what uses them ends, or goes on without."""
+        self._keyring.withdraw(ids)
+        for candidate in self._pending:
+            candidate.withdrawn.update(ids)
+        self._delivery.withdrawn(ids)
+        at = self.stages.active
+        self._closing += [(at, closing) for closing in self._intake.resupply() if at is not None]
+
     def _accept(self, plan: Plan, offered: Mapping[str, Credential]) -> None:
         same = next((candidate for candidate in self._pending if candidate.plan.at == plan.at), None)
+        if same is not None:
+            same.withdrawn.difference_update(offered)
         resumes = plan.at == self.stages.active and plan.at in self._known  # else its row was lost, and it comes anew
         if same is not None and not same.resumes:
             if same.said is not None:
                 self._say(same.said)
             return
         if same is not None or (resumes and self.plan is not None):
-            self._delivery.supplied(self._keyring.keep(offered))
+            self._keep(offered)
             self._say(self._highest(plan.at))
             return
         candidate = Candidate(plan, offered, resumes)
@@ -253,7 +294,7 @@ class Rollout:
         try:
             if not candidate.resumes:
                 await self._receive(candidate)
-            self._delivery.supplied(self._keyring.keep(candidate.offered))
+            self._supplied(self._keyring.keep(candidate.offered, withdrawn=candidate.withdrawn))
             await self._refresh()
             prepared = await self._intake.prepare(plan)
         except StartFailed as error:

@@ -79,6 +79,9 @@ class _Collector:
         yield _gauge(
             "credentials_wanted", "Credentials that queued events need and that are missing.", [], [((), wanted)]
         )
+        if (lease := status.get("lease_seconds")) is not None:
+            text = "What is left of the lease without which nothing is sent; 0: it lapsed."
+            yield _gauge("lease_seconds", text, [], [((), lease)])
         yield from _counters(status.get("counters") or {})
         yield _turned_away(status.get("turned_away") or {})
         yield from _requests(status.get("outputs") or {})

@@ -88,6 +88,7 @@ class Observer:
             dead_letters=self._letters,
             credentials_in_use=self._rollout.in_use,
             credentials_wanted=self._wanted(),
+            lease_seconds=self._delivery.lease.seconds,
         )
 
     def _failure(self) -> Why | None:
@@ -189,6 +190,8 @@ def _input_state(running: Running, full: Why | None, failure: Why | None) -> tup
     port = running.port
     if running.failure is not None:
         return "FAILED", running.failure, running.code
+    if running.withdrawn:
+        return "DEGRADED", f"credential {running.withdrawn[0]} was withdrawn", Code.CREDENTIAL_WITHDRAWN
     if running.ended and port.problem:
         return "STOPPED", f"{READ_TO_THE_END}, but {port.problem}", port.code
     if running.ended:

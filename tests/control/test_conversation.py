@@ -76,6 +76,7 @@ class Parts:
     def __init__(self) -> None:
         self.offered: list[int] = []
         self.asked = 0
+        self.leases: list[float | None] = []
         self.gate = trio.Event()
         self.is_full = False
         self.room = trio.Event()
@@ -85,6 +86,9 @@ class Parts:
 
     async def offer(self, message: Policy) -> None:
         self.offered.append(message.revision)
+
+    def renew_lease(self, until: float | None) -> None:
+        self.leases.append(until)
 
     def heed(self, message: Observe) -> None:
         self.asked += 1
@@ -118,7 +122,7 @@ async def test_the_end_of_standard_input_is_a_stop(ends: Ends) -> None:
         ends.send({"type": "policy", "revision": 1, "policy": ""})
         os.close(ends.write)
 
-        assert await conversation.run(parts, parts, parts) == Stop()  # type: ignore[arg-type]
+        assert await conversation.run(parts, parts, parts, parts) == Stop()  # type: ignore[arg-type]
         assert parts.offered == [1]
 
 
@@ -133,8 +137,23 @@ async def test_lines_are_answered_in_their_order_and_bad_ones_change_nothing(end
             {"type": "stop", "within_seconds": 3},
         )
 
-        assert await conversation.run(parts, parts, parts) == Stop(within_seconds=3.0)  # type: ignore[arg-type]
+        assert await conversation.run(parts, parts, parts, parts) == Stop(within_seconds=3.0)  # type: ignore[arg-type]
         assert (parts.offered, parts.asked, errors(outbox)) == ([1, 2], 1, [2, 3])
+
+
+async def test_leases_are_passed_on_in_their_order_and_one_without_its_end_is_an_error(ends: Ends) -> None:
+    async with talking(ends) as (conversation, outbox, parts):
+        ends.send(
+            {"type": "lease", "until": 12.5},
+            {"type": "lease"},
+            {"type": "lease", "until": "soon"},
+            {"type": "lease", "until": None},
+            {"type": "lease", "until": 3},
+            {"type": "stop"},
+        )
+        await conversation.run(parts, parts, parts, parts)  # type: ignore[arg-type]
+
+    assert (parts.leases, errors(outbox)) == ([12.5, None, 3.0], [2, 3])
 
 
 async def test_an_error_that_quotes_much_is_shortened(ends: Ends) -> None:
@@ -155,7 +174,7 @@ async def test_a_line_that_is_too_long_is_skipped_to_its_end(ends: Ends) -> None
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.to_thread.run_sync, flood)
-            await conversation.run(parts, parts, parts)  # type: ignore[arg-type]
+            await conversation.run(parts, parts, parts, parts)  # type: ignore[arg-type]
 
         assert (errors(outbox), parts.asked) == ([1], 1)
 
@@ -168,7 +187,7 @@ async def test_a_signal_ends_it_though_standard_output_is_blocked_and_full(ends:
     ends.send({"type": "observe"})
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(conversation.run, parts, parts, parts)
+            nursery.start_soon(conversation.run, parts, parts, parts, parts)
             await trio.testing.wait_all_tasks_blocked(0.05)
             conversation.interrupt()
 
@@ -179,7 +198,7 @@ async def test_the_end_of_standard_input_is_seen_though_standard_output_is_block
         Outbox.say(outbox, Result(id=str(number), status="SUCCESS"))
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Conversation(ends.stdin, outbox).run, parts, parts, parts)
+            nursery.start_soon(Conversation(ends.stdin, outbox).run, parts, parts, parts, parts)
             ends.send(*[b"garbage"] * 1500)
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert outbox.said == []
@@ -193,7 +212,7 @@ async def test_no_line_is_read_while_policies_have_no_room(ends: Ends) -> None:
         parts.is_full = True
         ends.send({"type": "observe"}, {"type": "stop"})
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(conversation.run, parts, parts, parts)
+            nursery.start_soon(conversation.run, parts, parts, parts, parts)
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert parts.asked == 0
 
@@ -210,7 +229,7 @@ async def test_a_signal_and_the_end_of_standard_input_end_it_though_policies_hav
     async with talking(ends) as (conversation, _, parts):
         parts.is_full = True
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(conversation.run, parts, parts, parts)
+            nursery.start_soon(conversation.run, parts, parts, parts, parts)
             await trio.testing.wait_all_tasks_blocked(0.05)
             if by_signal:
                 conversation.interrupt()
@@ -235,7 +254,7 @@ async def test_actions_run_beside_policies_and_a_flood_of_them_is_refused(ends: 
     async with talking(ends) as (conversation, outbox, parts):
         actions = [{"type": "action", "id": f"a{number}", "name": "tap"} for number in range(200)]
         async with performing(outbox, parts) as acting, trio.open_nursery() as nursery:
-            nursery.start_soon(conversation.run, parts, acting, parts)
+            nursery.start_soon(conversation.run, parts, parts, acting, parts)
             ends.send(*actions[:100])
             await trio.testing.wait_all_tasks_blocked(0.05)
             ends.send(*actions[100:], {"type": "policy", "revision": 1, "policy": ""}, {"type": "stop"})
@@ -253,7 +272,7 @@ async def test_an_action_before_the_end_gets_its_result(ends: Ends, end: bytes) 
         os.write(ends.write, end)
         os.close(ends.write)
         parts.gate.set()
-        await conversation.run(parts, acting, parts)  # type: ignore[arg-type]
+        await conversation.run(parts, parts, acting, parts)  # type: ignore[arg-type]
         await acting.finished()
 
         assert results(outbox) == [("a1", "SUCCESS")]
@@ -288,7 +307,7 @@ async def test_nothing_waits_for_taps(ends: Ends) -> None:
 async def test_a_standard_input_that_is_not_blocking_is_read_on(ends: Ends) -> None:
     fcntl.fcntl(ends.stdin, fcntl.F_SETFL, fcntl.fcntl(ends.stdin, fcntl.F_GETFL) | os.O_NONBLOCK)
     async with talking(ends) as (conversation, _, parts), trio.open_nursery() as nursery:
-        nursery.start_soon(conversation.run, parts, parts, parts)
+        nursery.start_soon(conversation.run, parts, parts, parts, parts)
         await trio.testing.wait_all_tasks_blocked(0.05)
         ends.send({"type": "policy", "revision": 7, "policy": ""})
         while not parts.offered:  # noqa: ASYNC110 - a pipe tells nobody
@@ -341,7 +360,7 @@ async def test_credentials_that_cannot_be_used_are_an_error_and_the_conversation
         ends.send({"type": "credentials", "credentials": {"k1": {"api_key": "a:b"}}}, {"type": "stop"})
         parts = Conflicting()
 
-        assert await conversation.run(parts, parts, parts) == Stop()  # type: ignore[arg-type]
+        assert await conversation.run(parts, parts, parts, parts) == Stop()  # type: ignore[arg-type]
         text = "credential `k1` is known with another content"
         assert outbox.said == [Error(line_number=1, message=text, code="credential_conflict")]
 
@@ -374,7 +393,7 @@ async def stopping(ends: Ends, within: float) -> AsyncIterator[tuple[Conversatio
         async with trio.open_nursery() as nursery:
             started = trio.current_time()
             grace = trio.CancelScope(deadline=started + within)
-            nursery.start_soon(conversation.stopping, grace, parts)
+            nursery.start_soon(conversation.stopping, grace, parts, parts)
             yield conversation, outbox, parts, seconds
         seconds.append(grace.deadline - started)
 
@@ -418,6 +437,14 @@ async def test_what_is_said_while_it_stops_is_answered_and_has_no_effect(ends: E
 
     assert (parts.offered, parts.asked, results(outbox)) == ([], 1, [("a1", "FAILED")])
     assert [message.line_number for message in outbox.said if isinstance(message, Error)] == [1, 4]
+
+
+async def test_a_lease_is_renewed_while_it_stops(ends: Ends) -> None:
+    async with stopping(ends, 60) as (_, outbox, parts, _):
+        ends.send({"type": "lease", "until": 12.5})
+        os.close(ends.write)
+
+    assert (parts.leases, outbox.said) == ([12.5], [])
 
 
 # -- observed ----------------------------------------------------------------------------------------------------------
@@ -465,6 +492,18 @@ async def test_what_changed_is_said_at_once_and_figures_wait_for_the_heartbeat(
         watching.changed()
         await trio.testing.wait_all_tasks_blocked()
         assert outbox.said == [first, figures, news]
+
+
+async def test_the_lapse_of_a_lease_is_said_at_once_and_a_renewal_waits_for_the_heartbeat(
+    ends: Ends, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with observing(ends) as (watching, looking, outbox):
+        for seconds in (10.0, 9.0, 30.0, 0.0, 5.0, None):
+            looking.seen = replace(looking.seen, lease_seconds=seconds)
+            watching.changed()
+            await trio.sleep(0.5)
+
+        assert [message.lease_seconds for message in outbox.said[1:]] == [10.0, 0.0, 5.0, None]  # type: ignore[union-attr]
 
 
 async def test_a_heartbeat_has_a_least_length(ends: Ends, autojump_clock: trio.testing.MockClock) -> None:

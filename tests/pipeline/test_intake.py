@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from pathlib import Path
 
 import pytest
 import trio
 
 from shipper.pipeline.intake import MOST_EVENTS
-from shipper.plugin import Backpressure, InputContext, PluginFault
+from shipper.plugin import Backpressure, InputContext, PluginFault, StartFailed
 from shipper.protocol.messages import Revision
 from shipper.sdk.event import Batch
 from shipper.spool.queue import NotActive
@@ -578,3 +579,71 @@ async def test_an_emit_that_is_cancelled_stored_all_or_nothing(tmp_path: Path) -
             assert at is None or stored[-1] == int(at)
             assert on.spool.figures.total().events == len(stored)
         assert on.rollout.stages.active == Revision(0, 1)
+
+
+# -- withdrawn credentials ---------------------------------------------------------------------------------------------
+
+KEYED = "inputs:\n  in: {type: scripted, credentials: [w1, w2]}\n"
+
+
+async def test_an_input_goes_on_without_a_withdrawn_credential_and_with_it_again(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(inputs=KEYED), "w1", "w2")
+        await on.ack(1, "drained")
+        spring = SPRINGS["in"]
+        await spring.until(lambda: "run" in spring.log)
+        await on.rollout.supply({"w1": None})
+        assert (on.intake.running["in"].withdrawn, on.rollout.wanted()) == (["w1"], ["w1"])
+        await on.rollout.supply({"w1": {"api_key": "w1:secret-of-w1"}})
+
+        assert spring.log == ["open ", "run", "change  w2", "change  w1,w2"]
+        assert on.intake.running["in"].withdrawn == []
+
+
+async def test_an_input_that_cannot_go_on_without_a_credential_is_opened_again_when_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def on_open(context: InputContext) -> None:
+        if "w1" not in context.credentials:
+            raise StartFailed("w1 is not there")
+
+    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_: repeat(0.01))
+    async with theatre(tmp_path) as on:
+        spring = SPRINGS["in"]
+        spring.on_open = on_open
+        await on.offer(1, policy(inputs=KEYED), "w1", "w2")
+        await on.ack(1, "drained")
+        await spring.until(lambda: "run" in spring.log)
+        running = on.intake.running["in"]
+        assert running.source is not None
+
+        def change(*_: object) -> None:
+            raise KeyError("w1")
+
+        running.source.change = change  # type: ignore[method-assign]
+        await on.rollout.supply({"w1": None})
+        await spring.until(lambda: running.failure == "w1 is not there")
+        assert "close" in spring.log
+        await on.rollout.supply({"w1": {"api_key": "w1:secret-of-w1"}})
+        await spring.until(lambda: running.failure is None)
+
+        assert spring.log[-2:] == ["open ", "run"]
+
+
+async def test_an_input_that_was_opened_before_a_credential_was_withdrawn_is_told_when_it_runs(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring, opening, gate = SPRINGS["in"], trio.Event(), trio.Event()
+
+        async def on_open(context: InputContext) -> None:
+            opening.set()
+            await gate.wait()
+
+        spring.on_open = on_open
+        await on.offer(1, policy(inputs=KEYED), "w1", "w2")
+        await opening.wait()
+        await on.rollout.supply({"w1": None})
+        gate.set()
+        await on.ack(1, "active")
+        await spring.until(lambda: "run" in spring.log)
+
+        assert "change  w2" in spring.log

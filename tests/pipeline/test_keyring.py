@@ -123,3 +123,44 @@ async def test_a_certificate_that_cannot_be_looked_at_now_is_taken(monkeypatch: 
     monkeypatch.setattr(os, "memfd_create", without_descriptors)
 
     assert await Keyring(digest, {}).take({"k1": made}) == {"k1": Credential.parse(made)}
+
+
+# -- withdrawn ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_withdrawn_is_not_held_and_its_id_still_names_the_same_secret() -> None:
+    ring = Keyring(digest, {})
+    ring.keep(key("a:secret-1"))
+    ring.withdraw(["k1"])
+
+    assert ("k1" in ring, ring.withdrawn) == (False, {"k1"})
+    with pytest.raises(CredentialError):
+        ring.check(key("a:secret-2"))
+
+
+def test_what_is_supplied_again_was_missing_and_is_withdrawn_no_longer() -> None:
+    ring = Keyring(digest, {})
+    ring.keep(key("a:secret-1"))
+    ring.withdraw(["k1"])
+
+    assert ring.keep(key("a:secret-1")) == {"k1"}
+    assert ("k1" in ring, ring.withdrawn) == (True, set())
+
+
+def test_what_was_withdrawn_on_its_way_is_known_and_not_held() -> None:
+    ring = Keyring(digest, {})
+    ring.withdraw(["k1"])
+
+    assert ring.keep(key("a:secret-1"), withdrawn={"k1"}) == set()
+    assert ("k1" in ring, ring.withdrawn) == (False, {"k1"})
+    with pytest.raises(CredentialError):
+        ring.check(key("a:secret-2"))
+
+
+def test_what_is_forgotten_was_never_withdrawn() -> None:
+    ring = Keyring(digest, {})
+    ring.keep(key("a:secret-1"))
+    ring.withdraw(["k1"])
+    ring.forget(["k1"])
+
+    assert ring.withdrawn == set()

@@ -1635,3 +1635,180 @@ async def test_while_the_disk_hangs_no_more_is_sent_than_can_be_noted(tmp_path: 
         await on.empty()
 
         assert asked <= 20
+
+
+# -- held by a lease, or by a secret that was withdrawn ----------------------------------------------------------------
+
+
+@asynccontextmanager
+async def leased(path: Path, monkeypatch: pytest.MonkeyPatch, **outputs: str | None) -> AsyncIterator[Bench]:
+    """A bench with a lease of ten seconds; its clock is set by the test, and looked at often."""
+    monkeypatch.setattr("shipper.pipeline.lease.LONGEST_LOOK", 0.01)
+    async with bench(path) as on:
+        on.delivery.renew_lease(on.boottime + 10)
+        await on.activate(1, **(outputs or {"main": None}))
+        yield on
+
+
+LAPSED = "lease lapsed, events held"
+
+
+async def test_when_a_lease_lapses_what_is_under_way_is_aborted_and_events_are_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with leased(tmp_path, monkeypatch) as on:
+        script = DESTINATIONS["main"]
+        script.send = script.hang
+        await on.enter(3)
+        await script.until(lambda: script.sending == 1)
+        on.boottime += 10
+        await script.until(lambda: script.open_senders == 0)
+        await on.enter(3)
+        await script.until(lambda: on.active["main"].problem == LAPSED)
+
+        assert on.active["main"].is_held
+        assert on.active["main"].hold is not None
+        assert on.active["main"].hold.code == "lease_lapsed"
+        assert script.log == ["open nobody", "send 3", "close nobody"]
+        assert on.spool.figures.total().events == 6
+
+
+async def test_a_later_lease_delivers_at_once_what_was_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with leased(tmp_path, monkeypatch) as on:
+        script = DESTINATIONS["main"]
+        on.boottime += 10
+        sent = await on.enter(3, batches=5)
+        await script.until(lambda: on.active["main"].problem == LAPSED)
+        on.delivery.renew_lease(on.boottime + 10)
+        await on.empty()
+
+        assert script.received == sent
+        assert on.active["main"].problem is None
+        assert main_counts(on) == {"delivered": 15}
+
+
+async def test_no_request_begins_after_a_lease_though_no_timer_has_seen_its_end(tmp_path: Path) -> None:
+    """As after a sleep of the machine: the clock of the event loop stood still."""
+    async with one_output(tmp_path) as (on, script):
+        on.delivery.renew_lease(on.boottime + 3600)
+        await on.enter(1)
+        await script.until(lambda: len(script.received) == 1)
+        on.boottime += 3600
+        await on.enter(1)
+        await script.until(lambda: on.active["main"].problem == LAPSED)
+
+        assert script.asked == [0]
+
+
+async def test_without_events_a_lapsed_output_does_not_look_healthy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with leased(tmp_path, monkeypatch) as on:
+        on.boottime += 10
+        await DESTINATIONS["main"].until(lambda: on.active["main"].problem == LAPSED)
+        on.delivery.renew_lease(None)
+        await DESTINATIONS["main"].until(lambda: on.active["main"].problem is None)
+
+
+async def test_idle_connections_are_closed_when_a_lease_lapses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with leased(tmp_path, monkeypatch) as on:
+        await on.enter(1)
+        await on.empty()
+        assert DESTINATIONS["main"].open_senders == 1
+        on.boottime += 10
+        await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].open_senders == 0)
+
+
+async def test_a_lease_that_lapsed_unseen_is_noticed_before_it_is_renewed(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        script.send = script.hang
+        on.delivery.renew_lease(on.boottime + 3600)
+        await on.enter(1)
+        await script.until(lambda: script.sending == 1)
+        on.boottime += 3600
+        on.delivery.renew_lease(on.boottime + 3600)
+        await script.until(lambda: script.log.count("open nobody") == 2)
+
+        assert script.log[:3] == ["open nobody", "send 1", "close nobody"]
+
+
+async def test_a_lapse_counts_as_no_attempt_and_a_wait_goes_on_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedOutput, "backoff", Pace(3600, 3600))
+    async with leased(tmp_path, monkeypatch) as on:
+        script, lane = DESTINATIONS["main"], on.active["main"]
+        script.send = script.raising(Later("503", retry_after=3600))
+        await on.enter(1)
+        await script.until(lambda: lane.problem == "503")
+        on.boottime += 10
+        await script.until(lambda: lane.problem == LAPSED)
+        on.delivery.renew_lease(None)
+        await script.until(lambda: lane.problem == "503")
+
+        assert (script.asked, lane.counters["retries"]) == ([0], 1)
+
+
+async def test_the_barrier_of_a_drained_lane_is_settled_without_a_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with leased(tmp_path, monkeypatch, main="k1") as on:
+        on.boottime += 10
+        await DESTINATIONS["main"].until(lambda: on.active["main"].problem == LAPSED)
+        await on.activate(2, main="k2")
+        await DESTINATIONS["main"].until(lambda: len(on.delivery.lanes) == 1)
+
+        assert on.barriers == 1
+
+
+async def test_an_order_has_its_way_while_a_lease_is_lapsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with leased(tmp_path, monkeypatch) as on:
+        on.boottime += 10
+        await on.enter(1)
+        await DESTINATIONS["main"].until(lambda: on.active["main"].problem == LAPSED)
+        with trio.fail_after(PATIENCE):
+            async with on.active["main"].suspended():
+                assert not DESTINATIONS["main"].asked
+
+
+async def test_a_withdrawn_secret_ends_its_connections_alone_and_holds_its_events(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="k1", other="k2")
+        main, other = DESTINATIONS["main"], DESTINATIONS["other"]
+        main.send, other.send = main.hang, other.hang
+        await on.enter(1)
+        await main.until(lambda: (main.sending, other.sending) == (1, 1))
+        on.keyring.withdraw(["k1"])
+        on.delivery.withdrawn(["k1"])
+        await main.until(lambda: on.active["main"].problem == "credential k1 was withdrawn, events held")
+
+        assert (main.open_senders, other.sending) == (0, 1)
+        assert on.active["main"].hold is not None
+        assert on.active["main"].hold.code == "credential_withdrawn"
+        on.keyring.keep({"k1": secret("k1")})
+        main.send = main.deliver
+        on.delivery.supplied(["k1"])
+        await main.until(lambda: main.received == [0])
+
+
+async def test_an_output_without_events_whose_secret_was_withdrawn_does_not_look_healthy(tmp_path: Path) -> None:
+    async with one_output(tmp_path, "k1") as (on, script):
+        on.keyring.withdraw(["k1"])
+        on.delivery.withdrawn(["k1"])
+        await script.until(lambda: on.active["main"].problem == "credential k1 was withdrawn, events held")
+
+
+async def test_an_open_output_can_ask_whether_a_request_may_begin(tmp_path: Path) -> None:
+    async with one_output(tmp_path, "k1") as (on, script):
+        await on.enter(1)
+        await on.empty()
+        (context,) = script.contexts
+        assert context.may_begin()
+        on.delivery.renew_lease(on.boottime + 10)
+        on.boottime += 10
+        assert not context.may_begin()
+        on.delivery.renew_lease(None)
+        assert context.may_begin()
+        on.keyring.withdraw(["k1"])
+
+        assert not context.may_begin()

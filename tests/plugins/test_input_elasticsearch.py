@@ -516,6 +516,16 @@ async def test_a_change_that_brings_no_usable_key_lets_nobody_in_and_says_so():
         assert receiver.context.problem is None
 
 
+async def test_a_withdrawn_key_is_refused_and_the_others_are_not():
+    async with a_receiver(credentials=("old", "new")) as receiver, await receiver.connect() as client:
+        assert (await client.request("POST", "/_bulk", OK, key=OLD)).status == 200
+        receiver.source.change(an_input(credentials=("old", "new")), {"new": NEW})
+        refused = await client.request("POST", "/_bulk", OK, key=OLD)
+        taken = await client.request("POST", "/_bulk", OK, key=NEW)
+
+    assert (refused.status, taken.status) == (401, 200)
+
+
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
@@ -888,6 +898,26 @@ async def test_with_tls_a_client_ships_and_a_new_certificate_counts_for_new_conn
             assert await plain.is_closed()
 
     assert receiver.context.count == 9001
+
+
+async def test_nothing_is_said_with_a_withdrawn_certificate_until_it_is_there_again(identity):
+    tls = ServerTls(credential="cert")
+    cert = {"cert": identity.credential}
+    async with a_receiver(tls=ServerTls(certificate=identity.certificate, key=identity.key)) as receiver:
+        receiver.source.change(an_input(tls=tls), cert)
+        async with await secure(receiver.port, identity.client) as client:
+            assert (await client.request("POST", "/_bulk", OK)).status == 200
+            receiver.source.change(an_input(tls=tls), {})
+            await receiver.source.changed()
+            assert await client.is_closed()
+        with pytest.raises(trio.BrokenResourceError):
+            await secure(receiver.port, identity.client)
+        assert receiver.context.problem is not None
+        receiver.source.change(an_input(tls=tls), cert)
+        async with await secure(receiver.port, identity.client) as client:
+            assert (await client.request("POST", "/_bulk", OK)).status == 200
+
+    assert receiver.context.problem is None
 
 
 async def test_a_request_under_way_with_the_old_certificate_is_answered_and_no_other_is_taken(identity):

@@ -658,6 +658,61 @@ async def test_a_request_that_is_cancelled_is_not_counted(aio: Asyncio) -> None:
     assert requests.count == 0
 
 
+# -- nothing begins that may not ---------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def fenced(aio: Asyncio, url: str, may_begin: Callable[[], bool]) -> AsyncIterator[tuple[Sender, Requests]]:
+    requests = Requests()
+    context = OutputContext("main", aio, _KEY, requests=requests, may_begin=may_begin)
+    async with ElasticsearchOutput(hosts=(url,)).open(context) as opened:
+        yield opened, requests
+
+
+async def test_without_leave_no_connection_is_made(aio: Asyncio) -> None:
+    connected = trio.Event()
+
+    async def talk(stream: trio.SocketStream) -> None:
+        connected.set()
+
+    async with raw_server(talk) as url, fenced(aio, url, lambda: False) as (main, requests):
+        with pytest.raises(Later, match="nothing may be sent now"):
+            await main.send(lines(1))
+
+        assert (connected.is_set(), requests.count) == (False, 0)
+
+
+async def test_when_the_leave_ends_while_a_connection_is_made_nothing_is_written(aio: Asyncio) -> None:
+    received, closed = b"", trio.Event()
+
+    async def talk(stream: trio.SocketStream) -> None:
+        nonlocal received
+        with suppress(trio.BrokenResourceError):
+            received += await stream.receive_some()
+        closed.set()
+
+    leave = iter((True, False))
+    async with raw_server(talk) as url, fenced(aio, url, lambda: next(leave)) as (main, _):
+        with pytest.raises(Later, match="nothing may be sent now"):
+            await main.send(lines(1))
+        await closed.wait()
+
+    assert received == b""
+
+
+async def test_without_leave_an_idle_connection_is_not_used(aio: Asyncio, destination: BulkDestination) -> None:
+    may_begin = True
+    async with fenced(aio, destination.url, lambda: may_begin) as (main, _):
+        await main.send(lines(1))
+        may_begin = False
+        with pytest.raises(Later):
+            await main.send(lines(1, seq=2))
+        may_begin = True
+        await main.send(lines(1, seq=3))
+
+    assert [request.number for request in destination.log] == [0, 1]
+
+
 # -- nothing is sent after the end -------------------------------------------------------------------------------------
 
 

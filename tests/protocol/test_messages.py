@@ -11,7 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.protocol import messages
-from shipper.protocol.messages import Ack, Counts, CredentialUse, Error, Hello, Policy, Revision, Revisions, Stop, parse
+from shipper.protocol.messages import (
+    Ack,
+    Counts,
+    CredentialUse,
+    Error,
+    Hello,
+    Lease,
+    Policy,
+    Ready,
+    Revision,
+    Revisions,
+    Stop,
+    parse,
+)
 
 SECRET = "sEcReT-0123456789"
 json_values = st.recursive(
@@ -28,6 +41,7 @@ KEYS = [
     "credentials",
     "params",
     "within_seconds",
+    "until",
     "id",
     "name",
 ]
@@ -48,7 +62,7 @@ def test_bytes_are_a_message_or_a_value_error(line: bytes) -> None:
 
 
 @given(
-    st.sampled_from(["hello", "policy", "credentials", "observe", "action", "stop", SECRET, 5]),
+    st.sampled_from(["hello", "policy", "credentials", "lease", "observe", "action", "stop", SECRET, 5]),
     st.dictionaries(st.sampled_from(KEYS), json_values),
 )
 def test_an_error_quotes_no_value(kind: object, fields: dict[str, Any]) -> None:
@@ -174,3 +188,19 @@ def test_every_message_is_one_line_of_json_whatever_text_is_in_it(text: str) -> 
 
 def test_a_line_is_at_most_4_mib() -> None:
     assert messages.MAX_LINE_BYTES == 4 * 1024 * 1024
+
+
+def test_a_lease_says_its_end_or_that_none_is_needed() -> None:
+    assert parse(b'{"type":"lease","until":12.5}') == Lease(until=12.5)
+    assert parse(b'{"type":"lease","until":null}') == Lease(until=None)
+    for line in (b'{"type":"lease"}', b'{"type":"lease","until":true}', b'{"type":"lease","until":1e999}'):
+        with pytest.raises(ValueError):
+            parse(line)
+
+
+def test_a_shipper_says_what_it_can_do() -> None:
+    ready = Ready(
+        version="1", pid=1, instance="i", http=None, revisions=Revisions(), credentials_in_use=(), credentials_wanted=()
+    )
+
+    assert json.loads(ready.line())["capabilities"] == ["lease", "withdraw"]

@@ -32,7 +32,6 @@ def deadlines(on: Theatre, now: Callable[[], float] = trio.current_time) -> Dead
         spool=on.spool,
         rollout=on.rollout,
         delivery=on.delivery,
-        keyring=on.keyring,
         orders=on.orders,
         on_change=lambda: None,
         now=now,

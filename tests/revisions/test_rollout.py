@@ -1343,3 +1343,113 @@ async def test_a_key_that_came_free_is_kept_for_a_revision_that_names_it_meanwhi
         assert not later
         assert "b1" in on.keyring
         assert not [said for said in on.said if isinstance(said, Released) and "b1" in said.credentials]
+
+
+# -- withdrawn credentials ---------------------------------------------------------------------------------------------
+
+K1 = {"api_key": "k1:secret-of-k1"}
+
+
+async def test_a_withdrawn_credential_is_wanted_until_the_same_secret_is_supplied_again(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        await started(on)
+        await on.rollout.supply({"k1": None})
+        await emit(1)
+        await script.until(lambda: next(iter(on.delivery.lanes.values())).is_held)
+        assert on.rollout.wanted() == ["k1"]
+        with pytest.raises(CredentialError) as raised:
+            await on.rollout.supply({"k1": {"api_key": "other:secret"}})
+        assert raised.value.reason == "credential_conflict"
+        await on.rollout.supply({"k1": K1})
+        await script.until(lambda: script.received == [1])
+
+        assert on.rollout.wanted() == []
+
+
+async def test_a_withdrawn_credential_is_wanted_though_nothing_waits_for_it(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        await on.rollout.supply({"k1": None})
+
+        assert on.rollout.wanted() == ["k1"]
+
+
+@pytest.mark.parametrize(
+    ("beside", "reason"),
+    [
+        ({"unknown": None}, "invalid"),
+        ({"x" * 5000: None}, "invalid"),
+        ({"w1": {"api_key": "other:top-secret"}}, "credential_conflict"),
+        ({"w1": {"api_key": "top-secret"}}, "invalid"),
+        ({"w1": {"top-secret": "top-secret"}}, "invalid"),
+    ],
+)
+async def test_supplying_and_withdrawing_in_one_message_is_all_or_nothing(
+    tmp_path: Path, beside: dict[str, Any], reason: str
+) -> None:
+    inputs = "inputs:\n  in: {type: scripted, credentials: [w1]}\n"
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(credential="k1", inputs=inputs), "k1", "w1")
+        await on.ack(1, "drained")
+        with pytest.raises(CredentialError) as raised:
+            await on.rollout.supply({"k1": None, **beside})
+
+        assert raised.value.reason == reason
+        assert "top-secret" not in str(raised.value)
+        assert len(str(raised.value)) < 300
+        assert ("k1" in on.keyring, on.rollout.wanted()) == (True, [])
+
+
+async def test_one_credential_is_supplied_and_another_withdrawn_by_one_message(tmp_path: Path) -> None:
+    inputs = "inputs:\n  in: {type: scripted, credentials: [w1]}\n"
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(credential="k1", inputs=inputs), "k1", "w1")
+        await on.ack(1, "drained")
+        await on.rollout.supply({"w1": None})
+        await on.rollout.supply({"k1": None, "w1": {"api_key": "w1:secret-of-w1"}})
+
+        assert on.rollout.wanted() == ["k1"]
+
+
+async def test_what_is_withdrawn_while_its_revision_is_on_its_way_is_not_held_when_it_is_active(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        gate, opening = trio.Event(), trio.Event()
+
+        async def waits(context: InputContext) -> None:
+            opening.set()
+            await gate.wait()
+
+        SPRINGS["more"].on_open = waits
+        await on.offer(2, policy(credential="k2", inputs="inputs:\n  more: {type: scripted, of: more}\n"), "k2")
+        await on.rollout.supply({"k2": None})  # not stored yet, or not held yet
+        await opening.wait()
+        gate.set()
+        await on.ack(2, "active")
+
+        assert "k2" not in on.keyring
+        assert on.rollout.wanted() == ["k2"]
+
+
+async def test_a_policy_supplies_again_what_was_withdrawn(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        await on.rollout.supply({"k1": None})
+        nack = await refused(on, 2, policy(credential="k1"))
+        assert nack.reason == "credential_missing"
+        await on.offer(1, policy(credential="k1"), "k1")
+
+        assert on.rollout.wanted() == []
+
+
+async def test_a_withdrawn_credential_is_released_as_any_other(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        await on.rollout.supply({"k1": None})
+        await on.offer(2, policy(credential="k2"), "k2")
+        ack = await on.ack(2, "drained")
+
+        assert ack.credentials is not None
+        assert ack.credentials.released == ["k1"]
+        assert (on.rollout.wanted(), on.keyring.withdrawn) == ([], set())

@@ -17,8 +17,6 @@ from shipper.sdk.codes import LONGEST, Code, checked, of_os_error, page
 
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "shipper/sdk/codes.py"
-PROMISED = {Code.LEASE_LAPSED, Code.CREDENTIAL_WITHDRAWN}
-"""For what is not there yet."""
 
 
 def given() -> Counter[str]:
@@ -45,7 +43,7 @@ def test_every_code_is_given_somewhere() -> None:
     named = set(given()) | {code.name for code in Code if code.value in get_args(Reason)}
     of_the_system = {code.name for code in map(code_of, errno.errorcode) if code is not None}
 
-    assert {code.name for code in Code} - named - of_the_system - {code.name for code in PROMISED} == set()
+    assert {code.name for code in Code} - named - of_the_system == set()
 
 
 def code_of(number: int) -> Code | None:

@@ -173,6 +173,17 @@ async def test_metrics_say_what_the_status_says():
         assert line in lines
 
 
+async def test_metrics_say_what_is_left_of_a_lease_if_one_is_needed():
+    said = {}
+    for seconds in (None, 7.5, 0.0):
+        view = {**HEALTHY, "lease_seconds": seconds}
+        async with open_asyncio() as aio, serve_status(aio, ":0", lambda view=view: view) as address:
+            _, body = await ask(address, "/metrics")
+        said[seconds] = [line for line in body.decode().splitlines() if line.startswith("shipper_lease_seconds")]
+
+    assert said == {None: [], 7.5: ["shipper_lease_seconds 7.5"], 0.0: ["shipper_lease_seconds 0.0"]}
+
+
 async def test_metrics_of_a_shipper_without_a_policy_are_valid():
     empty = {"state": "STARTING", "revisions": {"received": None, "active": None, "drained": None}}
     async with open_asyncio() as aio, serve_status(aio, ":0", lambda: empty) as address:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import trio
 
+from shipper.pipeline.lease import boottime
 from shipper.plugin import Held, InputContext, PluginFault
 from shipper.protocol.messages import Observed, Revision
 from shipper.sdk.codes import Code, Why
@@ -216,3 +217,32 @@ async def test_an_input_that_fails_to_say_its_numbers_is_looked_at_all_the_same(
         units = {unit.id: unit for unit in (await look(on)).units}
 
         assert (units["inputs.in"].state, units["inputs.in"].figures) == ("HEALTHY", msgspec.UNSET)
+
+
+async def test_what_is_left_of_a_lease_is_said_and_its_lapse_is_the_output_s(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy())
+        await on.ack(1, "drained")
+        assert (await look(on)).lease_seconds is None
+        on.delivery.renew_lease(boottime() + 3600)
+        assert 3590 < msgspec.to_builtins(await look(on))["lease_seconds"] <= 3600
+        on.delivery.renew_lease(boottime())
+        await DESTINATIONS["main"].until(lambda: any(lane.problem for lane in on.delivery.lanes.values()))
+        observed = await look(on)
+
+        assert observed.lease_seconds == 0
+        assert states(observed)["outputs.main"] == "DEGRADED lease lapsed, events held"
+
+
+async def test_an_input_whose_credential_was_withdrawn_is_degraded(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(inputs="inputs:\n  in: {type: scripted, credentials: [w1, w2]}\n"), "w1", "w2")
+        await on.ack(1, "drained")
+        await on.rollout.supply({"w2": None})
+
+        assert states(await look(on))["inputs.in"] == "DEGRADED credential w2 was withdrawn"
+
+
+async def test_no_lease_is_said_as_null(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        assert b'"lease_seconds":null' in (await look(on)).line()

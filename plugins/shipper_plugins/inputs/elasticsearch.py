@@ -73,6 +73,10 @@ class ServerTls(Settings, frozen=True, kw_only=True):
         if self.certificate is not None and self.key is not None:
             server_context(self.certificate.pem, self.key.pem)
 
+    def is_kept(self, before: ServerTls | None, credentials: Mapping[str, Credential]) -> bool:
+        """Whether the certificate is that of before, and its credential was not withdrawn."""
+        return self == before and (self.credential is None or self.credential in credentials)
+
     def context(self, credentials: Mapping[str, Credential]) -> ssl.SSLContext:
         """Raises ValueError for a credential that is no certificate."""
         if self.certificate is not None and self.key is not None:
@@ -166,7 +170,8 @@ class _Receiver:
 
     def change(self, settings: ElasticsearchInput, credentials: Mapping[str, Credential]) -> None:
         """See `Source.change`; where a credential does not fit, nobody may enter, and that is reported."""
-        tls = self._server.door.tls if settings.tls == self._tls else None
+        is_kept = settings.tls is not None and settings.tls.is_kept(self._tls, credentials)
+        tls = self._server.door.tls if is_kept else None
         try:
             self._server.door = settings.door(credentials, tls)
             self._tls, self._closed = settings.tls, None
@@ -229,7 +234,8 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def _keys(ids: Sequence[str], credentials: Mapping[str, Credential]) -> tuple[bytes, ...]:
-    chosen = [credentials.get(id) for id in ids]
-    if any(credential is None or credential.shape not in _OF_KEYS for credential in chosen):
+    """Those that were withdrawn open nothing, the others do."""
+    chosen = [credentials[id] for id in ids if id in credentials]
+    if not chosen or any(credential.shape not in _OF_KEYS for credential in chosen):
         raise ValueError("who may write is said by credentials of the shapes {api_key} or {username, password}")
-    return tuple(fingerprint(credential.authorization()) for credential in chosen if credential is not None)
+    return tuple(fingerprint(credential.authorization()) for credential in chosen)

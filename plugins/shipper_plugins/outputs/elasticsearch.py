@@ -164,6 +164,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
                 connections=self.workers,
                 seconds=self.timeout,
                 answered=context.answered,
+                may_begin=context.may_begin,
             )
 
         client = _LateClient(context.aio, make)
@@ -356,7 +357,7 @@ class _Bulk:
         raise bulk.refusal(response.status, response.headers, response.body, address(host))
 
     async def _counted(self, host: str, request: encoding.Request) -> Response:
-        """Raises Unreachable or NoAnswer; one that is cancelled is not counted."""
+        """Raises Unreachable, NoAnswer or NotBegun; one that is cancelled, or did not begin, is not counted."""
         began = trio.current_time()
         try:
             response = await self._client.post(host, self._path(request), request.body)

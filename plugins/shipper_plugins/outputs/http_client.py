@@ -27,7 +27,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from shipper.plugin import AddressInfo, Asyncio, Code, Failure, in_words, is_short, resolve
-from shipper_plugins.outputs.http_answer import NoAnswer, Response, Unreachable, address
+from shipper_plugins.outputs.http_answer import NoAnswer, NotBegun, Response, Unreachable, address
 
 LARGEST_ANSWER = 64 << 20
 """Bytes of an answer, before decompression."""
@@ -42,7 +42,7 @@ class Client:
     """One connection pool for one credential. Its coroutines run in the asyncio thread.
 
     `tls` is False where no host is asked by https. `answered` is called, in trio, when the first answer
-    of any status begins.
+    of any status begins. `may_begin` is asked, here, in the instant before each request is written.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Client:
         connections: int,
         seconds: float,
         answered: Callable[[], object] = lambda: None,
+        may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
         self._aio = aio
         self._headers = headers
@@ -63,6 +64,7 @@ class Client:
         self._connections = connections
         self._seconds = float(seconds)
         self._connecting = min(_CONNECT, self._seconds)
+        self._may_begin = may_begin
         self._answered: Callable[[], object] | None = answered
         self._sockets: WeakSet[socket.socket] = WeakSet()
 
@@ -70,7 +72,11 @@ class Client:
         """Make the session; contacts nobody."""
         self._session = aiohttp.ClientSession(
             connector=_Connector(
-                limit=self._connections, ssl=self._tls, socket_factory=self._socket, resolver=_Names(self._aio)
+                self._may_begin,
+                limit=self._connections,
+                ssl=self._tls,
+                socket_factory=self._socket,
+                resolver=_Names(self._aio),
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=self._seconds, sock_connect=self._connecting),
@@ -93,7 +99,10 @@ class Client:
                 await asyncio.sleep(0)
 
     async def post(self, host: str, path: str, body: Sequence[bytes]) -> Response:
-        """One request, its body in pieces, and its answer, read within bounds; raises Unreachable or NoAnswer."""
+        """One request, its body in pieces, and its answer, read within bounds.
+
+        Raises Unreachable, NoAnswer or NotBegun.
+        """
         try:
             async with self._session.post(
                 host.rstrip("/") + path,
@@ -219,7 +228,13 @@ class _Connector(aiohttp.TCPConnector):
 
     Its own `close` lets a transport flush: a cancelled request of 1 MB went on until the peer had all of it. And it
     takes what came while a connection was idle for the answer to the next request.
+
+    Each request takes its connection here, a new or an idle one, and writes at once: `may_begin` is asked in between.
     """
+
+    def __init__(self, may_begin: Callable[[], bool], **options: Any) -> None:
+        super().__init__(**options)
+        self._may_begin = may_begin
 
     async def connect(
         self,
@@ -227,13 +242,23 @@ class _Connector(aiohttp.TCPConnector):
         traces: list[Any],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the name of the method overridden
     ) -> Any:
+        self._check()
         connection = await super().connect(req, traces, timeout)
         if (protocol := connection.protocol) is not None:
             protocol.close = protocol.abort  # type: ignore[method-assign]
             if protocol.should_close:
                 connection.close()
                 raise aiohttp.ServerDisconnectedError
+        try:
+            self._check()
+        except NotBegun:
+            connection.close()
+            raise
         return connection
+
+    def _check(self) -> None:
+        if not self._may_begin():
+            raise NotBegun("nothing may be sent now")
 
 
 class _Body(aiohttp.Payload):

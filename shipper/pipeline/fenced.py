@@ -1,0 +1,24 @@
+"""Keeps requests from beginning that may not begin now: a lease has lapsed, or the secret was withdrawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from shipper.plugin import Answers, Sender
+from shipper.sdk.event import Batch
+
+
+class Fenced:
+    """A Sender around another one; `cut_off` cancels the session that sends."""
+
+    def __init__(self, sender: Sender, may_begin: Callable[[], bool], cut_off: Callable[[], None]) -> None:
+        self._sender, self._may_begin, self._cut_off = sender, may_begin, cut_off
+
+    async def send(self, batch: Batch) -> Answers:
+        """See `Sender.send`; looked at here, since a timer may be late."""
+        if not self._may_begin():
+            self._cut_off()
+            await trio.sleep_forever()  # it was cancelled just now
+        return await self._sender.send(batch)

@@ -1,0 +1,25 @@
+"""Why a lane may send nothing, though its destination did not refuse it: decided before each request, without I/O."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shipper.pipeline.keyring import Keyring
+from shipper.pipeline.lease import Lease
+from shipper.sdk.codes import Code
+
+
+class Hold(NamedTuple):
+    """What holds a lane: a code, and the same in words."""
+
+    code: Code
+    problem: str
+
+
+def hold(credential: str | None, keyring: Keyring, lease: Lease) -> Hold | None:
+    """What holds a lane with this credential now; None if it may send. From any thread."""
+    if credential is not None and credential not in keyring:
+        if credential in keyring.withdrawn:
+            return Hold(Code.CREDENTIAL_WITHDRAWN, f"credential {credential} was withdrawn, events held")
+        return Hold(Code.CREDENTIAL_MISSING, f"credential {credential} is missing, events held")
+    return None if lease.holds() else Hold(Code.LEASE_LAPSED, "lease lapsed, events held")

@@ -1,0 +1,37 @@
+"""Why a lane may send nothing."""
+
+from __future__ import annotations
+
+import hashlib
+
+from shipper.pipeline.hold import hold
+from shipper.pipeline.keyring import Keyring
+from shipper.pipeline.lease import Lease
+from tests.fakes import secret
+
+
+def keyring(*held: str) -> Keyring:
+    made = Keyring(lambda text: hashlib.sha256(text).digest(), {})
+    made.keep({id: secret(id) for id in held})
+    return made
+
+
+def test_who_has_its_secret_and_needs_no_lease_may_send() -> None:
+    assert hold("k1", keyring("k1"), Lease()) is None
+    assert hold(None, keyring(), Lease()) is None
+
+
+def test_the_causes_can_be_told_apart() -> None:
+    withdrawn = keyring("k1")
+    withdrawn.withdraw({"k1"})
+
+    assert hold("k1", withdrawn, Lease()) == ("credential_withdrawn", "credential k1 was withdrawn, events held")
+    assert hold("k1", keyring(), Lease()) == ("credential_missing", "credential k1 is missing, events held")
+    assert hold("k1", keyring("k1"), Lease(is_needed=True)) == ("lease_lapsed", "lease lapsed, events held")
+
+
+def test_a_secret_is_told_first() -> None:
+    held = hold("k1", keyring(), Lease(is_needed=True))
+
+    assert held is not None
+    assert held.code == "credential_missing"
