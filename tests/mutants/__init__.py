@@ -1,9 +1,12 @@
-"""Faults of the kind that shippers in the field have shipped, each a small patch; every one must be killed by a test.
+"""Faults of the kind that shippers in the field have shipped, and faults made by rule; tests must notice them.
 
-    mutant      a patch file and its header: what it breaks, and the check that is to kill it
+    faults/     the faults made by hand, a file for each part of the program
+    mutant      a fault made by hand: what it breaks, where, and the check that is to kill it
+    generated   faults made by rule
+    source      finds the place of a fault in the program
     tree        copies of the source tree, so that no fault ever comes near the checkout
     check       runs a pytest selection or simulated worlds in a copy, with a time limit
-    trial       a mutant on trial: its own check, then wider ones; what was found is kept
+    trial       a fault on trial: its own check, then wider ones; what was found is kept
     table       what is printed
 
 A suite is as good as the faults that it would notice. `tests.simulation.mutants` shows that of the oracle, by
@@ -15,7 +18,10 @@ names nothing or a world that ends in a traceback of the simulation is no kill b
 pass on an unchanged copy. Only for a check that does not end within its time, which passes without the fault, the time
 is the kill, and the table says so.
 
-A patch is made by hand in a copy of the tree, and kept as `git diff -U1` shows it: with one line of context it survives
-most changes around it. One that does not apply any more is told as stale, and must be made anew: the fault it stands
-for may have become impossible, or may have moved.
+A fault made by hand guards a promise of the program (nothing lost, `drained` true, no credential used after its
+release, bounded memory, no hang, secrecy) and is one that no rule makes, or one whose promise is too dear to leave to
+rules. It names its function and a fragment of it, so it survives whatever happens around that. One whose fragment is
+not there any more is stale, and must be made anew: the fault it stands for may have become impossible, or may have
+moved. Of the generated ones not all can be killed, for some change nothing that anybody could see: a survivor is a
+question, and no failure of CI.
 """

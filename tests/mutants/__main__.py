@@ -1,6 +1,9 @@
 """`python -m tests.mutants`: put each fault into a copy of the tree, and see which test notices.
 
 Exit status 1 if one survives, does not apply any more, or could not be checked.
+
+`--generated` takes the faults that rules make of the program, rather than those made by hand; NAMES are then modules or
+folders, such as `shipper/pipeline/slots.py`. Exit status 1 if one survives.
 """
 
 from __future__ import annotations
@@ -11,45 +14,55 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+from tests.mutants import generated
 from tests.mutants.mutant import Mutant, all_mutants
-from tests.mutants.table import HEADINGS, Table, listing, report, summary
-from tests.mutants.trial import KEPT, Kept, Result, sound, trial
+from tests.mutants.source import Program
+from tests.mutants.table import HEADINGS, Table, listing, listing_of_generated, report, report_of_generated, summary
+from tests.mutants.tree import ROOT
+from tests.mutants.trial import KEPT, KEPT_GENERATED, Fault, Kept, Result, sound, trial
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="of mutants, or of their directories (default: all)")
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    program = Program(ROOT)
+    mutants = _generated(program, options) if options.generated else _chosen(options.names)[:: options.every]
+    if not mutants:
+        parser.error(f"there are no mutants of {', '.join(options.names)}")
+    if options.list:
+        print(listing_of_generated(mutants) if options.generated else listing(mutants))
+        return 0
+    results = _results(mutants, program, options)
+    if results is None:
+        return 1
+    if options.generated:
+        print(listing_of_generated([one for one in mutants if results[one.name].settlement == "survived"]))
+    print(summary(results))
+    if options.report is not None:
+        options.report.write_text((report_of_generated if options.generated else report)(mutants, results))
+    fine = ("killed", "broken") if options.generated else ("killed",)
+    return 0 if all(result.settlement in fine for result in results.values()) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help="of mutants, or of their files (default: all)")
+    parser.add_argument("--generated", action="store_true", help="those that rules make")
+    parser.add_argument("--count", type=int, metavar="N", help="only N of the generated ones, drawn with the seed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each N-th of those made by hand")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     parser.add_argument("--list", action="store_true", help="say what there is, and try nothing")
     parser.add_argument("--fresh", action="store_true", help="try again what was tried before")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each N-th of them")
-    parser.add_argument("--state", type=Path, default=KEPT, help="where results are kept")
+    parser.add_argument("--state", type=Path, help="where results are kept")
     parser.add_argument("--report", type=Path, help="write a fragment of Markdown")
-    options = parser.parse_args(arguments)
-    mutants = _chosen(options.names)[:: options.every]
-    if not mutants:
-        parser.error(f"no mutant is called {', '.join(options.names)}")
-    if options.list:
-        print(listing(mutants))
-        return 0
-    kept = Kept(options.state) if options.fresh else Kept(options.state).load()
-    untried = list(kept.untried(mutants))
-    if untried and (failed := sound(untried)):
-        print(f"without any fault, this fails: {failed}")
-        return 1
-    table, results = Table(mutants), {mutant.name: found for mutant in mutants if (found := kept.get(mutant))}
-    print(table.row(HEADINGS))
-    for mutant in mutants:
-        if mutant.name in results:
-            print(table.of(mutant, results[mutant.name]))
-    for mutant, result in _tried(untried, options.jobs):
-        kept.put(mutant, result)
-        results[mutant.name] = result
-        print(table.of(mutant, result), flush=True)
-    print(summary(results))
-    if options.report is not None:
-        options.report.write_text(report(mutants, results))
-    return 0 if all(result.settlement == "killed" for result in results.values()) else 1
+    return parser
+
+
+def _generated(program: Program, options: argparse.Namespace) -> list[generated.Generated]:
+    return generated.generated(program, ROOT, options.names, seed=options.seed, count=options.count)
 
 
 def _chosen(names: Sequence[str]) -> list[Mutant]:
@@ -60,12 +73,32 @@ def _chosen(names: Sequence[str]) -> list[Mutant]:
     return [one for one in everything if one.name in wanted or one.name.startswith(tuple(f"{n}/" for n in wanted))]
 
 
-def _tried(mutants: Sequence[Mutant], jobs: int) -> Iterator[tuple[Mutant, Result]]:
+def _results(mutants: Sequence[Fault], program: Program, options: argparse.Namespace) -> dict[str, Result] | None:
+    """Try them, but for what is known already, and print each; None if a check fails without any fault."""
+    state = options.state or (KEPT_GENERATED if options.generated else KEPT)
+    kept = Kept(state) if options.fresh else Kept(state).load()
+    untried = list(kept.untried(mutants))
+    if untried and (failed := sound(untried)):
+        print(f"without any fault, this fails: {failed}")
+        return None
+    table, results = Table(mutants), {mutant.name: found for mutant in mutants if (found := kept.get(mutant))}
+    print(table.row(HEADINGS))
+    for mutant in mutants:
+        if mutant.name in results:
+            print(table.of(mutant, results[mutant.name]))
+    for mutant, result in _tried(untried, program, options.jobs):
+        kept.put(mutant, result)
+        results[mutant.name] = result
+        print(table.of(mutant, result), flush=True)
+    return results
+
+
+def _tried(mutants: Sequence[Fault], program: Program, jobs: int) -> Iterator[tuple[Fault, Result]]:
     if jobs == 1:
-        yield from ((mutant, trial(mutant)) for mutant in mutants)
+        yield from ((mutant, trial(mutant, program)) for mutant in mutants)
         return
     with ThreadPoolExecutor(jobs) as threads:
-        under_way = {threads.submit(trial, mutant): mutant for mutant in mutants}
+        under_way = {threads.submit(trial, mutant, program): mutant for mutant in mutants}
         for future in as_completed(under_way):
             yield under_way[future], future.result()
 

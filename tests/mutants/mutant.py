@@ -1,13 +1,16 @@
-"""A mutant: a patch file, whose header says what it breaks and what is to kill it.
+"""A fault made by hand: a table of a file in `faults`, which says what it breaks and what is to kill it.
 
-    Breaks: B1 `drained` comes after the last answer of every older event
-    Fault: a lane settles its barrier when it comes to it
-    Resembles: FLINK-17568                                            (where it is known)
-    Killed by: tests/pipeline/test_lane.py::test_a_parked_event_keeps_the_barrier_open_and_no_connection
+    [settles_before_the_answers]
+    breaks = "B1 `drained` comes after the last answer of every older event"
+    fault = "a lane settles its barrier when it comes to it"
+    resembles = "FLINK-17568"                                         # where it is known
+    killed_by = "tests/pipeline/test_lane.py::test_a_parked_event_keeps_the_barrier_open"
+    function = "Backlog.barrier_is_reached"
+    module = "shipper/pipeline/backlog.py"                            # where several have a function so named
+    old = '''return lowest > self.barriers[0]'''
+    new = '''return True'''
 
-    --- a/shipper/pipeline/session.py
-    +++ b/shipper/pipeline/session.py
-    …
+A fault that two places prevent has a `[[settles_before_the_answers.also]]` with another `function`, `old` and `new`.
 
 The letter is that of the property (B barrier, Q queue, E encryption, O output, P process, L liveness, R resources,
 T trust; S secrets, which has no number). A check is a selection for pytest, or `python -m tests.simulation …`.
@@ -17,17 +20,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-PATCHES = Path(__file__).parent / "patches"
-_KNOWN = ("Breaks", "Fault", "Resembles", "Killed by")
+from tests.mutants.source import Edit, Program
+
+FAULTS = Path(__file__).parent / "faults"
+WORLDS = "python -m tests.simulation --seed 0 --worlds 300"
+_WORDS = ("breaks", "fault", "resembles", "killed_by")
+_OF_EDIT = {"function", "old", "new"}
 _PROPERTY = re.compile(r"([BQEOPLRST]\d*) (.+)")
 
 
-class BadHeader(ValueError):
-    """A patch whose header lacks something."""
+class BadFault(ValueError):
+    """A table that lacks something, or has something unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,45 +44,53 @@ class Mutant:
     """One fault."""
 
     name: str
-    """The patch's path below `patches`, without its suffix, such as `spool/commit_error_ignored`."""
-    path: Path
-    letter: str
+    """The file, without its suffix, and the table, such as `spool/commit_error_ignored`."""
+    kind: str
+    """The letter and number of the property."""
     breaks: str
     """The property, in words."""
     fault: str
     resembles: str
     check: str
+    edits: tuple[Edit, ...]
 
     @classmethod
-    def read(cls, path: Path, below: Path = PATCHES) -> Mutant:
-        """Raises BadHeader."""
-        header = dict(_fields(path.read_text()))
-        if unknown := header.keys() - set(_KNOWN):
-            raise BadHeader(f"{path.name}: {', '.join(sorted(unknown))}: no such line of a header")
-        found = _PROPERTY.fullmatch(header.get("Breaks", ""))
-        if found is None or not header.get("Fault") or not header.get("Killed by"):
-            raise BadHeader(f"{path.name}: a header has the lines `Breaks: LETTER words`, `Fault:` and `Killed by:`")
-        name = path.relative_to(below).with_suffix("").as_posix()
-        return cls(name, path, found[1], found[2], header["Fault"], header.get("Resembles", ""), header["Killed by"])
+    def of(cls, name: str, table: Mapping[str, Any]) -> Mutant:
+        """Raises BadFault."""
+        words = {key: value for key in _WORDS if isinstance(value := table.get(key, ""), str)}
+        own = {key: value for key, value in table.items() if key not in (*_WORDS, "also")}
+        found = _PROPERTY.fullmatch(words.get("breaks", ""))
+        if found is None or not (words.get("fault") and words.get("killed_by")):
+            raise BadFault(f"{name} needs `breaks` (LETTER words), `fault` and `killed_by`")
+        edits = tuple(_edit(name, each) for each in (own, *table.get("also", ())))
+        check = " ".join(words["killed_by"].split())
+        return cls(name, found[1], found[2], words["fault"], words.get("resembles", ""), check, edits)
 
     @property
-    def files(self) -> list[str]:
-        """The files that it changes."""
-        return re.findall(r"^\+\+\+ b/(\S+)$", self.path.read_text(), re.M)
+    def checks(self) -> tuple[str, ...]:
+        """What is to kill it; then the whole modules of the tests which that names, and simulated worlds."""
+        modules = dict.fromkeys(one.partition("::")[0] for one in self.check.split() if one.startswith("tests/"))
+        return (self.check, *([" ".join(modules)] if modules else []), WORLDS)
+
+    def changed(self, program: Program) -> dict[str, str]:
+        """The modules with this fault. Raises Stale."""
+        return program.changed(self.edits)
 
     def digest(self) -> str:
-        """Another one for each change of the patch or its header."""
-        return hashlib.sha256(self.path.read_bytes()).hexdigest()
+        """Another one for each change of the fault."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
 
 
-def _fields(text: str) -> Iterator[tuple[str, str]]:
-    """The lines `Name: value` above the patch; one that begins with a space goes on with the one before it."""
-    header, _, _ = text.partition("\n--- a/")
-    for field in re.sub(r"\n[ \t]+", " ", header).strip().splitlines():
-        name, _, value = field.partition(": ")
-        yield name, value.strip()
+def _edit(name: str, table: Mapping[str, Any]) -> Edit:
+    if not _OF_EDIT <= table.keys() <= {*_OF_EDIT, "module"} or not all(isinstance(one, str) for one in table.values()):
+        raise BadFault(f"{name} needs the texts `function`, `old` and `new`, perhaps `module`, and has {sorted(table)}")
+    return Edit(**table)
 
 
-def all_mutants(below: Path = PATCHES) -> list[Mutant]:
-    """Every mutant, by name."""
-    return [Mutant.read(path, below) for path in sorted(below.glob("**/*.patch"))]
+def all_mutants(below: Path = FAULTS) -> list[Mutant]:
+    """Every fault made by hand, by name. Raises BadFault."""
+    return [
+        Mutant.of(f"{path.stem}/{name}", table)
+        for path in sorted(below.glob("*.toml"))
+        for name, table in sorted(tomllib.loads(path.read_text()).items())
+    ]

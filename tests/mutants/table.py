@@ -6,24 +6,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.trial import Result
+from tests.mutants.trial import Fault, Result
 
-HEADINGS = ("mutant", "breaks", "killed by", "seconds")
+HEADINGS = ("mutant", "kind", "killed by", "seconds")
 
 
 class Table:
     """Rows whose columns stand below each other, though they are printed one by one."""
 
-    def __init__(self, mutants: Sequence[Mutant]) -> None:
-        self._widths = (max([len(mutant.name) for mutant in mutants], default=0), 6, 100)
+    def __init__(self, mutants: Sequence[Fault]) -> None:
+        self._widths = (max([len(mutant.name) for mutant in mutants], default=0), 8, 100)
 
     def row(self, cells: tuple[str, str, str, str]) -> str:
         padded = [cell.ljust(width) for cell, width in zip(cells[:3], self._widths, strict=True)]
         return "  ".join([*padded, cells[3].rjust(7)])
 
-    def of(self, mutant: Mutant, result: Result) -> str:
+    def of(self, mutant: Fault, result: Result) -> str:
         """The row of a result."""
-        return self.row((mutant.name, mutant.letter, _words(result), f"{result.seconds:.1f}"))
+        return self.row((mutant.name, mutant.kind, _words(result), f"{result.seconds:.1f}"))
 
 
 def _words(result: Result) -> str:
@@ -44,7 +44,7 @@ def summary(results: Mapping[str, Result]) -> str:
 def listing(mutants: Sequence[Mutant]) -> str:
     """What there is, without trying it."""
     return "\n".join(
-        f"{mutant.name}\n    breaks     {mutant.letter} {mutant.breaks}\n    fault      {mutant.fault}\n"
+        f"{mutant.name}\n    breaks     {mutant.kind} {mutant.breaks}\n    fault      {mutant.fault}\n"
         + (f"    resembles  {mutant.resembles}\n" if mutant.resembles else "")
         + f"    killed by  {mutant.check}"
         for mutant in mutants
@@ -53,10 +53,23 @@ def listing(mutants: Sequence[Mutant]) -> str:
 
 def report(mutants: Sequence[Mutant], results: Mapping[str, Result]) -> str:
     """A fragment of Markdown: what each fault breaks, and the check that noticed."""
-    ordered = sorted(mutants, key=lambda mutant: (mutant.letter, mutant.name))
-    rows = [_cells(one.letter, one.fault, one.resembles, _words(results[one.name])) for one in ordered]
+    ordered = sorted(mutants, key=lambda mutant: (mutant.kind, mutant.name))
+    rows = [_cells(one.kind, one.fault, one.resembles, _words(results[one.name])) for one in ordered]
     head = [_cells("breaks", "fault", "resembles", "killed by"), "|---|---|---|---|"]
     return "\n".join(["### Faults made by hand", "", summary(results), "", *head, *rows, ""])
+
+
+def report_of_generated(mutants: Sequence[Fault], results: Mapping[str, Result]) -> str:
+    """A fragment of Markdown: the faults that no test noticed."""
+    left = [one for one in mutants if results[one.name].settlement == "survived"]
+    rows = [_cells(one.name, f"`{one.fault}`", f"`{one.check}`") for one in left]
+    head = [_cells("survived", "fault", "tests"), "|---|---|---|"]
+    return "\n".join(["### Faults generated", "", summary(results), "", *head, *rows, ""])
+
+
+def listing_of_generated(mutants: Sequence[Fault]) -> str:
+    """What each fault is, and the tests that it is tried with."""
+    return "\n".join(f"{one.name}\n    {one.fault}\n    {one.check}" for one in mutants)
 
 
 def _cells(*texts: str) -> str:

@@ -1,68 +1,57 @@
-"""The gallery of faults is in order: each applies to the program as it is, and the checks notice."""
+"""The faults made by hand apply to the program as it is, rules make others, and the checks notice both."""
 
 from __future__ import annotations
 
-import random
+import ast
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.mutants import check, tree
 from tests.mutants.__main__ import main
-from tests.mutants.mutant import BadHeader, Mutant, all_mutants
+from tests.mutants.generated import Generated, faults, generated, mirrored
+from tests.mutants.mutant import BadFault, Mutant, all_mutants
+from tests.mutants.source import Edit, Program, Stale
 from tests.mutants.trial import Kept, Result, trial
 
 MUTANTS = all_mutants()
-DRAWN = random.Random(49).sample([mutant for mutant in MUTANTS if "simulation" not in mutant.check], 3)
-
-HARMLESS = """\
-Breaks: L6 nothing at all
-Fault: a comment is added
-Killed by: tests/sdk/test_retry.py
-
---- a/shipper/sdk/retry.py
-+++ b/shipper/sdk/retry.py
-@@ -1,2 +1,3 @@
- \"\"\"How long to wait before the next attempt: pure generators of seconds.\"\"\"
-+# This does no harm.
-
-"""
+PROGRAM = Program(tree.ROOT)
+RETRY = "shipper/sdk/retry.py"
+TABLE: dict[str, Any] = {
+    "breaks": "L6 a retry is no hot loop",
+    "fault": "it waits shorter than it must",
+    "killed_by": "tests/sdk/test_retry.py",
+    "function": "backoff",
+    "old": "first: float",
+    "new": "first: int",
+}
+HARMLESS = Mutant.of("sdk/harmless", TABLE)
 
 
-def written(directory: Path, text: str) -> Mutant:
-    path = directory / "harmless.patch"
-    path.write_text(text)
-    return Mutant.read(path, directory)
+# -- those made by hand ------------------------------------------------------------------------------------------------
 
 
 def test_there_are_faults_of_every_part() -> None:
     parts = {mutant.name.partition("/")[0] for mutant in MUTANTS}
 
-    assert len(MUTANTS) >= 60
     assert parts == {"spool", "lane", "rollout", "control", "intake", "inputs", "processors", "outputs", "supervise"}
+    assert len(MUTANTS) >= 100
 
 
-def test_every_patch_applies_to_the_program_as_it_is() -> None:
+def test_every_fault_applies_to_the_program_as_it_is() -> None:
     stale = {}
     for mutant in MUTANTS:
         try:
-            tree.apply(mutant.path, tree.ROOT, check=True)
-        except tree.Stale as error:
+            mutant.changed(PROGRAM)
+        except Stale as error:
             stale[mutant.name] = str(error)
 
     assert stale == {}
 
 
-def test_every_patch_touches_the_program_and_nothing_else() -> None:
-    assert all(mutant.files for mutant in MUTANTS)
-    assert [file for mutant in MUTANTS for file in mutant.files if not is_program(file)] == []
-
-
-def is_program(file: str) -> bool:
-    return file.startswith(("shipper/", "plugins/shipper_plugins/"))
-
-
-def test_every_patch_names_a_check_that_exists() -> None:
+def test_every_fault_names_a_check_that_exists() -> None:
     unknown = [(mutant.name, one) for mutant in MUTANTS for one in mutant.check.split() if not exists(one)]
 
     assert unknown == []
@@ -74,33 +63,203 @@ def exists(selected: str) -> bool:
     return not module.startswith("tests/") or f"def {test}" in (tree.ROOT / module).read_text()
 
 
-def test_no_two_patches_are_the_same_fault() -> None:
-    texts = [mutant.path.read_text().partition("\n--- a/")[2] for mutant in MUTANTS]
-
-    assert len(set(texts)) == len(texts)
+def test_no_two_faults_are_the_same() -> None:
+    assert len({mutant.edits for mutant in MUTANTS}) == len(MUTANTS)
 
 
-@pytest.mark.parametrize("mutant", DRAWN, ids=lambda mutant: mutant.name)
-def test_a_fault_is_killed_by_its_own_check(mutant: Mutant) -> None:
-    result = trial(mutant)
+@pytest.mark.parametrize("field", ["breaks", "fault", "killed_by", "function", "old", "new"])
+def test_a_fault_that_lacks_something_is_refused(field: str) -> None:
+    with pytest.raises(BadFault):
+        Mutant.of("sdk/wrong", {key: value for key, value in TABLE.items() if key != field})
+
+
+@pytest.mark.parametrize("wrong", [{"breaks": "no letter"}, {"fault": ""}, {"old": 1}, {"line": "7"}, {"also": [{}]}])
+def test_a_fault_with_a_field_that_is_wrong_or_unknown_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadFault):
+        Mutant.of("sdk/wrong", TABLE | wrong)
+
+
+# -- the place of a fault ----------------------------------------------------------------------------------------------
+
+BEFORE = '''\
+"""A module."""
+
+LIMIT = 4
+
+
+class Lane:
+    async def run(self, name):
+        if name:  # a comment
+            await self.send(
+                name,
+                LIMIT,
+            )
+        return name
+
+
+def run(name):
+    return name
+'''
+
+
+def after(text: str, directory: Path, *edits: Edit) -> str:
+    """The text of a module after some edits."""
+    (directory / "shipper").mkdir(exist_ok=True)
+    (directory / "shipper/lane.py").write_text(text)
+    return Program(directory).changed(edits)["shipper/lane.py"]
+
+
+def test_a_fragment_is_found_by_its_words_however_it_is_laid_out(tmp_path: Path) -> None:
+    edit = Edit("Lane.run", "if name: await self.send(name, LIMIT)", "if not name:\n    pass")
+
+    changed = after(BEFORE, tmp_path, edit)
+
+    assert "        if not name:\n            pass\n        return name\n" in changed
+
+
+def test_the_lines_of_a_replacement_are_indented_as_its_place_asks_for(tmp_path: Path) -> None:
+    new = "    if LIMIT:\n        return 1\nreturn 2"
+
+    changed = after(BEFORE, tmp_path, Edit("Lane.run", "    await self.send(name, LIMIT)\nreturn name", new))
+
+    assert "            if LIMIT:\n                return 1\n        return 2\n" in changed
+
+
+def test_a_function_a_method_and_a_constant_have_names_of_their_own(tmp_path: Path) -> None:
+    edits = Edit("LIMIT", "4", "5"), Edit("run", "return name", "return 1"), Edit("Lane.run", "return name", "return 2")
+
+    assert after(BEFORE, tmp_path, *edits) == BEFORE.replace("LIMIT = 4", "LIMIT = 5").replace(
+        "        return name", "        return 2"
+    ).replace("    return name\n", "    return 1\n")
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (Edit("Lane.walk", "name", "1"), "nowhere"),
+        (Edit("run", "name", "1"), "2 times"),
+        (Edit("run", "return 1", "1"), "0 times"),
+        (Edit("run", "return name", "return\n  name"), "changes nothing"),
+        (Edit("run", "return name", "return ="), "no Python"),
+        (Edit("Lane.run", "await self.send(name", "1"), "no fragment"),
+        (Edit("run", "return name", "1", module="shipper/other.py"), "nowhere"),
+    ],
+)
+def test_a_fault_that_does_not_apply_is_stale_and_says_why(tmp_path: Path, edit: Edit, why: str) -> None:
+    with pytest.raises(Stale, match=why):
+        after(BEFORE, tmp_path, edit)
+
+
+def test_of_two_functions_of_one_name_the_module_says_which(tmp_path: Path) -> None:
+    (tmp_path / "shipper").mkdir()
+    (tmp_path / "shipper/other.py").write_text(BEFORE)
+    edit = Edit("run", "return name", "return 1")
+
+    with pytest.raises(Stale, match=r"in shipper/lane\.py, shipper/other\.py"):
+        after(BEFORE, tmp_path, edit)
+    assert "return 1" in after(BEFORE, tmp_path, replace(edit, module="shipper/lane.py"))
+
+
+# -- generated ones ----------------------------------------------------------------------------------------------------
+
+RULED = '''\
+async def run(self, many: int = 3) -> bool:
+    """A docstring."""
+    _log.info("dropped", many=4)
+    self.many = many
+    try:
+        if many < 1 and not self.done:
+            raise ValueError(f"{many + 1} is too many")
+        await self.send(shield=True)
+    finally:
+        self.close()
+        del self.many
+    return self.ready
+'''
+
+
+def test_rules_change_conditions_values_and_statements_and_no_words() -> None:
+    made = [(one.kind, one.old, one.new) for one in faults("shipper/lane.py", RULED, "tests")]
+
+    assert ("negate", "many < 1 and not self.done", "(not (many < 1 and (not self.done)))") in made
+    assert ("compare", "many < 1", "many <= 1") in made
+    assert ("boolean", "many < 1 and not self.done", "(many < 1 or not self.done)") in made
+    assert [(old, new) for kind, old, new in made if kind == "constant"] == [("3", "4"), ("1", "2"), ("True", "False")]
+    dropped = [old for kind, old, _ in made if kind == "drop"]
+    assert dropped == ["self.many = many", "await self.send(shield=True)", "self.close()", "del self.many"]
+    assert ("finally", "self.close()\n        del self.many", "pass") in made
+    assert ("return", "return self.ready", "return None") in made
+    assert [new for kind, _, new in made if kind == "early"] == ["return None"]
+
+
+def test_what_rules_make_of_the_program_is_python_and_is_drawn_by_a_seed() -> None:
+    def draw(seed: int) -> list[Generated]:
+        return generated(PROGRAM, tree.ROOT, ["shipper/status"], seed=seed, count=30)
+
+    drawn = draw(1)
+
+    assert drawn == draw(1) != draw(2)
+    for one in drawn:
+        ast.parse(one.changed(PROGRAM)[one.module])
+
+
+def test_names_say_of_which_modules_faults_are_made() -> None:
+    assert {one.module for one in generated(PROGRAM, tree.ROOT, [RETRY], seed=0, count=None)} == {RETRY}
+    below = generated(PROGRAM, tree.ROOT, ["shipper/status/"], seed=0, count=None)
+    assert {one.module for one in below} > {"shipper/status/http.py", "shipper/status/ages.py"}
+    assert generated(PROGRAM, tree.ROOT, ["shipper/stat"], seed=0, count=None) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "tests"),
+    [
+        ("shipper/pipeline/slots.py", "tests/pipeline/test_slots.py"),
+        ("shipper/supervise/releases.py", "tests/supervise/test_supervise_releases.py"),
+        ("plugins/shipper_plugins/outputs/file.py", "tests/plugins/test_output_file.py"),
+        ("plugins/shipper_plugins/inputs/tail/calls.py", "tests/plugins/test_tail_calls.py"),
+        ("shipper/pipeline/session.py", "tests/pipeline"),
+        ("shipper/demo/tally.py", "tests/test_demo.py"),
+        ("shipper/sidecar.py", "tests/test_run.py"),
+    ],
+)
+def test_a_module_is_tried_by_the_tests_that_mirror_it_or_by_those_of_its_room(module: str, tests: str) -> None:
+    assert mirrored(module, tree.ROOT).split()[1:] == [tests]
+
+
+# -- trials ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fault_made_by_hand_is_killed_by_its_own_check() -> None:
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == "spool/credential_of_another_lane")
+    result = trial(mutant, PROGRAM)
 
     assert (result.settlement, result.wider) == ("killed", False)
 
 
-def test_what_does_no_harm_survives_its_check(tmp_path: Path) -> None:
-    with tree.copied() as copy:
-        tree.apply(written(tmp_path, HARMLESS).path, copy)
+def test_a_generated_fault_is_killed_by_the_tests_of_its_module_and_tried_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept, told = tmp_path / "kept.json", tmp_path / "report.md"
+    command = ["--generated", RETRY, "--count", "1", "--seed", "1", "--state", str(kept), "--report", str(told)]
 
-        assert "This does no harm" in (copy / "shipper/sdk/retry.py").read_text()
-        assert check.run("tests/sdk/test_retry.py", copy, 60).settlement == "passed"
+    assert main(command) == 0
+    assert "1 mutants, 1 killed" in told.read_text()
+    kept.write_text(kept.read_text().replace("test_", "kept_"))
+    assert main(command) == 0
+    assert "kept_" in capsys.readouterr().out
+
+
+def test_what_does_no_harm_survives() -> None:
+    one = generated(PROGRAM, tree.ROOT, [RETRY], seed=0, count=1)[0]
+
+    assert trial(replace(one, new=one.old), PROGRAM).settlement == "survived"
 
 
 def test_a_check_that_cannot_be_run_kills_nothing() -> None:
     with tree.copied() as copy:
-        (copy / "shipper/sdk/retry.py").write_text("this is no Python")
-
-        assert check.run("tests/sdk/test_retry.py", copy, 60).settlement == "broken"
         assert check.run("tests/sdk/test_retry.py::test_of_no_such_name", copy, 60).settlement == "broken"
+        tree.put({RETRY: "this is no Python"}, copy)
+        assert check.run("tests/sdk/test_retry.py", copy, 60).settlement == "broken"
 
 
 def test_a_check_that_does_not_end_has_failed_and_says_so() -> None:
@@ -110,25 +269,19 @@ def test_a_check_that_does_not_end_has_failed_and_says_so() -> None:
     assert (found.settlement, found.by) == ("failed", "no end within 0.2 s")
 
 
-def test_a_patch_that_does_not_apply_is_stale(tmp_path: Path) -> None:
-    result = trial(written(tmp_path, HARMLESS.replace("How long", "How short")))
+def test_a_fault_that_does_not_apply_is_not_tried() -> None:
+    gone = Mutant.of("sdk/gone", TABLE | {"old": "what is not there"})
 
-    assert result == Result("stale", "the patch does not apply: patch failed: shipper/sdk/retry.py:1")
-
-
-@pytest.mark.parametrize("line", ["Breaks", "Fault", "Killed by"])
-def test_a_header_that_lacks_something_is_refused(tmp_path: Path, line: str) -> None:
-    with pytest.raises(BadHeader):
-        written(tmp_path, HARMLESS.replace(f"{line}: ", "More: "))
+    assert trial(gone, PROGRAM) == Result("stale", "backoff has the fragment 0 times: what is not there")
 
 
-def test_a_result_is_kept_until_the_patch_or_the_tree_changes(tmp_path: Path) -> None:
-    mutant, result = written(tmp_path, HARMLESS), Result("killed", "test_of_something", 1.0)
-    Kept(tmp_path / "kept.json", "this tree").put(mutant, result)
+def test_a_result_is_kept_until_the_fault_or_the_tree_changes(tmp_path: Path) -> None:
+    result = Result("killed", "test_of_something", 1.0)
+    Kept(tmp_path / "kept.json", "this tree").put(HARMLESS, result)
 
-    assert Kept(tmp_path / "kept.json", "this tree").load().get(mutant) == result
-    assert Kept(tmp_path / "kept.json", "another tree").load().get(mutant) is None
-    changed = written(tmp_path, HARMLESS.replace("no harm", "some harm"))
+    assert Kept(tmp_path / "kept.json", "this tree").load().get(HARMLESS) == result
+    assert Kept(tmp_path / "kept.json", "another tree").load().get(HARMLESS) is None
+    changed = replace(HARMLESS, fault="another one")
     assert Kept(tmp_path / "kept.json", "this tree").load().get(changed) is None
 
 
@@ -138,3 +291,9 @@ def test_a_list_names_the_property_and_the_check_of_each(capsys: pytest.CaptureF
     printed = capsys.readouterr().out
     assert printed.startswith("spool/lock_not_taken\n    breaks     Q6 one process owns a state directory\n")
     assert "tests/spool/test_spool_directory.py::" in printed
+
+
+def test_a_list_of_generated_ones_shows_what_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--generated", RETRY, "--count", "1"]) == 0
+
+    assert capsys.readouterr().out.startswith(f"{RETRY}:")

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".cache", ".*_cache", ".hypothesis", "mutants")
 _JUDGED = ("shipper", "plugins", "demo", "tests")
-
-
-class Stale(Exception):
-    """A patch does not apply to the tree as it is."""
 
 
 def digest(root: Path = ROOT) -> str:
@@ -42,11 +36,7 @@ def copied(root: Path = ROOT) -> Iterator[Path]:
         yield copy
 
 
-def apply(patch: Path, tree: Path, *, check: bool = False) -> None:
-    """Put a fault into a tree, or `check` only whether that could be done. Raises Stale."""
-    # In a directory of some other repository, git would leave out what is not below that one's top.
-    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent)}
-    command = ["git", "apply", *(["--check"] if check else []), str(patch)]
-    run = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
-    if run.returncode:
-        raise Stale(run.stderr.strip().partition("\n")[0].removeprefix("error: "))
+def put(texts: Mapping[str, str], tree: Path) -> None:
+    """Write other texts of modules into a tree."""
+    for module, text in texts.items():
+        (tree / module).write_text(text)

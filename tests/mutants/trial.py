@@ -1,6 +1,6 @@
 """A mutant on trial: its own check first, then wider ones, until one fails.
 
-What was found is kept in a file, by a digest of the patch, of the program and of its tests: a run that was interrupted
+What was found is kept in a file, by a digest of the fault, of the program and of its tests: a run that was interrupted
 goes on where it stopped, and after a change all are tried again.
 """
 
@@ -10,15 +10,32 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from tests.mutants import check, tree
-from tests.mutants.mutant import Mutant
+from tests.mutants.source import Program, Stale
 
 SECONDS = 120.0
 WIDER_SECONDS = 300.0
-WORLDS = "python -m tests.simulation --seed 0 --worlds 300"
 KEPT = tree.ROOT / ".cache" / "mutants.json"
+KEPT_GENERATED = tree.ROOT / ".cache" / "generated.json"
+
+
+class Fault(Protocol):
+    """What is put on trial: made by hand or generated."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def fault(self) -> str: ...
+    @property
+    def check(self) -> str: ...
+    @property
+    def checks(self) -> Sequence[str]: ...
+    def changed(self, program: Program) -> dict[str, str]: ...
+    def digest(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +50,16 @@ class Result:
     """Whether its own check let it live."""
 
 
-def trial(mutant: Mutant, root: Path = tree.ROOT) -> Result:
+def trial(mutant: Fault, program: Program, root: Path = tree.ROOT) -> Result:
     """Put the fault into a copy of the tree, and check that."""
     seconds = 0.0
+    try:
+        texts = mutant.changed(program)
+    except Stale as error:
+        return Result("stale", str(error))
     with tree.copied(root) as copy:
-        try:
-            tree.apply(mutant.path, copy)
-        except tree.Stale as error:
-            return Result("stale", f"the patch does not apply: {error}")
-        for number, one in enumerate((mutant.check, *wider(mutant))):
+        tree.put(texts, copy)
+        for number, one in enumerate(mutant.checks):
             found = check.run(one, copy, WIDER_SECONDS if number else SECONDS)
             seconds += found.seconds
             if found.settlement == "broken":
@@ -51,20 +69,14 @@ def trial(mutant: Mutant, root: Path = tree.ROOT) -> Result:
     return Result("survived", "", seconds)
 
 
-def wider(mutant: Mutant) -> list[str]:
-    """The whole modules of the tests that its check names, and simulated worlds."""
-    modules = dict.fromkeys(one.partition("::")[0] for one in mutant.check.split() if one.startswith("tests/"))
-    return [*([" ".join(modules)] if modules else []), WORLDS]
-
-
-def sound(mutants: Sequence[Mutant], root: Path = tree.ROOT) -> str | None:
+def sound(mutants: Sequence[Fault], root: Path = tree.ROOT) -> str | None:
     """What fails on a tree without any fault, so that its failing says nothing; None: every check passes there."""
     checks = dict.fromkeys(mutant.check for mutant in mutants)
     simulated = [one for one in checks if one.startswith("python -m ")]
     selected = " ".join(one for one in checks if one not in simulated)
     with tree.copied(root) as copy:
         for one in (*simulated, *([selected] if selected else [])):
-            found = check.run(one, copy, SECONDS + 2 * len(checks))
+            found = check.run(one, copy, WIDER_SECONDS + 2 * len(checks))
             if found.settlement != "passed":
                 return found.by
     return None
@@ -86,12 +98,12 @@ class Kept:
             self._found = {}
         return self
 
-    def get(self, mutant: Mutant) -> Result | None:
-        """The result, if neither patch nor tree has changed since."""
+    def get(self, mutant: Fault) -> Result | None:
+        """The result, if neither fault nor tree has changed since."""
         entry = self._found.get(mutant.name, {})
         return Result(**entry["result"]) if entry.get("key") == self._key(mutant) else None
 
-    def put(self, mutant: Mutant, result: Result) -> None:
+    def put(self, mutant: Fault, result: Result) -> None:
         """Keep a result; one that says nothing is not kept."""
         if result.settlement == "broken":
             return
@@ -101,9 +113,9 @@ class Kept:
         part.write_text(json.dumps(self._found, indent=1, sort_keys=True))
         part.replace(self.path)
 
-    def untried(self, mutants: Sequence[Mutant]) -> Iterator[Mutant]:
+    def untried(self, mutants: Sequence[Fault]) -> Iterator[Fault]:
         """Those without a result."""
         return (mutant for mutant in mutants if self.get(mutant) is None)
 
-    def _key(self, mutant: Mutant) -> str:
+    def _key(self, mutant: Fault) -> str:
         return f"{self.tree}:{mutant.digest()}"

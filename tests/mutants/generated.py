@@ -1,0 +1,228 @@
+"""Faults made by rule: small changes of the syntax tree, each to be killed by the tests that mirror its module.
+
+    negate      a condition
+    compare     < for <=, == for !=, is for is not, in for not in, and the other way round
+    boolean     `and` for `or`, and the other way round
+    constant    one more; True for False, and the other way round: of `shield=True`, too
+    drop        a call, an awaited call, an assignment to an attribute of `self`, a `del`
+    return      None
+    early       a function that returns at once
+    finally     without what it does
+
+Of the tools for this, mutmut (3) puts a wrapper around each function and switches mutants in forked children: here most
+functions are asynchronous, and many tests start processes and threads, in which a switch of the parent has no say.
+Cosmic Ray changes the checkout itself, has one command for all modules, and removes no statement, which in this program
+(a sync, a lock, a shield) is the fault that matters. What remains of such a tool, the rules, is this module; copies,
+checks, kept results and tables are those of the faults made by hand.
+
+What is said to people (messages of errors and of the log, docstrings) is left alone, as are annotations.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from tests.mutants.source import Program, Stale
+
+_OTHER: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+_NEGATIONS = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+_HANGS = "--timeout=20"
+"""A test that takes longer has noticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """One fault: another text between two offsets of a module."""
+
+    module: str
+    line: int
+    column: int
+    kind: str
+    old: str
+    new: str
+    start: int
+    check: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}:{self.line}:{self.column} {self.kind}"
+
+    @property
+    def fault(self) -> str:
+        """Both texts, in one line each."""
+        return f"{_short(self.old)}  →  {_short(self.new)}"
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        return (self.check,)
+
+    def changed(self, program: Program) -> dict[str, str]:
+        """The module with this fault. Raises Stale."""
+        text, end = program.texts[self.module], self.start + len(self.old)
+        if text[self.start : end] != self.old:
+            raise Stale(f"{self.module} has another text in line {self.line}")
+        return {self.module: text[: self.start] + self.new + text[end:]}
+
+    def digest(self) -> str:
+        """Another one for each change of the fault."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
+
+
+def generated(program: Program, root: Path, names: Sequence[str], *, seed: int, count: int | None) -> list[Generated]:
+    """So many faults, drawn with a seed, of the modules that are named or are below what is named; None: all."""
+    chosen = [module for module in program.texts if _is_meant(module, names)]
+    everything = [one for module in chosen for one in faults(module, program.texts[module], mirrored(module, root))]
+    if count is None or count >= len(everything):
+        return everything
+    drawn = random.Random(seed).sample(range(len(everything)), count)
+    return [everything[at] for at in sorted(drawn)]
+
+
+def _is_meant(module: str, names: Sequence[str]) -> bool:
+    wanted = [name.rstrip("/") for name in names]
+    return not names or any(module == name or module.startswith(f"{name}/") for name in wanted)
+
+
+def mirrored(module: str, root: Path) -> str:
+    """The tests whose names mirror a module, as a check; without any, those of the whole room."""
+    path = PurePosixPath(module)
+    folder, tests = path.parent.name, root / "tests"
+    room = tests / ("plugins" if path.parts[0] == "plugins" else folder)
+    written = sorted((room if room.is_dir() else tests).glob("test_*.py"))
+    for prefix in (f"{folder}_", f"{folder.removesuffix('s')}_", ""):
+        name = re.compile(rf"test_{prefix}{re.escape(path.stem)}(_\w+)?\.py")
+        if found := [test for test in written if name.fullmatch(test.name)]:
+            return " ".join([_HANGS, *(test.relative_to(root).as_posix() for test in found)])
+    whole = next(one for one in (room, tests / f"test_{folder}.py", tests / "test_run.py") if one.exists())
+    return f"{_HANGS} {whole.relative_to(root).as_posix()}"
+
+
+def faults(module: str, text: str, check: str) -> Iterator[Generated]:
+    """Every fault that the rules make of a module, from its beginning to its end."""
+    seen = set()
+    lines = _Lines(text)
+    for kind, first, last, new in sorted(_changes(ast.parse(text)), key=lambda one: (one[1].lineno, one[1].col_offset)):
+        start, end = lines.start(first), lines.end(last)
+        if (start, end, new) not in seen:
+            seen.add((start, end, new))
+            column = start - lines.starts[first.lineno - 1] + 1
+            yield Generated(module, first.lineno, column, kind, text[start:end], new, start, check)
+
+
+_Node = ast.stmt | ast.expr
+_Change = tuple[str, _Node, _Node, str]
+"""The rule, the first and the last node that are replaced, and the new text."""
+
+
+def _changes(node: ast.AST) -> Iterator[_Change]:
+    for child in ast.iter_child_nodes(node):
+        if not _is_said(child) and child is not getattr(node, "annotation", None) and not _is_returned(node, child):
+            yield from _of(child)
+            yield from _changes(child)
+
+
+def _is_said(node: ast.AST) -> bool:
+    """Whether it is for people, or checked by the type checker only."""
+    match node:
+        case ast.JoinedStr() | ast.Raise() | ast.Assert():
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="_log" | "log")))):
+            return True
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")) | ast.Import() | ast.ImportFrom():
+            return True
+    return False
+
+
+def _is_returned(node: ast.AST, child: ast.AST) -> bool:
+    return isinstance(node, _FUNCTION) and (child is node.returns or child in node.decorator_list)
+
+
+def _of(node: ast.AST) -> Iterator[_Change]:
+    match node:
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
+            yield from _negated(test)
+        case ast.comprehension(ifs=tests):
+            for test in tests:
+                yield from _negated(test)
+        case ast.Compare(ops=ops):
+            for at, op in enumerate(ops):
+                others = [*ops[:at], _OTHER[type(op)](), *ops[at + 1 :]]
+                yield "compare", node, node, ast.unparse(ast.Compare(node.left, others, node.comparators))
+        case ast.BoolOp(op=op, values=values):
+            other = ast.BoolOp(ast.Or() if isinstance(op, ast.And) else ast.And(), values)
+            yield "boolean", node, node, f"({ast.unparse(other)})"
+        case ast.Constant(value=bool() as value):
+            yield "constant", node, node, str(not value)
+        case ast.Constant(value=int() as value):
+            yield "constant", node, node, str(value + 1)
+        case ast.Expr(value=ast.Call() | ast.Await()) | ast.Delete():
+            yield "drop", node, node, "pass"
+        case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self")), *_]):
+            yield "drop", node, node, "pass"
+        case ast.AugAssign(target=ast.Attribute(value=ast.Name(id="self"))):
+            yield "drop", node, node, "pass"
+        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
+            yield "return", node, node, "return None"
+        case ast.Try(finalbody=[first, *others]) if others:
+            yield "finally", first, others[-1], "pass"
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            yield from _early(node)
+
+
+def _negated(test: ast.expr) -> Iterator[_Change]:
+    if not isinstance(test, ast.Constant) and not _is_negated_otherwise(test):
+        yield "negate", test, test, f"(not ({ast.unparse(test)}))"
+
+
+def _is_negated_otherwise(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], _NEGATIONS)
+
+
+def _early(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[_Change]:
+    body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
+    is_generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function))
+    if len(body) > 1 and not is_generator:
+        yield "early", body[0], body[-1], "return None"
+
+
+class _Lines:
+    """Offsets in a text by the lines and columns of its nodes, which count bytes."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = list(io.StringIO(text))
+        self.starts = [0]
+        for line in self._lines:
+            self.starts.append(self.starts[-1] + len(line))
+
+    def start(self, node: _Node) -> int:
+        return self._offset(node.lineno, node.col_offset)
+
+    def end(self, node: _Node) -> int:
+        return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+    def _offset(self, line: int, column: int) -> int:
+        return self.starts[line - 1] + len(self._lines[line - 1].encode()[:column].decode())
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 70 else f"{line[:69]}…"
