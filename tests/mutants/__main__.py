@@ -25,14 +25,13 @@ from tests.mutants.trial import KEPT, KEPT_GENERATED, Fault, Kept, Result, sound
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
-    program = Program(ROOT)
-    mutants = _generated(program, options) if options.generated else _chosen(options.names)[:: options.every]
+    mutants = _generated(options) if options.generated else _chosen(options.names)[:: options.every]
     if not mutants:
         parser.error(f"there are no mutants of {', '.join(options.names)}")
     if options.list:
         print(listing_of_generated(mutants) if options.generated else listing(mutants))
         return 0
-    results = _results(mutants, program, options)
+    results = _results(mutants, options)
     if results is None:
         return 1
     if options.generated:
@@ -61,8 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _generated(program: Program, options: argparse.Namespace) -> list[generated.Generated]:
-    return generated.generated(program, ROOT, options.names, seed=options.seed, count=options.count)
+def _generated(options: argparse.Namespace) -> list[generated.Generated]:
+    return generated.generated(Program(ROOT), ROOT, options.names, seed=options.seed, count=options.count)
 
 
 def _chosen(names: Sequence[str]) -> list[Mutant]:
@@ -73,7 +72,7 @@ def _chosen(names: Sequence[str]) -> list[Mutant]:
     return [one for one in everything if one.name in wanted or one.name.startswith(tuple(f"{n}/" for n in wanted))]
 
 
-def _results(mutants: Sequence[Fault], program: Program, options: argparse.Namespace) -> dict[str, Result] | None:
+def _results(mutants: Sequence[Fault], options: argparse.Namespace) -> dict[str, Result] | None:
     """Try them, but for what is known already, and print each; None if a check fails without any fault."""
     state = options.state or (KEPT_GENERATED if options.generated else KEPT)
     kept = Kept(state) if options.fresh else Kept(state).load()
@@ -86,14 +85,15 @@ def _results(mutants: Sequence[Fault], program: Program, options: argparse.Names
     for mutant in mutants:
         if mutant.name in results:
             print(table.of(mutant, results[mutant.name]))
-    for mutant, result in _tried(untried, program, options.jobs):
+    for mutant, result in _tried(untried, options.jobs):
         kept.put(mutant, result)
         results[mutant.name] = result
         print(table.of(mutant, result), flush=True)
     return results
 
 
-def _tried(mutants: Sequence[Fault], program: Program, jobs: int) -> Iterator[tuple[Fault, Result]]:
+def _tried(mutants: Sequence[Fault], jobs: int) -> Iterator[tuple[Fault, Result]]:
+    program = Program(ROOT)
     if jobs == 1:
         yield from ((mutant, trial(mutant, program)) for mutant in mutants)
         return

@@ -49,11 +49,12 @@ def run(check: str, tree: Path, seconds: float) -> Finding:
         return Finding("failed", f"no end within {seconds:g} s", seconds)
     finally:
         _end(process)
-    settlement, by = _judge(process.returncode, output, simulated="tests.simulation" in command)
+    settlement, by = judge(process.returncode, output, simulated="tests.simulation" in command)
     return Finding(settlement, by, time.monotonic() - began)
 
 
-def _judge(status: int, output: str, *, simulated: bool) -> tuple[Literal["failed", "passed", "broken"], str]:
+def judge(status: int, output: str, *, simulated: bool) -> tuple[Literal["failed", "passed", "broken"], str]:
+    """What an exit status and an output say, and by what: a test that failed, a law that was broken, or an error."""
     found = (_BROKEN_LAW if simulated else _FAILED).search(output)
     if status == 0:
         return "passed", ""

@@ -230,36 +230,39 @@ def test_a_module_is_tried_by_the_tests_that_mirror_it_or_by_those_of_its_room(m
 
 
 def test_a_fault_made_by_hand_is_killed_by_its_own_check() -> None:
-    mutant = next(mutant for mutant in MUTANTS if mutant.name == "spool/credential_of_another_lane")
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == "control/credential_shown")
     result = trial(mutant, PROGRAM)
 
     assert (result.settlement, result.wider) == ("killed", False)
 
 
-def test_a_generated_fault_is_killed_by_the_tests_of_its_module_and_tried_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_generated_fault_is_killed_and_one_that_does_no_harm_survives() -> None:
+    endless = next(one for one in generated(PROGRAM, tree.ROOT, [RETRY], seed=0, count=None) if one.new == "False")
+
+    assert trial(endless, PROGRAM).settlement == "killed"
+    assert trial(replace(endless, new=endless.old), PROGRAM).settlement == "survived"
+
+
+def test_what_was_tried_is_not_tried_again_and_is_in_the_report(tmp_path: Path) -> None:
     kept, told = tmp_path / "kept.json", tmp_path / "report.md"
-    command = ["--generated", RETRY, "--count", "1", "--seed", "1", "--state", str(kept), "--report", str(told)]
+    for one in generated(PROGRAM, tree.ROOT, [RETRY], seed=0, count=None):
+        Kept(kept).load().put(one, Result("survived" if one.kind == "boolean" else "killed", ""))
 
-    assert main(command) == 0
-    assert "1 mutants, 1 killed" in told.read_text()
-    kept.write_text(kept.read_text().replace("test_", "kept_"))
-    assert main(command) == 0
-    assert "kept_" in capsys.readouterr().out
+    assert main(["--generated", RETRY, "--state", str(kept), "--report", str(told)]) == 1
+    assert "`draw or random  →  (draw and random)`" in told.read_text()
 
 
-def test_what_does_no_harm_survives() -> None:
-    one = generated(PROGRAM, tree.ROOT, [RETRY], seed=0, count=1)[0]
-
-    assert trial(replace(one, new=one.old), PROGRAM).settlement == "survived"
-
-
-def test_a_check_that_cannot_be_run_kills_nothing() -> None:
-    with tree.copied() as copy:
-        assert check.run("tests/sdk/test_retry.py::test_of_no_such_name", copy, 60).settlement == "broken"
-        tree.put({RETRY: "this is no Python"}, copy)
-        assert check.run("tests/sdk/test_retry.py", copy, 60).settlement == "broken"
+@pytest.mark.parametrize(
+    ("status", "output", "settlement"),
+    [
+        (0, "3 passed", "passed"),
+        (1, "FAILED tests/sdk/test_retry.py::test_waits - assert False", "failed"),
+        (2, "ERROR tests/sdk/test_retry.py - SyntaxError: invalid syntax", "broken"),
+        (4, "ERROR: not found: tests/sdk/test_retry.py::test_of_no_such_name", "broken"),
+    ],
+)
+def test_a_check_that_cannot_be_run_kills_nothing(status: int, output: str, settlement: str) -> None:
+    assert check.judge(status, output, simulated=False)[0] == settlement
 
 
 def test_a_check_that_does_not_end_has_failed_and_says_so() -> None:

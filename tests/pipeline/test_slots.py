@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -336,4 +337,22 @@ async def test_a_slot_for_asking_becomes_one_for_draining() -> None:
     assert (slots.asking.borrowed_tokens, slots.draining.borrowed_tokens) == (0, 1)
     slot.give_back()
     slot.give_back()
+    assert slots.draining.borrowed_tokens == 0
+
+
+async def test_a_new_slot_is_neither_taken_nor_waited_for() -> None:
+    slot = Slot(Slots(), is_needed=True)
+
+    slot.leave_queue()
+
+    assert (slot.is_waited_for, slot.since) == (False, -math.inf)
+
+
+async def test_a_lane_that_needs_no_slot_takes_none() -> None:
+    slots = Slots()
+    slot = Slot(slots, is_needed=False)
+
+    await slot.take_to_drain()
+
+    assert slot.take_at_once()
     assert slots.draining.borrowed_tokens == 0

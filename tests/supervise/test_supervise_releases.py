@@ -171,6 +171,39 @@ def test_what_the_sidecar_was_given_outside_of_a_policy_is_not_free() -> None:
     assert releases.free(["a", "b"], ["b"]) == []
 
 
+def test_a_nack_of_a_number_that_was_active_frees_nothing_that_this_refers_to() -> None:
+    releases = Releases()
+    releases.sent(at(3), ["a"])
+    releases.ack(ack(3, "active"))
+    releases.nack(nack(3, "a"))
+
+    assert releases.free(["a"], []) == []
+
+
+def test_a_nack_lists_what_the_number_before_it_referred_to() -> None:
+    releases = Releases()
+    releases.sent(at(1), ["a"])
+    releases.ack(ack(1, "active"))
+    releases.nack(nack(2, "a"))
+
+    assert releases.free(["a"], []) == ["a"]
+
+
+def test_a_forgotten_id_is_as_one_that_was_never_met() -> None:
+    releases = Releases()
+    releases.sent(at(1), ["a"])
+    releases.ack(ack(2, "drained", "a"))
+    releases.forget("a")
+    releases.sent(at(3), ["a"])
+    releases.unsent(at(3))
+    assert releases.free(["a"], []) == ["a"]
+
+    releases.sent(at(4), ["a"])
+    releases.nack(nack(4))
+
+    assert releases.free(["a"], []) == []
+
+
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
