@@ -116,7 +116,15 @@ def test_places_that_refuse_are_asked_one_after_the_other() -> None:
     backlog.answered(first[0], 5.0, takes=False)
 
     assert backlog.ask(5.0) is None
+    assert backlog.is_worth_a_slot(5.0)
     assert backlog.ask(5.0 + ASK_SECONDS) is not None
+
+
+def test_a_place_for_which_nothing_was_left_is_not_asked() -> None:
+    backlog = handed_out(1)
+    backlog.refuse("a", "403", 0.0, 0.0)
+
+    assert (backlog.ask(100.0), backlog.next_due()) == (None, math.inf)
 
 
 def test_a_place_without_any_entry_left_is_forgotten() -> None:
@@ -199,6 +207,10 @@ def test_a_lane_that_drains_asks_places_in_vain_only_so_often() -> None:
         now += ASK_SECONDS
 
     assert not backlog.is_worth_a_slot(now)
+    backlog.rewind()
+    for _ in range(ASKS):
+        assert backlog.is_worth_a_slot(now)
+        backlog.answered("a", now, takes=False)
 
 
 def test_the_problem_names_a_place_and_how_many_more() -> None:
@@ -228,6 +240,40 @@ def test_events_that_are_put_off_come_again_by_a_pass_after_longer_and_longer_wa
     backlog.hand_out([entry(1)])
     backlog.left(1, {None}, now, "429", 0.0)
     assert backlog.next_due() == now + 1.0
+
+
+def test_newer_events_that_succeed_do_not_shorten_the_waits_of_those_that_are_put_off() -> None:
+    backlog = handed_out(1)
+    backlog.left(1, {None}, 0.0, "429", 0.0)
+    backlog.begin_due(1.0)
+    backlog.at_front(entry(2))
+    backlog.hand_out([entry(2)])
+    backlog.settled(2)
+    backlog.passed(0, [entry(1)], frozenset())
+    backlog.left(1, {None}, 1.0, "429", 0.0)
+
+    assert backlog.next_due() == 3.0
+
+
+def test_room_for_dead_letters_makes_due_what_waits_for_it_but_not_before_the_destination_wants_it() -> None:
+    backlog = handed_out(1, 2)
+    backlog.left(1, {None}, 0.0, "429", 50.0)
+    assert not backlog.has_room(0.0)
+    backlog.left_for_room(2, 0.0, "the dead-letter store is full")
+
+    assert not backlog.has_room(49.0)
+    assert backlog.next_due() == 50.0
+    assert backlog.has_room(50.0)
+
+
+def test_room_for_dead_letters_hastens_nothing_that_was_put_off_for_another_reason_since() -> None:
+    backlog = handed_out(1)
+    backlog.left_for_room(1, 0.0, "the dead-letter store is full")
+    backlog.begin_due(1.0)
+    backlog.left(1, {None}, 1.0, "429", 0.0)
+
+    assert not backlog.has_room(1.5)
+    assert backlog.next_due() == 3.0
 
 
 def test_a_pass_goes_by_what_is_under_way_and_stops_before_what_came_back_meanwhile() -> None:
@@ -282,6 +328,14 @@ def test_the_next_session_goes_on_where_everything_was_settled_or_left_behind() 
     backlog.rewind()
 
     assert (backlog.front, backlog.outstanding, set(backlog.closed)) == (3, {}, {"a"})
+
+
+def test_the_next_session_comes_to_a_barrier_again() -> None:
+    backlog = handed_out(1)
+    backlog.at_front(entry(2, BARRIER))
+    backlog.rewind()
+
+    assert (backlog.front, backlog.barriers) == (0, [])
 
 
 # -- everything at once ------------------------------------------------------------------------------------------------
