@@ -14,7 +14,7 @@ from typing import Literal
 
 _MODULE = "python -m "
 _PYTEST = f"{_MODULE}pytest -q -x --no-header --tb=no -p no:cacheprovider --hypothesis-seed=0 "
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (?:.*::)?(test_\w+)", re.M)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (?:.*::)?(test_\w+|runTest)", re.M)
 _BROKEN_LAW = re.compile(r"^(seed \d+: \w+)", re.M)
 
 

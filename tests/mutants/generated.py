@@ -25,6 +25,7 @@ import hashlib
 import io
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -56,6 +57,8 @@ class Generated:
     module: str
     line: int
     column: int
+    number: int
+    """Of those with the same place and rule."""
     kind: str
     old: str
     new: str
@@ -64,7 +67,7 @@ class Generated:
 
     @property
     def name(self) -> str:
-        return f"{self.module}:{self.line}:{self.column} {self.kind}"
+        return f"{self.module}:{self.line}:{self.column} {self.kind}{f' {self.number}' if self.number > 1 else ''}"
 
     @property
     def fault(self) -> str:
@@ -118,14 +121,13 @@ def mirrored(module: str, root: Path) -> str:
 
 def faults(module: str, text: str, check: str) -> Iterator[Generated]:
     """Every fault that the rules make of a module, from its beginning to its end."""
-    seen = set()
+    seen: Counter[tuple[int, str]] = Counter()
     lines = _Lines(text)
     for kind, first, last, new in sorted(_changes(ast.parse(text)), key=lambda one: (one[1].lineno, one[1].col_offset)):
         start, end = lines.start(first), lines.end(last)
-        if (start, end, new) not in seen:
-            seen.add((start, end, new))
-            column = start - lines.starts[first.lineno - 1] + 1
-            yield Generated(module, first.lineno, column, kind, text[start:end], new, start, check)
+        seen[start, kind] += 1
+        column = start - lines.starts[first.lineno - 1] + 1
+        yield Generated(module, first.lineno, column, seen[start, kind], kind, text[start:end], new, start, check)
 
 
 _Node = ast.stmt | ast.expr

@@ -203,6 +203,12 @@ def test_what_rules_make_of_the_program_is_python_and_is_drawn_by_a_seed() -> No
         ast.parse(one.changed(PROGRAM)[one.module])
 
 
+def test_no_two_generated_faults_have_one_name() -> None:
+    names = [one.name for one in faults("shipper/lane.py", "lowest = 0 <= (a and b or c and d) <= 4\n", "tests")]
+
+    assert len(set(names)) == len(names) > 4
+
+
 def test_names_say_of_which_modules_faults_are_made() -> None:
     assert {one.module for one in generated(PROGRAM, tree.ROOT, [RETRY], seed=0, count=None)} == {RETRY}
     below = generated(PROGRAM, tree.ROOT, ["shipper/status/"], seed=0, count=None)
@@ -257,6 +263,7 @@ def test_what_was_tried_is_not_tried_again_and_is_in_the_report(tmp_path: Path) 
     [
         (0, "3 passed", "passed"),
         (1, "FAILED tests/sdk/test_retry.py::test_waits - assert False", "failed"),
+        (1, "FAILED tests/pipeline/test_backlog.py::TestLanes::runTest - Failed: Timeout", "failed"),
         (2, "ERROR tests/sdk/test_retry.py - SyntaxError: invalid syntax", "broken"),
         (4, "ERROR: not found: tests/sdk/test_retry.py::test_of_no_such_name", "broken"),
     ],
