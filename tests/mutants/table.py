@@ -59,9 +59,8 @@ def report(mutants: Sequence[Mutant], results: Mapping[str, Result]) -> str:
     return "\n".join(["### Faults made by hand", "", summary(results), "", *head, *rows, ""])
 
 
-def report_of_generated(mutants: Sequence[Fault], results: Mapping[str, Result]) -> str:
+def report_of_generated(left: Sequence[Fault], results: Mapping[str, Result]) -> str:
     """A fragment of Markdown: the faults that no test noticed."""
-    left = [one for one in mutants if results[one.name].settlement == "survived"]
     rows = [_cells(one.name, f"`{one.fault}`", f"`{one.check}`") for one in left]
     head = [_cells("survived", "fault", "tests"), "|---|---|---|"]
     return "\n".join(["### Faults generated", "", summary(results), "", *head, *rows, ""])
