@@ -38,7 +38,7 @@ from shipper.sdk.codes import Code, checked, of_os_error
 from shipper.sdk.columns import Column, encoded, join
 from shipper.sdk.credentials import Credential, Shape
 from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
-from shipper.sdk.errors import Backpressure, BadOption, Held, Later, PluginFault, StartFailed, TooLarge
+from shipper.sdk.errors import Backpressure, BadOption, Held, Later, NotBegun, PluginFault, StartFailed, TooLarge
 from shipper.sdk.event import LONGEST_PART, STREAM_PART, STREAM_TYPE, Batch, Fields, merged, nested, tagged
 from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask
@@ -72,6 +72,7 @@ __all__ = [
     "Later",
     "Mask",
     "Material",
+    "NotBegun",
     "Outcome",
     "Output",
     "OutputContext",
@@ -332,7 +333,7 @@ class OutputContext:
     """Whether a request may begin now: not after a lease of the supervisor, nor with a secret that it withdrew.
 
     It is asked before each `send`. An output whose requests begin later than that asks it, from any thread, in the
-    instant before each; where it says False, the `send` is being cancelled.
+    instant before each, and raises NotBegun where it says False.
     """
 
 

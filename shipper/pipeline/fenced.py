@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 
-from shipper.plugin import Answers, Sender
+from shipper.plugin import Answers, NotBegun, Sender
 from shipper.sdk.event import Batch
 
 
@@ -18,7 +19,8 @@ class Fenced:
 
     async def send(self, batch: Batch) -> Answers:
         """See `Sender.send`; looked at here, since a timer may be late."""
-        if not self._may_begin():
-            self._cut_off()
-            await trio.sleep_forever()  # it was cancelled just now
-        return await self._sender.send(batch)
+        if self._may_begin():
+            with suppress(NotBegun):
+                return await self._sender.send(batch)
+        self._cut_off()
+        return await trio.sleep_forever()  # it was cancelled just now

@@ -95,8 +95,6 @@ class Lane:
         self._gone = False
         self._hurries = False
         self._suspended = 0
-        self._is_cut_off = False
-        """Since the session began."""
         self._idle = trio.Event()
         self._turn = trio.Event()
         self._scope = trio.CancelScope()
@@ -163,7 +161,6 @@ class Lane:
 
     def cut_off(self) -> None:
         """It may send no more: what is under way is aborted, answers that were received count."""
-        self._is_cut_off = True
         self._scope.cancel("nothing may be sent any more")
         self._news.set()
 
@@ -265,11 +262,11 @@ class Lane:
             elif trouble is not None and self._due > trio.current_time():
                 await self._wait_out(trouble)
             else:
-                self._poked = self._may_hasten = self._is_cut_off = False
+                self._poked = self._may_hasten = False
                 self.is_tried = True
                 trouble = await self._deliver(trouble)
                 self.is_tried = False
-                if trouble is not None and not self._is_cut_off:  # else it may be no more than the cut
+                if trouble is not None:
                     self._put_off(trouble)
         self._recent.forget(self.id)
         self._idle.set()

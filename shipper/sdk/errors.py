@@ -141,6 +141,10 @@ class Later(ShipperError):
         self.retry_after = retry_after
 
 
+class NotBegun(ShipperError):
+    """A request was not begun, since `OutputContext.may_begin` said no: neither an attempt nor an answer."""
+
+
 class Held(ShipperError):
     """The backend refuses us (401, 403): events are kept, the lane is DEGRADED and probed gently."""
 

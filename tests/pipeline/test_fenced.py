@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from shipper.pipeline.fenced import Fenced
-from shipper.plugin import Answers
+from shipper.plugin import Answers, NotBegun
 from shipper.sdk.event import Batch
 
 
@@ -31,3 +31,15 @@ async def test_what_may_not_begin_ends_the_session_and_is_not_sent() -> None:
 
     assert session.cancelled_caught
     assert spy.sent == 0
+
+
+async def test_what_was_not_begun_later_ends_the_session_too() -> None:
+    class Late:
+        async def send(self, batch: Batch) -> Answers:
+            await trio.lowlevel.checkpoint()
+            raise NotBegun
+
+    with trio.CancelScope() as session:
+        await Fenced(Late(), lambda: True, session.cancel).send(Batch.documents([b"{}"]))
+
+    assert session.cancelled_caught

@@ -33,6 +33,7 @@ from shipper.plugin import (
     Duration,
     Held,
     Later,
+    NotBegun,
     Outcome,
     Output,
     OutputContext,
@@ -315,7 +316,7 @@ class _Bulk:
         for request in await trio.to_thread.run_sync(self._encode, batch, limiter=_limiter()):
             try:
                 others |= await self._deliver(request)
-            except (Later, Held, TooLarge) as error:
+            except (Later, Held, TooLarge, NotBegun) as error:
                 if request.first == 0:
                     raise
                 outcome = Outcome.HELD if isinstance(error, Held) else Outcome.LATER

@@ -17,10 +17,6 @@ class NoAnswer(Later):
         self.failure = failure
 
 
-class NotBegun(Later):
-    """A request that may not begin now; it is no attempt."""
-
-
 class Unreachable(NoAnswer):
     """No connection could be made: nothing was sent."""
 

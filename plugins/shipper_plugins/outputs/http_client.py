@@ -26,8 +26,8 @@ from weakref import WeakSet
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from shipper.plugin import AddressInfo, Asyncio, Code, Failure, in_words, is_short, resolve
-from shipper_plugins.outputs.http_answer import NoAnswer, NotBegun, Response, Unreachable, address
+from shipper.plugin import AddressInfo, Asyncio, Code, Failure, NotBegun, in_words, is_short, resolve
+from shipper_plugins.outputs.http_answer import NoAnswer, Response, Unreachable, address
 
 LARGEST_ANSWER = 64 << 20
 """Bytes of an answer, before decompression."""
