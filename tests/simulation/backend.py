@@ -158,6 +158,8 @@ class _Connection:
 
     async def send(self, batch: Batch) -> Answers:
         stage, events, arrived = self.stage, events_of(batch), False
+        if stage.scenario.is_fenced:
+            stage.note("begun", output=self.output, credential=self.credential, boottime=stage.boottime)
         try:
             await stage.pause("net")
             await self._hang()

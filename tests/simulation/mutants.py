@@ -326,6 +326,11 @@ def answers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Spool, "note_reached", lambda self, lane: None)
 
 
+def leases_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A timer ends the sessions of a lapsed lease; nobody asks before a request."""
+    patch.setattr("shipper.pipeline.lane.Fenced", lambda sender, may_begin, cut_off: sender)
+
+
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     drained_at_the_cut: "B1",
     barrier_settled_when_handed_out: "B1",
@@ -350,5 +355,6 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     nobody_watches: "L8",
     forwarded_without_barriers: "B1",
     answers_are_forgotten: "T1",
+    leases_are_forgotten: "O7",
 }
 """By the law that each of them breaks."""

@@ -5,6 +5,7 @@ L1 and L3 are judged by the world itself, which waits in vain. The letters are t
     B1  `drained` before an event that it covers had its final answer
     B2  an event is on the wrong side of a cut
     B3  a request, or an open connection, with a credential that was released
+    O7  a request began without a lease, or with a secret that was withdrawn
     B6  acks go backwards                     B7  an ack was taken back, or changed
     B8  a flawed policy was not refused       B9  a flawed policy has a stage
     B10 a drain ended by giving events up, though nobody ordered that
@@ -22,6 +23,7 @@ L1 and L3 are judged by the world itself, which waits in vain. The letters are t
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -132,6 +134,42 @@ def released_means_unused(case: Case) -> Iterator[Violation]:
                     yield Violation("B3", f"{credential} was released while a connection with it was open")
             case "request" if credential in revoked:
                 yield Violation("B3", f"a request with {credential} arrived after its release")
+
+
+def nothing_begins_without_a_lease(case: Case) -> Iterator[Violation]:
+    """O7: none that was said in this life was still good; which of them was heard does not matter."""
+    latest = math.inf
+    for note in case.notes:
+        match note.kind:
+            case "greeted":
+                latest = -math.inf if note.facts["lease"] else math.inf
+            case "leased":
+                until = note.facts["until"]
+                latest = math.inf if until is None else max(latest, until)
+            case "begun" if note.facts["boottime"] >= latest:
+                yield Violation("O7", f"a request of {note.facts['output']} began after the longest lease")
+
+
+def nothing_begins_with_a_withdrawn_secret(case: Case) -> Iterator[Violation]:
+    """O7: none since it was said to be wanted, unless it was sent again since it was withdrawn."""
+    withdrawn: set[str] = set()
+    gone: set[str] = set()
+    for note in case.notes:
+        match note.kind:
+            case "greeted":
+                withdrawn, gone = set(), set()
+            case "withdrawn":
+                withdrawn.add(note.facts["credential"])
+            case "supplied":
+                withdrawn.difference_update(note.facts["credentials"])
+                gone.difference_update(note.facts["credentials"])
+            case "sent":
+                withdrawn -= note.facts["offer"].shape.credentials
+                gone -= note.facts["offer"].shape.credentials
+            case "said" if note.facts["message"]["type"] == "observed":
+                gone |= withdrawn.intersection(note.facts["message"]["credentials_wanted"])
+            case "begun" if note.facts["credential"] in gone:
+                yield Violation("O7", f"a request began with {note.facts['credential']}, which was withdrawn")
 
 
 def released_stays_released(case: Case) -> Iterator[Violation]:
@@ -356,10 +394,10 @@ def busy_is_left_alone(case: Case) -> Iterator[Violation]:
     """O4: what was refused for some seconds does not come again before, whatever happens elsewhere.
 
     A new process knows of no wait, and an order may move events to a lane that may ask. Settings that change (here the
-    workers) end the waits of their outputs: worlds in which they do are not judged. An output that fails by itself in
-    the instant of an answer takes it with it.
+    workers), and a secret that comes again, end the waits of their outputs: worlds with that are not judged. An output
+    that fails by itself in the instant of an answer takes it with it.
     """
-    if case.ended_by_order or "task_fails" in case.scenario.rates or "tune" in case.scenario.names():
+    if case.ended_by_order or {"task_fails", "tune", "withdraw"} & case.scenario.names():
         return
     calm_from = 0.0
     until: dict[tuple[str, ...], float] = {}
@@ -433,6 +471,8 @@ LAWS: tuple[Callable[[Case], Iterator[Violation]], ...] = (
     drained_means_answered,
     sides_of_the_cut,
     released_means_unused,
+    nothing_begins_without_a_lease,
+    nothing_begins_with_a_withdrawn_secret,
     released_stays_released,
     acks_are_monotone,
     ledgers_add_up,

@@ -57,6 +57,7 @@ def simulated(stage: Stage, disk: Disk, node: Node) -> Iterator[None]:
         (trio.to_thread, "run_sync", threads),
         (trio.lowlevel, "current_trio_token", _Token),
         (time, "time", lambda: WALL + stage.clock.now + stage.wall_offset),
+        (time, "clock_gettime", lambda _: stage.boottime),
         (time, "monotonic", stage.clock.current_time),
         (os, "urandom", entropy.randbytes),
         (secrets, "token_bytes", entropy.randbytes),

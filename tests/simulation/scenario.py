@@ -72,8 +72,17 @@ STEPS: dict[str, tuple[int, int]] = {
 }
 """Things done at drawn moments: how many of a kind there are, if there are any."""
 
-LATER_STEPS: dict[str, tuple[int, int]] = {"typo": (1, 3), "forward": (1, 3), "forward_late": (1, 2)}
+LATER_STEPS: dict[str, tuple[int, int]] = {
+    "typo": (1, 3),
+    "forward": (1, 3),
+    "forward_late": (1, 2),
+    "withdraw": (1, 3),
+}
 """The same, each kind from a stream of its own: what a seed drew before there were these, it draws still."""
+
+LEASED = 0.1
+"""Of the worlds: nothing is sent there without a lease, until the world heals."""
+LEASES = (4, 16)
 
 SHARES = (0.05, 0.15, 0.4)
 """Of the faults, as a world knows them: few, some, many."""
@@ -162,6 +171,7 @@ class Scenario:
         for kind, count in LATER_STEPS.items():
             own = Random(f"{kind} {seed}")
             steps += [_step(own, seconds, kind) for _ in range(own.randint(*count)) if own.random() < 0.2]
+        steps += _leases(Random(f"lease {seed}"), seconds)
         return cls(
             seed=seed,
             rates=rates,
@@ -176,6 +186,15 @@ class Scenario:
     def names(self) -> set[str]:
         """The kinds of faults and steps there are."""
         return {*self.rates, *(step.kind for step in self.steps)}
+
+    @property
+    def is_leased(self) -> bool:
+        return any(step.kind == "lease" for step in self.steps)
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether it matters when a request begins."""
+        return self.is_leased or any(step.kind == "withdraw" for step in self.steps)
 
     def parts(self) -> list[Any]:
         """What can be left out, by `without`."""
@@ -192,6 +211,12 @@ class Scenario:
 
 def _step(random: Random, seconds: float, kind: str) -> Step:
     return Step(random.uniform(0.0, seconds), kind, random.getrandbits(32))
+
+
+def _leases(random: Random, seconds: float) -> list[Step]:
+    if random.random() >= LEASED:
+        return []
+    return [_step(random, seconds, "lease") for _ in range(random.randint(*LEASES))]
 
 
 def _rush(random: Random, odds: float, seconds: float) -> list[Step]:

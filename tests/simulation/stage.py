@@ -46,6 +46,8 @@ class Stage:
         self.crash_in: int | None = None
         self.on_crash: list[Callable[[], None]] = []
         self.wall_offset = 0.0
+        self.slept = 0.0
+        """Seconds in which the machine slept, and no clock but that of its boot went on."""
         self.nursery: trio.Nursery
         self._streams: dict[str, Random] = {}
         self._changed = trio.Event()
@@ -75,6 +77,10 @@ class Stage:
             await trio.lowlevel.checkpoint()
         else:
             await self.clock.wait(Alarm(), typical * (draw - 0.6) * 5)
+
+    @property
+    def boottime(self) -> float:
+        return self.clock.now + self.slept
 
     # -- what happened -------------------------------------------------------------------------------------------------
 

@@ -338,6 +338,23 @@ async def _later(seconds: float, do: Any) -> None:
     do()
 
 
+@_kind
+async def lease(supervisor: Supervisor, random: Random) -> None:
+    """A lease, often a short one, sometimes past; perhaps the machine sleeps, and it lapses unseen."""
+    supervisor.lease(supervisor.stage.boottime + random.choice((-1.0, 0.1, 0.5, 0.5, 2.0, 2.0, 5.0)))
+    if random.random() < 0.2:
+        await trio.sleep(random.uniform(0.0, 0.5))
+        supervisor.stage.slept += 3600.0
+
+
+@_kind
+async def withdraw(supervisor: Supervisor, random: Random) -> None:
+    """A secret that somebody uses is taken back; it is supplied again when it is wanted."""
+    await write(supervisor, random)
+    if supervisor.shape.outputs:
+        supervisor.withdraw(supervisor.shape.outputs[_some_output(supervisor, random)].credential)
+
+
 # -- orders ------------------------------------------------------------------------------------------------------------
 
 

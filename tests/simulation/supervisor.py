@@ -125,7 +125,9 @@ class Supervisor:
     def _hello(self) -> bytes:
         self._opening = self.keys[1:]
         keys = [{"id": id, "key": base64.b64encode(id.encode().ljust(32)).decode()} for id in self.keys]
-        hello = {"type": "hello", "protocol": 1, "state_keys": keys, "heartbeat_seconds": 10.0}
+        needs_lease = self.stage.scenario.is_leased and not self.stage.healed
+        self.stage.note("greeted", lease=needs_lease)
+        hello = {"type": "hello", "protocol": 1, "state_keys": keys, "heartbeat_seconds": 10.0, "lease": needs_lease}
         return json.encode(hello) + b"\n"
 
     # -- what it says --------------------------------------------------------------------------------------------------
@@ -145,6 +147,14 @@ class Supervisor:
         self.stage.note("acted", id=id, name=name)
         self.say({"type": "action", "id": id, "name": name, "params": params})
         return id
+
+    def lease(self, until: float | None) -> None:
+        self.stage.note("leased", until=until)
+        self.say({"type": "lease", "until": until})
+
+    def withdraw(self, id: str) -> None:
+        self.stage.note("withdrawn", credential=id)
+        self.say({"type": "credentials", "credentials": {id: None}})
 
     def new_credential(self) -> str:
         """A new one, which destinations know, perhaps only later."""
@@ -230,6 +240,8 @@ class Supervisor:
         self.stage.note("healed")
         if not self.stage.alive:
             await self.stage.until(lambda: self.stage.alive)
+        if self.stage.scenario.is_leased:
+            self.lease(None)
         self._supply(sorted(self._withheld))
         shape = replace(self.shape, inputs={name: Feed() for name in STREAMS}, queue_bytes=1 << 20)
         self.offer(shape if shape.outputs else shape.with_output("main", self.target("east")))

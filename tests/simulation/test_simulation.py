@@ -56,7 +56,7 @@ def test_other_seeds_have_other_traces() -> None:
 def test_every_fault_and_every_step_is_drawn_by_some_of_a_hundred_seeds() -> None:
     drawn = {name for seed in range(100) for name in Scenario.draw(seed).names()}
 
-    assert drawn == {*RATES, *STEPS, *LATER_STEPS, "place_refused", "write"}
+    assert drawn == {*RATES, *STEPS, *LATER_STEPS, "place_refused", "write", "lease"}
 
 
 def test_some_seeds_have_a_rush_of_revisions_which_drain_one_after_the_other() -> None:
