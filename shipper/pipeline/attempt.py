@@ -107,9 +107,12 @@ class Attempt:
     def answered(self, positions: Sequence[int], answers: Answers) -> None:
         """The destination answered for each of these, the last `next_piece`.
 
-        Raises PluginFault, and has noted nothing, if these are no answers for so many events.
+        Raises PluginFault, and has noted nothing, if these are no answers at all.
         """
-        _check_answers(answers, len(positions))
+        _check_answers(answers)
+        if answers.count != len(positions) or not all(0 <= at < answers.count for at in answers.others):
+            self.failed(Trouble(f"the output answered for {answers.count} of {len(positions)} events"))
+            return
         self._pieces.pop()
         self.retry_after = answers.retry_after
         self._tally[Outcome.DELIVERED] += len(positions) - len(answers.others)
@@ -292,10 +295,10 @@ class Attempt:
         return Settlement(counts, letters_of(self.batch, rejected, output), rest)
 
 
-def _check_answers(answers: object, count: int) -> None:
+def _check_answers(answers: object) -> None:
     if not isinstance(answers, Answers):
         raise PluginFault(f"the output answered with {type(answers).__name__}, not with answers")
-    if answers.count != count or not all(at in range(count) for at in answers.others):
-        raise PluginFault(f"the output answered for {answers.count} of {count} events")
+    if not isinstance(answers.count, int) or not all(isinstance(at, int) for at in answers.others):
+        raise PluginFault("the output answered with positions that are no numbers")
     if not all(isinstance(answer, Answer) and isinstance(answer.reason, str) for answer in answers.others.values()):
         raise PluginFault("the output answered for an event with something else than an answer")

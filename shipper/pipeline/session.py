@@ -368,13 +368,18 @@ class Session:
         """What ends the session after an attempt; gives up its events that the output cannot handle (`suspects`)."""
         if attempt.doubt is None:
             return attempt.overloaded()
-        self.backlog.suspects.failed(first.seq)
+        suspects = self.backlog.suspects
+        suspects.failed(first.seq)
         if is_witness:
             return None
-        if attempt.trouble is None and works:
-            attempt.give_up_doubted()
-        elif attempt.trouble is None:
-            attempt.failed(Trouble(attempt.doubt, code=Code.INTERNAL_ERROR))
+        if attempt.trouble is None:
+            is_new = attempt.progress > 0 and not suspects.is_isolated(first.seq)
+            if is_new:
+                suspects.isolated(first.seq)
+            if works and not is_new:
+                attempt.give_up_doubted()
+            else:
+                attempt.failed(Trouble(attempt.doubt, code=Code.INTERNAL_ERROR))
         return attempt.overloaded()
 
     async def _prepared(self, group: Sequence[tuple[Entry, Batch]], target: str | None, few: int | None) -> Sent:

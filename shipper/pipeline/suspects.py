@@ -1,13 +1,15 @@
 """Entries on which an output failed as a bug makes it fail: with an error that no contract knows. No I/O.
 
 Such an error may come from one event that the output cannot handle, or from the output itself. So an entry is sent
-again as a whole, and after `FAILURES` in a row in halves, until each event that fails is alone. These become dead
-letters if the output works otherwise: if another event of the same entry, or of the same session, has its final answer,
-or if a witness has. That is a later entry, on which the output has not failed: it is sent before the suspect, and shows
-that none of the failures until then was of the output as a whole. Without any of these all stay queued, and are tried
-again with longer and longer waits: an output that fails on everything gives up nothing.
+again as a whole, and after `FAILURES` in a row in halves, until each event that fails is alone; if others of it were
+delivered, those that are left have to fail as often once more. Then they become dead letters if the output works
+otherwise: if another event of the same entry, or of the same session, has its final answer, or if a witness has. That
+is a later entry, on which the output has not failed: it is sent before the suspect, and shows that none of the failures
+until then was of the output as a whole. Without any of these all stay queued, and are tried again with longer and
+longer waits: an output that fails on everything gives up nothing.
 
-What the way to the destination may cause, such as a lost connection, makes no entry suspect.
+What the way to the destination may cause, such as a lost connection or an answer for too few events, makes no entry
+suspect.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ class Suspects:
     def __init__(self) -> None:
         self._failures: dict[int, int] = {}
         self._witnessed: set[int] = set()
+        self._isolated: set[int] = set()
 
     def failed(self, seq: int) -> None:
         """The output failed on this entry once more."""
@@ -61,6 +64,17 @@ class Suspects:
         """All its events have their final answers: forget it."""
         self._failures.pop(seq, None)
         self._witnessed.discard(seq)
+        self._isolated.discard(seq)
+
+    def isolated(self, seq: int) -> None:
+        """Of this entry all but the events that failed alone have their final answers: these are counted anew."""
+        self._failures[seq] = 0
+        self._witnessed.add(seq)
+        self._isolated.add(seq)
+
+    def is_isolated(self, seq: int) -> bool:
+        """Whether only events that failed alone were left of it."""
+        return seq in self._isolated
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._failures
