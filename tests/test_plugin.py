@@ -149,8 +149,8 @@ def test_a_class_becomes_a_schema_with_its_words() -> None:
 
 
 def test_an_input_is_at_the_same_place_if_nothing_differs() -> None:
-    assert Ticker(until=1).place() == Ticker(until=1).place()
-    assert Ticker(until=1).place() != Ticker(until=2).place()
+    assert Ticker(until=1).identity() == Ticker(until=1).identity()
+    assert Ticker(until=1).identity() != Ticker(until=2).identity()
     assert Ticker(until=1).credential_ids() == ()
 
 
