@@ -1,4 +1,4 @@
-"""The documents name files that exist."""
+"""What the documents name exists."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,6 @@ NAMED = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)(?:::(\w+))?`")
 @pytest.mark.parametrize("document", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
 def test_every_module_and_function_that_a_document_names_exists(document: Path) -> None:
     named = NAMED.findall(document.read_text())
-    assert named
     for name, function in named:
         path = next((path for path in (ROOT / name, ROOT / "shipper" / name) if path.exists()), None)
         assert path is not None, name

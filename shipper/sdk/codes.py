@@ -1,7 +1,7 @@
 """The codes of everything that the shipper says of a problem: programs decide by them, people read messages.
 
 A message may be reworded, a code may not: what is in this list keeps its name and its meaning. Errors carry their code
-from where they are raised (`errors`). `python -m shipper.sdk.codes` prints the list as the page CODES.md has it.
+from where they are raised (`errors`). `python -m shipper.sdk.codes` prints the page docs/codes.md.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def given() -> Counter[str]:
 
 
 def test_the_page_of_the_documentation_is_the_list() -> None:
-    assert (ROOT / "CODES.md").read_text() == page()
+    assert (ROOT / "docs/codes.md").read_text() == page()
 
 
 def test_every_code_has_one_line_of_meaning() -> None:
