@@ -4,7 +4,7 @@ import tracemalloc
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shipper_plugins.inputs import bulk_line
@@ -49,6 +49,7 @@ def test_a_line_takes_no_more_memory_than_its_weight(member, counted):
     assert taken < len(text) * WORST
 
 
+@example(["\\", "\\u"], 1)
 @given(st.lists(st.sampled_from(["{", '"', "\\", ",", "a", ":", "é", "\\u"]), max_size=60), st.integers(1, 9))
 def test_the_cuts_between_blocks_change_no_weight(parts, step):
     text = "".join(parts).encode()

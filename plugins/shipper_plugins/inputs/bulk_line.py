@@ -69,7 +69,8 @@ class Line:
         rest = bytes(memoryview(self._text)[self._counted :])
         rest = rest[: len(rest) - (len(rest) - len(rest.rstrip(b"\\"))) % 2]
         self._counted += len(rest)
-        self._wide = self._wide or not rest.isascii() or b"\\u" in rest
-        parts = rest.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        unescaped = rest.replace(b"\\\\", b"")
+        self._wide = self._wide or not rest.isascii() or b"\\u" in unescaped
+        parts = unescaped.replace(b'\\"', b"").split(b'"')
         self._values += sum(len(part.translate(None, _NOT_STRUCTURE)) for part in parts[self._in_string :: 2])
         self._in_string ^= len(parts) % 2 == 0
