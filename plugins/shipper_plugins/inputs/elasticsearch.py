@@ -210,7 +210,7 @@ class _Receiver:
 
 
 def _bulk_server() -> type[BulkServer]:
-    """Imported late, as it imports aiohttp, and in a thread, since trio's has more to do for 0.15 s."""
+    """Imported late, as it imports aiohttp (0.1 s), and in a thread, since trio's has more to do."""
     from shipper_plugins.inputs.bulk_server import BulkServer
 
     return BulkServer

@@ -262,7 +262,7 @@ def _limiter() -> trio.CapacityLimiter:
 
 
 class _LateClient:
-    """Opens the client for the first request: aiohttp takes 0.15 s to import, and 20 MB, in vain where nothing comes.
+    """Opens the client for the first request: aiohttp takes 0.1 s to import, and 10 MiB, in vain where nothing comes.
 
     It is imported in a thread, since trio's has more to do.
     """
