@@ -19,6 +19,7 @@ The rooms, from the top to the bottom; a room imports from those below it only (
     plugin       PUBLIC: all that a plugin may import
     process/     what belongs to the process: log, signals, memory, hardening
     sdk/         what plugins and the rooms above share: batches, credentials, errors, TLS, asyncio
+    values       the domain: numbers of revisions, counts, receipts
 
 The way of an event: `sdk/event`, `pipeline/intake`, `spool/queue`, `pipeline/delivery`, `pipeline/lane`,
 `pipeline/session`, `pipeline/attempt`, `spool/queue` again.

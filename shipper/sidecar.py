@@ -39,7 +39,6 @@ from shipper.process import log
 from shipper.process.signal import Signal
 from shipper.protocol.messages import (
     VERSION,
-    DeadLetterFigures,
     Hello,
     Nack,
     NackError,
@@ -47,7 +46,6 @@ from shipper.protocol.messages import (
     Policy,
     QueueFigures,
     Ready,
-    Revisions,
     State,
     Stopped,
 )
@@ -64,6 +62,7 @@ from shipper.spool.spool import Spool, open_spool
 from shipper.status import health
 from shipper.status.http import serve_status
 from shipper.status.observer import Observer
+from shipper.values import DeadLetterFigures, Revisions
 
 _log = log.get(__name__)
 

@@ -36,7 +36,7 @@ from shipper.plugin import (
 from shipper.policy.policy import OutputSpec, destination, output_settings
 from shipper.policy.registry import Registry
 from shipper.process.signal import Signal
-from shipper.protocol.messages import Ack, Nack, Outbound, Policy, Released, Revision
+from shipper.protocol.messages import Ack, Nack, Outbound, Policy, Released
 from shipper.revisions.forwarding import Forwarding
 from shipper.revisions.orders import Orders
 from shipper.revisions.requeue import Requeuing
@@ -47,6 +47,7 @@ from shipper.sdk.event import Batch
 from shipper.spool.queue import Arrival, Packed
 from shipper.spool.revisions import LaneKey, Text
 from shipper.spool.spool import Spool, open_spool
+from shipper.values import Revision
 
 PATIENCE = 30.0
 Send = Callable[[Batch], Awaitable[Answers]]

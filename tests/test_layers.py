@@ -28,7 +28,7 @@ LAYERS = [
     {"protocol"},
     {"plugin"},
     {"process"},
-    {"sdk"},
+    {"values", "sdk"},
 ]
 """From the top to the bottom."""
 

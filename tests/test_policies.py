@@ -23,10 +23,10 @@ from shipper.pipeline import plan
 from shipper.plugin import Credential, server_context
 from shipper.policy import document
 from shipper.policy.registry import Registry
-from shipper.protocol.messages import Revision
 from shipper.sdk.aio import Asyncio, open_asyncio
 from shipper.supervise.sources import read_tree
 from shipper.testing import BulkDestination, open_destination
+from shipper.values import Revision
 
 POLICIES = Path(__file__).parents[1] / "policies"
 KEY = Credential.parse({"api_key": "example:s3cret"})

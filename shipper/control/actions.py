@@ -20,7 +20,7 @@ from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Intake
 from shipper.process import log
 from shipper.protocol.bounds import cut
-from shipper.protocol.messages import LARGEST_COUNT, MAX_LINE_BYTES, Action, Count, Observed, Result, Revision, encoded
+from shipper.protocol.messages import MAX_LINE_BYTES, Action, Observed, Result, encoded
 from shipper.revisions.orders import Orders
 from shipper.revisions.requeue import Requeuing
 from shipper.revisions.rollout import Rollout
@@ -29,6 +29,7 @@ from shipper.sdk.errors import ShipperError, raised_at
 from shipper.spool.directory import StateDirectory
 from shipper.spool.requeue import Wanted
 from shipper.spool.spool import Spool
+from shipper.values import LARGEST_COUNT, Count, Revision
 
 _log = log.get(__name__)
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import chain
 
 from shipper.plugin import Answer, Answers, Outcome
-from shipper.protocol.messages import Counts
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PluginFault
 from shipper.sdk.event import Batch
 from shipper.spool.drain_orders import letters_of
 from shipper.spool.queue import Settlement
+from shipper.values import Counts
 
 SMALL_BYTES = 64 << 10
 """Of an event as JSON. A destination that has no room for one so small has a wrong limit, or a proxy before it has."""

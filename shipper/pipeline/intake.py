@@ -33,7 +33,6 @@ from shipper.pipeline.tap import Taps
 from shipper.plugin import Credential, Processor, Source
 from shipper.process import log
 from shipper.process.groups import failures_apart
-from shipper.protocol.messages import Revision
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, checked, of_os_error
 from shipper.sdk.errors import Backpressure, PluginFault, StartFailed, raised_at
@@ -43,6 +42,7 @@ from shipper.sdk.tallies import Taken
 from shipper.spool.queue import Arrival, Entered, NotActive, Packed
 from shipper.spool.requeue import Room
 from shipper.spool.spool import Spool
+from shipper.values import Revision
 
 _log = log.get(__name__)
 

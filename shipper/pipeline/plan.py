@@ -16,10 +16,10 @@ from shipper.plugin import Processor
 from shipper.policy.document import Node, below, read
 from shipper.policy.policy import InputSpec, OutputSpec, Policy, build, destination, meaning, output_settings
 from shipper.policy.registry import Registry
-from shipper.protocol.messages import Change, Revision
 from shipper.spool.dead_letters import Limits
 from shipper.spool.limits import SpoolLimits
 from shipper.spool.revisions import LaneKey, Text
+from shipper.values import Change, Revision
 
 
 class Location(NamedTuple):

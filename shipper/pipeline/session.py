@@ -33,7 +33,6 @@ from shipper.pipeline.tap import Taps
 from shipper.plugin import Sender
 from shipper.process import log
 from shipper.process.signal import Signal
-from shipper.protocol.messages import Counts
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Held, Later, StartFailed, TooLarge, raised_at
 from shipper.sdk.event import Batch, together
@@ -41,6 +40,7 @@ from shipper.sdk.units import events_in_words
 from shipper.spool.dead_letters import Full
 from shipper.spool.queue import Entry, Settlement
 from shipper.spool.spool import Spool
+from shipper.values import Counts
 
 _log = log.get(__name__)
 

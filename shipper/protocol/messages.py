@@ -9,20 +9,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from shipper.sdk.codes import Code
+from shipper.values import Change, Count, Counts, CredentialUse, DeadLetterFigures, Receipt, Revision, Revisions
 
 VERSION = 1
 MAX_LINE_BYTES = 4 << 20
 LONGEST_STOP_SECONDS = 86400 * 365
-LARGEST_COUNT = 2**63 - 1
-"""What a message may carry is stored as it is: the largest integer of SQLite."""
-Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
 Stage = Literal["received", "active", "drained"]
-Change = Literal["none", "live", "barrier"]
 Reason = Literal[
     "invalid",
     "stale",
@@ -34,22 +31,6 @@ Reason = Literal[
     "locked",
 ]
 State = Literal["STARTING", "CONFIGURING", "HEALTHY", "DEGRADED", "FAILED", "STOPPING", "STOPPED"]
-
-
-class Revision(NamedTuple):
-    """The number of a policy; compares by epoch first."""
-
-    epoch: int
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.epoch}:{self.number}" if self.epoch else str(self.number)
-
-    @classmethod
-    def parse(cls, text: str) -> Revision:
-        """What `str` made."""
-        epoch, _, number = text.rpartition(":")
-        return cls(int(epoch or 0), int(number))
 
 
 # -- supervisor → shipper ----------------------------------------------------------------------------------------------
@@ -224,14 +205,6 @@ class Outbound(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
         return self
 
 
-class Revisions(msgspec.Struct, frozen=True):
-    """The newest durable revision of each stage."""
-
-    received: Revision | None = None
-    active: Revision | None = None
-    drained: Revision | None = None
-
-
 CAPABILITIES = ("lease", "withdraw")
 """What a shipper can do beyond the first version of the protocol."""
 
@@ -249,26 +222,6 @@ class Ready(Outbound, frozen=True, kw_only=True):
     capabilities: Sequence[str] = CAPABILITIES
 
 
-class Counts(msgspec.Struct, frozen=True):
-    """Events that a barrier waited for; `accepted` is the sum of the others once it is settled."""
-
-    accepted: int = 0
-    delivered: int = 0
-    duplicate: int = 0
-    dead_letter: int = 0
-    dropped: int = 0
-    damaged: int = 0
-
-    @property
-    def answered(self) -> int:
-        return self.delivered + self.duplicate + self.dead_letter + self.dropped + self.damaged
-
-
-class CredentialUse(msgspec.Struct, frozen=True):
-    in_use: Sequence[str]
-    released: Sequence[str]
-
-
 class Ack(Outbound, frozen=True, kw_only=True, omit_defaults=True):
     epoch: int
     revision: int
@@ -277,6 +230,11 @@ class Ack(Outbound, frozen=True, kw_only=True, omit_defaults=True):
     change: Change
     credentials: CredentialUse | None = None
     ledger: Counts | None = None
+
+    @classmethod
+    def drained(cls, receipt: Receipt) -> Ack:
+        """The message that a revision is drained."""
+        return cls(stage="drained", **msgspec.structs.asdict(receipt))
 
     def _fields(self) -> Any:
         fields = msgspec.to_builtins(self)
@@ -373,12 +331,6 @@ class QueueFigures(msgspec.Struct, frozen=True):
     limit_bytes: int
     oldest_seconds: float
     disk_bytes: int
-
-
-class DeadLetterFigures(msgspec.Struct, frozen=True):
-    events: int = 0
-    bytes: int = 0
-    oldest_seconds: float = 0.0
 
 
 class Observed(Outbound, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,11 +13,12 @@ from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.plan import Plan
 from shipper.protocol import bounds
 from shipper.protocol.bounds import LIST_BYTES, cut, fitting
-from shipper.protocol.messages import Ack, NackError, Reason, Revision
+from shipper.protocol.messages import Ack, NackError, Reason
 from shipper.sdk.codes import Code
 from shipper.sdk.credentials import Credential, Shape
 from shipper.sdk.errors import CredentialError, PolicyError
 from shipper.spool.revisions import Known
+from shipper.values import Revision
 
 _SHORTEST_SECRET = 4
 """A shorter one cannot be told from ordinary words."""

@@ -21,7 +21,6 @@ import trio
 from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.keyring import Keyring
 from shipper.process import log
-from shipper.protocol.messages import Revision
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.units import events_in_words
@@ -30,6 +29,7 @@ from shipper.spool.drain_orders import Gone, InDoubt, Name, Order, Released
 from shipper.spool.forward import Ended, NotForwarded
 from shipper.spool.revisions import LaneKey, LaneRow
 from shipper.spool.spool import Spool
+from shipper.values import Revision
 
 _log = log.get(__name__)
 

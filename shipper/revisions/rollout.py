@@ -29,7 +29,7 @@ from shipper.policy.registry import Registry
 from shipper.process import log
 from shipper.process.signal import Signal
 from shipper.protocol.bounds import parts
-from shipper.protocol.messages import Ack, Nack, NackError, Outbound, Policy, Reason, Released, Revision, Revisions
+from shipper.protocol.messages import Ack, Nack, NackError, Outbound, Policy, Reason, Released
 from shipper.revisions.offer import (
     Candidate,
     check_credentials,
@@ -46,6 +46,7 @@ from shipper.sdk.errors import CredentialError, PolicyError, ShipperError, Start
 from shipper.spool.credentials import Before
 from shipper.spool.revisions import Cut, Known
 from shipper.spool.spool import Spool
+from shipper.values import Revision, Revisions
 
 _log = log.get(__name__)
 
@@ -419,7 +420,7 @@ class Rollout:
     def _highest(self, at: Revision) -> Ack:
         known = self._known[at]
         if known.drained is not None:
-            return known.drained
+            return Ack.drained(known.drained)
         return Ack(epoch=at.epoch, revision=at.number, sha256=known.sha256, stage="active", change=known.change)
 
     # -- drained, released ---------------------------------------------------------------------------------------------
@@ -439,16 +440,16 @@ class Rollout:
     async def _say_what_is_settled(self) -> None:
         self._closing = [(at, closing) for at, closing in self._closing if not closing.closed.is_set()]
         closing = min((at for at, _ in self._closing), default=None)
-        ack, free = await self._spool.advance(closing, self._still_used(), self._listed_before())
+        receipt, free = await self._spool.advance(closing, self._still_used(), self._listed_before())
         await self._refresh()
         free = self._unneeded(free)
-        if ack is not None and ack.credentials is not None:
-            self._keyring.forget(self._unneeded(ack.credentials.released))
-            self._drained = ack
-            self._say(ack)
+        if receipt is not None:
+            self._keyring.forget(self._unneeded(receipt.credentials.released))
+            self._drained = Ack.drained(receipt)
+            self._say(self._drained)
         self._keyring.forget(free)
         self._say_released(free)
-        if ack is not None or free:
+        if receipt is not None or free:
             self._on_change()
 
     def _say_released(self, ids: Sequence[str]) -> None:

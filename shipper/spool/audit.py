@@ -19,10 +19,10 @@ from typing import Any
 
 import msgspec
 
-from shipper.protocol.messages import LARGEST_COUNT, Ack, Revision
 from shipper.spool.report import Report
 from shipper.spool.schema import get_meta, set_meta
 from shipper.spool.seal import Damaged, Sealer
+from shipper.values import LARGEST_COUNT, Receipt, Revision
 
 Rule = Callable[[Any], bool]
 
@@ -66,9 +66,9 @@ def _is_numbers(value: Any) -> bool:
     return True
 
 
-def _is_ack(value: Any) -> bool:
+def _is_receipt(value: Any) -> bool:
     try:
-        return value is None or bool(msgspec.json.decode(value, type=Ack))
+        return value is None or bool(msgspec.json.decode(value, type=Receipt))
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return False
 
@@ -93,7 +93,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         "stage": _among("received", "active", "superseded"),
         "credentials": _is_ids,
         "policy": _is_bytes,
-        "drained": _is_ack,
+        "drained": _is_receipt,
     },
     "lane": {
         "id": _is_count,

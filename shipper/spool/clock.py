@@ -10,8 +10,8 @@ import sqlite3
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from shipper.protocol.messages import Revision
 from shipper.spool.schema import get_meta, set_meta
+from shipper.values import Revision
 
 MICROSECONDS = 1_000_000
 LARGEST = 2**62 - 1

@@ -22,8 +22,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from shipper.protocol import bounds
-from shipper.protocol.messages import Revision
 from shipper.spool.schema import get_meta
+from shipper.values import Revision
 
 Before = Literal["released", "listed", "reported"]
 """Of ids that acks have listed: to be listed again, not known yet whether they were written, or written."""

@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from shipper.protocol.messages import DeadLetterFigures, Revision
 from shipper.sdk.errors import ShipperError
 from shipper.spool.schema import get_meta, set_meta
 from shipper.spool.seal import OVERHEAD_BYTES, Damaged, Sealer
+from shipper.values import DeadLetterFigures, Revision
 
 PAGE_BYTES = 4 << 20
 """Of the letters that are opened at once; a page of a few hundred could be a few hundred MiB."""

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from shipper.protocol.messages import Revision
 from shipper.spool.report import Report
 from shipper.spool.schema import BARRIER, BATCH, get_meta, next_seq, set_meta
+from shipper.values import Revision
 
 _COLUMNS = "output, type, destination, credential, settings, active"
 _LOST = "'lost', '', '', NULL, x'', 0"

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from shipper.protocol.messages import Counts, Revision
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.event import Batch
 from shipper.spool import credentials, dead_letters, doubt, queue
@@ -27,6 +26,7 @@ from shipper.spool.queue import Entry, Settled, Settlement
 from shipper.spool.revisions import LaneKey, LaneRow, adopt_retired
 from shipper.spool.schema import BARRIER, BATCH
 from shipper.spool.seal import Damaged, Sealer
+from shipper.values import Counts, Revision
 
 STEP = 32
 LETTERS_STEP = 4

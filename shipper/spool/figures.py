@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from itertools import count, groupby
 from typing import NamedTuple
 
-from shipper.protocol.messages import Revision
 from shipper.spool import queue
 from shipper.spool.queue import Entry, Settled
 from shipper.spool.schema import BARRIER, BATCH
 from shipper.spool.seal import Sealer
+from shipper.values import Revision
 
 Group = tuple[Revision, frozenset[int]]
 

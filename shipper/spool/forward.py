@@ -15,12 +15,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection
 
-from shipper.protocol.messages import Revision
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import ShipperError
 from shipper.spool import doubt, limits, requeue
 from shipper.spool.drain_orders import Order, place
 from shipper.spool.schema import BARRIER, get_meta
+from shipper.values import Revision
 
 _DAMAGED = "is damaged: only `drop` or `dead_letter` end its drain"
 

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shipper.protocol.messages import Counts, Revision
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.event import Batch
 from shipper.spool import dead_letters
 from shipper.spool.schema import BARRIER, BATCH, REST, get_meta, next_seq
 from shipper.spool.seal import Damaged, Sealer
+from shipper.values import Counts, Revision
 
 
 class NotActive(ShipperError):

@@ -20,13 +20,13 @@ from typing import Literal, NamedTuple
 
 import orjson
 
-from shipper.protocol.messages import LARGEST_COUNT, Revision
 from shipper.sdk.event import Batch
 from shipper.spool import clock, dead_letters, queue
 from shipper.spool.dead_letters import Content
 from shipper.spool.queue import Arrival, Entered, Packed
 from shipper.spool.schema import get_meta
 from shipper.spool.seal import OVERHEAD_BYTES, Damaged, Sealer
+from shipper.values import LARGEST_COUNT, Revision
 
 LOOK = 4096
 """Letters that a step looks at, whether they are wanted or not."""

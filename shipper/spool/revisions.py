@@ -19,10 +19,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from shipper.process import log
-from shipper.protocol.messages import Ack, Change, Counts, CredentialUse, Revision, Revisions, Stage
 from shipper.spool import credentials, doubt
 from shipper.spool.schema import BARRIER, get_meta, next_seq, set_meta
 from shipper.spool.seal import Damaged, Sealer
+from shipper.values import Change, Counts, CredentialUse, Receipt, Revision, Revisions
 
 _log = log.get(__name__)
 
@@ -50,7 +50,7 @@ class Known(NamedTuple):
     change: Change
     stage: str
     credentials: tuple[str, ...]
-    drained: Ack | None
+    drained: Receipt | None
 
 
 class LaneKey(NamedTuple):
@@ -120,7 +120,7 @@ def _known(db: sqlite3.Connection, where: str, *ats: Revision) -> list[Known]:
             change,
             stage,
             tuple(msgspec.json.decode(ids)),
-            None if drained is None else msgspec.json.decode(drained, type=Ack),
+            None if drained is None else msgspec.json.decode(drained, type=Receipt),
         )
         for epoch, number, sha256, meaning, change, stage, ids, drained in rows
     ]
@@ -358,11 +358,11 @@ def drop_empty_lane(db: sqlite3.Connection, lane: int) -> bool:
 
 def drained(
     db: sqlite3.Connection, closing: Revision | None, still_used: Collection[str], before: credentials.Before = "listed"
-) -> Ack | None:
-    """Commit `drained` for the newest revision of which it is true, and return the ack to write; None: nothing new.
+) -> Receipt | None:
+    """Commit `drained` for the newest revision of which it is true, and return its receipt; None: nothing new.
 
     `closing` is the oldest revision that replaced an input which is not closed yet, `still_used` are credentials of
-    such inputs. What the ack lists as released is every id released since the last one that was written; `before` is
+    such inputs. What it lists as released is every id released since the last one that was written; `before` is
     what is known of that.
     """
     doubt.act(db)
@@ -383,20 +383,21 @@ def drained(
     credentials.release(db, still_used)
     used = credentials.in_use(db, still_used)
     use = CredentialUse(used, credentials.listed(db, before, used))
-    ack = _ack(top, "drained", use, _sum_settled(db, top.at))
-    db.execute("UPDATE revision SET drained = ? WHERE epoch = ? AND number = ?", (msgspec.json.encode(ack), *top.at))
+    receipt = _receipt(top, use, _sum_settled(db, top.at))
+    db.execute(
+        "UPDATE revision SET drained = ? WHERE epoch = ? AND number = ?", (msgspec.json.encode(receipt), *top.at)
+    )
     db.execute("DELETE FROM revision WHERE (epoch, number) < (?, ?)", top.at)
     set_meta(db, "drained", str(top.at))
-    return ack
+    return receipt
 
 
-def _ack(known: Known, stage: Stage, use: CredentialUse, ledger: Counts) -> Ack:
+def _receipt(known: Known, use: CredentialUse, ledger: Counts) -> Receipt:
     epoch, number = known.at
-    return Ack(
+    return Receipt(
         epoch=epoch,
         revision=number,
         sha256=known.sha256,
-        stage=stage,
         change=known.change,
         credentials=use,
         ledger=ledger,

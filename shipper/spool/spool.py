@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import trio
 
-from shipper.protocol.messages import Ack, DeadLetterFigures, Revision, Revisions
 from shipper.sdk.event import Batch, Oversized
 from shipper.spool import (
     audit,
@@ -38,6 +37,7 @@ from shipper.spool.queue import Arrival, Entered, Entry, Settlement
 from shipper.spool.revisions import Cut, Known, LaneKey, LaneRow, Stored, Text
 from shipper.spool.seal import Damaged
 from shipper.spool.store import Store, StoreFailed, open_store
+from shipper.values import DeadLetterFigures, Receipt, Revision, Revisions
 
 Result = TypeVar("Result")
 
@@ -229,14 +229,14 @@ class Spool:
 
     async def advance(
         self, closing: Revision | None, still_used: Collection[str], before: Before = "listed"
-    ) -> tuple[Ack | None, list[str]]:
-        """Commit `drained` for the newest revision of which it is true now; and what became free beside its ack."""
+    ) -> tuple[Receipt | None, list[str]]:
+        """Commit `drained` for the newest revision of which it is true now; and what became free beside it."""
 
-        def advance(db: sqlite3.Connection) -> tuple[Ack | None, list[str]]:
-            ack = revisions.drained(db, closing, still_used, before)
-            if ack is None or ack.credentials is None:
-                return ack, credentials.release(db, still_used)
-            return ack, credentials.unlisted(db, ack.credentials.in_use)
+        def advance(db: sqlite3.Connection) -> tuple[Receipt | None, list[str]]:
+            receipt = revisions.drained(db, closing, still_used, before)
+            if receipt is None:
+                return None, credentials.release(db, still_used)
+            return receipt, credentials.unlisted(db, receipt.credentials.in_use)
 
         return await self._config(advance)
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from shipper.protocol.messages import DeadLetterFigures, Revision, Revisions
 from shipper.sdk.errors import ShipperError, StartFailed
 from shipper.spool import credentials, database, revisions
 from shipper.spool.database import UNREADABLE
@@ -28,6 +27,7 @@ from shipper.spool.directory import StateDirectory
 from shipper.spool.figures import Figures
 from shipper.spool.revisions import LaneKey
 from shipper.spool.schema import BARRIER, BATCH
+from shipper.values import DeadLetterFigures, Revision, Revisions
 
 _FILES = re.compile(r"keyring|keyring\.copy|state\.key|spool-[0-9]{1,15}\.db")
 _OWNER_BYTES = 20

@@ -10,9 +10,9 @@ import sqlite3
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
-from shipper.protocol.messages import Revision
 from shipper.spool.figures import Figures
 from shipper.spool.schema import BARRIER
+from shipper.values import Revision
 
 READ_AT_ONCE = 1000
 """So that a look ends in its time; the others are read by the next one."""

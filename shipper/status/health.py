@@ -11,8 +11,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from shipper.protocol.bounds import LIST_BYTES, cut, fitting
-from shipper.protocol.messages import Draining, DrainsLeftOut, Revision, State, Unit, Waiting
+from shipper.protocol.messages import Draining, DrainsLeftOut, State, Unit, Waiting
 from shipper.sdk.codes import Code, Why
+from shipper.values import Revision
 
 if TYPE_CHECKING:
     from shipper.spool.figures import Amount, Figures

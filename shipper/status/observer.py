@@ -13,20 +13,14 @@ import trio
 from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Intake, Running
 from shipper.pipeline.lane import Lane
-from shipper.protocol.messages import (
-    DeadLetterFigures,
-    Observed,
-    QueueFigures,
-    Revision,
-    State,
-    Unit,
-)
+from shipper.protocol.messages import Observed, QueueFigures, State, Unit
 from shipper.revisions.rollout import Rollout
 from shipper.sdk.codes import Code, Why
 from shipper.spool.spool import Spool
 from shipper.status import ages, health
 from shipper.status.ages import Ages, Pair
 from shipper.status.health import LaneView
+from shipper.values import DeadLetterFigures, Revision
 
 READ_SECONDS = 1.0
 READ_TO_THE_END = "read to the end"

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from shipper.protocol.messages import Draining, DrainsLeftOut, Observed, QueueFigures, Revision
+from shipper.protocol.messages import Draining, DrainsLeftOut, Observed, QueueFigures
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import OptionError, raised_at
 from shipper.spool import stored
@@ -21,6 +21,7 @@ from shipper.spool.directory import StateDirectory
 from shipper.spool.stored import NotReadable, Owner, Stored
 from shipper.status import health
 from shipper.status.health import LaneView
+from shipper.values import Revision
 
 _UNKNOWN = "the figures are not known"
 _UNTRUE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from shipper import __version__
 from shipper.policy.document import Node
 from shipper.protocol import messages
-from shipper.protocol.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Revision, Stopped
+from shipper.protocol.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Stopped
 from shipper.sdk.codes import Code
 from shipper.sdk.retry import backoff
 from shipper.supervise.changes import Changes
@@ -28,6 +28,7 @@ from shipper.supervise.once import Once
 from shipper.supervise.order_results import freed
 from shipper.supervise.releases import Releases
 from shipper.supervise.vault import key_name
+from shipper.values import Revision
 
 HEARTBEAT = 25.0
 _ONCE_HEARTBEAT = 0.2  # an empty queue is no change of health, so nothing else would tell of it

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import msgspec
 
 from shipper.policy.document import Node
-from shipper.protocol.messages import Revision
 from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import Problem
+from shipper.values import Revision
 
 
 class Kept(msgspec.Struct):

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from shipper.protocol.messages import Ack, Nack, Ready, Released, Revision
+from shipper.protocol.messages import Ack, Nack, Ready, Released
+from shipper.values import Revision
 
 _NONE = Revision(-1, -1)
 

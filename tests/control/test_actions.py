@@ -11,10 +11,11 @@ import trio
 
 from shipper.control.actions import Actions
 from shipper.plugin import Batch, Held, Outcome
-from shipper.protocol.messages import MAX_LINE_BYTES, Action, Result, Revision
+from shipper.protocol.messages import MAX_LINE_BYTES, Action, Result
 from shipper.sdk.codes import Code
 from shipper.spool.revisions import Text
 from shipper.status.observer import Observer
+from shipper.values import Revision
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
 
 

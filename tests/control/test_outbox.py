@@ -13,15 +13,8 @@ import pytest
 import trio
 
 from shipper.control.outbox import FULL, Outbox
-from shipper.protocol.messages import (
-    MAX_LINE_BYTES,
-    DeadLetterFigures,
-    Error,
-    Observed,
-    QueueFigures,
-    Result,
-    Revisions,
-)
+from shipper.protocol.messages import MAX_LINE_BYTES, Error, Observed, QueueFigures, Result
+from shipper.values import DeadLetterFigures, Revisions
 
 PATIENCE = 30.0
 

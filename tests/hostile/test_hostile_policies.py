@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from shipper.pipeline.plan import Plan, make
 from shipper.policy.registry import Registry
-from shipper.protocol.messages import Revision
 from shipper.sdk.errors import PolicyError
+from shipper.values import Revision
 from tests.hostile.frames import mutated
 
 INSTALLED = Registry.installed()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from shipper.pipeline.attempt import SMALL_BYTES, Attempt, Trouble
 from shipper.plugin import Answer, Answers, Outcome
-from shipper.protocol.messages import Counts
 from shipper.sdk.event import Batch
+from shipper.values import Counts
 
 OUTCOMES = st.sampled_from(list(Outcome))
 

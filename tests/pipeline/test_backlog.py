@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from shipper.pipeline.backlog import ASK_SECONDS, ASKS, PLACES, Backlog, Question
-from shipper.protocol.messages import Revision
 from shipper.spool.queue import Entry
 from shipper.spool.schema import BARRIER, BATCH
+from shipper.values import Revision
 
 NAMES = ("a", "b", "c")
 

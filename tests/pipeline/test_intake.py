@@ -10,9 +10,9 @@ import trio
 
 from shipper.pipeline.intake import MOST_EVENTS
 from shipper.plugin import Backpressure, InputContext, PluginFault, StartFailed
-from shipper.protocol.messages import Revision
 from shipper.sdk.event import Batch
 from shipper.spool.queue import NotActive
+from shipper.values import Revision
 from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, Spring, Theatre, events, policy, theatre
 
 SMALL = "queue: {max_bytes: 300B}\n"

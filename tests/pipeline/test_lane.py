@@ -31,7 +31,6 @@ from shipper.plugin import (
     StartFailed,
     TooLarge,
 )
-from shipper.protocol.messages import Counts, Revision
 from shipper.sdk.event import Batch
 from shipper.spool import queue
 from shipper.spool.dead_letters import Limits
@@ -39,6 +38,7 @@ from shipper.spool.limits import SpoolLimits
 from shipper.spool.queue import Arrival, Entry, Packed
 from shipper.spool.report import Report
 from shipper.spool.revisions import Text
+from shipper.values import Counts, Revision
 from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, Pace, ScriptedOutput, bench, poke, secret
 
 

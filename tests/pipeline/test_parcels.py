@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from shipper.pipeline import parcels
 from shipper.pipeline.parcels import GATHERED_BYTES, GATHERED_EVENTS, TOGETHER_BYTES, WINDOW, gathers_until
-from shipper.protocol.messages import Revision
 from shipper.spool.queue import Entry
 from shipper.spool.schema import BARRIER, BATCH
+from shipper.values import Revision
 
 
 def entry(seq: int, size: int, kind: int = BATCH) -> Entry:

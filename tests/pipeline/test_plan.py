@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shipper.pipeline.plan import Plan, digest, make
-from shipper.protocol.messages import Revision
 from shipper.sdk.errors import PolicyError
+from shipper.values import Revision
 from tests.fakes import REGISTRY, ScriptedInput
 
 BASE = """version: 1

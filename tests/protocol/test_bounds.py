@@ -13,22 +13,18 @@ from shipper.protocol.bounds import IDS_BYTES, LONGEST_ID, LONGEST_TEXT, cut, fi
 from shipper.protocol.messages import (
     MAX_LINE_BYTES,
     Ack,
-    Counts,
-    CredentialUse,
-    DeadLetterFigures,
     Nack,
     NackError,
     Observed,
     Outbound,
     QueueFigures,
     Ready,
-    Revision,
-    Revisions,
     Unit,
 )
 from shipper.revisions.offer import some_errors
 from shipper.spool.figures import Amount
 from shipper.status.health import LaneView, draining, most_important
+from shipper.values import Counts, CredentialUse, DeadLetterFigures, Revision, Revisions
 
 MOST = 2**63 - 1
 AT = Revision(MOST, MOST)

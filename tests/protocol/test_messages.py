@@ -11,20 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.protocol import messages
-from shipper.protocol.messages import (
-    Ack,
-    Counts,
-    CredentialUse,
-    Error,
-    Hello,
-    Lease,
-    Policy,
-    Ready,
-    Revision,
-    Revisions,
-    Stop,
-    parse,
-)
+from shipper.protocol.messages import Ack, Error, Hello, Lease, Policy, Ready, Stop, parse
+from shipper.values import Counts, CredentialUse, Revision, Revisions
 
 SECRET = "sEcReT-0123456789"
 json_values = st.recursive(

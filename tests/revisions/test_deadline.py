@@ -10,10 +10,10 @@ import pytest
 import trio
 
 from shipper.plugin import Held
-from shipper.protocol.messages import Counts, Revisions
 from shipper.revisions.deadline import Deadlines
 from shipper.spool import clock
 from shipper.spool.drain_orders import Name
+from shipper.values import Counts, Revisions
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Destination, Theatre, events, poke, policy, theatre
 
 

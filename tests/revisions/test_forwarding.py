@@ -9,13 +9,14 @@ import pytest
 import trio
 
 from shipper.plugin import Answer, Answers, Held, Outcome
-from shipper.protocol.messages import Ack, Counts, Revision
+from shipper.protocol.messages import Ack
 from shipper.revisions.orders import NothingToOrder, _hosts
 from shipper.sdk.errors import Later, TooLarge
 from shipper.sdk.event import Batch
 from shipper.spool import doubt
 from shipper.spool.drain_orders import Order, Step
 from shipper.spool.forward import NotForwarded
+from shipper.values import Counts, Revision
 from tests.fakes import (
     DESTINATIONS,
     PATIENCE,

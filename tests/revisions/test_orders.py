@@ -8,7 +8,6 @@ import pytest
 import trio
 
 from shipper.plugin import Held
-from shipper.protocol.messages import Counts, Revision
 from shipper.revisions.orders import NothingToOrder, Orders, StoreFull
 from shipper.sdk.credentials import Credential
 from shipper.spool import credentials, doubt
@@ -17,6 +16,7 @@ from shipper.spool.drain_orders import Order, Step
 from shipper.spool.limits import SpoolLimits
 from shipper.spool.revisions import LaneKey, LaneRow
 from shipper.spool.schema import BARRIER
+from shipper.values import Counts, Revision
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, active_again, bench, events, poke, policy, theatre
 
 COUNT = 100

@@ -8,12 +8,12 @@ import pytest
 import trio
 
 from shipper.plugin import Held, Outcome
-from shipper.protocol.messages import Counts
 from shipper.revisions.orders import NothingToOrder
 from shipper.revisions.requeue import EndedEarly, Requeued
 from shipper.sdk.errors import Backpressure
 from shipper.spool.figures import Figures
 from shipper.spool.requeue import STEP, Requeue, Step, Wanted
+from shipper.values import Counts
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
 
 COUNT = 50

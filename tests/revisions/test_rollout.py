@@ -15,7 +15,7 @@ from shipper.pipeline.plan import Plan, digest, make
 from shipper.plugin import Held, InputContext, Later, StartFailed
 from shipper.policy.registry import Registry
 from shipper.protocol import bounds
-from shipper.protocol.messages import Ack, Counts, Nack, Policy, Released, Revision
+from shipper.protocol.messages import Ack, Nack, Policy, Released
 from shipper.revisions import rollout
 from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import CredentialError
@@ -26,6 +26,7 @@ from shipper.spool.limits import SpoolLimits
 from shipper.spool.report import Report
 from shipper.spool.revisions import Cut, Known
 from shipper.spool.spool import Standing
+from shipper.values import Counts, Revision
 from tests import fakes
 from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, ScriptedOutput, Theatre, events, poke, policy, theatre
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from shipper.protocol.messages import LARGEST_COUNT, Revision
 from shipper.spool import doubt, drain_orders, queue, requeue, revisions
 from shipper.spool.audit import audit
 from shipper.spool.report import Report
 from shipper.spool.requeue import Requeue, Wanted
+from shipper.values import LARGEST_COUNT, Revision
 from tests.spool.test_spool_doubt import draining
 from tests.spool.test_spool_revisions import Spool
 

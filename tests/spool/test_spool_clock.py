@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shipper.protocol.messages import Revision
 from shipper.spool import clock
 from shipper.spool.clock import Clock
+from shipper.values import Revision
 from tests.spool.test_spool_doubt import draining
 from tests.spool.test_spool_revisions import Spool
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.protocol.messages import Revision
 from shipper.spool import dead_letters, schema
 from shipper.spool.dead_letters import Full, Letter, Limits
 from shipper.spool.schema import set_meta
 from shipper.spool.seal import Sealer
+from shipper.values import Revision
 
 AT = Revision(1, 7)
 

@@ -6,10 +6,10 @@ from itertools import combinations
 
 import pytest
 
-from shipper.protocol.messages import Revision
 from shipper.spool import doubt, drain_orders, revisions
 from shipper.spool.drain_orders import Order
 from shipper.spool.report import Report
+from shipper.values import Revision
 from tests.spool.test_spool_revisions import LIMITS, Spool
 
 TABLES = ("lane", "barrier", "todo", "batch", "credential")

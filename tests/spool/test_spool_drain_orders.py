@@ -9,13 +9,14 @@ import orjson
 import pytest
 
 from shipper.pipeline.lane import Lane
-from shipper.protocol.messages import Ack, Counts, Revision
+from shipper.protocol.messages import Ack
 from shipper.sdk.event import Batch
 from shipper.spool.dead_letters import Limits
 from shipper.spool.drain_orders import LETTERS_STEP, STEP, Order, letters_of
 from shipper.spool.figures import Figures
 from shipper.spool.limits import SpoolLimits
 from shipper.spool.seal import OVERHEAD_BYTES
+from shipper.values import Counts, Revision
 from tests.fakes import Bench, bench
 
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from shipper.protocol.messages import Counts, Revision
 from shipper.spool import queue, schema
 from shipper.spool.figures import Amount, Figures
 from shipper.spool.queue import Settlement
+from shipper.values import Counts, Revision
 from tests.spool.test_spool_revisions import LIMITS, Spool, new_sealer
 
 ONE, TWO = Revision(0, 1), Revision(0, 2)

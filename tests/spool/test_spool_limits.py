@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.protocol.messages import Revision
 from shipper.spool import limits
 from shipper.spool.audit import audit
 from shipper.spool.dead_letters import Limits
@@ -16,6 +15,7 @@ from shipper.spool.limits import SpoolLimits
 from shipper.spool.report import Report
 from shipper.spool.schema import set_meta
 from shipper.spool.spool import open_spool
+from shipper.values import Revision
 from tests.fakes import bench
 from tests.spool.test_spool_revisions import Spool
 

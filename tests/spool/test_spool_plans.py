@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sqlite3
 
-from shipper.protocol.messages import Counts, Revision
 from shipper.sdk.event import Batch
 from shipper.spool import dead_letters, drain_orders, queue, requeue, revisions, schema
 from shipper.spool.database import with_damage
@@ -13,6 +12,7 @@ from shipper.spool.drain_orders import Order
 from shipper.spool.queue import Arrival, Packed, Settlement
 from shipper.spool.requeue import Requeue, Room, Wanted
 from shipper.spool.revisions import LaneKey, Text
+from shipper.values import Counts, Revision
 from tests.spool.test_spool_revisions import new_sealer
 
 GROWING = ("todo", "batch", "rest", "cursor", "dead_letter")

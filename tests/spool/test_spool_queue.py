@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.protocol.messages import Counts, Revision
 from shipper.sdk.event import Batch
 from shipper.spool import queue, schema
 from shipper.spool.dead_letters import Full, Letter, Limits
 from shipper.spool.queue import Arrival, Entered, Packed, Settlement
 from shipper.spool.schema import BATCH, REST, set_meta
 from shipper.spool.seal import Damaged, Sealer
+from shipper.values import Counts, Revision
 
 AT = Revision(0, 1)
 ORIGIN = b"0123456789abcdef"

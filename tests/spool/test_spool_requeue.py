@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from shipper.protocol.messages import Counts, Revision
 from shipper.sdk.event import Batch
 from shipper.spool import dead_letters, queue, requeue
 from shipper.spool.queue import Arrival, Packed, Settlement
 from shipper.spool.requeue import STEP, STEP_BYTES, Requeue, Room, Step, Wanted
 from shipper.spool.schema import BATCH
+from shipper.values import Counts, Revision
 from tests.spool.test_spool_revisions import LIMITS, ORIGIN, Spool, documents
 
 PLENTY = Room(1 << 30, False)

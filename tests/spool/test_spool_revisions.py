@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shipper.protocol.messages import Ack, Counts, Revision
+from shipper.protocol.messages import Ack
 from shipper.sdk.event import Batch
 from shipper.spool import credentials, dead_letters, doubt, drain_orders, forward, queue, requeue, revisions, schema
 from shipper.spool.database import with_damage
@@ -26,6 +26,7 @@ from shipper.spool.requeue import Requeue, Room, Wanted
 from shipper.spool.revisions import Cut, LaneKey, Text
 from shipper.spool.schema import BARRIER, BATCH, REST
 from shipper.spool.seal import Damaged, Sealer
+from shipper.values import Counts, Revision
 
 T = TypeVar("T")
 ORIGIN = bytes(16)

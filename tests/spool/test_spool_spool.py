@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.protocol.messages import Counts, Revision
 from shipper.sdk.errors import StateLocked
 from shipper.spool import store
 from shipper.spool.figures import Figures
@@ -19,6 +18,7 @@ from shipper.spool.keys import StateKey
 from shipper.spool.queue import Arrival, Packed, Settlement
 from shipper.spool.revisions import Text
 from shipper.spool.spool import Spool, open_spool
+from shipper.values import Counts, Revision
 from tests.fakes import PATIENCE, bench, events
 
 

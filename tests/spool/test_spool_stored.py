@@ -11,10 +11,10 @@ import pytest
 import trio
 
 from shipper.plugin import Held, Outcome
-from shipper.protocol.messages import Revision
 from shipper.spool import stored
 from shipper.spool.directory import own
 from shipper.spool.stored import NotReadable
+from shipper.values import Revision
 from tests.fakes import DESTINATIONS, Bench, bench
 
 Seen = dict[str, tuple[int, int, int, bytes]]

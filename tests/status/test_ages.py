@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from shipper.protocol.messages import Counts, Revision
 from shipper.spool import queue
 from shipper.spool.figures import Figures
 from shipper.spool.queue import Settlement
 from shipper.spool.schema import BARRIER, BATCH, REST
 from shipper.status import ages
 from shipper.status.ages import Ages
+from shipper.values import Counts, Revision
 from tests.spool.test_spool_revisions import LIMITS, Spool
 
 ONE = Revision(0, 1)

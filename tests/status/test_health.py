@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shipper.protocol.messages import Revision, State, Unit
+from shipper.protocol.messages import State, Unit
 from shipper.sdk.codes import Why
 from shipper.spool.figures import Amount
 from shipper.status.health import LaneView, also, draining, hindered, output_units, overall
+from shipper.values import Revision
 
 
 def lane(id: int, *, active: bool = True, problem: str | None = None, output: str = "main") -> LaneView:

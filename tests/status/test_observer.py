@@ -11,10 +11,11 @@ import trio
 
 from shipper.pipeline.lease import boottime
 from shipper.plugin import Held, InputContext, PluginFault
-from shipper.protocol.messages import Observed, Revision
+from shipper.protocol.messages import Observed
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.event import Batch
 from shipper.status.observer import Observer
+from shipper.values import Revision
 from tests.disks import small_disk
 from tests.fakes import DESTINATIONS, SPRINGS, Theatre, active_again, events, policy, theatre
 

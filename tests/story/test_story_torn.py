@@ -19,9 +19,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shipper.protocol.messages import Revision
 from shipper.spool.spool import Spool, open_spool
 from shipper.testing import Reply
+from shipper.values import Revision
 from tests.canary import EVENT
 from tests.journal import Received, Sent, Step, read, tracer
 from tests.story.driver import Message, Sidecar, launched

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shipper.protocol.messages import Ready, Revisions
+from shipper.protocol.messages import Ready
+from shipper.values import Revisions
 
 NOTHING = Revisions()
 

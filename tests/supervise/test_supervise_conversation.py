@@ -5,21 +5,10 @@ from typing import Any
 import pytest
 
 from shipper.policy import document
-from shipper.protocol.messages import (
-    Ack,
-    DeadLetterFigures,
-    Error,
-    Nack,
-    NackError,
-    Observed,
-    QueueFigures,
-    Result,
-    Revision,
-    Revisions,
-    Unit,
-)
+from shipper.protocol.messages import Ack, Error, Nack, NackError, Observed, QueueFigures, Result, Unit
 from shipper.supervise.conversation import Again, Conversation, Effect, Finish, Revoke, Save, Say, Send, Serving
 from shipper.supervise.ledger import Kept, Ledger, Wanted
+from shipper.values import DeadLetterFigures, Revision, Revisions
 from tests.supervise.said import ready
 
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from shipper.policy.document import Mark, Node
-from shipper.protocol.messages import Ack, CredentialUse, Nack, Ready, Released, Revision, Revisions
+from shipper.protocol.messages import Ack, Nack, Ready, Released
 from shipper.sdk.credentials import Credential
 from shipper.supervise.conversation import Conversation, Effects, Revoke, Save, Send
 from shipper.supervise.ledger import Found, Ledger, Wanted, identified
 from shipper.supervise.releases import Releases
+from shipper.values import CredentialUse, Revision, Revisions
 from tests.supervise.said import ready
 
 

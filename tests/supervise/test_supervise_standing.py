@@ -16,13 +16,14 @@ import msgspec
 import pytest
 import trio
 
-from shipper.protocol.messages import DeadLetterFigures, Observed, QueueFigures, Revisions
+from shipper.protocol.messages import Observed, QueueFigures
 from shipper.spool import keys
 from shipper.spool.spool import open_spool
 from shipper.supervise.questions import Status, ask
 from shipper.supervise.report import in_words
 from shipper.supervise.show import of_status
 from shipper.supervise.standing import Troubles
+from shipper.values import DeadLetterFigures, Revisions
 from tests.supervise.driver import POLICY, Site
 
 

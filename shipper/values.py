@@ -1,0 +1,84 @@
+"""Values of the domain, which the spool keeps and the protocol writes: revisions, and what became of their events.
+
+They know no wire format: `protocol/messages` makes messages of them. What is stored of them is JSON of their fields, so
+a field may be added with a default, but none may be renamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+
+LARGEST_COUNT = 2**63 - 1
+"""The largest integer of SQLite: numbers from outside are stored as they are."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
+Change = Literal["none", "live", "barrier"]
+"""What a revision is, compared with the active one before it."""
+
+
+class Revision(NamedTuple):
+    """The number of a policy; compares by epoch first."""
+
+    epoch: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}:{self.number}" if self.epoch else str(self.number)
+
+    @classmethod
+    def parse(cls, text: str) -> Revision:
+        """What `str` made."""
+        epoch, _, number = text.rpartition(":")
+        return cls(int(epoch or 0), int(number))
+
+
+class Revisions(msgspec.Struct, frozen=True):
+    """The newest durable revision of each stage."""
+
+    received: Revision | None = None
+    active: Revision | None = None
+    drained: Revision | None = None
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Events that a barrier waited for; `accepted` is the sum of the others once it is settled."""
+
+    accepted: int = 0
+    delivered: int = 0
+    duplicate: int = 0
+    dead_letter: int = 0
+    dropped: int = 0
+    damaged: int = 0
+
+    @property
+    def answered(self) -> int:
+        """How many have their final answer."""
+        return self.delivered + self.duplicate + self.dead_letter + self.dropped + self.damaged
+
+
+class CredentialUse(msgspec.Struct, frozen=True):
+    """Credentials by their ids: those that something may still use, and those that nothing uses any more."""
+
+    in_use: Sequence[str]
+    released: Sequence[str]
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """That a revision is drained: stored in the transaction in which it becomes true, and written again on demand."""
+
+    epoch: int
+    revision: int
+    sha256: str
+    change: Change
+    credentials: CredentialUse
+    ledger: Counts
+
+
+class DeadLetterFigures(msgspec.Struct, frozen=True):
+    """What the dead-letter store holds."""
+
+    events: int = 0
+    bytes: int = 0
+    oldest_seconds: float = 0.0
