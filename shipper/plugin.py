@@ -40,6 +40,7 @@ from shipper.sdk.credentials import Credential, Shape
 from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
 from shipper.sdk.errors import Backpressure, BadOption, Held, Later, NotBegun, PluginFault, StartFailed, TooLarge
 from shipper.sdk.event import LONGEST_PART, STREAM_PART, STREAM_TYPE, Batch, Fields, merged, nested, tagged
+from shipper.sdk.feeding import MOST_LINGER, Feeding
 from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask
 from shipper.sdk.resolve import AddressInfo, resolve
@@ -64,6 +65,7 @@ __all__ = [
     "DataStream",
     "Duration",
     "Failure",
+    "Feeding",
     "Fields",
     "Held",
     "Inotify",
@@ -343,18 +345,17 @@ class Sender(Protocol):
     async def send(self, batch: Batch) -> Answers:
         """Deliver a batch and say what became of each event.
 
-        Called by as many tasks at once as `Output.workers` says. Raises Later, Held or TooLarge where the request as a
-        whole got no answer for its events. On cancel the connection in use is aborted, never used again.
+        Called by as many tasks at once as `Feeding.in_flight` says. Raises Later, Held or TooLarge where the request as
+        a whole got no answer for its events. On cancel the connection in use is aborted, never used again.
 
-        Any other error is shown as one of the output, and the events are sent again. If it is not an OSError, nor
-        raised from one, and comes again and again, they are sent in halves; an event on which `send` fails alone
-        becomes a dead letter, if it delivers others.
+        Any other error is shown as one of the output, and the events are sent again; so is an answer for another number
+        of events. If it is not an OSError, nor raised from one, and comes again and again, they are sent in halves; an
+        event on which `send` fails alone becomes a dead letter, if it delivers others.
         """
         ...
 
 
-MOST_FLUSH = Duration(5)
-"""A lane that delivers nothing for 10 s, though it holds events, does not look healthy."""
+MOST_FLUSH = Duration(MOST_LINGER)
 
 
 class Output(Settings, frozen=True):
@@ -383,6 +384,10 @@ class Output(Settings, frozen=True):
         """Who has checks of its own calls this one, too."""
         if not 0 <= self.flush <= MOST_FLUSH:
             raise BadOption(f"flush is at most {MOST_FLUSH}", "flush")
+
+    def feeding(self) -> Feeding:
+        """How it wants to be fed; the same each time, as it depends on the settings alone."""
+        return Feeding(linger=self.flush, in_flight=self.workers)
 
     def targets(self, batch: Batch) -> Sequence[str]:
         """Where each event goes within the destination, such as the name of an index or a topic. Runs in any thread.

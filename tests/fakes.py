@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from shipper.plugin import (
     Answer,
     Answers,
     Credential,
+    Feeding,
     Held,
     Input,
     InputContext,
@@ -79,6 +80,8 @@ class Destination:
         """Places that refuse their events, as `deliver` says."""
         self.on_open: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.on_close: Callable[[], None] = lambda: None
+        self.feeding: dict[str, Any] = {}
+        """What the output states otherwise than by default, when a lane begins."""
         self.contexts: list[OutputContext] = []
         self.open_senders = 0
         self.sending = 0
@@ -150,6 +153,11 @@ class ScriptedOutput(Output, frozen=True):
 
     to: str = "main"
     live_setting: int = 0
+
+    def feeding(self) -> Feeding:
+        pace = (self.backoff.first, self.backoff.longest)
+        stated = DESTINATIONS[self.to].feeding if self.to in DESTINATIONS else {}
+        return replace(super().feeding(), **({"backoff": pace} | stated))
 
     def targets(self, batch: Batch) -> Sequence[str]:
         return [DESTINATIONS[self.to].target(event["n"]) for event in batch.own()]

@@ -39,7 +39,7 @@ INSIDE = {
     "pipeline": [
         {"intake", "delivery"},
         {"lane"},
-        {"session"},
+        {"session", "client"},
         {"loading", "parcels", "hold"},
         {"attempt", "backlog", "counted", "door", "fenced", "keyring", "lease", "listeners", "loans", "plan", "recent"}
         | {"slots", "tap"},

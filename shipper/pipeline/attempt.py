@@ -13,7 +13,7 @@ from itertools import chain
 
 from shipper.plugin import Answer, Answers, Outcome
 from shipper.sdk.codes import Code
-from shipper.sdk.errors import PluginFault
+from shipper.sdk.errors import Later, PluginFault
 from shipper.sdk.event import Batch
 from shipper.spool.drain_orders import letters_of
 from shipper.spool.queue import Settlement
@@ -38,13 +38,19 @@ class Trouble:
     code: str = Code.UNAVAILABLE
 
 
+MOST_WAIT = 86400.0
+"""Seconds that a destination can ask for: it is asked once a day, whatever it says."""
+
 _PUT_OFF = Answer(Outcome.LATER)
+_NO_SECONDS = "the output states a wait that is no number of seconds"
 
 
 class Attempt:
     """The answers for the events of one batch, as they come in for pieces of it."""
 
     def __init__(self, batch: Batch) -> None:
+        self.ordered = False
+        """Whether nothing is sent above an event without a final answer, and `overloaded` is said of any such."""
         self.batch = batch
         """Nothing, once all of it was delivered: answers wait to be noted, events need not."""
         self.targets: Sequence[str] | None = None
@@ -96,7 +102,7 @@ class Attempt:
 
     def next_piece(self) -> tuple[Sequence[int], Batch] | None:
         """The positions and the events to send next; None when all were asked for."""
-        if not self._pieces or self.trouble is not None:
+        if not self._pieces or self.trouble is not None or (self.ordered and self._open):
             return None
         positions = self._pieces[-1]
         whole = len(positions) == self._count
@@ -107,19 +113,21 @@ class Attempt:
     def answered(self, positions: Sequence[int], answers: Answers) -> None:
         """The destination answered for each of these, the last `next_piece`.
 
-        Raises PluginFault, and has noted nothing, if these are no answers at all.
+        Raises PluginFault, and has noted nothing, if these are no answers at all, or not for these events.
         """
         _check_answers(answers)
         if answers.count != len(positions) or not all(0 <= at < answers.count for at in answers.others):
-            self.failed(Trouble(f"the output answered for {answers.count} of {len(positions)} events"))
-            return
+            raise PluginFault(f"the output answered for {answers.count} of {len(positions)} events")
         self._pieces.pop()
-        self.retry_after = answers.retry_after
         self._tally[Outcome.DELIVERED] += len(positions) - len(answers.others)
         for at, answer in answers.others.items():
             self._note(positions[at], answer)
         if self._tally[Outcome.DELIVERED] == self._count:
             self.batch = Batch.documents(())
+        try:
+            self.retry_after = seconds(answers.retry_after)
+        except PluginFault as fault:
+            self.failed(Trouble(str(fault), code=fault.code))
 
     def too_large(self, positions: Sequence[int], reason: str, code: str = Code.TOO_LARGE) -> None:
         """The request was too large: halves next; a single event is refused for ever, unless it is small."""
@@ -164,6 +172,13 @@ class Attempt:
             self._pieces += [positions[middle:], positions[:middle]]
         return middle > 0
 
+    def put_off(self, error: Later) -> None:
+        """The output raised this, so there is no answer for the last piece, nor for what was still to be sent."""
+        try:
+            self.failed(Trouble(str(error), retry_after=seconds(error.retry_after), code=error.code))
+        except PluginFault as fault:
+            self.failed(Trouble(f"{fault}: {error}", code=fault.code))
+
     def failed(self, trouble: Trouble) -> None:
         """No answer for the last piece, nor for what was still to be sent."""
         self.trouble = trouble
@@ -193,6 +208,11 @@ class Attempt:
         return self._tally.total()
 
     @property
+    def has_rejected(self) -> bool:
+        """Whether some of these were refused for ever."""
+        return bool(self._rejected)
+
+    @property
     def left(self) -> int:
         """How many have none."""
         return len(self._open) + sum(map(len, (self._unasked, *self._pieces)))
@@ -207,7 +227,11 @@ class Attempt:
         return next((answer for answer in answers if answer.reason), _PUT_OFF)
 
     def overloaded(self) -> Trouble | None:
-        """The destination put off most of the events one by one: then the whole lane waits."""
+        """The destination put off most of the events one by one, or in strict order any: then the whole lane waits."""
+        if self.trouble is None and self.ordered and (self._open or self._pieces):
+            worst = self.worst()
+            held = worst.outcome is Outcome.HELD
+            return Trouble(worst.reason or "events were put off", held, self.retry_after, code=worst.code)
         later = sum(answer.outcome is Outcome.LATER and not answer.of_target for answer in self._open.values())
         if self.trouble is None and later * 2 > self._count - len(self._unasked):
             worst = self.worst()
@@ -246,10 +270,11 @@ class Attempt:
     def keeps(self, part: range) -> set[str | None] | None:
         """What keeps the open events of a part: their targets; None in the set: nothing but they themselves.
 
-        None: not all of them were asked for, so they come again at once. A question to a target is asked again instead.
+        None: not all of them were asked for, or they are in strict order, so they come again at once. A question to a
+        target is asked again instead.
         """
         in_vain = self.trouble is not None or bool(self._pieces)
-        if self._is_probe or (in_vain and self.asked_place is None):
+        if self._is_probe or self.ordered or (in_vain and self.asked_place is None):
             return None
         return {self._keeper(at, in_vain=in_vain) for at in self._still_open(part)}
 
@@ -293,6 +318,15 @@ class Attempt:
         counts = Counts(delivered=delivered, duplicate=duplicate, dead_letter=len(rejected))
         rest = self.batch.pick(still_open) if still_open else None
         return Settlement(counts, letters_of(self.batch, rejected, output), rest)
+
+
+def seconds(wait: object) -> float | None:
+    """The wait that a destination asked for, as an output states it; raises PluginFault for what is none."""
+    if wait is None:
+        return None
+    if isinstance(wait, bool) or not isinstance(wait, int | float) or wait != wait:
+        raise PluginFault(_NO_SECONDS)
+    return float(min(max(wait, 0.0), MOST_WAIT))
 
 
 def _check_answers(answers: object) -> None:

@@ -1,10 +1,13 @@
 """A lane: one destination identity, and its life until it is retired and empty.
 
-A lane lives in sessions (`session`): each opens the output, and ends when the destination gives no answer or refuses
-us. Then the lane gives up connections, memory and, if it is retired, its slot (`slots`), and owns only the time at
-which it will try again, with one request. So hundreds of lanes of a dead destination cost nothing, and nobody
-is asked more often than once a backoff: what happens elsewhere (revisions, orders, other credentials) does not shorten
-the wait, only a new setting or credential of this lane does.
+A lane lives in sessions (`session`): each ends when the destination gives no answer or refuses us. Then the lane gives
+up connections, memory and, if it is retired, its slot (`slots`), and owns only the time at which it will try again,
+with one request. So hundreds of lanes of a dead destination cost nothing, and nobody is asked more often than once a
+backoff: what happens elsewhere (revisions, orders, other credentials) does not shorten the wait, only a new setting or
+credential of this lane does.
+
+What the output has opened (`client`) lives as long as a session, or, where the output wants it so and while the lane is
+active, through the waits between them too.
 
 The barrier of a lane that is still retired is settled outside of any session: by then its connections are closed. A
 lane that a newer revision has made active again settles it as it goes on.
@@ -22,8 +25,7 @@ import trio
 
 from shipper.pipeline.attempt import Trouble
 from shipper.pipeline.backlog import Backlog
-from shipper.pipeline.counted import Counted
-from shipper.pipeline.fenced import Fenced
+from shipper.pipeline.client import Client
 from shipper.pipeline.hold import Hold, hold
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lease import Lease
@@ -32,8 +34,7 @@ from shipper.pipeline.recent import Recent
 from shipper.pipeline.session import Session, failed
 from shipper.pipeline.slots import Slot, Slots
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Output, OutputContext, Requests
-from shipper.process.groups import failures_apart
+from shipper.plugin import Output, OutputContext, Requests, Sender
 from shipper.process.signal import Signal
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code
@@ -75,6 +76,7 @@ class Lane:
     ) -> None:
         self.id, self.key, self.active = row.id, row.key, row.active
         self.output = output
+        self._feeding = output.feeding()
         self.problem: str | None = None
         self.code: str = Code.OK
         """That of the problem."""
@@ -83,7 +85,7 @@ class Lane:
         self.hold: Hold | None = None
         """What holds its events, whatever its destination says: a lease, or a credential; as `problem` says it."""
         self.is_tried = False
-        """Whether a session is under way, or waits for a slot."""
+        """Whether a session is under way, or waits for a slot; while its client is open between two, it is not."""
         self.counters: Counter[str] = Counter()
         self._requests = Requests() if requests is None else requests
         self._spool, self._keyring, self._lease, self._aio = spool, keyring, lease, aio
@@ -114,7 +116,10 @@ class Lane:
         """Whether the destination answered when it was asked last."""
         self._is_reached = False
         """Whether an answer of any kind came, in this process."""
+        self._client: Client | None = None
         self._session: Session | None = None
+        self._trouble: Trouble | None = None
+        """What ended the last session, if it was any."""
         self._done: tuple[int, str | None] = 0, None
         self._moved = trio.current_time()
         """When the lane had nothing to do, made progress or said what is wrong, as `watch` has seen."""
@@ -127,6 +132,7 @@ class Lane:
         self._backlog = Backlog(self._backoff)
         self._due = -math.inf
         self._poked = True
+        self._retire_client()
         self._news.set()
 
     def hasten(self) -> None:
@@ -142,7 +148,10 @@ class Lane:
 
     def has_room(self) -> None:
         """There may be room for dead letters: what was put off for want of it is tried at once."""
-        if self._backlog.has_room(trio.current_time()):
+        if self._trouble is not None and self._trouble.code == Code.DEAD_LETTERS_FULL:
+            self._due = -math.inf
+            self._news.set()
+        elif self._backlog.has_room(trio.current_time()):
             if self._waits_for_left:
                 self._due = -math.inf
             self._news.set()
@@ -188,7 +197,7 @@ class Lane:
         ):
             self._session.end()
         if output != self.output:
-            self.output = output
+            self.output, self._feeding = output, output.feeding()
             if self._session is not None:
                 self._session.end()
             self.poke()
@@ -224,7 +233,9 @@ class Lane:
             self._slot.give_back()
         if self._session is not None and self._session.waiting_seconds() > SILENT_SECONDS:
             self._loans.set_aside()
-        if self._session is not None and (overdue := self._session.overdue()) is not None:
+        if self._client is not None and (stuck := self._client.stuck()) is not None:
+            self._report(stuck, Code.CLIENT_STUCK)
+        elif self._session is not None and (overdue := self._session.overdue()) is not None:
             self._report(overdue, Code.NO_ANSWER)
         elif self.problem is None and now - self._moved > STALLED_SECONDS:
             text = f"nothing was delivered for more than {STALLED_SECONDS:g} s{self._queue()}"
@@ -245,7 +256,6 @@ class Lane:
 
     async def run(self) -> None:
         """Deliver until the lane is retired and empty. On cancel, requests under way are aborted."""
-        trouble: Trouble | None = None
         while not self._gone:
             if self._suspended:
                 await self._rest()
@@ -259,15 +269,10 @@ class Lane:
             elif not first:
                 self._report(None)
                 await self._news.wait()
-            elif trouble is not None and self._due > trio.current_time():
-                await self._wait_out(trouble)
+            elif self._trouble is not None and self._due > trio.current_time():
+                await self._wait_out(self._trouble)
             else:
-                self._poked = self._may_hasten = False
-                self.is_tried = True
-                trouble = await self._deliver(trouble)
-                self.is_tried = False
-                if trouble is not None:
-                    self._put_off(trouble)
+                await self._deliver()
         self._recent.forget(self.id)
         self._idle.set()
         self._turn.set()
@@ -306,15 +311,14 @@ class Lane:
         self._hastened = False
 
     async def _wait_out(self, trouble: Trouble) -> None:
-        """Until it is due, or an order wants the lane quiet, or it is held."""
+        """Until it is due, or an order wants the lane quiet, or it is held, or its client has to be closed."""
         self._tell(trouble)  # again, since all may have been well while nothing waited
         with trio.move_on_at(self._due):
-            while self._due > -math.inf and not self._suspended and self.may_begin():
+            while self._due > -math.inf and not self._suspended and self.may_begin() and not self._is_client_in_vain():
                 await self._news.wait()
 
     def _backoff(self) -> Iterator[float]:
-        pace = getattr(self.output, "backoff", None)
-        return backoff(getattr(pace, "first", 1.0), getattr(pace, "longest", 60.0))
+        return backoff(*self._feeding.backoff)
 
     async def _settle_barrier(self, seq: int, *, connected: bool = False) -> bool:
         """False if the lane was retired and has to close its connections first, though nobody told it yet."""
@@ -331,8 +335,10 @@ class Lane:
 
     # -- a session -----------------------------------------------------------------------------------------------------
 
-    def _new_session(self) -> Session:
-        return Session(
+    def _begin_session(self) -> Session:
+        self._poked = self._may_hasten = False
+        self.is_tried = True
+        self._session = Session(
             lane=self.id,
             output=self.key.output,
             targets=self.output.targets,
@@ -349,51 +355,98 @@ class Lane:
             settle_barrier=partial(self._settle_barrier, connected=True),
             on_answer=self._note_reached,
             on_success=lambda: self._on_success(self.key),
-            flush=lambda: self.output.flush if self.active and not self._hurries else 0.0,
+            feeding=self._feeding,
+            lingers=lambda: self.active and not self._hurries,
             backoff=self._backoff,
         )
+        return self._session
 
-    async def _deliver(self, last: Trouble | None) -> Trouble | None:
-        """One session; returns the trouble that ended it."""
-        session: Session | None = None
+    def _end_session(self, session: Session) -> None:
+        self._session, self.is_tried = None, False
+        self._trouble = session.trouble
+        self._answers = session.trouble is None and session.answered > -math.inf
+        if session.progressed:
+            self._waits = self._backoff()
+        if session.trouble is not None:
+            self._put_off(session.trouble)
+
+    # -- a client ------------------------------------------------------------------------------------------------------
+
+    async def _deliver(self) -> None:
+        """One life of the client: a session, or those of an active lane until the client has to be closed."""
+        self.is_tried = True
         try:
             with trio.CancelScope() as self._scope:
                 if self._suspended:
                     self._scope.cancel()
                 await (self._slot.take_to_drain() if self._answers else self._slot.take_to_ask())
-                session = self._session = self._new_session()
-                await self._run_session(session, last)
+                self._client = Client(
+                    self.output,
+                    self._context(),
+                    lives_on=self._feeding.client == "lane",
+                    cut_off=self.cut_off,
+                )
+                self._begin_session()
+                await self._client.live(self._run_sessions, self._client_failed)
         finally:
-            self._session = None
+            self._client, self.is_tried = None, False
             self._slot.give_back()
             self._loans.give_back()
-        self._answers = session is not None and session.trouble is None and session.answered > -math.inf
-        if session is not None and session.progressed:
-            self._waits = self._backoff()
-        return session.trouble if session is not None else None
+            if self._session is not None:
+                self._end_session(self._session)
+            if self.code == Code.CLIENT_STUCK:
+                self._report(None)
 
-    async def _run_session(self, session: Session, last: Trouble | None) -> None:
-        """What goes wrong in opening and closing the output is the output's trouble; the rest is ours."""
-        credential = self._keyring.get(self.key.credential)
-        context = OutputContext(
+    def _context(self) -> OutputContext:
+        return OutputContext(
             self.key.output,
             self._aio,
-            credential,
+            self._keyring.get(self.key.credential),
             requests=self._requests,
             answered=self._note_reached,
             may_begin=self.may_begin,
         )
-        ours: Exception | None = None
-        with failures_apart(lambda error: session.end(failed(self.key.output, error))):
-            async with self.output.open(context) as opened:
-                sender = opened if self.output.counts_requests else Counted(opened, self._requests)
-                try:
-                    fenced = Fenced(sender, self.may_begin, self.cut_off)
-                    await session.run(fenced, self.output.workers, last, asks=not (self.active or self._answers))
-                except Exception as error:
-                    ours = error
-        if ours is not None:
-            raise ours
+
+    async def _run_sessions(self, sender: Sender) -> None:
+        """The last one ends when the client is closed: what goes wrong in that is trouble too."""
+        session = self._session
+        while session is not None:
+            await session.run(sender, self._trouble, asks=not (self.active or self._answers))
+            session = await self._next_session(session)
+
+    async def _next_session(self, last: Session) -> Session | None:
+        """Wait with an open client until the next session begins; None if the client has to be closed instead."""
+        assert self._client is not None
+        self._client.is_stale |= last.is_client_suspect
+        if last.trouble is None or not self._client.lives_on or self._is_client_in_vain():
+            return None
+        self._end_session(last)
+        self._loans.give_back()
+        await self._wait_out(last.trouble)
+        if not await self._spool.window(self.id, 0, 1):
+            return None
+        if self._suspended or self._is_client_in_vain() or not self.may_begin():
+            return None
+        return self._begin_session()
+
+    def _is_client_in_vain(self) -> bool:
+        """Whether the client is one that must not stay open while nothing is sent."""
+        return self._client is not None and (self._client.is_stale or not self.active)
+
+    def _retire_client(self) -> None:
+        """No further session begins with what was opened before: settings or credentials have come."""
+        if self._client is not None:
+            self._client.is_stale = True
+            if self._client.lives_on and self._session is not None:
+                self._session.end()
+
+    def _client_failed(self, error: Exception) -> None:
+        trouble = failed(self.key.output, error)
+        if self._session is not None:
+            self._session.end(trouble)
+        else:
+            self._trouble = trouble
+            self._put_off(trouble)
 
     def _note_reached(self) -> None:
         """Somebody may have events of this lane: from now on nothing of it goes elsewhere unless it is ordered."""

@@ -20,7 +20,8 @@ Loaded = list[tuple[Entry, Batch]]
 
 
 class Loading:
-    """For the lane with the id `lane`. `is_ending` says whether the session ends, and nothing is to be sent any more.
+    """For the lane with the id `lane`, `most_bytes` at once unless an entry has more. `is_ending` says whether the
+    session ends, and nothing is to be sent any more.
 
     `on_damage` is called for an entry that stays unreadable after a repair; it is left out.
     """
@@ -32,11 +33,12 @@ class Loading:
         spool: Spool,
         recent: Recent,
         loans: Borrower,
+        most_bytes: int,
         is_ending: Callable[[], bool],
         on_damage: Callable[[Entry], Awaitable[None]],
     ) -> None:
         self._lane, self._spool, self._recent, self._loans = lane, spool, recent, loans
-        self._is_ending, self._on_damage = is_ending, on_damage
+        self._most_bytes, self._is_ending, self._on_damage = most_bytes, is_ending, on_damage
 
     async def load(self, entries: Sequence[Entry]) -> tuple[Loan | None, Loaded, Sequence[Entry]]:
         """As many of the entries as an ordinary request has memory for, else one alone; none if the session ends.
@@ -73,6 +75,7 @@ class Loading:
             found |= loaded
             entries = entries[: entries.index(beyond[0])] if beyond else entries
         entries = fitting(entries, found, limit)
+        entries = fitting(entries, found, self._most_bytes) or entries[:1]
         left = every[len(entries) :]
         for entry in left:
             if entry.seq in found and entry.kind == BATCH:

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shipper.pipeline.backlog import Question
+from shipper.sdk.feeding import Feeding
 from shipper.spool.queue import Entry
 
 WINDOW = 512
-TOGETHER_EVENTS = 4000
 TOGETHER_BYTES = 256 << 10
-"""Of sealed bodies. What is sent in one request though it entered in several batches (with 500 events at most, ten
-thousand files of 200 lines took 1.5 times the CPU). What it unpacks to is counted as it is loaded (`loans`)."""
+"""Of sealed bodies. What is sent in one request though it entered in several batches, unless the output wants less
+(with 500 events at most, ten thousand files of 200 lines took 1.5 times the CPU). What it unpacks to is counted as it
+is loaded (`loading`)."""
 GATHERED_EVENTS = 1000
 GATHERED_BYTES = 64 << 10
 """For which nothing waits to become more. To put large batches together costs more than the requests that it saves: an
@@ -32,27 +33,30 @@ class Parcel:
     question: Question | None = None
 
 
-def gathers_until(entries: Sequence[Entry], handed: float, flush: float) -> float:
+def gathers_until(entries: Sequence[Entry], handed: float, feeding: Feeding) -> float:
     """Until when these entries wait for more to be sent with them, if the last ones were handed out at `handed`.
 
-    So what comes after a pause goes at once, and under load no more than one request in `flush` is not a full one. To
-    wait from the first event on was refused: each lone line would be late by `flush`. A barrier never waits.
+    So what comes after a pause goes at once, and under load no more than one request in `linger` is not a full one. To
+    wait from the first event on was refused: each lone line would be late by that. A barrier never waits.
     """
     if not entries:
         return math.inf
     events, size = sum(entry.events for entry in entries), sum(entry.size for entry in entries)
-    is_full = events >= GATHERED_EVENTS or size >= GATHERED_BYTES or len(entries) >= WINDOW
-    return -math.inf if is_full or any(entry.is_barrier for entry in entries) else handed + flush
+    is_full = events >= min(GATHERED_EVENTS, feeding.events) or size >= min(GATHERED_BYTES, feeding.bytes)
+    if is_full or len(entries) >= WINDOW or any(entry.is_barrier for entry in entries):
+        return -math.inf
+    return handed + feeding.linger
 
 
-def of(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """Entries in their order, small ones together; a barrier stands alone."""
+def of(entries: Sequence[Entry], feeding: Feeding) -> Iterator[list[Entry]]:
+    """Entries in their order, small ones together, as many as the output wants; a barrier stands alone."""
+    most_bytes = min(TOGETHER_BYTES, feeding.bytes)
     parcel: list[Entry] = []
     events = size = 0
     for entry in entries:
         events, size = events + entry.events, size + entry.size
         alone = entry.is_barrier or (parcel and parcel[-1].is_barrier)
-        if parcel and (alone or events > TOGETHER_EVENTS or size > TOGETHER_BYTES):
+        if parcel and (alone or events > feeding.events or size > most_bytes):
             yield parcel
             parcel, events, size = [], entry.events, entry.size
         parcel.append(entry)

@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import accumulate, groupby, takewhile
 
 import trio
@@ -34,8 +35,9 @@ from shipper.plugin import Sender
 from shipper.process import log
 from shipper.process.signal import Signal
 from shipper.sdk.codes import Code
-from shipper.sdk.errors import Held, Later, StartFailed, TooLarge, raised_at
+from shipper.sdk.errors import Held, Later, PluginFault, StartFailed, TooLarge, raised_at
 from shipper.sdk.event import Batch, together
+from shipper.sdk.feeding import Feeding
 from shipper.sdk.units import events_in_words
 from shipper.spool.dead_letters import Full
 from shipper.spool.queue import Entry, Settlement
@@ -69,7 +71,7 @@ class Session:
     `slot` while it sends; memory for what it sends is borrowed by `loans`. `settle_barrier` is called for a barrier
     that an active lane has passed; a lane that is not ends its session there, also if it learns of that by the False
     that is returned. `on_answer` is called when the destination has answered for events, before that is noted;
-    `on_success` when the first event has its final answer. `flush` says for how many seconds entries may wait for more.
+    `on_success` when the first event has its final answer. `lingers` says whether entries may wait for more.
     """
 
     def __init__(
@@ -91,7 +93,8 @@ class Session:
         settle_barrier: Callable[[int], Awaitable[bool]],
         on_answer: Callable[[], None],
         on_success: Callable[[], None],
-        flush: Callable[[], float],
+        feeding: Feeding,
+        lingers: Callable[[], bool],
         backoff: Callable[[], Iterator[float]],
     ) -> None:
         self.trouble: Trouble | None = None
@@ -100,12 +103,14 @@ class Session:
         self.backlog = backlog
         self.answered = -math.inf
         """When a request had its answer last, or failed."""
+        self.is_client_suspect = False
+        """Whether the output failed by a bug, so that what is open may not work any more."""
         self._lane, self._output, self._targets, self._spool = lane, output, targets, spool
         self._taps, self._news, self._counters = taps, news, counters
         self._report, self._slot, self._loans = report, slot, loans
         self._is_active, self._settle_barrier = is_active, settle_barrier
         self._on_answer, self._on_success = on_answer, on_success
-        self._flush, self._backoff = flush, backoff
+        self._feeding, self._lingers, self._backoff = feeding, lingers, backoff
         self._refused = 0
         self._refused_waits = backoff()
         self._rejected = 0
@@ -121,6 +126,7 @@ class Session:
             spool=spool,
             recent=recent,
             loans=loans,
+            most_bytes=feeding.bytes,
             is_ending=lambda: self._ending,
             on_damage=self._note_damage,
         )
@@ -151,20 +157,20 @@ class Session:
         """For how long the request that was sent first has had no answer."""
         return max(0.0, trio.current_time() - min(self.backlog.outstanding.values(), default=math.inf))
 
-    async def run(self, sender: Sender, workers: int, last: Trouble | None, *, asks: bool) -> None:
+    async def run(self, sender: Sender, last: Trouble | None, *, asks: bool) -> None:
         """Deliver until trouble, or until a retired lane has passed its barrier.
 
         After trouble, or if it `asks` whether the destination answers, it sends one request first.
         """
         self.backlog.rewind()
         if (last is None and not asks) or await self._probe(sender, last):
-            await self._deliver(sender, workers)
+            await self._deliver(sender)
 
-    async def _deliver(self, sender: Sender, workers: int) -> None:
+    async def _deliver(self, sender: Sender) -> None:
         async with trio.open_nursery() as nursery:
             send, receive = trio.open_memory_channel[Parcel](0)
             async with receive:
-                for _ in range(workers):
+                for _ in range(self._feeding.in_flight):
                     nursery.start_soon(self._work, sender, receive.clone(), nursery)
             async with send:
                 await self._feed(send)
@@ -177,7 +183,7 @@ class Session:
         if not first or first[0].is_barrier:
             first = await self._spool.window(self._lane, 0, 1)
         if first and not first[0].is_barrier:
-            if backlog.suspects.are_known([first[0].seq]):
+            if backlog.suspects.are_known([first[0].seq]) and not self._feeding.ordered:
                 await self._ask_witness(sender, first[0])
             if self.trouble is None:
                 few = PROBE_EVENTS if last is not None and last.held else None
@@ -232,7 +238,7 @@ class Session:
         if self._gathers_until() > trio.current_time():
             return False
         entries, self._gathered = self._gathered, []
-        for parcel in parcels.of(entries):
+        for parcel in parcels.of(entries, self._feeding):
             for entry in parcel:
                 self.backlog.at_front(entry)
             if not parcel[0].is_barrier and not await self._hand_out(send, Parcel(parcel)):
@@ -241,7 +247,9 @@ class Session:
         return len(entries) == parcels.WINDOW
 
     def _gathers_until(self) -> float:
-        return parcels.gathers_until(self._gathered, self._handed, self._flush() if self._is_quiet() else 0.0)
+        lingers = self._lingers() and self._is_quiet()
+        feeding = self._feeding if lingers else replace(self._feeding, linger=0.0)
+        return parcels.gathers_until(self._gathered, self._handed, feeding)
 
     async def _feed_pass(self, send: trio.MemorySendChannel[Parcel]) -> bool:
         """Hand out again what was left behind and may be taken now; returns whether there may be more."""
@@ -256,7 +264,7 @@ class Session:
         self.backlog.hand_out(
             entries
         )  # all of them: the pass has gone by, also if the session ends before they are sent
-        for parcel in parcels.of(entries):
+        for parcel in parcels.of(entries, self._feeding):
             if not await self._hand_out(send, Parcel(parcel)):
                 return False
         return self.backlog.is_passing
@@ -307,7 +315,10 @@ class Session:
                 while left:
                     await self._noting.acquire()
                     loan, sent, left = await self._attempt(sender, Parcel(left, parcel.question))
-                    nursery.start_soon(self._note_beside, sent, loan)
+                    if self._feeding.ordered and any(attempt.has_rejected for attempt, _ in sent):
+                        await self._note_beside(sent, loan)  # there may be no room for them as dead letters
+                    else:
+                        nursery.start_soon(self._note_beside, sent, loan)
                     await self._slow_down_if_refused(sent)
                     if self._ending:
                         return
@@ -385,6 +396,7 @@ class Session:
     async def _prepared(self, group: Sequence[tuple[Entry, Batch]], target: str | None, few: int | None) -> Sent:
         """One attempt for all that goes the same way, without what goes to targets that refuse it."""
         attempt, parts = await _sent(group, few)
+        attempt.ordered = self._feeding.ordered
         if target is not None or self.backlog.closed:
             attempt.targets = await self._targets_of(attempt.batch)
         if attempt.targets is None:
@@ -410,7 +422,7 @@ class Session:
 
     async def _close_targets(self, attempt: Attempt) -> None:
         """From now on nothing is sent to targets that refused events of this attempt."""
-        if not attempt.refusals():
+        if attempt.ordered or not attempt.refusals():
             return
         if attempt.targets is None:
             attempt.targets = await self._targets_of(attempt.batch)
@@ -439,11 +451,12 @@ class Session:
             except Held as error:
                 attempt.failed(Trouble(str(error), held=True, code=error.code))
             except Later as error:
-                attempt.failed(Trouble(str(error), retry_after=error.retry_after, code=error.code))
+                attempt.put_off(error)
             except trio.Cancelled:
                 attempt.failed(Trouble("the session was cancelled"))
                 raise
             except Exception as error:
+                self.is_client_suspect |= not isinstance(error, OSError)
                 if in_halves and blames_event(error):
                     attempt.broke(positions, said(error), works_otherwise=works_otherwise)
                 else:
@@ -474,11 +487,14 @@ class Session:
         now, wait = trio.current_time(), attempt.retry_after or 0.0
         for entry, part in parts:
             settlement = settlements[entry.seq]
+            lacks_room = attempt.rejected(part) > (0 if settlement is None else len(settlement.letters))
             if settlement is not None and settlement.rest is None:
                 self.backlog.settled(entry.seq)
+            elif lacks_room and attempt.ordered:
+                self.end(Trouble(LETTERS_FULL, code=Code.DEAD_LETTERS_FULL))
             elif (keys := attempt.keeps(part)) is not None:
                 self.backlog.left(entry.seq, keys, now, worst.reason, wait, worst.code)
-                if attempt.rejected(part) > (0 if settlement is None else len(settlement.letters)):
+                if lacks_room:
                     self.backlog.left_for_room(entry.seq, now, LETTERS_FULL)
             self._see_to_letters(settlement)
         if freed != self._spool.letters_freed:
@@ -568,4 +584,4 @@ def failed(output: str, error: Exception) -> Trouble:
     if isinstance(error, StartFailed):
         return Trouble(str(error), held=True, code=error.code)
     _log.error("an output failed", output=output, error=said(error))
-    return Trouble(said(error), code=Code.INTERNAL_ERROR)
+    return Trouble(said(error), code=error.code if isinstance(error, PluginFault) else Code.INTERNAL_ERROR)

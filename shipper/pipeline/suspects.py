@@ -8,8 +8,8 @@ is a later entry, on which the output has not failed: it is sent before the susp
 until then was of the output as a whole. Without any of these all stay queued, and are tried again with longer and
 longer waits: an output that fails on everything gives up nothing.
 
-What the way to the destination may cause, such as a lost connection or an answer for too few events, makes no entry
-suspect.
+An answer for another number of events is such an error too: an output translates answers that were cut short (Later).
+What the way to the destination may cause, such as a lost connection, makes no entry suspect.
 """
 
 from __future__ import annotations

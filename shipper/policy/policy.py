@@ -20,7 +20,8 @@ from shipper.policy.document import Node, below, read, shown, suggest
 from shipper.policy.registry import Kind, Registry, UnknownType
 from shipper.policy.settings import Reader, TooMany, digest, exported, restored
 from shipper.sdk.codes import Code
-from shipper.sdk.errors import PolicyError, StartFailed
+from shipper.sdk.errors import PluginFault, PolicyError, StartFailed, raised_at
+from shipper.sdk.feeding import Feeding
 
 VERSION = 1
 NAME = r"[a-z0-9][a-z0-9_-]{0,62}"
@@ -193,6 +194,10 @@ class _PolicyReader(Reader):
         if config.credential is not None and not config.takes:
             message = f"an output of type {type} takes no credential; remove this key"
             self.problem(below(path, "credential"), node.keys.get("credential", node.mark), message)
+        try:
+            check_feeding(config)
+        except PluginFault as error:
+            self.problem(path, node.mark, str(error), error.code)
         return OutputSpec(name, type, config)
 
     def processors(self, node: Node | None, path: str) -> tuple[Processor, ...]:
@@ -295,8 +300,24 @@ def restore_output(type: str, settings: Mapping[str, Any], registry: Registry) -
     Raises StartFailed if its plugin is gone, or is another version that does not take these settings any more.
     """
     try:
-        return restored(registry.find("outputs", type), settings)
+        output = restored(registry.find("outputs", type), settings)
+        check_feeding(output)
+        return output
     except UnknownType as error:
         raise StartFailed(str(error), code=error.code) from None
     except ValueError as error:
         raise StartFailed(f"the installed plugin {type} does not take the stored settings: {error}") from None
+    except PluginFault as error:
+        raise StartFailed(f"the installed plugin {type}: {error}", code=error.code) from None
+
+
+def check_feeding(output: Output) -> None:
+    """Raises PluginFault if the output does not say how it is to be fed."""
+    try:
+        feeding = output.feeding()
+    except PluginFault:
+        raise
+    except Exception as error:
+        raise PluginFault(f"an output cannot say how it is to be fed: {raised_at(error)}") from None
+    if not isinstance(feeding, Feeding):
+        raise PluginFault(f"an output says how it is to be fed by {type(feeding).__name__}, not by Feeding")

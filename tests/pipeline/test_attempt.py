@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.pipeline.attempt import SMALL_BYTES, Attempt, Trouble
-from shipper.plugin import Answer, Answers, Outcome
+from shipper.pipeline.attempt import MOST_WAIT, SMALL_BYTES, Attempt, Trouble, seconds
+from shipper.plugin import Answer, Answers, Code, Later, Outcome, PluginFault
 from shipper.sdk.event import Batch
 from shipper.values import Counts
 
@@ -46,15 +48,24 @@ def test_what_the_destination_had_already_is_counted_apart() -> None:
     assert [(count.delivered, count.duplicate) for count in counts] == [(1, 1), (2, 1)]
 
 
-@given(count=st.integers(1, 40), probed=st.none() | st.integers(1, 10), keep=st.booleans(), data=st.data())
+@given(
+    count=st.integers(1, 40),
+    probed=st.none() | st.integers(1, 10),
+    keep=st.booleans(),
+    ordered=st.booleans(),
+    data=st.data(),
+)
 def test_every_event_is_counted_once_whatever_is_answered(
-    count: int, probed: int | None, keep: bool, data: st.DataObject
+    count: int, probed: int | None, keep: bool, ordered: bool, data: st.DataObject
 ) -> None:
     attempt = Attempt(batch(count)) if probed is None else Attempt.probe(batch(count), probed)
+    attempt.ordered = ordered
     final: dict[int, Outcome] = {}
     doubted: list[int] = []
     while (piece := attempt.next_piece()) is not None:
         positions, events = piece
+        assert not ordered or list(final) == list(range(positions[0]))
+        assert not ordered or not {Outcome.LATER, Outcome.HELD} & set(final.values())
         assert [event["n"] for event in events.own()] == list(positions)
         match data.draw(st.sampled_from(["answers", "short", "wild", "too large", "trouble", "held", "broken"])):
             case "answers":
@@ -62,10 +73,11 @@ def test_every_event_is_counted_once_whatever_is_answered(
                 answers = {at: Answer(outcome, "why") for at, outcome in others.items()}
                 attempt.answered(positions, Answers(len(positions), answers))
                 final |= {n: others.get(at, Outcome.DELIVERED) for at, n in enumerate(positions)}
-            case "short":
-                attempt.answered(positions, Answers(len(positions) - 1))
-            case "wild":
-                attempt.answered(positions, Answers(len(positions), {len(positions): Answer(Outcome.DUPLICATE)}))
+            case "short" | "wild" as fault:
+                wild = {len(positions): Answer(Outcome.DUPLICATE)} if fault == "wild" else {}
+                with pytest.raises(PluginFault):
+                    attempt.answered(positions, Answers(len(positions) - (fault == "short"), wild))
+                attempt.failed(Trouble("a fault"))
             case "broken":
                 attempt.broke(positions, "broken", works_otherwise=data.draw(st.booleans()))
                 if len(positions) == 1:
@@ -79,6 +91,7 @@ def test_every_event_is_counted_once_whatever_is_answered(
                 attempt.failed(Trouble("503"))
             case "held":
                 attempt.failed(Trouble("401", held=True))
+    assert attempt.overloaded() is not None or not ordered or len(final) == min(count, probed or count)
     if data.draw(st.booleans()):
         attempt.give_up_doubted()
         final |= dict.fromkeys(doubted, Outcome.REJECTED)
@@ -123,6 +136,34 @@ def test_some_events_put_off_are_none() -> None:
 
     assert attempt.overloaded() is None
     assert attempt.problem() == "429"
+
+
+def test_in_strict_order_one_event_that_was_put_off_is_trouble_and_is_not_left_behind() -> None:
+    attempt = Attempt(batch(10))
+    attempt.ordered = True
+    attempt.answered(range(10), Answers(10, {7: Answer(Outcome.HELD, "403")}, retry_after=3.0))
+
+    assert attempt.overloaded() == Trouble("403", held=True, retry_after=3.0, code=Code.REFUSED)
+    assert attempt.keeps(range(10)) is None
+
+
+@pytest.mark.parametrize(
+    ("stated", "wait"), [(None, None), (7, 7.0), (-1, 0.0), (math.inf, MOST_WAIT), (10**400, MOST_WAIT)]
+)
+def test_a_wait_that_an_output_states_is_bounded(stated: float | None, wait: float | None) -> None:
+    assert seconds(stated) == wait
+
+
+@pytest.mark.parametrize("stated", ["60", math.nan, True, [1.0]])
+def test_a_wait_that_is_no_number_is_a_fault_of_the_plugin_and_other_answers_count(stated: Any) -> None:
+    answered, raised = Attempt(batch(2)), Attempt(batch(2))
+    answered.answered(range(2), Answers(2, {1: later()}, retry_after=stated))
+    raised.put_off(Later("429", stated))
+
+    for attempt, progress in ((answered, 1), (raised, 0)):
+        assert attempt.trouble is not None
+        assert (attempt.trouble.code, attempt.trouble.retry_after) == (Code.PLUGIN_FAULT, None)
+        assert attempt.progress == progress
 
 
 def test_a_probe_that_was_delivered_is_no_trouble() -> None:

@@ -16,13 +16,14 @@ import trio
 
 from shipper.pipeline.backlog import ASK_SECONDS, Backlog
 from shipper.pipeline.loans import CAREFUL_REQUESTS, REQUEST_BYTES, Borrower
-from shipper.pipeline.parcels import TOGETHER_EVENTS
 from shipper.pipeline.session import REFUSED
 from shipper.plugin import (
     MOST_FLUSH,
     Answer,
     Answers,
+    Code,
     Duration,
+    Feeding,
     Held,
     Later,
     Outcome,
@@ -264,8 +265,8 @@ async def test_with_no_time_to_flush_nothing_waits(tmp_path: Path) -> None:
 
 async def test_a_full_batch_does_not_wait(tmp_path: Path) -> None:
     async with gathering(tmp_path) as (on, script):
-        await on.enter(TOGETHER_EVENTS // 2, batches=2)
-        await script.until(lambda: len(script.received) == 1 + TOGETHER_EVENTS)
+        await on.enter(Feeding().events // 2, batches=2)
+        await script.until(lambda: len(script.received) == 1 + Feeding().events)
 
 
 @pytest.mark.parametrize("end", ["a drain", "a stop", "another time", "a barrier of an active lane"])
@@ -357,9 +358,9 @@ async def test_batch_after_batch_refused_event_by_event_is_no_storm_of_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shipper.pipeline.lane.backoff", lambda first, longest: repeat(0.2))
-    monkeypatch.setattr("shipper.pipeline.parcels.TOGETHER_EVENTS", 1)
     times: list[float] = []
     async with bench(tmp_path) as on:
+        DESTINATIONS["main"].feeding["events"] = 1
         await on.activate(1, {"main": {"workers": 1}}, main=None)
         script = DESTINATIONS["main"]
         script.send = timed(script.refusing(*range(20)), times)
@@ -597,6 +598,7 @@ async def test_an_answer_of_the_wrong_length_settles_nothing(tmp_path: Path) -> 
 
         assert on.spool.figures.total().events == 3
         assert on.active["main"].problem == "the output answered for 2 of 3 events"
+        assert on.active["main"].code == Code.PLUGIN_FAULT
 
 
 async def test_an_answer_for_an_event_that_was_not_sent_settles_nothing(tmp_path: Path) -> None:
@@ -1413,8 +1415,8 @@ async def test_a_parked_event_keeps_the_barrier_open_and_no_connection(tmp_path:
 async def test_letters_that_give_way_to_answers_noted_at_the_same_time_are_all_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.parcels.TOGETHER_EVENTS", 1)
     async with bench(tmp_path) as on:
+        DESTINATIONS["main"].feeding["events"] = 1
         await on.activate(1, {"main": {"workers": 3}}, main=None)
         settle, noted, all_noted = on.spool.settle, 0, trio.Event()
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shipper.pipeline import parcels
 from shipper.pipeline.parcels import GATHERED_BYTES, GATHERED_EVENTS, TOGETHER_BYTES, WINDOW, gathers_until
+from shipper.plugin import Feeding
 from shipper.spool.queue import Entry
 from shipper.spool.schema import BARRIER, BATCH
 from shipper.values import Revision
@@ -26,7 +27,7 @@ _sizes = st.lists(st.one_of(st.integers(1, TOGETHER_BYTES * 2), st.integers(1, 5
 def test_every_entry_is_in_one_parcel_in_its_order(sizes: list[int]) -> None:
     entries = [entry(n, max(size, 0), BARRIER if size < 0 else BATCH) for n, size in enumerate(sizes)]
 
-    found = list(parcels.of(entries))
+    found = list(parcels.of(entries, Feeding()))
 
     assert [each for parcel in found for each in parcel] == entries
     for parcel in found:
@@ -35,13 +36,13 @@ def test_every_entry_is_in_one_parcel_in_its_order(sizes: list[int]) -> None:
 
 
 def test_small_entries_go_together() -> None:
-    assert len(list(parcels.of([entry(n, 100) for n in range(50)]))) == 1
+    assert len(list(parcels.of([entry(n, 100) for n in range(50)], Feeding()))) == 1
 
 
 def test_entries_wait_for_more_since_the_last_were_handed_out() -> None:
-    assert gathers_until([entry(1, 100)], handed=10.0, flush=0.5) == 10.5
-    assert gathers_until([entry(1, 100)], handed=-math.inf, flush=0.5) == -math.inf
-    assert gathers_until([], handed=10.0, flush=0.5) == math.inf
+    assert gathers_until([entry(1, 100)], handed=10.0, feeding=Feeding(linger=0.5)) == 10.5
+    assert gathers_until([entry(1, 100)], handed=-math.inf, feeding=Feeding(linger=0.5)) == -math.inf
+    assert gathers_until([], handed=10.0, feeding=Feeding(linger=0.5)) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -54,4 +55,4 @@ def test_entries_wait_for_more_since_the_last_were_handed_out() -> None:
     ],
 )
 def test_what_is_full_or_has_a_barrier_does_not_wait(entries: list[Entry]) -> None:
-    assert gathers_until(entries, handed=10.0, flush=0.5) == -math.inf
+    assert gathers_until(entries, handed=10.0, feeding=Feeding(linger=0.5)) == -math.inf

@@ -10,15 +10,19 @@ import trio
 
 from shipper.pipeline.lane import Lane
 from shipper.pipeline.slots import DRAINING_AT_ONCE, Slot, Slots
-from shipper.plugin import Answers
+from shipper.plugin import Answers, Feeding
 from shipper.sdk.event import Batch
-from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, bench, poke, secret
+from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, ScriptedOutput, bench, poke, secret
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shipper.pipeline.delivery.WATCH_SECONDS", 0.1)
-    monkeypatch.setattr("shipper.pipeline.parcels.TOGETHER_EVENTS", 1)  # each batch is a request
+    monkeypatch.setattr(ScriptedOutput, "feeding", each_batch_a_request)
+
+
+def each_batch_a_request(output: ScriptedOutput) -> Feeding:
+    return Feeding(events=1, in_flight=output.workers, backoff=(0.01, 0.02))
 
 
 def taken(on: Bench) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import trio
@@ -18,6 +18,7 @@ from shipper.plugin import (
     Answer,
     Answers,
     Batch,
+    Feeding,
     Held,
     Later,
     Outcome,
@@ -119,6 +120,9 @@ class SimulatedOutput(Output, frozen=True):
     backoff: ClassVar[Pace] = Pace()
 
     to: str = "east"
+
+    def feeding(self) -> Feeding:
+        return replace(super().feeding(), backoff=(self.backoff.first, self.backoff.longest))
 
     def targets(self, batch: Batch) -> Sequence[str]:
         return [event.stream for event in events_of(batch)]

@@ -16,7 +16,7 @@ RATES: dict[str, tuple[float, float]] = {
     "unauthorized": (0.02, 0.2),
     "too_large": (0.05, 0.3),
     "answer_lost": (0.05, 0.4),
-    "short_answer": (0.02, 0.2),
+    "short_answer": (0.01, 0.1),
     "hang": (0.01, 0.1),
     "slow_net": (0.05, 0.5),
     "output_bug": (0.01, 0.1),
@@ -114,7 +114,6 @@ LIMITS: dict[str, tuple[int, ...]] = {
     "shipper.pipeline.slots.DRAINING_AT_ONCE": (1, 2, 8),
     "shipper.pipeline.slots.ASKING_AT_ONCE": (1, 2, 32),
     "shipper.pipeline.parcels.WINDOW": (1, 4, 512),
-    "shipper.pipeline.parcels.TOGETHER_EVENTS": (1, 8, 4000),
     "shipper.pipeline.session.NOTING": (1, 4),
 }
 """Constants of the product, as small as they may be: a few events and lanes reach the bounds of each."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -31,6 +32,7 @@ from shipper.plugin import (
     Code,
     Credential,
     Duration,
+    Feeding,
     Held,
     Later,
     NotBegun,
@@ -134,6 +136,10 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
             raise BadOption("backoff.first is above 0 and at most backoff.longest", "backoff", "first")
         if self.bulk_max_bytes < 1024:
             raise BadOption("bulk_max_bytes is at least 1KiB", "bulk_max_bytes")
+
+    def feeding(self) -> Feeding:
+        """See `Output.feeding`."""
+        return replace(super().feeding(), backoff=(self.backoff.first, self.backoff.longest))
 
     def targets(self, batch: Batch) -> Sequence[str]:
         """See `Output.targets`: their indices and data streams."""

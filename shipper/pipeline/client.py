@@ -1,0 +1,72 @@
+"""One life of a lane's client: what its output has opened, from the attempt to open it until it is closed.
+
+Nothing closes a client but leaving the block that opened it, and nothing gives up waiting for that: a credential is
+released when every connection with it is closed, not a moment earlier. So an output that hangs there holds up its lane,
+and that is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import trio
+
+from shipper.pipeline.counted import Counted
+from shipper.pipeline.fenced import Fenced
+from shipper.plugin import Output, OutputContext, Sender
+from shipper.process.groups import failures_apart
+
+STUCK_SECONDS = 5.0
+"""In opening or closing, after which that is reported."""
+
+
+class Client:
+    """The open output of a lane; `cut_off` aborts everything that is under way with it.
+
+    `lives_on` says whether it may outlive a session at all.
+    """
+
+    def __init__(self, output: Output, context: OutputContext, *, lives_on: bool, cut_off: Callable[[], None]) -> None:
+        self.lives_on = lives_on
+        self.is_stale = False
+        """Whether no further session may begin with it: it is suspect, or was opened with what counts no more."""
+        self._output, self._context, self._cut_off = output, context, cut_off
+        self._doing: Literal["opening", "closing"] | None = None
+        self._since = 0.0
+
+    def stuck(self) -> str | None:
+        """What to report of an output that neither opens nor closes."""
+        seconds = trio.current_time() - self._since
+        if self._doing is None or seconds <= STUCK_SECONDS:
+            return None
+        return f"its output has been {self._doing} for {seconds // 5 * 5:.0f} s"
+
+    async def live(self, work: Callable[[Sender], Awaitable[None]], failed: Callable[[Exception], None]) -> None:
+        """Open the output, do the work with it, and close it.
+
+        Calls `failed` with an error of opening, closing or a task of the output's own; raises that of the work.
+        """
+        ours: Exception | None = None
+        try:
+            with failures_apart(failed):
+                self._begin("opening")
+                async with self._output.open(self._context) as sender:
+                    self._doing = None
+                    try:
+                        await work(self._guarded(sender))
+                    except Exception as error:
+                        ours = error
+                    finally:
+                        self._begin("closing")
+        finally:
+            self._doing = None
+        if ours is not None:
+            raise ours
+
+    def _guarded(self, sender: Sender) -> Sender:
+        counted = sender if self._output.counts_requests else Counted(sender, self._context.requests)
+        return Fenced(counted, self._context.may_begin, self._cut_off)
+
+    def _begin(self, what: Literal["opening", "closing"]) -> None:
+        self._doing, self._since = what, trio.current_time()

@@ -1,0 +1,69 @@
+"""How an output wants to be fed: one statement, which is checked when it is made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from shipper.sdk.errors import PluginFault
+
+MOST_LINGER = 5.0
+"""Seconds. A lane that delivers nothing for 10 s, though it holds events, does not look healthy."""
+MOST_IN_FLIGHT = 64
+
+Life = Literal["session", "lane"]
+
+
+@dataclass(frozen=True, slots=True)
+class Feeding:
+    """What an output states by `Output.feeding`. Raises PluginFault for a value that cannot be."""
+
+    bytes: int = 2 << 20
+    """Of text that are put together for one request at most. What entered as one larger batch is still sent as one: the
+    output splits it, or raises TooLarge. More than 2 MiB are never put together."""
+    events: int = 4000
+    """The same, in events."""
+    linger: float = 0.05
+    """Seconds that events wait at most, after a request, for more to go with them in the next one. A drain, a barrier,
+    an order or a stop ends the wait."""
+    in_flight: int = 2
+    """Requests under way at once; 1 where `ordered`."""
+    ordered: bool = False
+    """Whether each event of a lane waits for those before it: one request is under way, and what has no final answer is
+    sent again before anything that came later. An event that is put off, held or without room as a dead letter stops
+    the lane; one that is rejected becomes a dead letter, and the lane goes on. Within a request the output itself
+    keeps the order: from the first event that was not taken on, it answers LATER. Lanes deliver beside each other, so
+    there is no order between what entered before and after a change of destination or credential."""
+    backoff: tuple[float, float] = (1.0, 60.0)
+    """After trouble: the longest wait before the second attempt, and the longest of all, in seconds."""
+    client: Life = "session"
+    """How long what `Output.open` yields stays open. A session ends with each trouble of the destination; an active
+    lane keeps its client beyond that, unless what is raised is a bug of the output (not Later, Held, TooLarge, NotBegun
+    or an OSError). Settings, credentials, a lapsed lease, an order and the end of the lane always close it."""
+
+    def __post_init__(self) -> None:
+        first_and_longest = self.backoff if isinstance(self.backoff, tuple) and len(self.backoff) == 2 else (0, 0)
+        first, longest = first_and_longest
+        sound = {
+            "bytes": _is_count(self.bytes),
+            "events": _is_count(self.events),
+            "linger": _is_number(self.linger) and 0 <= self.linger <= MOST_LINGER,
+            "in_flight": _is_count(self.in_flight) and self.in_flight <= MOST_IN_FLIGHT,
+            "ordered": isinstance(self.ordered, bool),
+            "backoff": _is_number(first) and _is_number(longest) and 0 < first <= longest < math.inf,
+            "client": self.client in get_args(Life),
+        }
+        wrong = [name for name, is_sound in sound.items() if not is_sound]
+        if wrong:
+            raise PluginFault(f"an output cannot be fed as it states: {', '.join(wrong)}")
+        if self.ordered:
+            object.__setattr__(self, "in_flight", 1)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
