@@ -80,6 +80,8 @@ class Destination:
         """Places that refuse their events, as `deliver` says."""
         self.on_open: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.on_close: Callable[[], None] = lambda: None
+        self.closing: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+        """Waited for before it is closed, whatever is cancelled."""
         self.feeding: dict[str, Any] = {}
         """What the output states otherwise than by default, when a lane begins."""
         self.contexts: list[OutputContext] = []
@@ -173,6 +175,8 @@ class ScriptedOutput(Output, frozen=True):
         try:
             yield _Scripted(script, context)
         finally:
+            with trio.CancelScope(shield=True):
+                await script.closing()
             script.open_senders -= 1
             script.log.append(f"close {secret}")
             script.notify()

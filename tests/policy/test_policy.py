@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -58,6 +59,17 @@ class Sink(Output, frozen=True, kw_only=True):
     extra: Material | None = None
     rate: float | None = None
     sets: frozenset[str] = frozenset()
+    fed: str = ""
+
+    def feeding(self):
+        match self.fed:
+            case "nothing":
+                return replace(super().feeding(), bytes=0)
+            case "text":
+                return "plenty"
+            case "bug":
+                raise KeyError("hunter2")
+        return super().feeding()
 
 
 class Unreadable:
@@ -204,6 +216,9 @@ def test_a_file_is_read_when_the_policy_is_validated(authority):
         ("version: 1\noutputs: {main: {type: sink}}", (2, 17), "outputs.main.hosts", 'the key "hosts" is missing'),
         (SINK + "    workers: 99", (6, 14), "outputs.main.workers", "expected integer <= 64"),
         (SINK + "    workers: '2'", (6, 14), "outputs.main.workers", "expected integer, got string"),
+        (SINK + "    fed: nothing", (4, 5), "outputs.main", "an output cannot be fed as it states: bytes"),
+        (SINK + "    fed: text", (4, 5), "outputs.main", "says how it is to be fed by str, not by Feeding"),
+        (SINK + "    fed: bug", (4, 5), "outputs.main", "an output cannot say how it is to be fed: KeyError at"),
         (SINK + "    batch: 5", (6, 12), "outputs.main.batch", "expected a size with a unit"),
         (SINK + "    batch: 99999999999TiB", (6, 12), "outputs.main.batch", "this size is too large"),
         (SINK + "    timeout: 5", (6, 14), "outputs.main.timeout", "expected a duration with a unit"),
