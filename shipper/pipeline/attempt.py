@@ -59,7 +59,7 @@ class Attempt:
         """The target that this attempt asks whether it takes events again."""
         self._count = batch.count
         self.trouble: Trouble | None = None
-        self.doubt: str | None = None
+        self.doubt: Trouble | None = None
         """Why an event may be one that the output cannot handle."""
         self.retry_after: float | None = None
         self._pieces: list[Sequence[int]] = [range(batch.count)]
@@ -144,18 +144,22 @@ class Attempt:
             if self._small == SMALL_EVENTS and not self.progress:
                 self._leave_open(held)
 
-    def broke(self, positions: Sequence[int], reason: str, *, works_otherwise: bool) -> None:
+    def broke(
+        self, positions: Sequence[int], reason: str, *, works_otherwise: bool, code: str = Code.INTERNAL_ERROR
+    ) -> None:
         """The output failed on these: halves next; a single event is in doubt until it is `given_up`.
 
         Unless it is known that the output works otherwise, so many events that fail are enough of one batch.
         """
         if self._halve(positions):
             return
-        self.doubt = self._doubted[positions[0]] = reason
-        self._note(positions[0], Answer(Outcome.LATER, reason, code=Code.INTERNAL_ERROR))
+        self._doubted[positions[0]] = reason
+        self.doubt = Trouble(reason, code=code)
+        put_off = Answer(Outcome.LATER, reason, code=code)
+        self._note(positions[0], put_off)
         self._pieces.reverse()  # from the other end next: an event there may be delivered
         if len(self._doubted) == SMALL_EVENTS and not (works_otherwise or self.progress):
-            self._leave_open(Answer(Outcome.LATER, reason, code=Code.INTERNAL_ERROR))
+            self._leave_open(put_off)
 
     def give_up_doubted(self) -> None:
         """The output works on other events: those that it failed on alone are refused for ever."""

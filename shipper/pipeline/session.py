@@ -29,13 +29,13 @@ from shipper.pipeline.loans import Borrower, Loan
 from shipper.pipeline.parcels import Parcel
 from shipper.pipeline.recent import Recent
 from shipper.pipeline.slots import Slot
-from shipper.pipeline.suspects import WITNESSES, blames_event, said
+from shipper.pipeline.suspects import WITNESSES, blames_event, code_of, said
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Sender
 from shipper.process import log
 from shipper.process.signal import Signal
 from shipper.sdk.codes import Code
-from shipper.sdk.errors import Held, Later, PluginFault, StartFailed, TooLarge, raised_at
+from shipper.sdk.errors import Held, Later, StartFailed, TooLarge, raised_at
 from shipper.sdk.event import Batch, together
 from shipper.sdk.feeding import Feeding
 from shipper.sdk.units import events_in_words
@@ -390,7 +390,7 @@ class Session:
             if works and not is_new:
                 attempt.give_up_doubted()
             else:
-                attempt.failed(Trouble(attempt.doubt, code=Code.INTERNAL_ERROR))
+                attempt.failed(attempt.doubt)
         return attempt.overloaded()
 
     async def _prepared(self, group: Sequence[tuple[Entry, Batch]], target: str | None, few: int | None) -> Sent:
@@ -458,10 +458,10 @@ class Session:
             except Exception as error:
                 self.is_client_suspect |= not isinstance(error, OSError)
                 if in_halves and blames_event(error):
-                    attempt.broke(positions, said(error), works_otherwise=works_otherwise)
+                    attempt.broke(positions, said(error), works_otherwise=works_otherwise, code=code_of(error))
                 else:
                     attempt.failed(failed(self._output, error))
-                    attempt.doubt = said(error) if blames_event(error) else None
+                    attempt.doubt = attempt.trouble if blames_event(error) else None
             self.answered = trio.current_time()
 
     async def _note(self, sent: list[Sent], loan: Loan | None) -> None:
@@ -584,4 +584,4 @@ def failed(output: str, error: Exception) -> Trouble:
     if isinstance(error, StartFailed):
         return Trouble(str(error), held=True, code=error.code)
     _log.error("an output failed", output=output, error=said(error))
-    return Trouble(said(error), code=error.code if isinstance(error, PluginFault) else Code.INTERNAL_ERROR)
+    return Trouble(said(error), code=code_of(error))

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator
 import trio
 
 from shipper.process.groups import only
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import PluginFault, StartFailed, raised_at
 
 FAILURES = 3
@@ -92,6 +93,11 @@ def blames_event(error: Exception) -> bool:
 def said(error: Exception) -> str:
     """An unexpected error of an output in words that do not quote an event."""
     return str(error) if isinstance(error, PluginFault) else f"the output failed: {raised_at(only(error))}"
+
+
+def code_of(error: Exception) -> str:
+    """The code of an unexpected error of an output."""
+    return error.code if isinstance(error, PluginFault) else Code.INTERNAL_ERROR
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:
