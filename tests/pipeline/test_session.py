@@ -36,7 +36,7 @@ def begin(on: Bench) -> None:
     poke(on.delivery)
 
 
-def in_turn(script: Destination, outcome: Outcome, *numbers: int, times: int) -> Send:
+def in_turn(script: Destination, outcome: Outcome, *numbers: int, times: int, of_target: bool = False) -> Send:
     """A send that takes events in their order up to the first of these, each of which it refuses so often."""
     left = dict.fromkeys(numbers, times)
 
@@ -46,7 +46,7 @@ def in_turn(script: Destination, outcome: Outcome, *numbers: int, times: int) ->
         refused = next((at for at, n in enumerate(own) if left.get(n)), len(own))
         if refused < len(own):
             left[own[refused]] -= 1
-        return script.answer(batch, {at: Answer(outcome, "not now") for at in range(refused, len(own))})
+        return script.answer(batch, {at: Answer(outcome, "not now", of_target) for at in range(refused, len(own))})
 
     return send
 
@@ -164,17 +164,15 @@ async def test_whatever_becomes_of_requests_nothing_overtakes(tmp_path: Path, er
         assert len(script.received) + letters == 30
 
 
-async def test_a_target_that_refuses_stops_the_lane_too(tmp_path: Path) -> None:
-    async with in_order(tmp_path, *[1] * 6, events=1) as (on, script):
+@pytest.mark.parametrize("outcome", [Outcome.LATER, Outcome.HELD])
+async def test_a_target_that_refuses_stops_the_lane_too(tmp_path: Path, outcome: Outcome) -> None:
+    async with in_order(tmp_path, *[3] * 6) as (on, script):
         script.target = lambda n: "odd" if n % 2 else "even"
-        script.refused = {"odd"}
+        script.send = in_turn(script, outcome, 1, 7, times=4, of_target=True)
         begin(on)
-        await script.until(lambda: script.asked.count(1) > 3)
-
-        assert script.received == [0]
-        script.refused.clear()
         await on.empty()
-        assert script.received == list(range(6))
+
+        assert script.received == list(range(18))
 
 
 async def test_an_event_on_which_the_output_fails_is_given_up_only_after_events_of_its_batch(tmp_path: Path) -> None:
@@ -208,6 +206,23 @@ async def test_no_later_event_is_asked_first_whether_the_output_works(tmp_path: 
 
         assert set(script.asked) == {0}
         assert await on.spool.letters(0, 10) == []
+
+
+# -- how much goes together, and what plugins get wrong ----------------------------------------------------------------
+
+
+async def test_no_more_text_goes_together_than_the_output_wants(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        script.feeding["bytes"] = 10_000
+        await on.activate(1, main="missing")
+        await on.enter(1, batches=10, padding=4000)
+        await on.enter(5, batches=2, padding=4000)
+        begin(on)
+        await on.empty()
+
+        sizes = [int(line.split()[1]) for line in script.log if line.startswith("send")]
+        assert sorted(sizes) == [2, 2, 2, 2, 2, 5, 5]
 
 
 async def test_an_output_that_leaves_out_an_event_in_its_answers_loses_none(tmp_path: Path) -> None:
