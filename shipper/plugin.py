@@ -39,7 +39,7 @@ from shipper.sdk.columns import Column, encoded, join
 from shipper.sdk.credentials import Credential, Shape
 from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
 from shipper.sdk.errors import Backpressure, BadOption, Held, Later, NotBegun, PluginFault, StartFailed, TooLarge
-from shipper.sdk.event import LONGEST_PART, STREAM_PART, STREAM_TYPE, Batch, Fields, merged, nested, tagged
+from shipper.sdk.event import Batch, Fields, merged, nested, tagged
 from shipper.sdk.feeding import MOST_LINGER, Feeding
 from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask
@@ -114,14 +114,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Base of everything that a policy configures."""
 
 
+_LONGEST_PART = 100
 _Type = Annotated[
-    str, msgspec.Meta(pattern=STREAM_TYPE, max_length=LONGEST_PART, description="small letters, such as logs")
+    str,  # `$` alone would let a line feed behind it pass
+    msgspec.Meta(pattern=r"^[a-z]+(?!\n)$", max_length=_LONGEST_PART, description="small letters, such as logs"),
 ]
 _Part = Annotated[
     str,
     msgspec.Meta(
-        pattern=STREAM_PART,
-        max_length=LONGEST_PART,
+        pattern=r'^[^-A-Z\\/*?"<>| ,#:\x00-\x1f\x7f]+(?!\n)$',
+        max_length=_LONGEST_PART,
         description='a text without capital letters, spaces, control characters and any of - \\ / * ? " < > | , # :',
     ),
 ]
@@ -176,6 +178,9 @@ class InputContext(Protocol):
         waits, or raises Backpressure at once if `wait` is false, and has stored nothing. If cancelled, the batches were
         either stored with their positions, or not at all. Raises PluginFault for a batch that cannot be, such as one
         with text that is not UTF-8 or without its last line feed: nothing is stored then.
+
+        Below what the events have themselves, they get `@timestamp` (of `Batch.timestamps`, else of now), `host` and
+        `agent` (unless `Input.forwards`), and `data_stream` of `Input.data_stream` (unless `Batch.route` is given).
         """
         ...
 
@@ -232,6 +237,9 @@ class Source(Protocol):
 
 class Input(Settings, frozen=True):
     """Where events come from."""
+
+    forwards: ClassVar[bool] = False
+    """Whether its events come from other programs, perhaps on other hosts: they do not get our `host` and `agent`."""
 
     data_stream: DataStream = msgspec.field(default_factory=DataStream)
     """The data stream of the events."""

@@ -41,7 +41,20 @@ INSIDE = {
         {"lane"},
         {"session", "client"},
         {"loading", "parcels", "hold"},
-        {"attempt", "backlog", "counted", "door", "fenced", "keyring", "lease", "listeners", "loans", "plan", "recent"}
+        {
+            "attempt",
+            "backlog",
+            "counted",
+            "door",
+            "envelope",
+            "fenced",
+            "keyring",
+            "lease",
+            "listeners",
+            "loans",
+            "plan",
+            "recent",
+        }
         | {"slots", "tap"},
         {"suspects"},
     ],

@@ -5,13 +5,16 @@ emits and for each that a processor returns, so it looks at a body as a whole, b
 bytes: text lines 25; documents 90, since each has to begin with a brace; what a processor left as it was 0.
 
 Not looked at is what costs an object for each event: whether a document is valid JSON inside its braces, and whether a
-key of it is in `shared` too. A destination refuses such an event alone, and so it becomes a dead letter.
+key of it is in `shared` too. A destination refuses such an event alone, and so it becomes a dead letter. Typed events
+are looked at one by one, since an output that cannot carry them would fail on them: 2 µs for one of 8 fields.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import NoneType
+from typing import Any
 
 from shipper.sdk.columns import line_count
 from shipper.sdk.errors import PluginFault
@@ -19,6 +22,14 @@ from shipper.sdk.event import Batch
 
 _NO_BRACE = re.compile(rb"\n[^{]")
 _LARGEST = 1 << 63
+_NUMBERS: Mapping[str, tuple[set[type], int, int]] = {
+    "sizes": ({int}, 1, _LARGEST),
+    "timestamps": ({int, NoneType}, -_LARGEST, _LARGEST),
+    "severities": ({int, NoneType}, 0, 25),
+}
+"""By column: of which types its values are, the least of them, and what is more than the largest."""
+TYPED_BYTES = 64 << 10
+"""Of typed events that are looked at together: as objects they take many times that."""
 
 
 def check_types(batches: Sequence[object], positions: Mapping[str, bytes | None]) -> None:
@@ -40,11 +51,22 @@ def check(batch: object, before: Batch | None = None) -> Batch:
         raise PluginFault(f"{before.count} events became {batch.count}")
     if batch.offset is not None:
         _check_places(batch, batch.offset)
-    if before is None or (batch.body, batch.count, batch.offset) != (before.body, before.count, before.offset):
-        _check_text(batch)
-        if batch.offset is None:
-            _check_documents(batch.body)
+    if before is None or _body(batch) != _body(before):
+        _check_body(batch)
     return batch
+
+
+def _body(batch: Batch) -> tuple[object, ...]:
+    return batch.body, batch.count, batch.offset, batch.sizes
+
+
+def _check_body(batch: Batch) -> None:
+    if batch.sizes is not None:
+        _check_typed(batch, batch.sizes)
+        return
+    _check_text(batch)
+    if batch.offset is None:
+        _check_documents(batch.body)
 
 
 def _require_batch(batch: object) -> Batch:
@@ -81,13 +103,47 @@ def _check_documents(body: bytes) -> None:
         raise PluginFault("a document is no JSON object, or has white space before it")
 
 
+def _check_typed(batch: Batch, sizes: Sequence[int]) -> None:
+    """Whether each event can be read, and be written as JSON, for outputs that carry nothing else."""
+    if batch.offset is not None:
+        raise PluginFault("it is of text lines and of typed events")
+    if len(sizes) != batch.count or sum(sizes) != len(batch.body):
+        raise PluginFault(f"it counts {batch.count} events, and its body or its sizes are of others")
+    try:
+        for piece in batch.pieces(TYPED_BYTES):
+            if not piece.shared.keys().isdisjoint(set[str]().union(*piece.own())):
+                raise PluginFault("a field of a typed event is in its shared fields too")
+            piece.json_lines()
+    except (ValueError, TypeError):
+        raise PluginFault("a typed event is no map with names that are text, or has a value that JSON cannot") from None
+
+
 def _check_header(batch: Batch) -> None:
+    for name, (types, least, most) in _NUMBERS.items():
+        column = getattr(batch, name)
+        if column is not None and not _are_numbers(column, types, least, most):
+            raise PluginFault(f"its {name} are no numbers that can be")
+    if batch.keys is not None and not _is_column(batch.keys, {bytes, NoneType}):
+        raise PluginFault("its keys are no bytes")
     try:
         batch.check_header()
     except ValueError:
         raise PluginFault("its shared fields or ids are not what JSON can hold") from None
-    for own in (batch.ids, batch.items):
+    for name in ("ids", "items", "timestamps", "keys", "severities"):
+        own = getattr(batch, name)
         if own is not None and len(own) != batch.count:
-            raise PluginFault(f"it counts {batch.count} events and has ids of {len(own)}")
+            what = "ids" if name == "items" else name
+            raise PluginFault(f"it counts {batch.count} events and has {what} of {len(own)}")
     if isinstance(batch.items, list) and len(set(batch.items)) < len(batch.items):
         raise PluginFault("two of its events are the same item")
+
+
+def _are_numbers(column: Any, types: set[type], least: int, most: int) -> bool:
+    if not _is_column(column, types):
+        return False
+    numbers = [number for number in column if number is not None]
+    return not numbers or (least <= min(numbers) and max(numbers) < most)
+
+
+def _is_column(column: object, types: set[type]) -> bool:
+    return isinstance(column, tuple | list) and set(map(type, column)) <= types

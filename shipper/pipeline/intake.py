@@ -1,6 +1,6 @@
 """Intake: inputs run, and what they emit passes the processors and becomes durable under the active revision.
 
-    input ── emit ──> processors, pack (a worker thread) ──> room? ──> spool.enter: batches, entries, positions, one cut
+    input ── emit ──> envelope, processors, pack (in a thread) ──> room? ──> spool.enter: batches, entries, positions
 
 `emit` returns when the batch is durable: that is the acknowledgement to the input's peer, and the back-pressure. Which
 revision an event belongs to is decided by the spool alone: a batch is stored only if the revision it was prepared for
@@ -19,12 +19,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 
 import trio
 
 from shipper.pipeline import door
+from shipper.pipeline.envelope import Envelope
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lane import Lane
 from shipper.pipeline.listeners import Listeners
@@ -65,6 +67,7 @@ class Route:
     revision: Revision
     processors: Sequence[Processor]
     lanes: Sequence[Lane]
+    envelope: Envelope
 
 
 Ready = Sequence[tuple[Batch, Packed]]
@@ -100,6 +103,7 @@ class Port:
     async def emit(
         self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
     ) -> None:
+        arrived = datetime.now(UTC)
         with self._faults():
             door.check_types(batches, positions or {})
         while True:
@@ -110,7 +114,7 @@ class Port:
                 await switched.wait()
                 continue
             with self._faults():
-                ready, failures = await self._intake.process(route, self.name, batches)
+                ready, failures = await self._intake.process(route, self.name, batches, arrived)
             if await self._intake.enter(self, route, ready, positions or {}, wait=wait):
                 self._count(batches, ready, failures)
                 self._set_fault(None)
@@ -273,7 +277,8 @@ class Intake:
             running.plan = input
             if self._supply(running) or changed:
                 closing += self._change(running, before)
-            running.port.switch(Route(plan.at, input.processors, [lanes[output] for output in input.outputs]))
+            outputs = [lanes[output] for output in input.outputs]
+            running.port.switch(Route(plan.at, input.processors, outputs, Envelope.of(input.spec.config)))
             running.go.set()
         self.spool.made_room()
         return closing
@@ -381,16 +386,16 @@ class Intake:
 
     # -- into the spool ------------------------------------------------------------------------------------------------
 
-    async def process(self, route: Route, name: str, batches: Sequence[Batch]) -> tuple[Ready, int]:
-        """What the processors make of batches, packed, and how often one could not handle an event.
+    async def process(self, route: Route, name: str, batches: Sequence[Batch], arrived: datetime) -> tuple[Ready, int]:
+        """What the processors make of batches in their envelope, packed, and how often one could not handle an event.
 
         In a worker thread if there is much of it, or one is slow.
         """
         inline = INLINE_BYTES if route.processors else INLINE_PLAIN_BYTES
         slow = any(processor.is_slow for processor in route.processors)
         if not slow and sum(len(batch.body) for batch in batches) <= inline:
-            return _process(route, name, batches, self.taps)
-        return await trio.to_thread.run_sync(_process, route, name, batches, self.taps, limiter=self._threads)
+            return _process(route, name, batches, arrived, self.taps)
+        return await trio.to_thread.run_sync(_process, route, name, batches, arrived, self.taps, limiter=self._threads)
 
     async def enter(
         self,
@@ -488,10 +493,11 @@ class Intake:
         return any(running.port.waiting for running in self.running.values())
 
 
-def _process(route: Route, name: str, batches: Sequence[Batch], taps: Taps) -> tuple[Ready, int]:
+def _process(route: Route, name: str, batches: Sequence[Batch], arrived: datetime, taps: Taps) -> tuple[Ready, int]:
     """Raises PluginFault for a batch that cannot be; no processor has seen any of them then."""
     ready, failures = [], -tagged_here()
-    for batch in chain.from_iterable([bounded(door.check(batch)) for batch in batches]):
+    sound = [door.check(batch) for batch in batches]
+    for batch in chain.from_iterable([bounded(route.envelope.on(batch, arrived)) for batch in sound]):
         taps.offer(f"inputs.{name}", batch)
         for number, processor in enumerate(route.processors):
             batch = _apply(processor, batch)

@@ -355,7 +355,8 @@ class Session:
         target = None if question is None else question.target
         loan, loaded, left = await self._loading.load(parcel.entries)
         outstanding.update((entry.seq, trio.current_time()) for entry, _ in loaded)
-        sent = [await self._prepared(list(group), target, few) for _, group in groupby(loaded, key=_way)]
+        ways = groupby(loaded, key=lambda pair: pair[1].way(self._feeding.grouping))
+        sent = [await self._prepared(list(group), target, few) for _, group in ways]
         if question is not None and not left and not any(attempt.is_asked for attempt, _ in sent):
             self._nothing_asked(question, parcel.entries[0].seq)  # also if it was damaged
         is_suspect = self.backlog.suspects.are_known([entry.seq for entry, _ in loaded])
@@ -395,7 +396,7 @@ class Session:
 
     async def _prepared(self, group: Sequence[tuple[Entry, Batch]], target: str | None, few: int | None) -> Sent:
         """One attempt for all that goes the same way, without what goes to targets that refuse it."""
-        attempt, parts = await _sent(group, few)
+        attempt, parts = await _sent(group, few, self._feeding.grouping)
         attempt.ordered = self._feeding.ordered
         if target is not None or self.backlog.closed:
             attempt.targets = await self._targets_of(attempt.batch)
@@ -566,14 +567,10 @@ class Session:
                 self._counters[name] += getattr(settlement.counts, name)
 
 
-def _way(pair: tuple[Entry, Batch]) -> object:
-    return pair[1].way()
-
-
-async def _sent(group: Sequence[tuple[Entry, Batch]], only: int | None) -> Sent:
+async def _sent(group: Sequence[tuple[Entry, Batch]], only: int | None, grouping: Sequence[str]) -> Sent:
     batches = [batch for _, batch in group]
     inline = len(batches) == 1 or sum(len(batch.body) for batch in batches) <= INLINE_BYTES
-    batch = together(batches) if inline else await trio.to_thread.run_sync(together, batches)
+    batch = together(batches, grouping) if inline else await trio.to_thread.run_sync(together, batches, grouping)
     ends = list(accumulate(batch.count for _, batch in group))
     parts = [(entry, range(end - batch.count, end)) for (entry, batch), end in zip(group, ends, strict=True)]
     return (Attempt.probe(batch, only) if only is not None else Attempt(batch)), parts

@@ -34,4 +34,4 @@ class Taps:
                 self._open[point] = others
             else:
                 del self._open[point]
-        return [event for batch in batches for event in batch.whole()][:limit]
+        return [event for batch in batches for event in batch.plain()][:limit]

@@ -14,7 +14,7 @@ speed of the program, so each stands here with what it costs and what was refuse
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, count
 from operator import add
 from typing import Any
@@ -73,15 +73,15 @@ def quoted(texts: Sequence[str]) -> list[bytes]:
     return parts if len(parts) == len(texts) else [orjson.dumps(text)[1:-1] for text in texts]
 
 
-def encoded(objects: Sequence[Any]) -> list[bytes]:
-    """Each object as JSON; raises TypeError if orjson cannot write one."""
+def encoded(objects: Sequence[Any], default: Callable[[Any], Any] | None = None) -> list[bytes]:
+    """Each object as JSON; raises TypeError if orjson cannot write one. `default` is asked what a value is as JSON."""
     cells = [_DELETE] * (2 * len(objects))
     cells[::2] = objects
     try:
-        parts = orjson.dumps(cells[:-1])[1:-1].split(b',"%b",' % _DELETE.encode()) if cells else []
+        parts = orjson.dumps(cells[:-1], default)[1:-1].split(b',"%b",' % _DELETE.encode()) if cells else []
     except TypeError:  # it may be one level too deep in this list alone
         parts = []
-    return parts if len(parts) == len(objects) else list(map(orjson.dumps, objects))
+    return parts if len(parts) == len(objects) else [orjson.dumps(one, default) for one in objects]
 
 
 def numerals(numbers: Iterable[int]) -> list[bytes]:

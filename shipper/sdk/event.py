@@ -5,11 +5,27 @@ common is held once, in `shared`; the rest is one block of bytes that is looked 
 
     lines       body = text lines, as read; event i is {"message": line i, "log": {"offset": …}} + shared
     documents   body = one JSON object a line (NDJSON); event i is document i + shared
+    typed       body = one MessagePack map after the other (`sizes` has their lengths); event i is map i + shared
 
-No top-level key of `shared` occurs in a document, except that `shared["log"]` and a line's `log.offset` are one object:
-so both halves of an event can be joined as bytes. On this depends the speed of the program: a file's lines reach the
-wire by one JSON escape of the whole block, two splits and one join, all in C (`columns`: about 0.4 µs a line; an object
-for each event costs 5 to 10 times that).
+`shared` is nested fields with JSON values, lists and objects of any kind: what is known of a container or a resource
+stands there once. No top-level key of it occurs in a document or map, except that `shared["log"]` and a line's
+`log.offset` are one object: so both halves of an event can be joined as bytes. On this depends the speed of the
+program: a file's lines reach the wire by one JSON escape of the whole block, two splits and one join, all in C
+(`columns`: about 0.4 µs a line; an object for each event costs 5 to 10 times that).
+
+Typed events keep bytes, integers and floats as they are, for outputs that can carry them. Any other output needs not
+know: `columns` and `json_lines` write bytes as base64 text and NaN or an infinity as null (`typed`), and fail for no
+batch that came in by the door.
+
+Beside the body there may be columns, each with a value or None for each event; they stay with their events:
+
+    ids          the id that a client gave
+    timestamps   when it happened, in nanoseconds since the epoch
+    keys         by which a destination distributes events: bytes, such as the key of a Kafka record
+    severities   the severity number of OTLP, 1 to 24 (0: not said)
+
+`route` is the target that a client named for all events, such as an index, a topic or a subject. What it means, and
+what the fields of an event mean, is for outputs to say. No dead letter keeps the columns other than the ids.
 
 An event's id is (`origin`, `seq`, item): a random 128-bit id of the process that accepted the batch, the batch's place
 in that process's spool, and the item's place in the batch as it was accepted. It is stored with the batch, so a retry
@@ -20,16 +36,16 @@ never give the id of one event to another (the backend would answer "duplicate",
 from __future__ import annotations
 
 import base64
-import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import orjson
 from isal import igzip_lib, isal_zlib
 
+from shipper.sdk import typed
 from shipper.sdk.columns import Column, encoded, escaped, join, line_count, numerals, offsets, quoted
 from shipper.sdk.errors import ShipperError
 
@@ -38,44 +54,51 @@ class Oversized(ShipperError):
     """A batch unpacks to more bytes than there is room for."""
 
 
+T = TypeVar("T")
 Fields = dict[str, Any]
 """Nested fields of an event, as JSON has them."""
 
 _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # its stub says instance
 _NUMERALS = numerals(range(8192))
 
-STREAM_TYPE = r"^[a-z]+(?!\n)$"
-"""What the type of a data stream looks like (`$` alone would let a line feed behind it pass)."""
-STREAM_PART = r'^[^-A-Z\\/*?"<>| ,#:\x00-\x1f\x7f]+(?!\n)$'
-"""The same of its dataset and its namespace."""
-LONGEST_PART = 100
-"""Of these, in characters."""
+_COLUMNS = ("ids", "timestamps", "keys", "severities")
+"""What a batch has beside its body for each event, if it has it at all."""
+_OF_LINES = frozenset({"log", "message"})
+"""Top-level fields of which each line has a part of its own."""
 
 
 class _Header(msgspec.Struct, array_like=True):
     count: int
     offset: int | None
     gap: int
-    index: str | None
+    route: str | None
     ids: list[str | None] | None
     items: list[int] | None
     shared: Fields
+    sizes: list[int] | None = None
+    timestamps: list[int | None] | None = None
+    keys: list[bytes | None] | None = None
+    severities: list[int | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Events that entered together; immutable. Make one with `Batch.lines` or `Batch.documents`."""
+    """Events that entered together; immutable. Make one with `Batch.lines`, `documents`, `events` or `typed`."""
 
     count: int
     body: bytes
     shared: Fields = field(default_factory=dict)
     offset: int | None = None
     gap: int = 1
-    index: str | None = None
-    ids: tuple[str | None, ...] | None = None
+    route: str | None = None
+    ids: Sequence[str | None] | None = None
     origin: bytes = b""
     seq: int = 0
     items: Sequence[int] | None = None
+    sizes: Sequence[int] | None = None
+    timestamps: Sequence[int | None] | None = None
+    keys: Sequence[bytes | None] | None = None
+    severities: Sequence[int | None] | None = None
 
     @classmethod
     def lines(cls, text: bytes, *, offset: int, shared: Fields, gap: int = 1) -> Batch:
@@ -93,26 +116,54 @@ class Batch:
         *,
         shared: Fields | None = None,
         ids: Sequence[str | None] | None = None,
-        index: str | None = None,
+        route: str | None = None,
     ) -> Batch:
         """JSON objects as bytes, compact (no white space after `{`, no line feed); none of their keys is in `shared`.
 
-        `ids` are the ids that a client gave (None: the event gets ours), `index` the index it named where that is no
-        data stream.
+        `ids` are the ids that a client gave (None: the event gets ours), `route` the target that it named.
         """
         body = b"\n".join(documents) + b"\n" if documents else b""
-        kept = tuple(ids) if ids is not None and any(ids) else None
-        return cls(count=len(documents), body=body, shared=shared or {}, ids=kept, index=index)
+        batch = cls(count=len(documents), body=body, shared=shared or {}, route=route)
+        return batch.with_columns(ids=ids) if ids is not None and any(ids) else batch
 
     @classmethod
     def events(cls, events: Sequence[Fields], *, shared: Fields | None = None) -> Batch:
-        """Events as nested fields; where they overlap with `shared`, an event's own value wins."""
+        """Events as nested fields; where they overlap with `shared`, an event's own value wins.
+
+        They are documents, or typed if there are bytes in one of them. Raises TypeError for what neither can be.
+        """
         return cls(count=len(events), body=b"", shared=shared or {}).replace(events)
+
+    @classmethod
+    def typed(cls, events: Sequence[Fields], *, shared: Fields | None = None) -> Batch:
+        """Events as nested fields whose values keep their types: bytes, text, integers of 64 bits, floats, and
+        objects and lists of these. Where they overlap with `shared`, an event's own value wins.
+
+        Raises TypeError or ValueError for what cannot be kept.
+        """
+        return cls(count=len(events), body=b"", shared=shared or {}, sizes=()).replace(events)
+
+    def with_columns(
+        self,
+        *,
+        ids: Sequence[str | None] | None = None,
+        timestamps: Sequence[int | None] | None = None,
+        keys: Sequence[bytes | None] | None = None,
+        severities: Sequence[int | None] | None = None,
+    ) -> Batch:
+        """The same batch with these columns; one that is not given stays as it is.
+
+        Each has one value for each event, or None for an event that has none.
+        """
+        given = {"ids": ids, "timestamps": timestamps, "keys": keys, "severities": severities}
+        return replace(self, **{name: tuple(column) for name, column in given.items() if column is not None})  # type: ignore[arg-type]
 
     # -- looking into it ------------------------------------------------------------------------------------------
 
     def own(self) -> list[Fields]:
         """What each event has beside `shared`, as new nested fields; changing them changes nothing here."""
+        if self.sizes is not None:
+            return typed.unpacked(self.body, self.sizes)
         if self.offset is None:
             return [orjson.loads(document) for document in self._documents()]
         if not self.count:
@@ -125,29 +176,62 @@ class Batch:
         """Each event with everything, as new nested fields."""
         return [merged(self.shared, own) for own in self.own()]
 
+    def plain(self) -> list[Fields]:
+        """The same as JSON has them: of typed events, bytes are base64 text."""
+        if self.sizes is None:
+            return self.whole()
+        return [orjson.loads(row) for row in self.json_lines().split(b"\n")[:-1]]
+
+    @property
+    def is_lines(self) -> bool:
+        """Whether the body is text lines."""
+        return self.offset is not None
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether the body is MessagePack maps."""
+        return self.sizes is not None
+
     def replace(self, events: Sequence[Fields], positions: Sequence[int] | None = None) -> Batch:
         """The same batch with other own fields; `positions` says which of the present events they were (None: all).
 
-        Ids stay with their events. Where an event's own fields overlap with `shared`, its own win. Raises ValueError
-        if there are more or fewer of them than positions.
+        Ids and columns stay with their events. Where an event's own fields overlap with `shared`, its own win. They are
+        typed if they were, or if there are bytes in one of them, else documents. Raises ValueError if there are more or
+        fewer of them than positions, TypeError for a value that no batch can keep.
         """
         if len(events) != (self.count if positions is None else len(positions)):
             raise ValueError("other fields are for another number of events")
         overlap = {key for event in events for key in event if key in self.shared}
         moved = {key: self.shared[key] for key in overlap}
         shared = {key: value for key, value in self.shared.items() if key not in overlap}
-        documents = encoded([merged(moved, event) for event in events] if moved else events)
-        return self._subset(positions).rewritten(b"".join([document + b"\n" for document in documents]), shared)
+        events = [merged(moved, event) for event in events] if moved else events
+        return self._subset(positions)._with_events(events, shared)
+
+    def _with_events(self, events: Sequence[Fields], shared: Fields) -> Batch:
+        if self.sizes is None:
+            try:
+                documents = encoded(events)
+            except TypeError:
+                if not typed.holds_bytes(events):
+                    raise
+            else:
+                return self.rewritten(b"".join([document + b"\n" for document in documents]), shared)
+        body, sizes = typed.packed(events)
+        return replace(self, body=body, sizes=sizes, shared=shared, offset=None, gap=1)
 
     def rewritten(self, body: bytes, shared: Fields) -> Batch:
         """The same events, ids and all, as other documents: `body` has one for each, as `documents` wants them.
 
         No top-level key of them is in `shared`, which takes the place of what was there.
         """
-        return replace(self, body=body, shared=shared, offset=None, gap=1)
+        return replace(self, body=body, shared=shared, offset=None, gap=1, sizes=None)
 
     def pick(self, positions: Sequence[int]) -> Batch:
         """The events at these positions (rising), with their ids."""
+        if self.sizes is not None:
+            maps = typed.slices(self.body, self.sizes)
+            sizes = tuple([self.sizes[i] for i in positions])
+            return replace(self._subset(positions), body=b"".join([maps[i] for i in positions]), sizes=sizes)
         if self.offset is None:
             documents = self._documents()
             body = b"".join([documents[i] + b"\n" for i in positions])
@@ -159,11 +243,18 @@ class Batch:
         if positions is None:
             return self
         items = self.items if self.items is not None else range(self.count)
-        ids = tuple(self.ids[i] for i in positions) if self.ids is not None else None
-        return replace(self, count=len(positions), items=[items[i] for i in positions], ids=ids)
+        columns = {name: tuple([column[i] for i in positions]) for name, column in self._columns()}
+        return replace(self, count=len(positions), items=[items[i] for i in positions], **columns)  # type: ignore[arg-type]
+
+    def _columns(self) -> list[tuple[str, Sequence[Any]]]:
+        """Those that it has, by name."""
+        return [(name, column) for name in _COLUMNS if (column := getattr(self, name)) is not None]
 
     def pieces(self, size: int) -> Iterator[Batch]:
         """The same events, in order, in batches of at most `size` bytes of body, or of one event."""
+        if self.sizes is not None:
+            yield from self._typed_pieces(self.sizes, size)
+            return
         begin = first = 0
         while begin < len(self.body):
             end = self.body.rfind(b"\n", begin, begin + size) + 1 or self.body.find(b"\n", begin) + 1
@@ -171,17 +262,27 @@ class Batch:
             yield piece
             begin, first = end, first + piece.count
 
+    def _typed_pieces(self, sizes: Sequence[int], size: int) -> Iterator[Batch]:
+        begin = 0
+        for part in typed.cuts(sizes, size):
+            mine = tuple(sizes[part.start : part.stop])
+            end = begin + sum(mine)
+            piece = replace(self._subset(part), body=self.body[begin:end], sizes=mine)
+            yield piece if piece.count < self.count else self
+            begin = end
+
     def _piece(self, begin: int, end: int, first: int) -> Batch:
         body = self.body[begin:end]
         count = line_count(body)
         items = self.items if self.items is not None else range(self.count)
+        columns = {name: column[first : first + count] for name, column in self._columns()}
         return replace(
             self,
             body=body,
             count=count,
             offset=None if self.offset is None else self.offset + begin + first * (self.gap - 1),
             items=items[first : first + count],
-            ids=None if self.ids is None else self.ids[first : first + count],
+            **columns,  # type: ignore[arg-type]
         )
 
     def share(self, fields: Mapping[str, Any]) -> Batch:
@@ -191,23 +292,27 @@ class Batch:
 
     def _has_own(self, fields: Mapping[str, Any]) -> bool:
         """Whether some event may have one of these fields of its own."""
+        if self.sizes is not None:
+            return any(key.encode() in self.body for key in fields)
         if self.offset is None:
             escapes = b"\\u" in self.body or b"\\/" in self.body
             return escapes or any(orjson.dumps(key) in self.body for key in fields)
         log = fields.get("log", {})
         return "message" in fields or not isinstance(log, Mapping) or "offset" in log
 
-    def data_streams(self) -> str | list[str] | None:
-        """The data stream `type-dataset-namespace`: one for all, one for each event, or None where none has one."""
-        if "data_stream" in self.shared:
-            return _stream_name(self.shared["data_stream"])
-        if b'"data_stream"' not in self.body:
-            return None
-        return [_stream_name(own.get("data_stream")) for own in self.own()]
+    def way(self, grouping: Sequence[str] = ()) -> object:
+        """Equal for batches that may be sent `together` to an output with this `grouping`.
 
-    def way(self) -> object:
-        """What says where the events go beside themselves; equal for batches that may be sent `together`."""
-        return self.index, self.shared.get("data_stream")
+        They have one route, one kind of body, and the same shared values of these fields. Of text lines, `log` and
+        `message` differ from line to line, so that a batch that is grouped by one of them goes alone.
+        """
+        tops = _tops(grouping)
+        if self.offset is not None and not _OF_LINES.isdisjoint(tops):
+            return object()
+        values = [
+            orjson.dumps(self.shared[top], option=orjson.OPT_SORT_KEYS) if top in self.shared else None for top in tops
+        ]
+        return self.route, self.is_typed, values
 
     # -- on the wire -----------------------------------------------------------------------------------------------
 
@@ -230,7 +335,7 @@ class Batch:
         """Of text lines: columns whose rows, concatenated, are the member `"log":{…}` of each event, the shared part
         and the offset."""
         if self.offset is None:
-            raise ValueError("documents have no columns of lines")
+            raise ValueError("documents and typed events have no columns of lines")
         log = orjson.dumps(self.shared.get("log", {}))[:-1]
         before = b'"log":' + log + (b"" if log == b"{" else b",") + b'"offset":'
         return (before, numerals(offsets(self.body, self.offset, self.gap)), b"}")
@@ -243,7 +348,7 @@ class Batch:
         if not self.shared:
             return (self._documents(), b"\n")
         before = orjson.dumps(self.shared)[:-1]
-        if self.body.startswith(b"{}\n") or b"\n{}\n" in self.body:
+        if self.sizes is not None or self.body.startswith(b"{}\n") or b"\n{}\n" in self.body:
             return (before, [b"," + own[1:] if own != b"{}" else b"}" for own in self._documents()], b"\n")
         return (before + b",", self.body[1:-1].split(b"\n{") if self.count else [], b"\n")
 
@@ -269,7 +374,8 @@ class Batch:
         return base64.urlsafe_b64encode(self.origin).rstrip(b"=") + b"-%d-" % self.seq
 
     def _documents(self) -> list[bytes]:
-        return self.body.split(b"\n")[:-1]
+        """The events but for what they share, as JSON."""
+        return self.body.split(b"\n")[:-1] if self.sizes is None else typed.as_json(self.own())
 
     # -- in the spool ----------------------------------------------------------------------------------------------
 
@@ -286,9 +392,21 @@ class Batch:
             raise ValueError("not to be packed") from error
 
     def _header(self) -> bytes:
-        items = None if self.items is None else list(self.items)
-        ids = None if self.ids is None else list(self.ids)
-        return msgspec.json.encode(_Header(self.count, self.offset, self.gap, self.index, ids, items, self.shared))
+        return msgspec.json.encode(
+            _Header(
+                self.count,
+                self.offset,
+                self.gap,
+                self.route,
+                _listed(self.ids),
+                _listed(self.items),
+                self.shared,
+                _listed(self.sizes),
+                _listed(self.timestamps),
+                _listed(self.keys),
+                _listed(self.severities),
+            )
+        )
 
     @classmethod
     def unpack(cls, packed: bytes, *, origin: bytes, seq: int, limit: int | None = None) -> Batch:
@@ -307,12 +425,28 @@ class Batch:
             shared=header.shared,
             offset=header.offset,
             gap=header.gap,
-            index=header.index,
-            ids=None if header.ids is None else tuple(header.ids),
+            route=header.route,
+            ids=_tuple(header.ids),
             origin=origin,
             seq=seq,
             items=header.items,
+            sizes=_tuple(header.sizes),
+            timestamps=_tuple(header.timestamps),
+            keys=_tuple(header.keys),
+            severities=_tuple(header.severities),
         )
+
+
+def _listed(column: Sequence[T] | None) -> list[T] | None:
+    return None if column is None else list(column)
+
+
+def _tuple(column: Sequence[T] | None) -> tuple[T, ...] | None:
+    return None if column is None else tuple(column)
+
+
+def _tops(grouping: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([name.partition(".")[0] for name in grouping]))
 
 
 def _inflated(packed: bytes, limit: int | None) -> bytes:
@@ -327,29 +461,41 @@ def _inflated(packed: bytes, limit: int | None) -> bytes:
     return plain
 
 
-def together(batches: Sequence[Batch]) -> Batch:
-    """One batch of the events of several that go the same way (`Batch.way`), each with the id it had."""
+def together(batches: Sequence[Batch], grouping: Sequence[str] = ()) -> Batch:
+    """One batch of the events of several that go the same way (`Batch.way`), each with its id and its columns.
+
+    The fields of `grouping` stay shared; of a dotted name, the whole top-level field that it is in.
+    """
     if len(batches) == 1:
         return batches[0]
-    stream = {key: value for key, value in batches[0].shared.items() if key == "data_stream"}
-    ids: list[str | None] = []
-    items: list[int] = []
-    bodies = []
-    for batch in batches:
-        own = {key: value for key, value in batch.shared.items() if key != "data_stream"}
-        bodies.append(replace(batch, shared=own).json_lines())
-        ids += batch.id_texts()
-        items += batch.items if batch.items is not None else range(batch.count)
+    tops, first = _tops(grouping), batches[0]
+    kept = {top: first.shared[top] for top in tops if top in first.shared}
+    bare = [replace(batch, shared={k: v for k, v in batch.shared.items() if k not in kept}) for batch in batches]
+    if first.is_typed:
+        body, sizes = typed.packed([event for batch in bare for event in batch.whole()])
+    else:
+        body, sizes = b"".join([batch.json_lines() for batch in bare]), None
     return replace(
-        batches[0],
-        count=len(items),
-        body=b"".join(bodies),
-        shared=stream,
+        first,
+        count=sum(batch.count for batch in batches),
+        body=body,
+        sizes=sizes,
+        shared=kept,
         offset=None,
         gap=1,
-        ids=tuple(ids),
-        items=items,
+        items=[item for batch in batches for item in batch.items or range(batch.count)],
+        ids=tuple([id for batch in batches for id in batch.id_texts()]),
+        timestamps=_strung([(batch.count, batch.timestamps) for batch in batches]),
+        keys=_strung([(batch.count, batch.keys) for batch in batches]),
+        severities=_strung([(batch.count, batch.severities) for batch in batches]),
     )
+
+
+def _strung(columns: Sequence[tuple[int, Sequence[T | None] | None]]) -> tuple[T | None, ...] | None:
+    """One column of several; None where no batch has it."""
+    if all(column is None for _, column in columns):
+        return None
+    return tuple([value for count, column in columns for value in ([None] * count if column is None else column)])
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Fields:
@@ -391,20 +537,3 @@ def tagged(event: Fields, message: str) -> Fields:
 def tagged_here() -> int:
     """How often an event was `tagged` in this thread."""
     return getattr(_here, "tagged", 0)
-
-
-def _stream_name(stream: object) -> str:
-    """A name in any case: a part that is missing or cannot be one is that of logs-generic-default."""
-    parts = stream if isinstance(stream, Mapping) else {}
-    return "-".join([_stream_part(parts.get(key), otherwise, like) for key, otherwise, like in _STREAM_PARTS])
-
-
-def _stream_part(said: object, otherwise: str, like: re.Pattern[str]) -> str:
-    return said if isinstance(said, str) and len(said) <= LONGEST_PART and like.match(said) else otherwise
-
-
-_STREAM_PARTS = (
-    ("type", "logs", re.compile(STREAM_TYPE)),
-    ("dataset", "generic", re.compile(STREAM_PART)),
-    ("namespace", "default", re.compile(STREAM_PART)),
-)

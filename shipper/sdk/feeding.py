@@ -37,6 +37,10 @@ class Feeding:
     there is no order between what entered before and after a change of destination or credential."""
     backoff: tuple[float, float] = (1.0, 60.0)
     """After trouble: the longest wait before the second attempt, and the longest of all, in seconds."""
+    grouping: tuple[str, ...] = ()
+    """Names of fields whose values `send` wants once for a batch, such as `data_stream` or `resource`. Batches are put
+    together only if they share the same values of these fields, which then stay in `Batch.shared`. A dotted name stands
+    for the top-level field that it is in. What single events have of their own stays there."""
     client: Life = "session"
     """How long what `Output.open` yields stays open. A session ends with each trouble of the destination; an active
     lane keeps its client beyond that, unless what is raised is a bug of the output (not Later, Held, TooLarge, NotBegun
@@ -52,6 +56,7 @@ class Feeding:
             "in_flight": _is_count(self.in_flight) and self.in_flight <= MOST_IN_FLIGHT,
             "ordered": isinstance(self.ordered, bool),
             "backoff": _is_number(first) and _is_number(longest) and 0 < first <= longest < math.inf,
+            "grouping": isinstance(self.grouping, tuple) and all(isinstance(name, str) for name in self.grouping),
             "client": self.client in get_args(Life),
         }
         wrong = [name for name, is_sound in sound.items() if not is_sound]

@@ -222,7 +222,7 @@ def _packed(ready: Sequence[_Letter]) -> list[tuple[int, Packed]]:
 
 def _batch(contents: Sequence[Content], index: str | None) -> Packed:
     documents, ids = [each.document for each in contents], [each.id for each in contents]
-    return Packed(len(contents), Batch.documents(documents, ids=ids, index=index).pack())
+    return Packed(len(contents), Batch.documents(documents, ids=ids, route=index).pack())
 
 
 def _enter(

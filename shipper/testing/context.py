@@ -57,7 +57,7 @@ class RecordingInputContext:
 
     @property
     def events(self) -> list[Fields]:
-        """Every emitted event with all its fields, nested."""
+        """Every emitted event with the fields that the input gave, nested."""
         return [event for batch in self.batches for event in batch.whole()]
 
     @property

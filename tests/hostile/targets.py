@@ -134,7 +134,7 @@ def bulk_request(content: bytes) -> None:
 
 def _received(body: bytes, step: int, filter_path: str, index: str | None) -> bytes | tuple[list[Batch], Any]:
     try:
-        request = BulkRequest(stream=DataStream(), received="2026", index=index, filter_path=filter_path)
+        request = BulkRequest(stream=DataStream(), index=index, filter_path=filter_path)
         for at in range(0, len(body), step):
             request.feed(body[at : at + step])
         return request.finish(), orjson.loads(request.answers.body(1))

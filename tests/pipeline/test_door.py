@@ -38,7 +38,7 @@ _wild: dict[str, st.SearchStrategy[Any]] = {
     "shared": st.dictionaries(st.sampled_from(["a", "log", "message", "data_stream", "\ud800"]), _values, max_size=2),
     "offset": st.sampled_from([None, 0, 7, -1, 2**63, "a"]),
     "gap": st.sampled_from([2, -3, 2**62]),
-    "index": st.sampled_from(["an-index", 7, "\ud800"]),
+    "route": st.sampled_from(["an-index", 7, "\ud800"]),
     "ids": st.lists(st.sampled_from(["a", "\xe9", None, 7, "\ud800"]), max_size=4).map(tuple),
     "items": st.lists(st.sampled_from([0, 1, 2, -1, 2**64, "a", None]), max_size=4) | st.integers(0, 4).map(range),
 }

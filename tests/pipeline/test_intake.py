@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import repeat
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from shipper.spool.queue import NotActive
 from shipper.values import Revision
 from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, Spring, Theatre, events, policy, theatre
 
-SMALL = "queue: {max_bytes: 300B}\n"
+SMALL = "queue: {max_bytes: 600B}\n"
 
 
 async def running(on: Theatre, text: str = "", number: int = 1) -> Spring:
@@ -113,6 +116,39 @@ async def test_a_batch_prepared_for_an_older_revision_is_prepared_again_by_the_n
 async def _stored(on: Theatre) -> list[Batch]:
     (lane,) = [lane for lane in on.delivery.lanes.values() if lane.active]
     return [await on.spool.load(lane.id, entry) for entry in await on.spool.window(lane.id, 0)]
+
+
+async def test_every_event_is_stored_in_the_envelope_of_its_input(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        stuck()
+        await spring.context.emit(events(1, 2))
+        (batch,) = await _stored(on)
+
+        for event in batch.whole():
+            assert event["host"]["name"] == event["agent"]["name"]
+            assert event["agent"].keys() == {"name", "type", "version"}
+            assert event["data_stream"] == {"type": "logs", "dataset": "generic", "namespace": "default"}
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", event["@timestamp"])
+
+
+async def test_a_batch_that_waited_has_the_time_of_its_arrival_and_the_data_stream_of_the_new_revision(
+    tmp_path: Path,
+) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more=SMALL))
+        stuck()
+        await spring.context.emit(events(*range(10)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spring.context.emit, events(*range(10, 20)))
+            await spring.until(lambda: waiting(on) == 1)
+            moment = datetime.now(UTC)
+            await on.offer(2, policy(inputs="inputs:\n  in: {type: scripted, data_stream: {dataset: new}}\n"))
+            await on.ack(2, "active")
+        *_, batch = await _stored(on)
+
+        assert batch.shared["data_stream"]["dataset"] == "new"
+        assert datetime.fromisoformat(batch.shared["@timestamp"]) <= moment
 
 
 async def test_the_spool_refuses_what_comes_between_the_cut_and_the_switch(tmp_path: Path) -> None:
@@ -439,6 +475,26 @@ async def test_an_input_that_emits_what_cannot_be_fails_by_its_name_until_it_emi
         assert on.intake.running["in"].port.fault is None
 
 
+@pytest.mark.parametrize(
+    ("batch", "what"),
+    [
+        (replace(Batch.typed([{"a": 1}]), body=b"\x81\xa1a"), "its body or its sizes are of others"),
+        (Batch.documents([b"{}"]).with_columns(timestamps=[1, 2]), "it counts 1 events and has timestamps of 2"),
+        (Batch.documents([b"{}"]).with_columns(keys=["text"]), "its keys are no bytes"),  # type: ignore[list-item]
+    ],
+)
+async def test_columns_that_do_not_fit_are_refused_and_the_position_stays(
+    tmp_path: Path, batch: Batch, what: str
+) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        await spring.context.emit(positions={"file": b"1"})
+        with pytest.raises(PluginFault, match=rf"^input in \(scripted\) emitted what cannot be stored: .*{what}"):
+            await spring.context.emit(batch, positions={"file": b"2"})
+
+        assert await spring.context.positions() == {"file": b"1"}
+
+
 async def test_no_position_is_stored_that_is_no_bytes(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         spring = await running(on)
@@ -465,7 +521,7 @@ async def test_a_processor_that_returns_what_cannot_be_has_failed(tmp_path: Path
         (batch,) = await _stored(on)
 
         message = {"message": f"ScriptedProcessor failed: {what}"}
-        assert batch.whole() == [{"n": n, "tags": ["processor_error"], "error": message} for n in (1, 2)]
+        assert batch.own() == [{"n": n, "tags": ["processor_error"], "error": message} for n in (1, 2)]
 
 
 async def test_a_document_that_a_failed_processor_leaves_and_nobody_can_read_fails_its_input(tmp_path: Path) -> None:

@@ -11,20 +11,20 @@ from shipper.plugin import DataStream
 from shipper_plugins.inputs import bulk_request
 from shipper_plugins.inputs.bulk_action import ids_at_once
 from shipper_plugins.inputs.bulk_answer import RequestRefused
-from shipper_plugins.inputs.bulk_document import DEEPEST, checked, kinds
+from shipper_plugins.inputs.bulk_document import DEEPEST, checked, own_streams
 from shipper_plugins.inputs.bulk_request import BulkRequest
 
 
 def outcome(blocks, filter_path=""):
     """What is stored and answered, or why the request is refused."""
-    request = BulkRequest(stream=DataStream(), received="2026-01-02T03:04:05.678Z", filter_path=filter_path)
+    request = BulkRequest(stream=DataStream(), filter_path=filter_path)
     try:
         for block in blocks:
             request.feed(block)
         batches = request.finish()
     except RequestRefused as refused:
         return refused.status, refused.body()
-    return [(b.body, b.shared, b.index, b.ids, b.count) for b in batches], request.answers.body(7), request.held
+    return [(b.body, b.shared, b.route, b.ids, b.count) for b in batches], request.answers.body(7), request.held
 
 
 def assert_as_one_by_one(lines, filter_path=""):
@@ -120,22 +120,22 @@ def test_one_strange_action_changes_no_other(strange, place):
 
 @pytest.mark.parametrize("document", DOCUMENTS + STRANGE_DOCUMENTS + [b"{%b}" % (b" " * 300_000)])
 def test_documents_are_sound_together_only_if_each_is_and_is_stored_as_it_stands(document):
-    found = kinds([b'{"first":1}', document])
+    found = own_streams([b'{"first":1}', document])
 
     if found is not None:
-        assert checked(document) == (document, found[0][1], found[1][1])
+        assert checked(document) == (document, found[1])
 
 
 @pytest.mark.parametrize("levels", [1, DEEPEST - 1, DEEPEST])
 def test_documents_are_sound_together_up_to_the_deepest_level(levels):
-    assert kinds([nested(levels)]) == ([False], [None])
-    assert kinds([b"{}", nested(DEEPEST + 1)]) is None
+    assert own_streams([nested(levels)]) == [None]
+    assert own_streams([b"{}", nested(DEEPEST + 1)]) is None
 
 
 def test_documents_of_many_names_for_a_data_stream_are_read_as_one_by_one():
     documents = [orjson.dumps({f"data_stream.{n}": 1, "n": n}) for n in range(300)]
 
-    assert kinds(documents) is None
+    assert own_streams(documents) is None
     assert_as_one_by_one([line for document in documents for line in (b'{"create":{}}', document)])
 
 

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.plugin import DataStream
+from shipper_plugins import data_streams
 from shipper_plugins.inputs import bulk_request
 from shipper_plugins.inputs.bulk_answer import RequestRefused, filtered, introduction
 from shipper_plugins.inputs.bulk_request import BulkRequest
 
-RECEIVED = "2026-01-02T03:04:05.678Z"
 STREAM = {"type": "logs", "dataset": "generic", "namespace": "default"}
 
 
 def read(body, *, step=None, index=None, filter_path=""):
     """The batches and the decoded answer of a body that comes in blocks of `step` bytes."""
-    request = BulkRequest(stream=DataStream(), received=RECEIVED, index=index, filter_path=filter_path)
+    request = BulkRequest(stream=DataStream(), index=index, filter_path=filter_path)
     step = step or len(body) or 1
     for at in range(0, len(body), step):
         request.feed(body[at : at + step])
@@ -55,7 +55,7 @@ def one(document):
 def test_an_index_of_the_form_of_a_data_stream_is_shared_by_the_batch():
     [batch], answer = read(body_of({"create": {"_index": "logs-nginx.access-prod"}}, {"@timestamp": "t", "a": 1}))
 
-    assert batch.index is None
+    assert batch.route is None
     assert batch.shared == {"data_stream": {"type": "logs", "dataset": "nginx.access", "namespace": "prod"}}
     assert batch.body == b'{"@timestamp":"t","a":1}\n'
     assert answer == {
@@ -78,13 +78,13 @@ def test_an_index_of_the_form_of_a_data_stream_is_shared_by_the_batch():
 def test_any_other_index_is_kept_as_the_index():
     [batch], _ = read(body_of({"index": {"_index": "shop"}}, {"@timestamp": "t"}))
 
-    assert (batch.index, batch.shared) == ("shop", {})
+    assert (batch.route, batch.shared) == ("shop", {})
 
 
 def test_the_index_of_the_url_counts_where_the_action_names_none():
     first, second = read(body_of({"index": {}}, {}, {"index": {"_index": "b"}}, {}), index="a")[0]
 
-    assert (first.index, second.index) == ("a", "b")
+    assert (first.route, second.route) == ("a", "b")
 
 
 def test_without_any_index_the_stream_of_the_input_counts():
@@ -114,8 +114,8 @@ def test_an_own_data_stream_becomes_that_of_the_named_index_and_goes_where_the_c
     [unnamed], answer = read(body_of({"create": {}}, document))
 
     assert named.whole()[0]["data_stream"] == {"type": "logs", "dataset": "a", "namespace": "b"}
-    assert (named.index, unnamed.index) == ("logs-a-b", None)
-    assert unnamed.data_streams() == [answer["items"][0]["create"]["_index"]]
+    assert (named.route, unnamed.route) == ("logs-a-b", None)
+    assert data_streams.of(unnamed) == [answer["items"][0]["create"]["_index"]]
     assert [key for batch in (named, unnamed) for key in batch.whole()[0] if key.startswith("data_stream.")] == []
 
 
@@ -133,7 +133,7 @@ def test_an_own_data_stream_becomes_that_of_the_named_index_and_goes_where_the_c
 def test_an_own_data_stream_is_kept_where_no_index_is_named_and_the_client_is_told(document, stream):
     [batch], answer = read(body_of({"create": {}}, document))
 
-    assert (batch.index, batch.data_streams()) == (None, [stream])
+    assert (batch.route, data_streams.of(batch)) == (None, [stream])
     assert answer["items"][0]["create"]["_index"] == stream
 
 
@@ -143,7 +143,7 @@ def test_a_type_that_is_too_long_for_a_data_stream_is_part_of_a_plain_index():
     )
 
     assert longest.shared["data_stream"]["type"] == "a" * 100
-    assert (longer.index, "data_stream" in longer.shared) == ("a" * 101 + "-b-c", False)
+    assert (longer.route, "data_stream" in longer.shared) == ("a" * 101 + "-b-c", False)
 
 
 def test_a_document_that_says_where_it_goes_stays_the_bytes_that_came():
@@ -165,14 +165,14 @@ def test_documents_that_name_too_many_data_streams_are_refused():
 def test_an_own_data_stream_is_kept_under_an_index_that_is_none(document):
     [batch], _ = read(body_of({"create": {"_index": "plain"}}, document))
 
-    assert (batch.index, batch.body) == ("plain", document + b"\n")
+    assert (batch.route, batch.body) == ("plain", document + b"\n")
 
 
 def test_an_own_data_stream_that_is_the_addressed_one_stays_as_it_stands():
     document = b'{"n":1.50,"data_stream": {"type":"logs","dataset":"a","namespace":"b"}}'
     [batch], _ = read(body_of({"create": {"_index": "logs-a-b"}}, document))
 
-    assert (batch.index, batch.body) == ("logs-a-b", document + b"\n")
+    assert (batch.route, batch.body) == ("logs-a-b", document + b"\n")
 
 
 def test_what_else_stands_in_a_document_with_another_data_stream_stays_as_it_was_written():
@@ -185,11 +185,11 @@ def test_what_else_stands_in_a_document_with_another_data_stream_stays_as_it_was
     assert batch.whole()[0]["data_stream"] == {"type": "logs", "dataset": "a", "namespace": "b", "more": 1, "x": 2}
 
 
-def test_a_document_without_a_time_gets_the_time_of_receipt():
-    body = body_of({"create": {}}, {"n": 1}, {"create": {}}, {"n": 2, "@timestamp": "own"}, {"create": {}}, {"n": 3})
-    batches, _ = read(body)
+def test_documents_with_and_without_a_time_go_in_one_batch_as_they_came():
+    [batch], _ = read(body_of({"create": {}}, {"n": 1}, {"create": {}}, {"n": 2, "@timestamp": "own"}))
 
-    assert {e["n"]: e["@timestamp"] for b in batches for e in b.whole()} == {1: RECEIVED, 2: "own", 3: RECEIVED}
+    assert batch.body == b'{"n":1}\n{"n":2,"@timestamp":"own"}\n'
+    assert "@timestamp" not in batch.shared
 
 
 def test_an_id_that_is_a_number_or_a_boolean_is_its_text():
@@ -312,7 +312,7 @@ def test_a_document_that_would_unfold_to_too_much_is_refused_unread_and_the_othe
 
 
 def test_what_a_document_unfolds_to_counts_as_held_while_it_comes():
-    request = BulkRequest(stream=DataStream(), received=RECEIVED)
+    request = BulkRequest(stream=DataStream())
     request.feed(b'{"create":{}}\n{"a":"%b","b":[' % (b"x" * 600_000))
     before = request.held
     request.feed(b"[]," * 80_000)
@@ -393,7 +393,7 @@ def test_half_a_million_items_are_answered():
 
 
 def test_what_is_answered_counts_as_held():
-    request = BulkRequest(stream=DataStream(), received=RECEIVED, index="a" * 200)
+    request = BulkRequest(stream=DataStream(), index="a" * 200)
     request.feed(b'{"create":{}}\n{}\n' * 1000)
 
     assert request.held > request.answers.size > len(request.answers.body(1)) * 0.9

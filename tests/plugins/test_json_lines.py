@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from shipper.plugin import Batch, Fields
 from shipper.testing import check_processor
+from shipper_plugins import data_streams
 from shipper_plugins.processors.parse import Parse
 
 OWN_TIME = "2026-01-01T00:00:00.000Z"
@@ -127,7 +128,7 @@ def test_a_line_never_says_where_it_goes(line: Fields) -> None:
         result = Parse(format="json", **options).process(Batch.lines(f"{text}\n".encode(), offset=0, shared=SHARED))
 
         assert result.whole()[0]["data_stream"] == STREAM
-        assert result.data_streams() in ("logs-app-prod", ["logs-app-prod"])
+        assert data_streams.of(result) in ("logs-app-prod", ["logs-app-prod"])
         assert result.whole()[0]["labels"]
 
 
@@ -244,7 +245,7 @@ def test_any_object_is_an_event_that_is_taken_and_whole(lines: list[Fields], tar
     parse = Parse(format="json", target=target)
     result = check_processor(parse, Batch.lines(body, offset=0, shared=SHARED))
 
-    assert result.data_streams() in ("logs-app-prod", ["logs-app-prod"] * len(lines))
+    assert data_streams.of(result) in ("logs-app-prod", ["logs-app-prod"] * len(lines))
     for line, row, event in zip(lines, result.json_lines().splitlines(), result.whole(), strict=True):
         assert orjson.loads(row) == event
         assert_no_conflict(event, {}, "")

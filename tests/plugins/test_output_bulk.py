@@ -75,7 +75,7 @@ def test_encoding_twice_gives_the_same_bytes() -> None:
 def test_the_index_is_ours_or_the_clients_or_the_data_stream(
     index: str | None, client: str | None, shared: dict[str, Any], expected: str
 ) -> None:
-    request = one(replace(lines(2, shared), index=client), index)
+    request = one(replace(lines(2, shared), route=client), index)
 
     assert request.index == expected
     assert all(action["create"].keys() == {"_id"} for action, _ in pairs(request))
@@ -94,7 +94,7 @@ def test_events_that_all_name_the_same_data_stream_need_not_say_so() -> None:
 
 @pytest.mark.parametrize("name", ['a"}}\n{"delete":{}}', "../x", "_search?q=", "a b", "é", "a\r\nHost: b", "A"])
 def test_a_name_that_is_not_plain_never_gets_into_the_url(name: str) -> None:
-    request = one(replace(lines(2), index=name))
+    request = one(replace(lines(2), route=name))
 
     assert request.index is None
     assert [action["create"]["_index"] for action, _ in pairs(request)] == [name, name]

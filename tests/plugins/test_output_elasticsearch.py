@@ -441,7 +441,7 @@ async def test_an_id_that_is_too_long_is_rejected_here_and_its_neighbours_go(
     aio: Asyncio, destination: BulkDestination
 ) -> None:
     """Elasticsearch refuses the whole request for it."""
-    batch = Batch.documents([b'{"n":%d}' % n for n in range(4)], ids=["a", "x" * 513, "b", "a"], index="i")
+    batch = Batch.documents([b'{"n":%d}' % n for n in range(4)], ids=["a", "x" * 513, "b", "a"], route="i")
     async with sender(aio, destination.url) as main:
         answers = await main.send(batch)
 

@@ -53,14 +53,46 @@ def document_batches(draw: st.DrawFn) -> Batch:
     used = {key for event in events for key in event}
     shared = {key: value for key, value in draw(_fields).items() if key not in used}
     documents = [orjson.dumps(event) for event in events]
-    return _stored(Batch.documents(documents, shared=shared, ids=ids, index=draw(st.none() | st.just("client"))))
+    return _stored(Batch.documents(documents, shared=shared, ids=ids, route=draw(st.none() | st.just("client"))))
+
+
+_typed_values = st.recursive(
+    _values | st.binary(max_size=6) | st.integers(-(2**63), 2**64 - 1) | st.floats(width=64),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@st.composite
+def typed_batches(draw: st.DrawFn) -> Batch:
+    events = draw(st.lists(st.dictionaries(_keys, _typed_values, max_size=4), max_size=8))
+    used = {key for event in events for key in event}
+    shared = {key: value for key, value in draw(_fields).items() if key not in used}
+    return _stored(Batch.typed(events, shared=shared))
+
+
+@st.composite
+def _with_columns(draw: st.DrawFn, batches: st.SearchStrategy[Batch]) -> Batch:
+    """Batches that may have columns beside their bodies."""
+    batch = draw(batches)
+
+    def column(values: st.SearchStrategy[Any]) -> list[Any] | None:
+        size = batch.count
+        return draw(st.none() | st.lists(st.none() | values, min_size=size, max_size=size))
+
+    return batch.with_columns(
+        timestamps=column(st.integers(-(2**63), 2**63 - 1)),
+        keys=column(st.binary(max_size=4)),
+        severities=column(st.integers(0, 24)),
+    )
 
 
 def _stored(batch: Batch) -> Batch:
     return replace(batch, origin=_ORIGIN, seq=77)
 
 
-_batches = line_batches() | document_batches()
+_batches = _with_columns(line_batches() | document_batches())
+_any_batches = _batches | _with_columns(typed_batches())
 
 
 def rows(batch: Batch) -> list[Any]:
@@ -71,15 +103,28 @@ def ids(batch: Batch) -> list[str]:
     return batch.id_texts()
 
 
+def exact(value: Any) -> str:
+    """Equal for values of the same types, whatever the order of their keys; NaN is itself."""
+    if isinstance(value, dict):
+        return repr({key: exact(value[key]) for key in sorted(value)})
+    return repr([exact(item) for item in value]) if isinstance(value, list) else repr(value)
+
+
+def columns(batch: Batch) -> list[tuple[Any, ...]]:
+    """What each event has beside its fields."""
+    beside = (batch.timestamps, batch.keys, batch.severities)
+    return list(zip(batch.id_texts(), *(column or [None] * batch.count for column in beside), strict=True))
+
+
 # -- two views of the same ---------------------------------------------------------------------------------------------
 
 
-@given(_batches, st.integers(1, 60))
+@given(_any_batches, st.integers(1, 60))
 def test_pieces_are_the_same_events_under_the_same_ids(batch: Batch, size: int) -> None:
     pieces = list(batch.pieces(size))
 
     assert b"".join(piece.json_lines() for piece in pieces) == batch.json_lines()
-    assert [id for piece in pieces for id in piece.id_texts()] == batch.id_texts()
+    assert [row for piece in pieces for row in columns(piece)] == columns(batch)
     assert all(len(piece.body) <= size or piece.count == 1 for piece in pieces)
 
 
@@ -88,12 +133,12 @@ def test_the_columns_are_the_whole_events_as_json(batch: Batch) -> None:
     assert rows(batch) == batch.whole()
 
 
-@given(_batches)
+@given(_any_batches)
 def test_each_event_has_one_row_and_one_id(batch: Batch) -> None:
     assert len(rows(batch)) == len(ids(batch)) == len(batch.own()) == batch.count
 
 
-@given(_batches)
+@given(_any_batches)
 def test_a_row_is_one_line_that_is_ended_by_one_line_feed(batch: Batch) -> None:
     """A carriage return inside a document, or an escaped line feed, ends nothing."""
     body = batch.json_lines()
@@ -102,7 +147,7 @@ def test_a_row_is_one_line_that_is_ended_by_one_line_feed(batch: Batch) -> None:
     assert not body or body.endswith(b"\n")
 
 
-@given(_batches)
+@given(_any_batches)
 def test_no_key_is_written_twice(batch: Batch) -> None:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         assert len(dict(pairs)) == len(pairs)
@@ -112,7 +157,7 @@ def test_no_key_is_written_twice(batch: Batch) -> None:
         json.loads(row, object_pairs_hook=unique)
 
 
-@given(_batches)
+@given(_any_batches)
 def test_changing_what_own_gave_changes_no_batch(batch: Batch) -> None:
     before = rows(batch)
     for event in batch.own():
@@ -183,22 +228,22 @@ def test_a_batch_of_more_lines_than_numbers_are_prepared_has_all_its_ids() -> No
 # -- ids ---------------------------------------------------------------------------------------------------------------
 
 
-@given(_batches, st.data())
-def test_an_event_that_is_picked_keeps_its_id(batch: Batch, data: st.DataObject) -> None:
+@given(_any_batches, st.data())
+def test_an_event_that_is_picked_keeps_its_id_and_columns(batch: Batch, data: st.DataObject) -> None:
     positions = _some(batch, data)
     picked = batch.pick(positions)
 
-    assert picked.whole() == [batch.whole()[i] for i in positions]
-    assert ids(picked) == [ids(batch)[i] for i in positions]
+    assert exact(picked.whole()) == exact([batch.whole()[i] for i in positions])
+    assert columns(picked) == [columns(batch)[i] for i in positions]
 
 
-@given(_batches, st.data())
+@given(_any_batches, st.data())
 def test_picking_twice_is_picking_once(batch: Batch, data: st.DataObject) -> None:
     positions = _some(batch, data)
     again = _some(batch.pick(positions), data)
     twice, once = batch.pick(positions).pick(again), batch.pick([positions[i] for i in again])
 
-    assert (ids(twice), twice.whole()) == (ids(once), once.whole())
+    assert (columns(twice), exact(twice.whole())) == (columns(once), exact(once.whole()))
 
 
 @given(_batches, st.data())
@@ -207,16 +252,16 @@ def test_an_event_that_is_replaced_keeps_its_id_and_its_own_fields_win(batch: Ba
     events = data.draw(st.lists(_fields, min_size=len(positions), max_size=len(positions)))
     result = batch.replace(events, positions)
 
-    assert ids(result) == [ids(batch)[i] for i in positions]
+    assert columns(result) == [columns(batch)[i] for i in positions]
     assert result.whole() == [merged(batch.shared, event) for event in events]
     assert rows(result) == result.whole()
 
 
-@given(_batches)
+@given(_any_batches)
 def test_replacing_all_by_themselves_changes_nothing(batch: Batch) -> None:
     result = batch.replace(batch.own())
 
-    assert (ids(result), result.whole()) == (ids(batch), batch.whole())
+    assert (columns(result), exact(result.whole())) == (columns(batch), exact(batch.whole()))
 
 
 def test_ids_of_two_origins_or_two_places_differ() -> None:
@@ -246,7 +291,14 @@ def test_what_is_shared_is_in_every_event_over_what_was_there(batch: Batch, fiel
 
     assert result.whole() == [merged(event, fields) for event in batch.whole()]
     assert rows(result) == result.whole()
-    assert ids(result) == ids(batch)
+    assert columns(result) == columns(batch)
+
+
+@given(typed_batches(), _fields)
+def test_what_typed_events_share_leaves_their_types_alone(batch: Batch, fields: dict[str, Any]) -> None:
+    result = batch.share(fields)
+
+    assert exact(result.whole()) == exact([merged(event, fields) for event in batch.whole()])
 
 
 @pytest.mark.parametrize("fields", [{"message": "m"}, {"log": {"offset": 1}}, {"log": "text"}, {"log": None}])
@@ -263,53 +315,35 @@ def test_sharing_new_fields_looks_into_no_line() -> None:
     assert batch.share({"service": {"name": "s"}, "log": {"level": "info"}}).body is batch.body
 
 
-# -- data streams ------------------------------------------------------------------------------------------------------
-
-_STREAM = {"type": "logs", "dataset": "nginx", "namespace": "prod"}
-
-
-def test_a_shared_data_stream_is_one_name() -> None:
-    assert Batch.lines(b"x\n", offset=0, shared={"data_stream": _STREAM}).data_streams() == "logs-nginx-prod"
-
-
-def test_events_with_data_streams_of_their_own_have_one_name_each() -> None:
-    batch = Batch.events([{"data_stream": _STREAM}, {"data_stream": {"dataset": "app"}}, {}])
-
-    assert batch.data_streams() == ["logs-nginx-prod", "logs-app-default", "logs-generic-default"]
-
-
-@pytest.mark.parametrize("bad", ["BAD X/../", "", "a-b", "a\n", "x" * 101, None, 5, ["x"]])
-def test_a_part_that_is_no_name_never_becomes_part_of_an_index(bad: Any) -> None:
-    for part in ("type", "dataset", "namespace"):
-        shared = Batch.documents([b"{}"], shared={"data_stream": {part: bad}})
-        own = Batch.events([{"data_stream": {part: bad}}])
-
-        assert (shared.data_streams(), own.data_streams()) == ("logs-generic-default", ["logs-generic-default"])
-
-
-def test_events_without_a_data_stream_have_none() -> None:
-    assert Batch.events([{"a": 1}]).data_streams() is None
-
-
-@pytest.mark.parametrize("odd", ["text", ["list"], 7, True])
-def test_a_data_stream_that_is_no_object_does_not_stop_its_neighbours(odd: Any) -> None:
-    """Documents are a client's: whatever it sends under this name, its batch can be encoded."""
-    streams = Batch.events([{"data_stream": odd}, {"data_stream": _STREAM}]).data_streams()
-
-    assert isinstance(streams, list)
-    assert streams[1] == "logs-nginx-prod"
-
-
 # -- in the spool ------------------------------------------------------------------------------------------------------
 
 
-@given(_batches, st.data())
+@given(_any_batches, st.data())
 def test_what_was_packed_comes_back_as_it_was(batch: Batch, data: st.DataObject) -> None:
     for before in (batch, batch.pick(_some(batch, data))):
         after = Batch.unpack(before.pack(), origin=before.origin, seq=before.seq)
 
         assert after == before
-        assert (rows(after), ids(after), after.index) == (rows(before), ids(before), before.index)
+        assert (rows(after), columns(after), after.route) == (rows(before), columns(before), before.route)
+
+
+@pytest.mark.parametrize(
+    ("plain", "expected"),
+    [
+        (
+            b'[2,7,1,null,null,null,{"a":1}]\none\ntwo\n',
+            replace(Batch.lines(b"one\ntwo\n", offset=7, shared={"a": 1})),
+        ),
+        (
+            b'[2,null,1,"theirs",["x",null],[0,4],{"a":1}]\n{"n":1}\n{}\n',
+            replace(
+                Batch.documents([b'{"n":1}', b"{}"], shared={"a": 1}, ids=["x", None], route="theirs"), items=[0, 4]
+            ),
+        ),
+    ],
+)
+def test_a_batch_that_was_stored_before_there_were_columns_is_unpacked(plain: bytes, expected: Batch) -> None:
+    assert Batch.unpack(isal_zlib.compress(plain, 0, -15), origin=b"", seq=0) == expected
 
 
 @given(st.binary(max_size=64))
@@ -369,17 +403,90 @@ def test_a_tagged_event_keeps_its_tags_and_says_what_happened(tags: Any, expecte
     }
 
 
-@given(st.lists(_batches, min_size=1, max_size=4))
-def test_batches_that_go_together_keep_their_events_and_ids(batches: list[Batch]) -> None:
+# -- typed events ------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.dictionaries(_keys, _typed_values, max_size=4), max_size=5))
+def test_typed_events_keep_the_types_of_their_values(events: list[dict[str, Any]]) -> None:
+    stored = Batch.unpack(Batch.typed(events).pack(), origin=b"", seq=0)
+
+    assert exact(stored.own()) == exact(events)
+    assert stored.is_typed
+
+
+def test_as_json_bytes_are_base64_and_what_is_no_number_is_null() -> None:
+    batch = Batch.typed([{"b": b"\xff\n", "n": float("nan"), "i": 2**64 - 1, "f": 1.0, "in": [{"b": b""}]}, {}])
+    expected = [{"b": "/wo=", "n": None, "i": 2**64 - 1, "f": 1.0, "in": [{"b": ""}], "s": 1}, {"s": 1}]
+
+    assert rows(batch.share({"s": 1})) == batch.share({"s": 1}).plain() == expected
+
+
+@pytest.mark.parametrize("batch", [Batch.lines(b"a\nb\n", offset=0, shared={"s": 1}), Batch.documents([b"{}", b"{}"])])
+def test_events_with_bytes_become_typed_and_others_do_not(batch: Batch) -> None:
+    assert batch.replace([{"a": {"b": [b"\0"]}}, {}]).own() == [{"a": {"b": [b"\0"]}}, {}]
+    assert batch.replace([{"a": {"b": [b"\0"]}}, {}]).is_typed
+    assert not batch.replace([{"a": 1}, {}]).is_typed
+
+
+@pytest.mark.parametrize("value", [2**70, {1, 2}.__iter__(), object()])
+def test_what_no_batch_can_keep_is_a_type_error(value: Any) -> None:
+    with pytest.raises(TypeError):
+        Batch.events([{"a": value}])
+    with pytest.raises(TypeError):
+        Batch.typed([{"a": value}])
+
+
+# -- together ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(_batches, min_size=1, max_size=4) | st.lists(_with_columns(typed_batches()), min_size=1, max_size=4))
+def test_batches_that_go_together_keep_their_events_ids_and_columns(batches: list[Batch]) -> None:
     batches = [
-        replace(batch, seq=n, index=None, shared={**batch.shared, "data_stream": {}}) for n, batch in enumerate(batches)
+        replace(batch, seq=n, route=None, shared={**batch.shared, "data_stream": {}}) for n, batch in enumerate(batches)
     ]
-    batches = [batch for batch in batches if b'"data_stream"' not in batch.body]
-    if not batches:
-        return
 
-    merged_batch = together(batches)
+    joined = together(batches, ("data_stream",))
 
-    assert rows(merged_batch) == [row for batch in batches for row in rows(batch)]
-    assert ids(merged_batch) == [id for batch in batches for id in ids(batch)]
-    assert merged_batch.count == sum(batch.count for batch in batches)
+    assert rows(joined) == [row for batch in batches for row in rows(batch)]
+    assert columns(joined) == [row for batch in batches for row in columns(batch)]
+    assert exact(joined.whole()) == exact([event for batch in batches for event in batch.whole()])
+    assert joined.count == sum(batch.count for batch in batches)
+    assert joined.shared["data_stream"] == {}
+
+
+_RESOURCE = {"attributes": [{"key": "k8s.pod.name", "values": ["a", 1, None]}], "scope": {"name": "n"}}
+
+
+def test_what_an_output_groups_by_stays_shared() -> None:
+    batches = [
+        replace(Batch.typed([{"n": n, "b": b"x"}], shared={"resource": _RESOURCE, "time": n}), seq=n) for n in range(3)
+    ]
+    joined = together(batches, ("resource", "scope"))
+
+    assert joined.shared == {"resource": _RESOURCE}
+    assert joined.own() == [{"time": n, "n": n, "b": b"x"} for n in range(3)]
+
+
+def test_only_batches_with_the_same_target_and_shared_values_go_together() -> None:
+    batch = Batch.documents([b"{}"], shared={"a": {"b": 1, "c": [2]}, "x": 1})
+    same = replace(batch, shared={"a": {"c": [2], "b": 1}, "x": 2})
+    others = [
+        replace(batch, route="theirs"),
+        replace(batch, shared={"a": {"b": True, "c": [2]}}),
+        replace(batch, shared={"a": {"b": 1}}),
+        replace(batch, shared={}),
+        replace(batch, shared={"a": None}),
+        Batch.typed([{}], shared=batch.shared),
+    ]
+
+    for grouping in (["a"], ["a.b"], ["a.b", "a.c"]):
+        assert same.way(grouping) == batch.way(grouping)
+        ways = [other.way(grouping) for other in [batch, *others]]
+        assert all(one != other for n, one in enumerate(ways) for other in ways[:n])
+
+
+def test_lines_that_are_grouped_by_what_differs_from_line_to_line_go_alone() -> None:
+    batch = Batch.lines(b"a\n", offset=0, shared={"log": {"file": {"path": "/a"}}})
+
+    assert batch.way() == batch.way()
+    assert batch.way(["log.file.path"]) != batch.way(["log.file.path"])

@@ -34,7 +34,7 @@ def test_a_letter_carries_the_id_and_the_whole_event() -> None:
 
 
 def test_a_letter_carries_the_index_that_its_client_named() -> None:
-    (letter,) = letters_of(Batch.documents([b"{}"], index="theirs"), {0: "why"}, "main")
+    (letter,) = letters_of(Batch.documents([b"{}"], route="theirs"), {0: "why"}, "main")
 
     assert letter.index_name == "theirs"
 

@@ -28,7 +28,7 @@ def rejected(spool: Spool, lane: int, output: str, batch: Batch, reason: str = "
     loaded = queue.load(spool.db, spool.sealer, lane, entry)
     ids, lines = loaded.id_texts(), loaded.json_lines().splitlines()
     written = [
-        dead_letters.Letter(n, id, line, output, reason, loaded.index)
+        dead_letters.Letter(n, id, line, output, reason, loaded.route)
         for n, (id, line) in enumerate(zip(ids, lines, strict=True))
     ]
     spool.settle(lane, seq, Settlement(Counts(dead_letter=batch.count), written))
@@ -56,13 +56,13 @@ def waiting(spool: Spool, lane: int) -> list[Batch]:
 def test_a_letter_enters_with_its_id_its_index_and_every_byte_of_its_event(spool: Spool) -> None:
     lane = spool.activate(1, main=None)["main"]
     document = b'{"n":123456789012345678901234567890,"data_stream":{"dataset":"x"}}'
-    rejected(spool, lane, "main", Batch.documents([document], ids=['gi"ven'], index="theirs"))
+    rejected(spool, lane, "main", Batch.documents([document], ids=['gi"ven'], route="theirs"))
     rejected(spool, lane, "main", Batch.documents([b"{}"], shared={"of": "x"}))
     all_steps(spool)
     named, own = waiting(spool, lane)
 
-    assert (named.json_lines(), named.id_texts(), named.index) == (document + b"\n", ['gi"ven'], "theirs")
-    assert (own.json_lines(), own.index) == (b'{"of":"x"}\n', None)
+    assert (named.json_lines(), named.id_texts(), named.route) == (document + b"\n", ['gi"ven'], "theirs")
+    assert (own.json_lines(), own.route) == (b'{"of":"x"}\n', None)
     assert own.id_texts() == ["AAAAAAAAAAAAAAAAAAAAAA-3-0"]
     assert dead_letters.figures(spool.db, 0.0).events == dead_letters.held_bytes(spool.db) == 0
 

@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from shipper.plugin import DataStream, Fields
+from shipper_plugins import data_streams
 from shipper_plugins.inputs.bulk_answer import Refusal, Reply
 
 _LONGEST_ID = 512
@@ -114,7 +115,7 @@ class Group:
     """Documents that share a batch; `size` is in bytes."""
 
     shared: Fields
-    index: str | None
+    route: str | None
     documents: list[bytes] = field(default_factory=list)
     ids: list[str | None] = field(default_factory=list)
     size: int = 0
@@ -129,13 +130,13 @@ class Target:
     named: bool
     """Whether the client said so."""
     valid: bool
-    groups: dict[tuple[bool, bool], Group] = field(default_factory=dict)
+    groups: dict[bool, Group] = field(default_factory=dict)
 
     @classmethod
     def of_stream(cls, stream: DataStream) -> Target:
         """Where the documents go whose client says nothing."""
         fields = msgspec.to_builtins(stream)
-        return cls("{type}-{dataset}-{namespace}".format(**fields), fields, named=False, valid=True)
+        return cls(data_streams.name(fields), fields, named=False, valid=True)
 
     @classmethod
     def of_name(cls, name: str) -> Target:
@@ -148,14 +149,13 @@ class Target:
         """Whether a document with this own `data_stream` may keep it: here no other one counts."""
         return self.stream is None or own == {"data_stream": self.stream}
 
-    def group(self, timed: bool, own_stream: bool, received: str) -> Group:
-        """A new group, of documents with or without an own `@timestamp`, and an own `data_stream`."""
-        shared: Fields = {} if timed else {"@timestamp": received}
-        if self.stream is not None and not own_stream:
-            shared["data_stream"] = self.stream
-        index = self.name if self.named and (own_stream or self.stream is None) else None
-        self.groups[timed, own_stream] = group = Group(shared, index)
-        return group
+    def group(self, own_stream: bool) -> Group:
+        """The documents with or without an own `data_stream`."""
+        if own_stream not in self.groups:
+            shared = {} if self.stream is None or own_stream else {"data_stream": self.stream}
+            route = self.name if self.named and (own_stream or self.stream is None) else None
+            self.groups[own_stream] = Group(shared, route)
+        return self.groups[own_stream]
 
 
 def _is_index_name(name: str) -> bool:

@@ -5,8 +5,8 @@ break a processor), if it has no more than `DEEPEST` levels, and if no object in
 twice. One trick answers nearly all of that: if orjson writes what it read as the same bytes again, white space aside,
 the document is valid and without duplicate keys.
 
-`kinds` asks that of hundreds of documents in one call, inside so many lists that orjson refuses those which are too
-deep: 1.1 µs for 255 bytes and 8 fields, of which loading them takes 0.85; 0.8 more where there is white space.
+`own_streams` asks that of hundreds of documents in one call, inside so many lists that orjson refuses those which are
+too deep: 1.1 µs for 255 bytes and 8 fields, of which loading them takes 0.85; 0.8 more where there is white space.
 Refused: counting brackets instead of the lists (0.35 more); thousands of documents at once (0.5 more, as their objects
 leave the cache); one msgspec.Raw for each top-level field (0.7, but it lets invalid UTF-8, 1e999 and duplicate keys
 through, and closing these gaps costs more than it saves). Others (`\\/`, `1.50`) are looked at one by one, `checked`.
@@ -22,16 +22,16 @@ from typing import Any
 import msgspec
 import orjson
 
-from shipper.plugin import DataStream, Fields
+from shipper.plugin import Fields
+from shipper_plugins.data_streams import is_part
 
 DEEPEST = 100
 """Levels of a document. orjson loads 1024, but writes 254, and others wrap an event into one of their own."""
 _MOST_KEYS = 16
 
 
-def kinds(lines: Sequence[bytes]) -> tuple[list[bool], list[Fields | None]] | None:
-    """Whether each document has an own `@timestamp`, and its own `data_stream` (`own_stream`); None unless all are
-    sound and may be stored as they stand."""
+def own_streams(lines: Sequence[bytes]) -> list[Fields | None] | None:
+    """The `own_stream` of each document; None unless all are sound and may be stored as they stand."""
     try:
         documents: list[Fields] = list(map(orjson.loads, lines))
         written = orjson.dumps(_nested(documents))
@@ -42,10 +42,7 @@ def kinds(lines: Sequence[bytes]) -> tuple[list[bool], list[Fields | None]] | No
     keys = [key for key in set[str]().union(*documents) if _says_stream(key)]
     if len(keys) > _MOST_KEYS:  # each is looked for in each document
         return None
-    return (
-        [("@timestamp" in document) for document in documents],
-        [_members(document, keys) for document in documents] if keys else [None] * len(documents),
-    )
+    return [_members(document, keys) for document in documents] if keys else [None] * len(documents)
 
 
 def own_stream(document: Fields) -> Fields | None:
@@ -71,21 +68,13 @@ def addressed(line: bytes, own: Fields, stream: Fields) -> bytes:
 def chosen(own: Fields, otherwise: Fields) -> Fields:
     """The data stream that a document itself says; a part that is missing or cannot be one is that of `otherwise`."""
     said = _said(own)
-    return {key: said[key] if _is_part(key, said.get(key)) else part for key, part in otherwise.items()}
+    return {key: said[key] if is_part(key, said.get(key)) else part for key, part in otherwise.items()}
 
 
 def _said(own: Fields) -> Fields:
     nested = own.get("data_stream")
     dotted = {key.removeprefix("data_stream."): value for key, value in own.items() if key != "data_stream"}
     return (nested if isinstance(nested, dict) else {}) | dotted
-
-
-def _is_part(key: str, value: Any) -> bool:
-    try:
-        msgspec.convert({key: value}, DataStream)
-    except msgspec.ValidationError:
-        return False
-    return True
 
 
 def _are_same(lines: Sequence[bytes], written: bytes) -> bool:
@@ -117,8 +106,8 @@ def _written_levels() -> int:
 _LISTS = _written_levels() - DEEPEST
 
 
-def checked(line: bytes) -> tuple[bytes, bool, Fields | None]:
-    """The document as it may be stored; whether it has an own `@timestamp`, and its own `data_stream`.
+def checked(line: bytes) -> tuple[bytes, Fields | None]:
+    """The document as it may be stored, and its own `data_stream` (`own_stream`).
 
     Raises ValueError for what is not to be stored; its words never quote the document.
     """
@@ -130,7 +119,7 @@ def checked(line: bytes) -> tuple[bytes, bool, Fields | None]:
         raise ValueError("the document is not a JSON object")
     if line.count(b"{") + line.count(b"[") > DEEPEST or orjson.dumps(document) != line:
         line = _checked_closely(line, document)
-    return line, "@timestamp" in document, own_stream(document)
+    return line, own_stream(document)
 
 
 def _checked_closely(line: bytes, document: Fields) -> bytes:

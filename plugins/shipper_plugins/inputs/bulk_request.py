@@ -1,6 +1,6 @@
 """A bulk request, read while it arrives: batches to store, and one answer for each item. No I/O.
 
-    request = BulkRequest(stream=DataStream(), received="2026-01-01T00:00:00.000Z")
+    request = BulkRequest(stream=DataStream())
     request.feed(block)              # as often as bytes arrive, cut anywhere
     batches = request.finish()       # store them, and only then say:
     body = request.answers.body(took=3)
@@ -12,11 +12,11 @@ missing line feed at the end; everything else is the answer of one item. So is a
 256 KiB, with the one long line that ends in it.
 
 Where a document goes: `_index` (of the action, else of the URL) of the form type-dataset-namespace becomes
-`data_stream.*` in `Batch.shared`, any other name is `Batch.index`, and without a name the input's own stream counts. A
+`data_stream.*` in `Batch.shared`, any other name is `Batch.route`, and without a name the input's own stream counts. A
 document that has a `data_stream` of its own (nested or dotted) keeps it if no index is named, but for parts that are
 missing or no valid names: those are the input's. Under the name of a data stream, its type, dataset and namespace
 become those of the name. Either way the client is answered where the document goes. A named index goes along in
-`Batch.index`, since it is where the client wants it; under one that is no data stream, a document keeps what it has.
+`Batch.route`, since it is where the client wants it; under one that is no data stream, a document keeps what it has.
 
 Otherwise a document stays the bytes that came; which of them are sound, `bulk_document` says, and what an action line
 may say `bulk_action`.
@@ -32,9 +32,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shipper.plugin import Batch, DataStream, Fields, Size
+from shipper_plugins import data_streams
 from shipper_plugins.inputs.bulk_action import NOT_TAKEN, Action, Group, Target, ids_at_once, parsed, refusal_of
 from shipper_plugins.inputs.bulk_answer import ItemAnswers, Refusal, Reply, RequestRefused
-from shipper_plugins.inputs.bulk_document import addressed, checked, chosen, kinds
+from shipper_plugins.inputs.bulk_document import addressed, checked, chosen, own_streams
 from shipper_plugins.inputs.bulk_line import MOST_UNFOLDED, Line
 
 MOST_ITEMS = 500_000
@@ -56,12 +57,11 @@ _TOO_HEAVY = Refusal("document_parsing_exception", f"the document would take mor
 
 
 class BulkRequest:
-    """One request; `received` is the `@timestamp` of documents that have none, `index` the one of the URL."""
+    """One request; `index` is the one of the URL."""
 
-    def __init__(self, *, stream: DataStream, received: str, index: str | None = None, filter_path: str = "") -> None:
+    def __init__(self, *, stream: DataStream, index: str | None = None, filter_path: str = "") -> None:
         self.answers = ItemAnswers(filter_path)
         self._taken = 0
-        self._received = received
         self._index = index
         self._targets: dict[str | None, Target] = {None: Target.of_stream(stream)}
         self._own_streams: set[str] = set()
@@ -142,32 +142,26 @@ class BulkRequest:
             return False
         if any(action.refusal for action in set(actions)) or self._items + len(heads) > MOST_ITEMS:
             return False
-        found = kinds(documents)
-        if found is None:
+        streams = own_streams(documents)
+        if streams is None:
             return False
-        timed, streams = found
         if any(streams) and not all(
             own is None or a.target.agrees(own) for a, own in zip(actions, streams, strict=True)
         ):
             return False
         self._line += 2 * len(heads)
         self._items += len(heads)
-        self._keep_all(actions, ids, documents, timed, [own is not None for own in streams])
+        self._keep_all(actions, ids, documents, [own is not None for own in streams])
         return True
 
     def _keep_all(
-        self,
-        actions: list[Action],
-        ids: Sequence[str | None],
-        documents: list[bytes],
-        timed: list[bool],
-        own_stream: list[bool],
+        self, actions: list[Action], ids: Sequence[str | None], documents: list[bytes], own_stream: list[bool]
     ) -> None:
-        if len(set(zip(actions, timed, own_stream, strict=True))) == 1:
-            self._put_all(self._group(actions[0], timed[0], own_stream[0]), documents, ids)
+        if len(set(zip(actions, own_stream, strict=True))) == 1:
+            self._put_all(actions[0].target.group(own_stream[0]), documents, ids)
             self.answers.all_created(actions[0].created, ids)
         else:
-            for one in zip(actions, ids, documents, timed, own_stream, strict=True):
+            for one in zip(actions, ids, documents, own_stream, strict=True):
                 self._keep(*one)
 
     def _known(self, heads: list[bytes]) -> tuple[list[Action], Sequence[str | None]]:
@@ -254,13 +248,13 @@ class BulkRequest:
         refusal = action.refusal
         if refusal is None:
             try:
-                document, timed, own = checked(line)
+                document, own = checked(line)
             except ValueError as error:
                 refusal = Refusal("document_parsing_exception", str(error))
             else:
                 if own is not None and not action.target.agrees(own):
                     action, document = self._settled(action, document, own)
-                self._keep(action, id, document, timed, own is not None)
+                self._keep(action, id, document, own is not None)
                 return
         self.answers.refused(action.op, action.target.name, refusal, id)
 
@@ -270,7 +264,7 @@ class BulkRequest:
         assert stream is not None
         if not action.target.named:
             stream = chosen(own, stream)
-            action = replace(action, created=self._created(action.op, "{type}-{dataset}-{namespace}".format(**stream)))
+            action = replace(action, created=self._created(action.op, data_streams.name(stream)))
         return action, document if own == {"data_stream": stream} else addressed(document, own, stream)
 
     def _created(self, op: str, name: str) -> Reply:
@@ -281,13 +275,9 @@ class BulkRequest:
 
     # -- into batches ----------------------------------------------------------------------------------------------
 
-    def _keep(self, action: Action, id: str | None, document: bytes, timed: bool, own_stream: bool) -> None:
-        self._put(self._group(action, timed, own_stream), document, id)
+    def _keep(self, action: Action, id: str | None, document: bytes, own_stream: bool) -> None:
+        self._put(action.target.group(own_stream), document, id)
         self.answers.created(action.created, id)
-
-    def _group(self, action: Action, timed: bool, own_stream: bool) -> Group:
-        target = action.target
-        return target.groups.get((timed, own_stream)) or target.group(timed, own_stream, self._received)
 
     def _put(self, group: Group, document: bytes, id: str | None) -> None:
         if group.size + len(document) > _BATCH_BYTES and group.size:
@@ -298,7 +288,7 @@ class BulkRequest:
 
     def _flush(self, group: Group) -> None:
         if group.documents:
-            batch = Batch.documents(group.documents, shared=group.shared, ids=group.ids, index=group.index)
+            batch = Batch.documents(group.documents, shared=group.shared, ids=group.ids, route=group.route)
             self._batches.append(batch)
             group.documents, group.ids, group.size = [], [], 0
 

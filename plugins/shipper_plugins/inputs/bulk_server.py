@@ -33,7 +33,6 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from aiohttp import web
 
@@ -141,9 +140,8 @@ class BulkServer:
     async def _take(self, request: web.BaseRequest, door: Door, index: str | None, share: Share) -> bytes:
         """Read a bulk request and store it; the body of its answer."""
         begun = time.monotonic()
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         filter_path = request.rel_url.query.get("filter_path", "")
-        bulk = BulkRequest(stream=door.stream, received=now, index=index, filter_path=filter_path)
+        bulk = BulkRequest(stream=door.stream, index=index, filter_path=filter_path)
         encoding = encoding_of(request)
         declared = request.content_length or 0
         if declared > door.max_body_bytes:

@@ -23,7 +23,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 import trio
@@ -89,6 +89,8 @@ class ServerTls(Settings, frozen=True, kw_only=True):
 
 class ElasticsearchInput(Input, frozen=True, kw_only=True):
     """Receives events over HTTP, as Elasticsearch's bulk API."""
+
+    forwards: ClassVar[bool] = True
 
     address: str
     """`host:port` to listen on; other than loopback only with `tls` and `credentials`."""

@@ -12,16 +12,14 @@ other as fast as they are stored.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
 import trio
 
-from shipper.plugin import Batch, Credential, Fields, Input, InputContext, Source
+from shipper.plugin import Batch, Credential, Input, InputContext, Source
 
 _POSITION = "next"
 _MOST_EVENTS = 2000
@@ -100,10 +98,5 @@ def _batch(settings: GenerateInput, first: int, count: int) -> Batch:
     digits = min(_DIGITS, settings.bytes)
     filler = (_FILLER * (settings.bytes // len(_FILLER) + 1))[: settings.bytes - digits] + b"\n"
     text = b"".join([b"%0*d%b" % (digits, n, filler) for n in range(first, first + count)])
-    return Batch.lines(text, offset=first * (settings.bytes + 1), shared=_shared(settings))
-
-
-def _shared(settings: GenerateInput) -> Fields:
-    now = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    stream = msgspec.to_builtins(settings.data_stream)
-    return {"@timestamp": now, "data_stream": stream, "event": {"dataset": settings.data_stream.dataset}}
+    shared = {"event": {"dataset": settings.data_stream.dataset}}
+    return Batch.lines(text, offset=first * (settings.bytes + 1), shared=shared)

@@ -59,7 +59,7 @@ class _Console:
         if not self._pretty:
             return batch.json_lines()
         option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-        return b"".join(orjson.dumps(event, option=option) for event in batch.whole())
+        return b"".join(orjson.dumps(event, option=option) for event in batch.plain())
 
 
 def _write(text: bytes) -> None:

@@ -139,7 +139,8 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
 
     def feeding(self) -> Feeding:
         """See `Output.feeding`."""
-        return replace(super().feeding(), backoff=(self.backoff.first, self.backoff.longest))
+        backoff = self.backoff.first, self.backoff.longest
+        return replace(super().feeding(), backoff=backoff, grouping=("data_stream",))
 
     def targets(self, batch: Batch) -> Sequence[str]:
         """See `Output.targets`: their indices and data streams."""

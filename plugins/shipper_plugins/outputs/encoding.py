@@ -20,7 +20,8 @@ from typing import Literal
 import msgspec
 from isal import isal_zlib
 
-from shipper.plugin import Answer, Batch, Column, DataStream, Outcome, join
+from shipper.plugin import Answer, Batch, Column, Outcome, join
+from shipper_plugins import data_streams
 
 Compression = Literal["gzip", "none"]
 
@@ -87,9 +88,6 @@ def oversized_ids(batch: Batch) -> list[int]:
 
 OVERSIZED_ID = Answer(Outcome.REJECTED, f"the client's _id is longer than {_LONGEST_ID} bytes")
 
-_stream = DataStream()
-_DEFAULT_STREAM = f"{_stream.type}-{_stream.dataset}-{_stream.namespace}"
-
 
 class _Body:
     """The body of a request as it grows; `first` is its first event, `size` what it has before compression."""
@@ -110,7 +108,7 @@ class _Body:
 
 def target_of(batch: Batch, index: str | None) -> str | list[str]:
     """The index or data stream of all events, or that of each; `index` is the output's."""
-    names = index or batch.index or batch.data_streams() or _DEFAULT_STREAM
+    names = index or batch.route or data_streams.of(batch) or data_streams.DEFAULT
     return names if isinstance(names, str) or len(set(names)) > 1 else names[0]
 
 

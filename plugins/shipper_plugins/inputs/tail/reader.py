@@ -8,11 +8,8 @@ only if the stream still is where it was.
 from __future__ import annotations
 
 import copy
-import socket
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import trio
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
 
 DETACHED = 300.0
 """Seconds without a new line after which a file that was moved out of the globs is closed."""
-_VERSION = version("shipper")
 
 
 class Reader:
@@ -62,8 +58,6 @@ class Reader:
         self.timer_set: Callable[[], None] = lambda: None
         """Called when `pending` or `stale` has grown."""
         self._context = context
-        self._host = socket.gethostname()
-        self._agent = {"name": self._host, "type": "shipper", "version": _VERSION}
 
     def lose(self, stream: Stream, *, missing: bool) -> None:
         """The file of a stream is gone, or has other content; its copies take over."""
@@ -370,14 +364,9 @@ class Reader:
         return await trio.to_thread.run_sync(cut) if cutter.slow and look.found else cut()
 
     def _cutter(self, stream: Stream, charset: Charset) -> Cutter:
-        stream_of = self.settings.data_stream
         shared: Fields = {
-            "@timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "log": {"file": {"path": shown(stream.path)}},
-            "host": {"name": self._host},
-            "agent": self._agent,
-            "data_stream": {"type": stream_of.type, "dataset": stream_of.dataset, "namespace": stream_of.namespace},
-            "event": {"dataset": stream_of.dataset},
+            "event": {"dataset": self.settings.data_stream.dataset},
             "ecs": {"version": "8.17.0"},
         }
         return Cutter(charset, self.settings.max_line_bytes, self.settings.multiline, shared)

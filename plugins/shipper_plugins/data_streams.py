@@ -1,0 +1,51 @@
+"""Data streams, as Elasticsearch and OpenSearch name them: `type-dataset-namespace`. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from shipper.plugin import Batch, DataStream
+
+_DEFAULT: Mapping[str, str] = msgspec.to_builtins(DataStream())
+
+
+def name(stream: Mapping[str, Any]) -> str:
+    """The name of a data stream that has all its parts."""
+    return f"{stream['type']}-{stream['dataset']}-{stream['namespace']}"
+
+
+DEFAULT = name(_DEFAULT)
+"""Where events go that say nothing."""
+
+
+def of(batch: Batch) -> str | list[str] | None:
+    """The data stream of the events: one for all, one for each, or None where none has one."""
+    if "data_stream" in batch.shared:
+        return _name_of(batch.shared["data_stream"])
+    if b"data_stream" not in batch.body:
+        return None
+    return [_name_of(own.get("data_stream")) for own in batch.own()]
+
+
+def is_part(key: str, value: object) -> bool:
+    """Whether that may be the type, dataset or namespace of a data stream, as `key` says."""
+    return isinstance(value, str) and _is_part(key, value)
+
+
+def _name_of(stream: object) -> str:
+    """A name in any case: a part that is missing or cannot be one is that of logs-generic-default."""
+    parts = stream if isinstance(stream, Mapping) else {}
+    return name({key: parts[key] if is_part(key, parts.get(key)) else part for key, part in _DEFAULT.items()})
+
+
+@lru_cache(1024)
+def _is_part(key: str, value: str) -> bool:
+    try:
+        msgspec.convert({key: value}, DataStream)
+    except msgspec.ValidationError:
+        return False
+    return True

@@ -1,0 +1,44 @@
+"""The names of data streams: whatever an event says, its name is one that Elasticsearch takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shipper.sdk.event import Batch
+from shipper_plugins import data_streams
+
+_STREAM = {"type": "logs", "dataset": "nginx", "namespace": "prod"}
+
+
+def test_a_shared_data_stream_is_one_name() -> None:
+    assert data_streams.of(Batch.lines(b"x\n", offset=0, shared={"data_stream": _STREAM})) == "logs-nginx-prod"
+
+
+def test_events_with_data_streams_of_their_own_have_one_name_each() -> None:
+    batch = Batch.events([{"data_stream": _STREAM}, {"data_stream": {"dataset": "app"}}, {}])
+
+    assert data_streams.of(batch) == ["logs-nginx-prod", "logs-app-default", "logs-generic-default"]
+
+
+@pytest.mark.parametrize("bad", ["BAD X/../", "", "a-b", "a\n", "x" * 101, None, 5, ["x"]])
+def test_a_part_that_is_no_name_never_becomes_part_of_an_index(bad: Any) -> None:
+    for part in ("type", "dataset", "namespace"):
+        shared = Batch.documents([b"{}"], shared={"data_stream": {part: bad}})
+        own = Batch.events([{"data_stream": {part: bad}}])
+
+        assert (data_streams.of(shared), data_streams.of(own)) == ("logs-generic-default", ["logs-generic-default"])
+
+
+def test_events_without_a_data_stream_have_none() -> None:
+    assert data_streams.of(Batch.events([{"a": 1}])) is None
+
+
+@pytest.mark.parametrize("odd", ["text", ["list"], 7, True])
+def test_a_data_stream_that_is_no_object_does_not_stop_its_neighbours(odd: Any) -> None:
+    """Documents are a client's: whatever it sends under this name, its batch can be encoded."""
+    streams = data_streams.of(Batch.events([{"data_stream": odd}, {"data_stream": _STREAM}]))
+
+    assert isinstance(streams, list)
+    assert streams[1] == "logs-nginx-prod"
