@@ -44,7 +44,7 @@ from shipper.revisions.requeue import Requeuing
 from shipper.revisions.rollout import Rollout
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Later, TooLarge
-from shipper.sdk.event import Batch
+from shipper.sdk.event import Batch, Fields
 from shipper.spool.queue import Arrival, Packed
 from shipper.spool.revisions import LaneKey, Text
 from shipper.spool.spool import Spool, open_spool
@@ -402,7 +402,13 @@ class Bench:
         return self.active
 
     async def enter(
-        self, count: int = 1, *, to: Iterable[str] | None = None, batches: int = 1, padding: int = 0
+        self,
+        count: int = 1,
+        *,
+        to: Iterable[str] | None = None,
+        batches: int = 1,
+        padding: int = 0,
+        shared: Fields | None = None,
     ) -> list[int]:
         """Store batches for outputs (default: all active); returns the numbers of their events.
 
@@ -411,7 +417,8 @@ class Bench:
         lanes = [self.active[name] for name in (to if to is not None else self.active)]
         first = self._next
         for _ in range(batches):
-            batch = Batch.documents([b'{"n":%d,"p":"%b"}' % (self._next + n, b"a" * padding) for n in range(count)])
+            documents = [b'{"n":%d,"p":"%b"}' % (self._next + n, b"a" * padding) for n in range(count)]
+            batch = Batch.documents(documents, shared=shared)
             self._next += count
             arrival = Arrival(self.at, "test/in", [lane.id for lane in lanes], [Packed(count, batch.pack())])
             for stored in await self.spool.enter(arrival):

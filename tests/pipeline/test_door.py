@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shipper.pipeline import door
-from shipper.plugin import PluginFault
+from shipper.pipeline.envelope import Envelope
+from shipper.plugin import Input, PluginFault
 from shipper.sdk.event import Batch, together
 from shipper.spool.drain_orders import letters_of
 from shipper_plugins.outputs.encoding import encode
@@ -19,7 +20,9 @@ from shipper_plugins.outputs.file import identified
 
 LINES = Batch.lines(b"one\ntwo\n", offset=0, shared={"log": {"file": {"path": "/x"}}})
 DOCUMENTS = Batch.documents([b'{"n":1}', b'{"n":2}'], shared={"a": 1}, ids=["x", None])
+TYPED = Batch.typed([{"n": 1, "b": b"\xff"}, {"n": float("nan")}], shared={"a": 1})
 
+_ENVELOPE = Envelope.of(Input())
 _PIECES = [b"{", b"}", b"{}", b'{"n":1}', b"\n", b"}\n{", b" ", b"a", b"\0", b"\xff", b"\x7f", b"\xc3\xa9"]
 
 
@@ -32,7 +35,28 @@ _LINES = st.lists(st.sampled_from([b"a", b"\xc3\xa9\r", b"\0", b""]), max_size=4
 _values: st.SearchStrategy[Any] = st.sampled_from(
     [1, "a", None, [], {}, {"offset": 1}, 2**70, float("nan"), "\ud800", {1: 2}, b"x", {1, 2}, datetime.now(UTC)]
 )
+_maps = st.lists(
+    st.sampled_from(
+        [
+            *(b"\x80", b"\x81\xa1n\x01", b"\x81\xa1n\xc4\x01\xff", b"\x81\xa1a\x01", b"\x81\x01\x01"),
+            *(b"\x81\xa1\xff\x01", b"\x81\xa1n\x81\x01\x02", b"\x81\xa1n\xdd\xff\xff\xff\xff", b"\x90", b"", b"\xc1"),
+            *(b"\x81\xa1n\xd4\x07\x01", b"\x81\xa1n\xca\x7f\x80\0\0", b"\x81\xa1n\xcf" + b"\xff" * 8),
+            *(b"\x81\xa1n\xd6\xff\0\0\0\0", *(b"\x81\xa1n" + b"\x91" * levels + b"\x01" for levels in (300, 5000))),
+        ]
+    ),
+    max_size=4,
+)
+_columns = {
+    "timestamps": [0, -1, 2**63 - 1, 2**63, None, True, 1.5, "1"],
+    "keys": [b"", b"\xff", None, "a", bytearray(b"a")],
+    "severities": [0, 24, 25, -1, None, True],
+}
 _wild: dict[str, st.SearchStrategy[Any]] = {
+    **{
+        name: st.lists(st.sampled_from(values), max_size=4).map(tuple) | st.sampled_from([7, "ab", b"ab"])
+        for name, values in _columns.items()
+    },
+    "sizes": st.none() | st.lists(st.sampled_from([1, 4, 0, -1, 2**64, True, "a"]), max_size=4).map(tuple) | st.just(7),
     "body": st.lists(st.sampled_from(_PIECES), max_size=8).map(b"".join),
     "count": st.integers(-1, 5),
     "shared": st.dictionaries(st.sampled_from(["a", "log", "message", "data_stream", "\ud800"]), _values, max_size=2),
@@ -50,8 +74,18 @@ def wild_batches(draw: st.DrawFn) -> Batch:
     offset = draw(st.sampled_from([None, 7]))
     body = draw(_DOCUMENTS if offset is None else _LINES)
     batch = Batch(count=body.count(b"\n"), body=body, shared=draw(st.sampled_from([{}, {"a": 1}])), offset=offset)
+    if offset is None and draw(st.booleans()):
+        maps = draw(_maps)
+        batch = replace(batch, count=len(maps), body=b"".join(maps), sizes=tuple(map(len, maps)))
     parts = draw(st.lists(st.sampled_from(sorted(_wild)), max_size=2))
     return replace(batch, **{part: draw(_wild[part]) for part in parts})
+
+
+def nested_lists(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 def accepted(batch: object, before: Batch | None = None) -> bool:
@@ -64,9 +98,10 @@ def accepted(batch: object, before: Batch | None = None) -> bool:
 
 @settings(max_examples=500)
 @given(wild_batches(), st.none() | st.just(LINES) | st.just(DOCUMENTS))
-def test_every_batch_that_comes_in_can_be_stored_and_sent(batch: Batch, before: Batch | None) -> None:
+def test_every_batch_that_comes_in_can_be_stored_and_sent_in_its_envelope(batch: Batch, before: Batch | None) -> None:
     if not accepted(batch, before):
         return
+    batch = door.check(_ENVELOPE.on(batch, datetime.now(UTC)))
     stored = Batch.unpack(batch.pack(), origin=b"o" * 16, seq=7)
     for seen in (replace(batch, origin=b"o" * 16, seq=7), stored, together([stored, stored])):
         for limit in (1, 1 << 20):
@@ -84,7 +119,12 @@ def test_a_batch_that_came_in_comes_in_again_from_the_store(batch: Batch) -> Non
 
 
 @pytest.mark.parametrize(
-    "batch", [LINES, DOCUMENTS, Batch.documents([]), Batch.events([{"é": 1}, {}], shared={"é": 0})]
+    "batch",
+    [
+        *(LINES, DOCUMENTS, TYPED, Batch.documents([]), Batch.typed([]), Batch.events([{"é": 1}, {}], shared={"é": 0})),
+        TYPED.with_columns(timestamps=[-(2**63), None], keys=[b"\xff", None], severities=[24, None]),
+        Batch.documents([b"{}"], shared={"resource": {"labels": [{"k": ["a", 1, None]}]}}),
+    ],
 )
 def test_what_can_be_comes_in(batch: Batch) -> None:
     assert door.check(batch) is batch
@@ -95,6 +135,8 @@ def test_a_processor_may_drop_change_and_share() -> None:
     assert accepted(LINES.pick([1]), LINES)
     assert accepted(LINES.share({"message": "other"}), LINES)
     assert accepted(DOCUMENTS.replace([{"m": 1}], [0]), DOCUMENTS)
+    assert accepted(DOCUMENTS.replace([{"m": b"\xff"}], [0]), DOCUMENTS)
+    assert accepted(TYPED.replace([{"m": b"\xff"}], [1]), TYPED)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +165,17 @@ def test_a_processor_may_drop_change_and_share() -> None:
         (Batch.documents([b"{}"], ids=["\ud800"]), "its shared fields or ids are not what JSON can hold"),
         (Batch.documents([b"{}"], ids=["a", "b"]), "it counts 1 events and has ids of 2"),
         (DOCUMENTS.pick([0, 0]), "two of its events are the same item"),
+        (DOCUMENTS.with_columns(timestamps=[1]), "it counts 2 events and has timestamps of 1"),
+        (DOCUMENTS.with_columns(keys=[b"a"]), "it counts 2 events and has keys of 1"),
+        (DOCUMENTS.with_columns(timestamps=[1, 2**63]), "its timestamps are no numbers that can be"),
+        (DOCUMENTS.with_columns(timestamps=[1, 2.0]), "its timestamps are no numbers that can be"),
+        (DOCUMENTS.with_columns(severities=[25, None]), "its severities are no numbers that can be"),
+        (DOCUMENTS.with_columns(keys=["a", None]), "its keys are no bytes"),
+        (replace(TYPED, sizes=(1, 2)), "it counts 2 events, and its body or its sizes are of others"),
+        (replace(TYPED, offset=0), "it is of text lines and of typed events"),
+        (Batch.typed([{"a": {1: 2}}]), "a typed event is no map with names that are text, or has a value that JSON"),
+        (Batch.typed([{"a": nested_lists(300)}]), "a typed event is no map with names that are text, or has a value"),
+        (replace(TYPED, shared={"n": 1}), "a field of a typed event is in its shared fields too"),
     ],
 )
 def test_what_cannot_be_is_refused_in_clear_words(batch: object, what: str) -> None:
