@@ -38,6 +38,7 @@ from shipper.sdk.codes import Code, checked, of_os_error
 from shipper.sdk.columns import Column, encoded, join
 from shipper.sdk.credentials import Credential, Shape
 from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
+from shipper.sdk.endpoints import Endpoint, Scheme
 from shipper.sdk.errors import Backpressure, BadOption, Held, Later, NotBegun, PluginFault, StartFailed, TooLarge
 from shipper.sdk.event import Batch, Fields, merged, nested, tagged
 from shipper.sdk.feeding import MOST_LINGER, Feeding
@@ -45,6 +46,7 @@ from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask
 from shipper.sdk.resolve import AddressInfo, resolve
 from shipper.sdk.retry import backoff
+from shipper.sdk.sockets import newly_lost, receive_buffer
 from shipper.sdk.tallies import Failure, Requests
 from shipper.sdk.tls import ClientTls, Material, client_context, server_context
 from shipper.sdk.units import Duration, Size
@@ -64,6 +66,7 @@ __all__ = [
     "CredentialId",
     "DataStream",
     "Duration",
+    "Endpoint",
     "Failure",
     "Feeding",
     "Fields",
@@ -81,6 +84,7 @@ __all__ = [
     "PluginFault",
     "Processor",
     "Requests",
+    "Scheme",
     "Sender",
     "Settings",
     "Shape",
@@ -98,7 +102,9 @@ __all__ = [
     "join",
     "merged",
     "nested",
+    "newly_lost",
     "of_os_error",
+    "receive_buffer",
     "resolve",
     "server_context",
     "shortage",
@@ -204,11 +210,16 @@ class InputContext(Protocol):
         """Count connections that were closed for lack of room before they sent anything: a metric shows how many."""
         ...
 
-    async def listen(self, host: str, port: int) -> socket.socket:
-        """The listening socket of this address; it belongs to the process, so never close it.
+    async def listen(
+        self, endpoint: Endpoint, *, mode: int | None = None, receive_buffer: int | None = None
+    ) -> socket.socket:
+        """The non-blocking socket of this endpoint, bound, and listening if it is of streams. Never close it.
 
-        The address of a name is waited for some seconds at most, which holds up this input only. Port 0 is any free
-        one, the same one for each call with the same name. Raises StartFailed.
+        It belongs to the process: it stays open while inputs of several revisions take turns on it, and is closed, its
+        file removed, when no input has it. The address of a name, or the file system of a path, is waited for some
+        seconds at most, which holds up this input only. Port 0 is any free one, the same one for each call with the
+        same name. `mode` is that of the file (default: 0o600), `receive_buffer` the size of the kernel's buffer in
+        bytes; a socket that is open already takes those of the last call. Raises StartFailed.
         """
         ...
 
@@ -248,9 +259,9 @@ class Input(Settings, frozen=True):
         """What it reads from. Two revisions with equal identities of one name and type keep the input running."""
         return msgspec.to_builtins(self, enc_hook=str)
 
-    def listens(self) -> tuple[str, int] | None:
-        """Host and port for `InputContext.listen`, which no other input of its policy may have; None: nowhere."""
-        return None
+    def listens(self) -> Sequence[Endpoint]:
+        """The endpoints for `InputContext.listen`, which no other input of its policy may have."""
+        return ()
 
     def credential_ids(self) -> tuple[str, ...]:
         """The ids of the credentials it needs."""

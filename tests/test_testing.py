@@ -19,6 +19,7 @@ from shipper.plugin import (
     Backpressure,
     Batch,
     Credential,
+    Endpoint,
     Fields,
     Later,
     Outcome,
@@ -113,12 +114,12 @@ def test_reports_are_kept_and_the_last_one_stands() -> None:
 
 async def test_a_listener_is_real_and_the_same_for_each_call() -> None:
     context = RecordingInputContext()
-    listener = await context.listen("127.0.0.1", 0)
+    listener = await context.listen(Endpoint("tcp", "127.0.0.1"))
 
     assert listener.getsockname()[1] > 0
-    assert await context.listen("127.0.0.1", 0) is listener
+    assert await context.listen(Endpoint("tcp", "127.0.0.1")) is listener
     with pytest.raises(StartFailed):
-        await RecordingInputContext().listen(*listener.getsockname())
+        await RecordingInputContext().listen(Endpoint("tcp", *listener.getsockname()))
 
 
 # -- the destination ---------------------------------------------------------------------------------------------------

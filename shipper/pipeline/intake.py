@@ -37,6 +37,7 @@ from shipper.process import log
 from shipper.process.groups import failures_apart
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, checked, of_os_error
+from shipper.sdk.endpoints import Endpoint
 from shipper.sdk.errors import Backpressure, PluginFault, StartFailed, raised_at
 from shipper.sdk.event import Batch, tagged, tagged_here
 from shipper.sdk.retry import backoff
@@ -160,8 +161,11 @@ class Port:
     def turned_away(self, peers: int) -> None:
         self._intake.turned_away[self.name] += peers
 
-    async def listen(self, host: str, port: int) -> socket.socket:
-        return await self._intake.listeners.get(self, self.name, host, port)
+    async def listen(
+        self, endpoint: Endpoint, *, mode: int | None = None, receive_buffer: int | None = None
+    ) -> socket.socket:
+        listeners = self._intake.listeners
+        return await listeners.get(self, self.name, endpoint, mode=mode, receive_buffer=receive_buffer)
 
     def is_switched_from(self, route: Route) -> bool:
         return self._route is not route

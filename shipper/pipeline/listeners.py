@@ -1,70 +1,144 @@
-"""Listening sockets belong to the process, not to an input, so a port stays open while inputs take turns on it."""
+"""Listening sockets belong to the process, not to an input, so they stay open while inputs take turns on them."""
 
 from __future__ import annotations
 
 import socket
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
-from shipper.sdk.codes import Code, of_os_error
-from shipper.sdk.descriptors import in_words
-from shipper.sdk.errors import StartFailed
-from shipper.sdk.resolve import AddressInfo, resolve
+import trio
 
-BACKLOG = 1024
+from shipper.sdk.endpoints import Endpoint
+from shipper.sdk.resolve import resolve
+from shipper.sdk.sockets import Bound, as_start_failed, bind, refused
 
-Address = tuple[str, int, str]
+FILE_SECONDS = 5.0
+"""How long a file system may take with the file of a socket."""
+MOST_THREADS = 8
+"""Calls to file systems at once, those included that hang and were given up."""
+
+_Place = tuple[str, str, int]
+_T = TypeVar("_T")
 
 
 class Listeners:
-    """Sockets by the address that was asked for. Port 0 is one free port for each name."""
+    """Sockets by their place. Port 0 is one free port for each name."""
 
     def __init__(self) -> None:
-        self._sockets: dict[Address, socket.socket] = {}
-        self._users: dict[Address, set[int]] = {}
+        self._bound: dict[_Place, Bound] = {}
+        self._users: dict[_Place, set[int]] = {}
+        self._threads = trio.CapacityLimiter(MOST_THREADS)
+        self._files = trio.Lock()
+        """Held while the file of a socket is made or removed, so that none is removed which was just made."""
+        self._leaving: dict[_Place, Bound] = {}
+        """Released, and still open until their files are removed: else another process could replace them meanwhile."""
 
-    async def get(self, user: object, name: str, host: str, port: int) -> socket.socket:
-        """The listening socket of an address; `user` holds it until `release`. Raises StartFailed."""
-        address = (host, port, name if port == 0 else "")
-        if address not in self._sockets:
-            found = await _resolved(host, port)
-            if address not in self._sockets:
-                self._sockets[address] = _listen(host, port, found)
-        self._users.setdefault(address, set()).add(id(user))
-        return self._sockets[address]
+    async def get(
+        self, user: object, name: str, endpoint: Endpoint, *, mode: int | None = None, receive_buffer: int | None = None
+    ) -> socket.socket:
+        """The socket of an endpoint; `user` holds it until `release`. Raises StartFailed.
+
+        `mode` and `receive_buffer` are set on a socket that is open already, too.
+        """
+        place = endpoint.place or (endpoint.scheme, f"{endpoint.host} {name}", 0)
+        opening = partial(bind, endpoint, mode=mode, receive_buffer=receive_buffer)
+        if endpoint.path:
+            bound = await self._at_path(place, endpoint, opening, mode, receive_buffer)
+        else:
+            bound = await self._at_address(place, endpoint, opening, receive_buffer)
+        self._users.setdefault(place, set()).add(id(user))
+        return bound.socket
+
+    async def _at_address(
+        self, place: _Place, endpoint: Endpoint, opening: Callable[..., Bound], receive_buffer: int | None
+    ) -> Bound:
+        if place not in self._bound:
+            family, address = await _resolved(endpoint)
+            if place not in self._bound:
+                self._bound[place] = opening(family, address)
+                return self._bound[place]
+        with as_start_failed(endpoint):
+            self._bound[place].change(mode=None, receive_buffer=receive_buffer)
+        return self._bound[place]
+
+    async def _at_path(
+        self,
+        place: _Place,
+        endpoint: Endpoint,
+        opening: Callable[..., Bound],
+        mode: int | None,
+        receive_buffer: int | None,
+    ) -> Bound:
+        async with self._files:
+            if place in self._leaving:
+                self._bound[place] = self._leaving.pop(place)
+            bound = self._bound.get(place)
+            if bound is None:
+                bound = self._bound[place] = await self._in_time(
+                    endpoint, partial(opening, socket.AF_UNIX, endpoint.path), _discard
+                )
+            else:
+                with as_start_failed(endpoint):
+                    await self._in_time(
+                        endpoint, partial(bound.change, mode=mode, receive_buffer=receive_buffer), lambda _: None
+                    )
+            return bound
+
+    async def _in_time(self, endpoint: Endpoint, work: Callable[[], _T], discard: Callable[[_T], None]) -> _T:
+        """What `work` returns, in a thread; raises StartFailed if it takes too long, and discards what comes then."""
+        given_up = threading.Event()
+
+        def run() -> _T:
+            result = work()
+            if given_up.is_set():
+                discard(result)
+            return result
+
+        try:
+            with trio.move_on_after(FILE_SECONDS):
+                return await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._threads)
+        finally:
+            given_up.set()
+        raise refused(endpoint, f"its file system does not answer within {FILE_SECONDS:g} s")
 
     def release(self, user: object) -> None:
         """The user needs its sockets no longer; one that nobody holds is closed, and peers are refused."""
-        for address, users in list(self._users.items()):
+        for place, users in list(self._users.items()):
             users.discard(id(user))
             if not users:
-                del self._users[address]
-                self._sockets.pop(address).close()
+                del self._users[place]
+                bound = self._bound.pop(place)
+                if bound.path:
+                    self._leaving[place] = bound
+                    trio.lowlevel.spawn_system_task(self._remove, place, name=f"remove {bound.path}")
+                else:
+                    bound.close()
+
+    async def _remove(self, place: _Place) -> None:
+        """Where its file system does not answer, the file stays until the next who listens there replaces it."""
+        async with self._files:
+            bound = self._leaving.pop(place, None)
+            if bound is None:
+                return
+            try:
+                with trio.move_on_after(FILE_SECONDS):
+                    await trio.to_thread.run_sync(bound.remove, abandon_on_cancel=True, limiter=self._threads)
+            finally:
+                bound.close()
 
 
-async def _resolved(host: str, port: int) -> AddressInfo:
+def _discard(bound: Bound) -> None:
+    bound.remove()
+    bound.close()
+
+
+async def _resolved(endpoint: Endpoint) -> tuple[int, object]:
+    """Family and address of its host."""
+    host = endpoint.host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
     try:
-        return (await resolve(host, port))[0]
+        family, _, _, _, address = (await resolve(host, endpoint.port))[0]
     except OSError as error:
-        text = f"cannot listen on {host}:{port}: {error.strerror or 'unknown host'}"
-        raise StartFailed(text, code=Code.ADDRESS_UNAVAILABLE) from None
-
-
-def _listen(host: str, port: int, found: AddressInfo) -> socket.socket:
-    family, kind, protocol, _, address = found
-    try:
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise _failed(host, port, error) from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise _failed(host, port, error) from None
-    return listener
-
-
-def _failed(host: str, port: int, error: OSError) -> StartFailed:
-    code = of_os_error(error, Code.ADDRESS_UNAVAILABLE)
-    return StartFailed(f"cannot listen on {host}:{port}: {in_words(error)}", code=code)
+        raise refused(endpoint, error.strerror or "unknown host") from None
+    return family, address

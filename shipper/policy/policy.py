@@ -117,7 +117,7 @@ class _PolicyReader(Reader):
     def __init__(self, registry: Registry) -> None:
         super().__init__()
         self.registry = registry
-        self.listeners: dict[tuple[str, int], str] = {}
+        self.listeners: dict[tuple[str, str, int], str] = {}
         """The inputs that listen, by their addresses."""
 
     def policy(self, root: Node) -> Policy:
@@ -179,13 +179,11 @@ class _PolicyReader(Reader):
 
     def listener(self, name: str, config: Input, node: Node, path: str) -> None:
         """Note an address that an earlier input has: peers would reach either of them, by chance."""
-        address = config.listens()
-        if address is None or address[1] == 0:
-            return
-        first = self.listeners.setdefault(address, name)
-        if first != name:
-            message = f"this input and inputs.{first} listen on the same address; give each its own"
-            self.problem(path, node.mark, message)
+        for place in dict.fromkeys(endpoint.place for endpoint in config.listens()):
+            first = name if place is None else self.listeners.setdefault(place, name)
+            if first != name:
+                message = f"this input and inputs.{first} listen on the same address; give each its own"
+                self.problem(path, node.mark, message)
 
     def output(self, name: str, node: Node, path: str) -> OutputSpec | None:
         type, config = self.plugin("outputs", node, path)

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import trio
 
-from shipper.plugin import Asyncio, Backpressure, Batch, Code, Credential, Fields, StartFailed
+from shipper.plugin import Asyncio, Backpressure, Batch, Code, Credential, Endpoint, Fields
+from shipper.sdk.sockets import Bound, bind
 
 
 class RecordingInputContext:
@@ -47,8 +48,8 @@ class RecordingInputContext:
         self._full = False
         self._count = 0
         self._changed = trio.Event()
-        self._sockets: dict[tuple[str, int], socket.socket] = {}
-        weakref.finalize(self, _close, self._sockets)
+        self._bound: dict[Endpoint, Bound] = {}
+        weakref.finalize(self, _close, self._bound)
 
     @property
     def count(self) -> int:
@@ -124,21 +125,23 @@ class RecordingInputContext:
         """See `InputContext.turned_away`."""
         self.peers_turned_away += peers
 
-    async def listen(self, host: str, port: int) -> socket.socket:
-        """See `InputContext.listen`."""
+    async def listen(
+        self, endpoint: Endpoint, *, mode: int | None = None, receive_buffer: int | None = None
+    ) -> socket.socket:
+        """See `InputContext.listen`; the host is an address, or loopback where there is none."""
         await trio.lowlevel.checkpoint()
-        if (host, port) not in self._sockets:
-            try:
-                self._sockets[host, port] = socket.create_server((host, port))
-            except OSError as error:
-                raise StartFailed(f"cannot listen on {host}:{port}: {error.strerror}") from error
-        return self._sockets[host, port]
+        if endpoint not in self._bound:
+            family = socket.AF_UNIX if endpoint.path else socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
+            address = endpoint.path or (endpoint.host or "127.0.0.1", endpoint.port)
+            self._bound[endpoint] = bind(endpoint, family, address, mode=mode, receive_buffer=receive_buffer)
+        return self._bound[endpoint].socket
 
     def _notify(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
 
 
-def _close(sockets: dict[tuple[str, int], socket.socket]) -> None:
-    for listener in sockets.values():
-        listener.close()
+def _close(bound: dict[Endpoint, Bound]) -> None:
+    for one in bound.values():
+        one.remove()
+        one.close()

@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from shipper.plugin import Batch, Size
+from shipper.plugin import Batch, Endpoint, Size
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.elasticsearch import ElasticsearchInput
@@ -147,6 +147,6 @@ async def receiving(**settings: Any) -> AsyncIterator[Receiver]:
         ledger = Ledger(aio=aio)
         async with config.open(ledger) as source, trio.open_nursery() as nursery:
             nursery.start_soon(source.run)
-            port = (await ledger.listen("127.0.0.1", 0)).getsockname()[1]
+            port = (await ledger.listen(Endpoint("tcp", "127.0.0.1"))).getsockname()[1]
             yield Receiver(ledger, port)
             nursery.cancel_scope.cancel()

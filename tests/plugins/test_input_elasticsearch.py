@@ -16,7 +16,7 @@ import trio
 import trio.testing
 import trustme
 
-from shipper.plugin import Batch, Credential, Material, Size, StartFailed
+from shipper.plugin import Batch, Credential, Endpoint, Material, Size, StartFailed
 from shipper.policy import policy
 from shipper.policy.registry import Registry
 from shipper.sdk.aio import open_asyncio
@@ -29,6 +29,7 @@ OLD = Credential.parse({"api_key": "old:secret"})
 NEW = Credential.parse({"api_key": "new:secret"})
 ANN = Credential.parse({"username": "ann", "password": "pass"})
 CREDENTIALS = {"old": OLD, "new": NEW, "ann": ANN}
+FREE = Endpoint("tcp", "127.0.0.1")
 NDJSON = {"Content-Type": "application/x-ndjson"}
 OK = b'{"create":{}}\n{"n":1}\n'
 
@@ -150,7 +151,7 @@ async def a_receiver(**settings):
         async with an_input(**settings).open(context) as source, trio.open_nursery() as nursery:
             nursery.start_soon(source.run)
             with trio.fail_after(30):
-                yield Receiver(context, source, (await context.listen("127.0.0.1", 0)).getsockname()[1])
+                yield Receiver(context, source, (await context.listen(FREE)).getsockname()[1])
             nursery.cancel_scope.cancel()
 
 
@@ -193,7 +194,7 @@ def test_an_input_says_what_its_credentials_are_good_for():
 
 
 def test_an_input_says_where_it_listens():
-    assert an_input("[::1]:9200").listens() == ("::1", 9200)
+    assert an_input("[::1]:9200").listens() == (Endpoint("tcp", "::1", 9200),)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9200", "127.9.9.9:1", "[::1]:9200", "localhost:9200"])
@@ -740,7 +741,7 @@ async def test_nothing_is_accepted_before_run_and_nothing_is_lost():
     async with open_asyncio() as aio:
         context = Context(aio=aio)
         async with an_input().open(context) as source:
-            port = (await context.listen("127.0.0.1", 0)).getsockname()[1]
+            port = (await context.listen(FREE)).getsockname()[1]
             async with Client(await trio.open_tcp_stream("127.0.0.1", port)) as client, trio.open_nursery() as nursery:
                 await client.send("POST", "/_bulk", OK)
                 with trio.move_on_after(0.1):
@@ -756,7 +757,7 @@ async def test_at_the_end_a_request_under_way_completes_and_connections_are_clos
     async with open_asyncio() as aio:
         context = Context(aio=aio)
         async with an_input().open(context) as source, trio.open_nursery() as nursery:
-            listener = await context.listen("127.0.0.1", 0)
+            listener = await context.listen(FREE)
             with trio.fail_after(20):
                 nursery.start_soon(source.run)
                 address = listener.getsockname()
@@ -785,7 +786,7 @@ async def test_at_the_end_a_request_that_cannot_be_stored_is_given_up():
         with trio.fail_after(20):
             async with an_input().open(context) as source, trio.open_nursery() as nursery:
                 nursery.start_soon(source.run)
-                client = Client(await trio.open_tcp_stream(*(await context.listen("127.0.0.1", 0)).getsockname()))
+                client = Client(await trio.open_tcp_stream(*(await context.listen(FREE)).getsockname()))
                 context.gate = trio.Event()
                 await client.send("POST", "/_bulk", OK)
                 await context.wait_until(lambda: context.emitting == 1)
@@ -804,7 +805,7 @@ async def test_the_next_input_on_the_same_socket_takes_over():
                 nursery.start_soon(source.run)
                 with trio.fail_after(30):
                     async with Client(
-                        await trio.open_tcp_stream(*(await context.listen("127.0.0.1", 0)).getsockname())
+                        await trio.open_tcp_stream(*(await context.listen(FREE)).getsockname())
                     ) as client:
                         assert (await client.request("POST", "/_bulk", OK)).status == 200
                 nursery.cancel_scope.cancel()

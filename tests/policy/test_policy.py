@@ -11,7 +11,7 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shipper.plugin import ClientTls, Input, Material, Output, Processor, Settings, Size
+from shipper.plugin import ClientTls, Endpoint, Input, Material, Output, Processor, Settings, Size
 from shipper.plugin import Duration as Seconds
 from shipper.policy.document import plain, read, write
 from shipper.policy.policy import build, destination, meaning, output_settings, parse, restore_output
@@ -33,7 +33,7 @@ class Tail(Input, frozen=True, kw_only=True):
     port: int | None = None
 
     def listens(self):
-        return None if self.port is None else ("127.0.0.1", self.port)
+        return () if self.port is None else (Endpoint("tcp", "127.0.0.1", self.port),)
 
 
 class Tag(Processor, frozen=True, kw_only=True):

@@ -34,9 +34,11 @@ from shipper.plugin import (
     Code,
     Credential,
     CredentialId,
+    Endpoint,
     Input,
     InputContext,
     Material,
+    Scheme,
     Settings,
     Shape,
     Size,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_SCHEMES: tuple[Scheme, ...] = ("tcp",)
 _DEFAULT_BYTES = Size(100 << 20)
 _OF_KEYS: frozenset[Shape] = frozenset({"api_key", "basic"})
 _OF_TLS: frozenset[Shape] = frozenset({"certificate"})
@@ -104,18 +107,22 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
     """The largest body of a request, decompressed."""
 
     def __post_init__(self) -> None:
-        host, _ = parse_address(self.address)
-        if not is_loopback(host) and (self.tls is None or self.credentials is None):
+        if not is_loopback(self.endpoint.host) and (self.tls is None or self.credentials is None):
             raise BadOption("an address other than loopback needs both tls and credentials", "address")
         for option in ("max_body_bytes", "max_decompressed_bytes"):
             if getattr(self, option) < 1:
                 raise BadOption(f"{option} is above 0", option)
 
     def identity(self) -> Any:
-        return self.address
+        return self.endpoint
 
-    def listens(self) -> tuple[str, int]:
-        return parse_address(self.address)
+    @property
+    def endpoint(self) -> Endpoint:
+        """Raises BadOption."""
+        return Endpoint.parse(self.address, "address", schemes=_SCHEMES)
+
+    def listens(self) -> Sequence[Endpoint]:
+        return (self.endpoint,)
 
     def credential_ids(self) -> tuple[str, ...]:
         own = (self.tls.credential,) if self.tls is not None and self.tls.credential is not None else ()
@@ -130,7 +137,7 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
     @asynccontextmanager
     async def open(self, context: InputContext) -> AsyncIterator[Source]:
         receiver = _Receiver(self, context, await trio.to_thread.run_sync(_bulk_server))
-        await receiver.listen(*parse_address(self.address))
+        await receiver.listen(self.endpoint)
         yield receiver
 
     def door(self, credentials: Mapping[str, Credential], tls: ssl.SSLContext | None = None) -> Door:
@@ -161,9 +168,9 @@ class _Receiver:
         self._closed: str | None = None
         self._crowded: str | None = None
 
-    async def listen(self, host: str, port: int) -> None:
+    async def listen(self, endpoint: Endpoint) -> None:
         """Raises StartFailed."""
-        self._listener = await self._context.listen(host, port)
+        self._listener = await self._context.listen(endpoint)
 
     async def run(self) -> None:
         """See `Source.run`; when cancelled, requests under way have a second to end."""
@@ -221,18 +228,6 @@ def _bulk_server() -> type[BulkServer]:
 def _nobody() -> ssl.SSLContext:
     """Without a certificate every handshake fails."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:9200`, `[::1]:9200` or `localhost:9200`; raises BadOption."""
-    host, _, port = address.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise BadOption("an IPv6 address is written in brackets, such as [::1]:9200", "address")
-    if not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
-        raise BadOption("an address is host:port, such as 127.0.0.1:9200", "address")
-    return host, int(port)
 
 
 def _keys(ids: Sequence[str], credentials: Mapping[str, Credential]) -> tuple[bytes, ...]:
