@@ -1,4 +1,4 @@
-"""PUBLIC: all that a plugin may import.
+"""PUBLIC: all that a plugin may import, but for a few modules of `shipper.sdk`, which say PUBLIC too.
 
 A plugin is one class in one file, found by an entry point of the group `shipper.inputs`, `shipper.processors` or
 `shipper.outputs`; the entry point's name is the `type` that a policy writes. The class body *is* the configuration: a
@@ -20,6 +20,9 @@ fit together: it becomes an error that names the place in the policy, of the opt
 
 `Later`, `Held`, `TooLarge`, `StartFailed`, `Answer` and `report` take a `code`, by which programs decide what is wrong:
 one of `Code`, or one of the plugin's own, in lower case. Each has a default.
+
+The other public modules are `shipper.sdk.http`, a client whose connections are aborted when it is closed (it imports
+aiohttp: see `Output.load`), with `shipper.sdk.http_answer`, and `shipper.sdk.sockets` for tests of inputs.
 """
 
 from __future__ import annotations
@@ -271,6 +274,9 @@ class Input(Settings, frozen=True):
         """The shapes that it takes of some of them: a revision that brings another one is refused."""
         return {}
 
+    def load(self) -> None:
+        """Import what `open` needs and what is slow to import, or may be missing. See `Output.load`."""
+
     def open(self, context: InputContext) -> AbstractAsyncContextManager[Source]:
         """Prepare everything that can fail (raise StartFailed), but read nothing before `Source.run`."""
         raise NotImplementedError
@@ -418,6 +424,13 @@ class Output(Settings, frozen=True):
     def warnings(self) -> Sequence[str]:
         """What is valid and yet hardly meant, a sentence each: told by `validate`, and when a policy becomes active."""
         return ()
+
+    def load(self) -> None:
+        """Import what `open` needs and what is slow to import, or may be missing: it does nothing else.
+
+        Called in a worker thread, before each revision with such an output becomes active, and before `open` after a
+        restart. An ImportError, or StartFailed, refuses the revision with the name of the library.
+        """
 
     def open(self, context: OutputContext) -> AbstractAsyncContextManager[Sender]:
         """Acquire what sending needs, without contacting the destination: a dead one is no reason to fail.

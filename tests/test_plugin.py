@@ -36,6 +36,7 @@ from shipper.plugin import (
 )
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext, check_output, check_processor
+from tests.test_layers import PUBLIC
 
 
 class Ticker(Input, frozen=True, kw_only=True):
@@ -229,7 +230,7 @@ class _Console:
 
 
 def test_the_plugins_that_come_along_use_the_public_door_only() -> None:
-    allowed = {"shipper.plugin", "shipper_plugins"}
+    allowed = {"shipper.plugin", "shipper_plugins", *(f"shipper.{module}" for module in PUBLIC)}
     for path in Path(shipper_plugins.__file__).parent.rglob("*.py"):
         for module in _imports(path):
             if module.partition(".")[0] in ("shipper", "shipper_plugins"):

@@ -14,6 +14,7 @@ import trio
 
 from shipper.pipeline.counted import Counted
 from shipper.pipeline.fenced import Fenced
+from shipper.pipeline.libraries import load
 from shipper.plugin import Output, OutputContext, Sender
 from shipper.process.groups import failures_apart
 
@@ -51,6 +52,7 @@ class Client:
         try:
             with failures_apart(failed):
                 self._begin("opening")
+                await load(f"output {self._context.name}", self._output)
                 async with self._output.open(self._context) as sender:
                     self._doing = None
                     try:

@@ -29,6 +29,7 @@ from shipper.pipeline import door
 from shipper.pipeline.envelope import Envelope
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lane import Lane
+from shipper.pipeline.libraries import load
 from shipper.pipeline.listeners import Listeners
 from shipper.pipeline.plan import InputPlan, Plan
 from shipper.pipeline.tap import Taps
@@ -357,6 +358,7 @@ class Intake:
                 while not running.ended:
                     with failures_apart(partial(self._failed, running)), trio.CancelScope() as running.opened:
                         settings, credentials = running.plan.spec.config, running.port.credentials
+                        await load(f"input {running.port.name}", settings)
                         async with settings.open(running.port) as running.source:
                             task_status.started()
                             task_status = trio.TASK_STATUS_IGNORED

@@ -22,6 +22,7 @@ import trio
 from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Closing, Intake, Running
 from shipper.pipeline.keyring import Keyring, is_id, unusable
+from shipper.pipeline.libraries import load_all
 from shipper.pipeline.plan import Plan, digest, make
 from shipper.plugin import Output
 from shipper.policy.policy import restore_output
@@ -297,6 +298,7 @@ class Rollout:
                 await self._receive(candidate)
             self._supplied(self._keyring.keep(candidate.offered, withdrawn=candidate.withdrawn))
             await self._refresh()
+            await load_all({name: output.spec.config for name, output in plan.outputs.items()})
             prepared = await self._intake.prepare(plan)
         except StartFailed as error:
             if not candidate.scope.cancel_called:  # else its nack says `superseded`

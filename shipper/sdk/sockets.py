@@ -1,4 +1,4 @@
-"""Sockets to listen on, of every kind, and how many datagrams the kernel dropped.
+"""PUBLIC: sockets to listen on, of every kind, and how many datagrams the kernel dropped.
 
 A socket in the file system takes the place of one whose process has died: nobody answers there, and its file stays. It
 never takes the place of a socket that somebody answers on, nor of a file that is no socket.

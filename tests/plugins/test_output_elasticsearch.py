@@ -42,9 +42,9 @@ from shipper.plugin import (
     TooLarge,
     client_context,
 )
+from shipper.sdk import http as http_client
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import BulkDestination, Reply, check_output, open_destination
-from shipper_plugins.outputs import http_client
 from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput, Rotation
 from tests.sdk.test_resolve import hanging
 
@@ -859,7 +859,7 @@ async def test_close_returns_when_the_sockets_are_closed_even_of_what_was_just_c
         server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
         port = server.sockets[0].getsockname()[1]
         scheme = "http" if moment == "waiting" else "https"
-        client = http_client.Client({}, client_context(_trust()), None, aio=aio, connections=2, seconds=60)
+        client = http_client.Pool({}, client_context(_trust()), None, aio=aio, connections=2, seconds=60)
         await client.open()
         task = asyncio.create_task(client.post(f"{scheme}://127.0.0.1:{port}", "/_bulk", [b"body"]))
         if moment == "connecting":

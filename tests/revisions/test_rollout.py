@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 
+from shipper.pipeline import libraries
 from shipper.pipeline.plan import Plan, digest, make
 from shipper.plugin import Held, InputContext, Later, StartFailed
 from shipper.policy.registry import Registry
@@ -445,6 +446,45 @@ async def test_what_cannot_start_is_failed_its_number_is_not_spent_and_the_old_p
         on.said.clear()
         await on.offer(2, policy(credential="k2", inputs=more), secrets={"k2": {"api_key": "new:content"}})
         await on.ack(2, "drained")
+
+
+def missing(output: ScriptedOutput) -> None:
+    raise ModuleNotFoundError("No module named 'aiokafka'", name="aiokafka")
+
+
+async def test_an_output_whose_library_is_missing_is_failed_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(libraries, "_loaded", set())
+    async with theatre(tmp_path) as on:
+        with monkeypatch.context() as patched:
+            patched.setattr(ScriptedOutput, "load", missing)
+            await on.offer(1, policy(), "k1")
+            nack = await on.nack(1)
+        assert (nack.reason, nack.errors[0].message) == ("failed", "output main: aiokafka is not installed")
+        on.said.clear()
+        await on.offer(1, policy(), "k1")
+        await on.ack(1, "drained")
+
+
+async def test_after_a_restart_a_lane_whose_library_is_missing_holds_its_events_until_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        DESTINATIONS["main"].send = DESTINATIONS["main"].hang
+        await emit(1)
+    monkeypatch.setattr(libraries, "_loaded", set())
+    with monkeypatch.context() as patched:
+        patched.setattr(ScriptedOutput, "load", missing)
+        async with theatre(tmp_path) as on:
+            await on.rollout.supply({"k1": {"api_key": "k1:secret-of-k1"}})
+            (lane,) = on.delivery.lanes.values()
+            with trio.fail_after(PATIENCE):
+                while "aiokafka is not installed" not in (lane.problem or ""):  # noqa: ASYNC110 - nobody tells when
+                    await trio.sleep(0.005)
+            patched.undo()
+            await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [1])
 
 
 async def hangs_not(context: InputContext) -> None:

@@ -26,7 +26,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
-import trio
 
 from shipper.plugin import (
     BadOption,
@@ -134,9 +133,15 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
             takes[self.tls.credential] = takes.get(self.tls.credential, _OF_TLS) & _OF_TLS
         return takes
 
+    def load(self) -> None:
+        """See `Input.load`: aiohttp.web, and what reads a request."""
+        import shipper_plugins.inputs.bulk_server  # noqa: F401
+
     @asynccontextmanager
     async def open(self, context: InputContext) -> AsyncIterator[Source]:
-        receiver = _Receiver(self, context, await trio.to_thread.run_sync(_bulk_server))
+        from shipper_plugins.inputs.bulk_server import BulkServer
+
+        receiver = _Receiver(self, context, BulkServer)
         await receiver.listen(self.endpoint)
         yield receiver
 
@@ -216,13 +221,6 @@ class _Receiver:
             self._report()
 
         await self._context.aio.answer(tell)
-
-
-def _bulk_server() -> type[BulkServer]:
-    """Imported late, as it imports aiohttp (0.1 s), and in a thread, since trio's has more to do."""
-    from shipper_plugins.inputs.bulk_server import BulkServer
-
-    return BulkServer
 
 
 def _nobody() -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""The `elasticsearch` output. `encoding` and `bulk` know the format, `http_client` the network, this what is done.
+"""The `elasticsearch` output. `encoding` and `bulk` know the format, `shipper.sdk.http` the network, this what is done.
 
     send(batch) ── encode, in a thread ──> requests ── one after the other, each to the next host ──> answers by item
 
@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
@@ -25,7 +25,6 @@ import trio
 from shipper.plugin import (
     Answer,
     Answers,
-    Asyncio,
     BadOption,
     Batch,
     ClientTls,
@@ -48,12 +47,12 @@ from shipper.plugin import (
     TooLarge,
     client_context,
 )
+from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs import bulk, encoding
-from shipper_plugins.outputs.http_answer import NoAnswer, Response, Unreachable, address
 
 if TYPE_CHECKING:
-    from shipper_plugins.outputs.http_client import Client
+    from shipper.sdk.http import Client
 
 _ASIDE = 30.0
 _ENCODERS = 2
@@ -153,6 +152,10 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         plain = [host for host in self.hosts if host.startswith("http://") and not _is_here(host)]
         return [f"the credential goes to {host} unencrypted; write https://" for host in plain]
 
+    def load(self) -> None:
+        """See `Output.load`: aiohttp."""
+        import shipper.sdk.http  # noqa: F401
+
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
         try:
@@ -161,26 +164,19 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         except ValueError as error:
             raise StartFailed(f"output {context.name}: {error}", code=Code.CREDENTIAL_INVALID) from None
 
-        def make() -> Client:
-            from shipper_plugins.outputs.http_client import Client
+        from shipper.sdk.http import open_client
 
-            return Client(
-                headers,
-                tls,
-                self.tls.server_name,
-                aio=context.aio,
-                connections=self.workers,
-                seconds=self.timeout,
-                answered=context.answered,
-                may_begin=context.may_begin,
-            )
-
-        client = _LateClient(context.aio, make)
-        try:
+        async with open_client(
+            context.aio,
+            headers,
+            tls,
+            server_name=self.tls.server_name,
+            connections=self.workers,
+            seconds=self.timeout,
+            answered=context.answered,
+            may_begin=context.may_begin,
+        ) as client:
             yield _Bulk(self, client, context.requests)
-        finally:
-            with trio.CancelScope(shield=True):
-                await client.close()
 
 
 def _check_host(host: str) -> None:
@@ -268,37 +264,10 @@ def _limiter() -> trio.CapacityLimiter:
         return _encoders.get()
 
 
-class _LateClient:
-    """Opens the client for the first request: aiohttp takes 0.1 s to import, and 10 MiB, in vain where nothing comes.
-
-    It is imported in a thread, since trio's has more to do.
-    """
-
-    def __init__(self, aio: Asyncio, make: Callable[[], Client]) -> None:
-        self._aio, self._make = aio, make
-        self._opening = trio.Lock()
-        self._client: Client | None = None
-
-    async def post(self, host: str, path: str, body: Sequence[bytes]) -> Response:
-        """See `Client.post`."""
-        async with self._opening:
-            if self._client is None:
-                with trio.CancelScope(shield=True):
-                    client = await trio.to_thread.run_sync(self._make)
-                    await self._aio.call(client.open)
-                self._client = client
-        return await self._aio.call(self._client.post, host, path, body)
-
-    async def close(self) -> None:
-        """See `Client.close`."""
-        if self._client is not None:
-            await self._aio.call(self._client.close)
-
-
 class _Bulk:
     """The Sender of an open `elasticsearch` output."""
 
-    def __init__(self, output: ElasticsearchOutput, client: _LateClient, requests: Requests) -> None:
+    def __init__(self, output: ElasticsearchOutput, client: Client, requests: Requests) -> None:
         self._output = output
         self._requests = requests
         self._client = client

@@ -1,4 +1,4 @@
-"""What a request over HTTP came to. `http_client` asks, and imports aiohttp; who only decides imports this."""
+"""PUBLIC: what a request over HTTP came to. `http` asks, and imports aiohttp; who only decides imports this."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from shipper.plugin import Failure, Later
+from shipper.sdk.errors import Later
+from shipper.sdk.tallies import Failure
 
 
 class NoAnswer(Later):
