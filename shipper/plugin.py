@@ -22,7 +22,8 @@ fit together: it becomes an error that names the place in the policy, of the opt
 one of `Code`, or one of the plugin's own, in lower case. Each has a default.
 
 The other public modules are `shipper.sdk.http`, a client whose connections are aborted when it is closed (it imports
-aiohttp: see `Output.load`), with `shipper.sdk.http_answer`, and `shipper.sdk.sockets` for tests of inputs.
+aiohttp: see `Output.load`), with `shipper.sdk.http_answer`; `shipper.sdk.server`, which serves a listening socket
+within bounds, with `shipper.sdk.rooms` and `shipper.sdk.crowd`, which decide for it; and `shipper.sdk.sockets`.
 """
 
 from __future__ import annotations

@@ -2,12 +2,8 @@
 
     accepted ──> newcomer (TLS handshake, first header) ──a request that is let in──> client
 
-Newcomers and clients have room each of their own. A newcomer that is one too many displaces another newcomer (`Crowd`
-says which), never a client; a client that is one too many displaces the client that has been idle for longest, and
-is told to come again (429) where none is idle. So who opens connections and says nothing, or speaks slowly, or has no
-key, takes room from his own kind. That happens where somebody floods the port, so it is counted, and told while
-it lasts, at most every `TELL_SECONDS`. So is a want of descriptors: then each connection makes another one go, by the
-same rules, and what is accepted with a descriptor of the reserve is closed.
+`shipper.sdk.rooms` decides; a client that finds no room is told to come again (429). What had to go is told while it
+lasts, at most every `TELL_SECONDS`. What is accepted with a descriptor of the reserve is closed.
 """
 
 from __future__ import annotations
@@ -16,15 +12,15 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from aiohttp import web
 
 from shipper.plugin import in_words, is_reserved, is_short, shortage
+from shipper.sdk.crowd import origin
+from shipper.sdk.rooms import Rooms
 from shipper_plugins.inputs.bulk_answer import RequestRefused
-from shipper_plugins.inputs.bulk_crowd import Crowd, origin
 from shipper_plugins.inputs.bulk_http import abort, refused
 from shipper_plugins.inputs.bulk_limits import busy
 
@@ -53,16 +49,12 @@ class Connections:
 
     def __init__(self, server: web.Server, tls: Callable[[], ssl.SSLContext | None], tell: Tell) -> None:
         self._server, self._tls, self._tell = server, tls, tell
-        self._newcomers: Crowd[_Connection] = Crowd(MOST_NEWCOMERS)
-        self._clients: dict[_Connection, None] = {}
-        """The one that was let in last stands last."""
-        self._busy: set[_Connection] = set()
+        self._crowded = asyncio.Event()
+        self._rooms: Rooms[_Connection] = Rooms(
+            MOST_CLIENTS, MOST_NEWCOMERS, drop=_Connection.drop, crowded=self._crowded.set
+        )
         self._open_ones: set[_Connection] = set()
         """All, from their first step on until their socket is closed."""
-        self._turned_away: Counter[str] = Counter()
-        self._short: str | None = None
-        """Why connections could not be accepted, since that was told last."""
-        self._crowded = asyncio.Event()
 
     async def accept(self, listener: socket.socket) -> None:
         """Accept until cancelled; connections that are being opened end then."""
@@ -73,25 +65,16 @@ class Connections:
                     connection, address = await asyncio.get_running_loop().sock_accept(listener)
                 except OSError as error:  # no descriptors left, or the peer has gone again
                     if is_short(error):
-                        self._make_room(in_words(error))
+                        self._rooms.make_room(in_words(error))
                     await asyncio.sleep(PAUSE_SECONDS)
                     continue
                 if is_reserved(connection.fileno()):
                     connection.close()
-                    self._turn_away(origin(address[0]))
-                    self._make_room(shortage())
+                    self._rooms.turn_away(origin(address[0]))
+                    self._rooms.make_room(shortage())
                 else:
                     self._welcome(connection, origin(address[0]), openings)
                 await asyncio.sleep(0)  # while more of them wait, accepting one does not
-
-    def _make_room(self, short: str) -> None:
-        """For want of a descriptor one connection goes, if it is a newcomer or idle; the next one has its place."""
-        self._short = short
-        self._crowded.set()
-        if displaced := self._newcomers.displace():
-            self._drop_newcomer(*displaced)
-        elif idle := self._idle():
-            self._drop_client(idle)
 
     def _welcome(self, connection: socket.socket, address: str, openings: asyncio.TaskGroup) -> None:
         newcomer = _Connection(self._server, self._gone)
@@ -99,16 +82,7 @@ class Connections:
         newcomer.opening.add_done_callback(
             lambda opening: self._failed(connection, newcomer) if opening.cancelled() else None
         )
-        if displaced := self._newcomers.add(newcomer, address):
-            self._drop_newcomer(*displaced)
-
-    def _drop_newcomer(self, newcomer: _Connection, address: str) -> None:
-        newcomer.drop()
-        self._turn_away(address)
-
-    def _turn_away(self, address: str) -> None:
-        self._turned_away[address] += 1
-        self._crowded.set()
+        self._rooms.add(newcomer, address)
 
     async def _open(self, connection: socket.socket, newcomer: _Connection) -> None:
         tls = newcomer.tls = self._tls()
@@ -127,8 +101,7 @@ class Connections:
     def _gone(self, connection: _Connection) -> None:
         connection.ended.set()
         self._open_ones.discard(connection)
-        self._newcomers.remove(connection)
-        self._clients.pop(connection, None)
+        self._rooms.remove(connection)
 
     async def renew(self) -> None:
         """Close connections that were opened with another certificate than that of now; returns when they are closed.
@@ -138,7 +111,7 @@ class Connections:
         tls = self._tls()
         leaving = [one for one in self._open_ones if one.tls is not None and one.tls is not tls]
         for one in leaving:
-            one.leave(at_once=one not in self._busy)
+            one.leave(at_once=not self._rooms.is_busy(one))
         ended = [asyncio.ensure_future(one.ended.wait()) for one in leaving]
         try:
             if ended and (await asyncio.wait(ended, timeout=LEAVING_SECONDS))[1]:
@@ -155,33 +128,16 @@ class Connections:
         """Its connection has shown a valid request; raises RequestRefused (429) if there is no room for a client."""
         connection = request.protocol
         assert isinstance(connection, _Connection)
-        if connection not in self._clients and len(self._clients) >= MOST_CLIENTS:
-            idle = self._idle()
-            if idle is None:
-                raise busy("too many clients are served now")
-            self._drop_client(idle)
-        self._newcomers.remove(connection)
-        self._clients.pop(connection, None)
-        self._clients[connection] = None
-
-    def _idle(self) -> _Connection | None:
-        """The client that has been idle for longest."""
-        return next((client for client in self._clients if client not in self._busy), None)
-
-    def _drop_client(self, client: _Connection) -> None:
-        del self._clients[client]
-        client.drop()
+        if not self._rooms.let_in(connection):
+            raise busy("too many clients are served now")
 
     @contextmanager
     def busy(self, request: web.BaseRequest) -> Iterator[_Connection]:
         """While a request is answered, its connection, which is given, is not idle."""
         connection = request.protocol
         assert isinstance(connection, _Connection)
-        self._busy.add(connection)
-        try:
+        with self._rooms.busy(connection):
             yield connection
-        finally:
-            self._busy.discard(connection)
 
     # -- crowds ----------------------------------------------------------------------------------------------------
 
@@ -189,10 +145,7 @@ class Connections:
         while True:
             await self._crowded.wait()
             self._crowded.clear()
-            text, count = _told(self._turned_away, self._short), self._turned_away.total()
-            self._turned_away.clear()
-            self._short = None
-            await self._say(count, text)
+            await self._say(*self._rooms.tell())
             await asyncio.sleep(TELL_SECONDS)
             if not self._crowded.is_set():
                 await self._say(0, None)
@@ -202,17 +155,6 @@ class Connections:
         task = asyncio.current_task()
         if task is not None and task.cancelling():  # what is told before a cancel is heeded hides it
             raise asyncio.CancelledError
-
-
-def _told(turned_away: Counter[str], short: str | None) -> str:
-    return "; ".join(filter(None, (short, _sentence(turned_away) if turned_away else None)))
-
-
-def _sentence(turned_away: Counter[str]) -> str:
-    [(address, most)] = turned_away.most_common(1)
-    whom = f"all from {address}" if most == turned_away.total() else f"{most} of them from {address}"
-    said = "connections closed to make room for others before they showed a valid request"
-    return f"{said}: {turned_away.total()}, {whom}; see who connects there"
 
 
 class _Connection(web.RequestHandler):

@@ -14,7 +14,7 @@ opened with another certificate or key end, after the request that is under way:
 
 This file says what a policy may ask for. `bulk_server`, `bulk_connections` and `bulk_http` speak HTTP; without I/O are
 `bulk_request`, which reads a body (its lines: `bulk_line`, `bulk_action`, `bulk_document`), `bulk_answer`, which words
-the answers, `bulk_limits`, which says who may enter with how much, and `bulk_crowd`, which says who must go.
+the answers, `bulk_limits`, which says who may enter with how much, and `shipper.sdk.rooms`, which says who must go.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shipper_plugins.inputs.bulk_crowd import Crowd, origin
+from shipper.sdk.crowd import Crowd, origin
 
 
 def test_while_there_is_room_nobody_goes():

@@ -1,4 +1,4 @@
-"""Newcomers, and which of them must go when they are too many. No I/O.
+"""PUBLIC: newcomers, and which of them must go when they are too many. No I/O.
 
 Whoever opens connections and says nothing displaces his own: the one to go is the oldest of the address that has the
 most. An address is that of a peer, or the 64 bits before it in IPv6, as a host there has the rest for itself.

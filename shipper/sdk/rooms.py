@@ -1,0 +1,115 @@
+"""PUBLIC: which connections a server keeps, and which must go when they are too many. No I/O.
+
+    accepted ──> newcomer ──it has shown that it is one of ours──> client
+
+Newcomers and clients have room each of their own. A newcomer that is one too many displaces another newcomer (`Crowd`
+says which), never a client; a client that is one too many displaces the client that has been idle for longest, and is
+refused where none is idle. So who opens connections and says nothing, or speaks slowly, or has no key, takes room from
+his own kind. That happens where somebody floods the port, so it is counted. For want of a descriptor each connection
+makes another one go, by the same rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from shipper.sdk.crowd import Crowd
+
+Connection = TypeVar("Connection", bound=Hashable)
+
+
+class Rooms(Generic[Connection]):
+    """At most so many `clients` and `newcomers`. `drop` closes a connection; `crowded` is called when one had to go."""
+
+    def __init__(
+        self, clients: int, newcomers: int, *, drop: Callable[[Connection], None], crowded: Callable[[], None]
+    ) -> None:
+        self._most, self._drop, self._crowded = clients, drop, crowded
+        self._newcomers: Crowd[Connection] = Crowd(newcomers)
+        self._clients: dict[Connection, None] = {}
+        """The one that was let in last stands last."""
+        self._busy: set[Connection] = set()
+        self._turned_away: Counter[str] = Counter()
+        self._short: str | None = None
+        """Why connections could not be accepted, since that was told last."""
+
+    def add(self, newcomer: Connection, address: str) -> None:
+        """Take a newcomer in; `address` is the `crowd.origin` of its peer."""
+        if displaced := self._newcomers.add(newcomer, address):
+            self._drop_newcomer(*displaced)
+
+    def remove(self, connection: Connection) -> None:
+        """It has ended."""
+        self._newcomers.remove(connection)
+        self._clients.pop(connection, None)
+
+    def let_in(self, connection: Connection) -> bool:
+        """It is a client from now on, and the last one that was let in; False if there is no room for one more."""
+        if connection not in self._clients and len(self._clients) >= self._most:
+            idle = self._idle()
+            if idle is None:
+                return False
+            self._drop_client(idle)
+        self._newcomers.remove(connection)
+        self._clients.pop(connection, None)
+        self._clients[connection] = None
+        return True
+
+    @contextmanager
+    def busy(self, connection: Connection) -> Iterator[None]:
+        """It is not idle within this block."""
+        self._busy.add(connection)
+        try:
+            yield
+        finally:
+            self._busy.discard(connection)
+
+    def is_busy(self, connection: Connection) -> bool:
+        return connection in self._busy
+
+    def make_room(self, short: str) -> None:
+        """For want of a descriptor one connection goes, if it is a newcomer or idle; the next one has its place."""
+        self._short = short
+        self._crowded()
+        if displaced := self._newcomers.displace():
+            self._drop_newcomer(*displaced)
+        elif idle := self._idle():
+            self._drop_client(idle)
+
+    def turn_away(self, address: str) -> None:
+        """Count one that was closed for want of room."""
+        self._turned_away[address] += 1
+        self._crowded()
+
+    def tell(self) -> tuple[int, str]:
+        """How many were turned away since this was called last, and the sentence for it."""
+        text, count = _told(self._turned_away, self._short), self._turned_away.total()
+        self._turned_away.clear()
+        self._short = None
+        return count, text
+
+    def _idle(self) -> Connection | None:
+        """The client that has been idle for longest."""
+        return next((client for client in self._clients if client not in self._busy), None)
+
+    def _drop_newcomer(self, newcomer: Connection, address: str) -> None:
+        self._drop(newcomer)
+        self.turn_away(address)
+
+    def _drop_client(self, client: Connection) -> None:
+        del self._clients[client]
+        self._drop(client)
+
+
+def _told(turned_away: Counter[str], short: str | None) -> str:
+    return "; ".join(filter(None, (short, _sentence(turned_away) if turned_away else None)))
+
+
+def _sentence(turned_away: Counter[str]) -> str:
+    [(address, most)] = turned_away.most_common(1)
+    whom = f"all from {address}" if most == turned_away.total() else f"{most} of them from {address}"
+    said = "connections closed to make room for others before they showed a valid request"
+    return f"{said}: {turned_away.total()}, {whom}; see who connects there"

@@ -1,0 +1,228 @@
+"""PUBLIC: a server for a listening socket of `InputContext.listen`, whose every resource is bounded.
+
+    server = Server(self._talk, tls=…, tell=…)
+    await server.serve(listener)                    # in `Source.run`
+
+    async def _talk(self, peer: Peer) -> None:
+        while block := await peer.receive():
+            with peer.busy():                       # it is not displaced, nor cut off by a new certificate
+                await self._context.emit(…)
+            peer.let_in()                           # it has shown that it is one of ours
+
+| what | bound |
+|---|---|
+| peers that were let in | `Limits.clients`; the next one displaces the one that is idle for longest, or is refused |
+| other peers, TLS handshakes too | `Limits.newcomers`; the next one displaces the oldest of the address with the most |
+| a TLS handshake | `Limits.handshake_seconds` |
+| a peer that sends nothing, or reads nothing | `Limits.idle_seconds` |
+
+`Server.tls` may be replaced at any time; `renew` then closes the connections that were opened with another one, and
+`Source.changed` awaits it. A server of aiohttp decides by `rooms` in the same way.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+import trio
+
+from shipper.sdk.crowd import origin
+from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
+from shipper.sdk.errors import raised_at
+from shipper.sdk.rooms import Rooms
+
+_log = logging.getLogger(__name__)
+
+TELL_SECONDS: Final = 10.0
+PAUSE_SECONDS: Final = 0.5
+BLOCK: Final = 64 << 10
+LOCAL = "this host"
+"""The origin of peers of a socket in the file system."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What peers may take together, and how long."""
+
+    clients: int = 256
+    newcomers: int = 128
+    """An open TLS connection takes 0.3 MiB."""
+    handshake_seconds: float = 10.0
+    idle_seconds: float = 120.0
+    leaving_seconds: float = 60.0
+    """For what is busy on connections that were opened with a certificate of before."""
+
+
+class Peer:
+    """One connection, as its handler sees it. It is closed when the handler returns."""
+
+    def __init__(self, server: Server, stream: trio.SocketStream, address: str, tls: ssl.SSLContext | None) -> None:
+        self.address = address
+        """Its IP address, or its 64 bits of IPv6; `this host` of a socket in the file system."""
+        self.tls = tls
+        self.scope = trio.CancelScope()
+        self.ended = trio.Event()
+        self._stream: trio.SocketStream | trio.SSLStream[trio.SocketStream] = stream
+        self._server = server
+        self._leaves = False
+
+    async def receive(self, most: int = BLOCK) -> bytes:
+        """What has arrived, nothing at the end; a peer that sends nothing for too long is cancelled."""
+        with trio.move_on_after(self._server.limits.idle_seconds):
+            return bytes(await self._stream.receive_some(most))
+        return await self._late()
+
+    async def send(self, data: bytes) -> None:
+        """Returns when the kernel has all of it; a peer that does not read for too long is cancelled."""
+        with trio.move_on_after(self._server.limits.idle_seconds):
+            await self._stream.send_all(data)
+            return
+        await self._late()
+
+    def let_in(self) -> bool:
+        """The peer has shown that it is one of ours; False if there is no room for it."""
+        return self._server.rooms.let_in(self)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """It is not idle within this block; nothing displaces it, and a certificate of before is used to its end."""
+        with self._server.rooms.busy(self):
+            yield
+        if self._leaves:
+            self.drop()
+
+    async def shake_hands(self) -> None:
+        """TLS, where it was asked for; raises OSError or trio.BrokenResourceError."""
+        if self.tls is not None:
+            assert isinstance(self._stream, trio.SocketStream)
+            stream = trio.SSLStream(self._stream, self.tls, server_side=True, https_compatible=True)
+            self._stream = stream
+            with trio.move_on_after(self._server.limits.handshake_seconds):
+                await stream.do_handshake()
+                return
+            await self._late()
+
+    async def _late(self) -> NoReturn:
+        """It took too long: the connection ends here."""
+        self.drop()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        raise AssertionError
+
+    def leave(self) -> None:
+        """End, after what is busy."""
+        self._leaves = True
+        if not self._server.rooms.is_busy(self):
+            self.drop()
+
+    def drop(self) -> None:
+        """End now."""
+        self.scope.cancel("the server closes this connection")
+
+    async def close(self) -> None:
+        """Close the socket, without a word."""
+        await trio.aclose_forcefully(self._stream)
+
+
+def _tell_nobody(turned_away: int, problem: str | None) -> None:
+    """Where nobody is to know."""
+
+
+class Server:
+    """Serves a listening socket of streams; each connection is a call of `handler`.
+
+    `tell` is called when connections are turned away: with their number and a sentence, at most every `TELL_SECONDS`,
+    and with 0 and None when it is over. An error of the handler ends its connection, and is logged.
+    """
+
+    def __init__(
+        self,
+        handler: Callable[[Peer], Awaitable[None]],
+        *,
+        tls: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+        tell: Callable[[int, str | None], None] = _tell_nobody,
+    ) -> None:
+        self.tls = tls
+        """What connections are opened with, from now on."""
+        self.limits = limits or Limits()
+        self._handler, self._tell = handler, tell
+        self._crowded = trio.Event()
+        self._peers: set[Peer] = set()
+        self.rooms: Rooms[Peer] = Rooms(
+            self.limits.clients, self.limits.newcomers, drop=Peer.drop, crowded=lambda: self._crowded.set()
+        )
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept until cancelled; every connection is closed then, and the listening socket left open."""
+        accepting = trio.socket.from_stdlib_socket(listener.dup())
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._tell_of_crowds)
+                while True:
+                    await self._accept(accepting, nursery)
+        finally:
+            accepting.close()
+
+    async def _accept(self, accepting: trio.socket.SocketType, nursery: trio.Nursery) -> None:
+        try:
+            connection, address = await accepting.accept()
+        except OSError as error:  # no descriptors left, or the peer has gone again
+            if is_short(error):
+                self.rooms.make_room(in_words(error))
+            await trio.sleep(PAUSE_SECONDS)
+            return
+        whence = origin(address[0]) if isinstance(address, tuple) else LOCAL
+        if is_reserved(connection.fileno()):
+            connection.close()
+            self.rooms.turn_away(whence)
+            self.rooms.make_room(shortage())
+            return
+        peer = Peer(self, trio.SocketStream(connection), whence, self.tls)
+        self._peers.add(peer)
+        self.rooms.add(peer, whence)
+        nursery.start_soon(self._serve, peer)
+
+    async def _serve(self, peer: Peer) -> None:
+        try:
+            with peer.scope, suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+                await peer.shake_hands()
+                await self._handler(peer)
+        except Exception as error:
+            _log.error("a connection could not be served: %s", raised_at(error))
+        finally:
+            with trio.CancelScope(shield=True):
+                await peer.close()
+            self._peers.discard(peer)
+            self.rooms.remove(peer)
+            peer.ended.set()
+
+    async def renew(self) -> None:
+        """Close connections that were opened otherwise than by `tls` of now; returns when they are closed.
+
+        One that is busy ends after that, if it takes no longer than `Limits.leaving_seconds`.
+        """
+        leaving = [peer for peer in self._peers if peer.tls is not self.tls]
+        for peer in leaving:
+            peer.leave()
+        with trio.move_on_after(self.limits.leaving_seconds):
+            for peer in leaving:
+                await peer.ended.wait()
+        for peer in leaving:
+            peer.drop()
+        for peer in leaving:
+            await peer.ended.wait()
+
+    async def _tell_of_crowds(self) -> None:
+        while True:
+            await self._crowded.wait()
+            self._crowded = trio.Event()
+            self._tell(*self.rooms.tell())
+            await trio.sleep(TELL_SECONDS)
+            if not self._crowded.is_set():
+                self._tell(0, None)
