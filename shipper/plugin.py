@@ -48,6 +48,7 @@ from shipper.sdk.event import Batch, Fields, merged, nested, tagged
 from shipper.sdk.feeding import MOST_LINGER, Feeding
 from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask
+from shipper.sdk.meters import Counter, Gauge, Histogram, Meters, meters
 from shipper.sdk.resolve import AddressInfo, resolve
 from shipper.sdk.retry import backoff
 from shipper.sdk.sockets import newly_lost, receive_buffer
@@ -66,6 +67,7 @@ __all__ = [
     "ClientTls",
     "Code",
     "Column",
+    "Counter",
     "Credential",
     "CredentialId",
     "DataStream",
@@ -74,13 +76,16 @@ __all__ = [
     "Failure",
     "Feeding",
     "Fields",
+    "Gauge",
     "Held",
+    "Histogram",
     "Inotify",
     "Input",
     "InputContext",
     "Later",
     "Mask",
     "Material",
+    "Meters",
     "NotBegun",
     "Outcome",
     "Output",
@@ -105,6 +110,7 @@ __all__ = [
     "is_short",
     "join",
     "merged",
+    "meters",
     "nested",
     "newly_lost",
     "of_os_error",
@@ -157,7 +163,7 @@ class Processor(Settings, frozen=True):
         """The batch as it goes on, perhaps with fewer events; keeps nothing beyond the call. Runs in any thread.
 
         An event that cannot be handled goes on, marked by `tagged`; if the call raises, or returns a batch that cannot
-        be, all events of the batch are.
+        be, all events of the batch are. What it counts of itself is in `meters()`, within the call.
         """
         raise NotImplementedError
 
@@ -177,6 +183,8 @@ class InputContext(Protocol):
     aio: Asyncio
     credentials: Mapping[str, Credential]
     """The secrets of `Input.credential_ids` that are not withdrawn, for the revision that opens the input."""
+    meters: Meters
+    """What it counts of itself, by names of its own: shown in `observed` and metrics, and kept over revisions."""
 
     async def emit(
         self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
@@ -352,6 +360,8 @@ class OutputContext:
     credential: Credential | None
     requests: Requests = field(default_factory=Requests, repr=False, kw_only=True)
     """Where an output with `counts_requests` says how each of its requests ended, and how long it took."""
+    meters: Meters = field(default_factory=Meters, repr=False, compare=False, kw_only=True)
+    """What it counts of itself, by names of its own: shown in `observed` and metrics, and kept over revisions."""
     answered: Callable[[], None] = field(default=_nobody_asks, repr=False, compare=False, kw_only=True)
     """Called in trio's thread at the first sign that the destination has read a request: an answer, of any status.
 

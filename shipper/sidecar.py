@@ -359,12 +359,13 @@ class _Parts:
         self.observing.changed()
         latest = self.observing.latest
         if latest is None:
-            empty: dict[str, Any] = {name: {} for name in ("counters", "turned_away", "outputs", "inputs")}
+            empty: dict[str, Any] = {name: {} for name in ("counters", "turned_away", "outputs", "inputs", "plugins")}
             return {"state": "STARTING", "message": "", "code": Code.OK, "running": False, "supervisor": None, **empty}
         total = self.spool.figures.total()
         view: dict[str, Any] = {**msgspec.to_builtins(latest), "counters": self.delivery.counters()}
         view |= {"running": self.rollout.plan is not None, "turned_away": dict(self.intake.turned_away)}
         view |= {"outputs": self.delivery.outputs(), "inputs": self.intake.inputs()}
+        view["plugins"] = self.intake.panel.view() | self.delivery.panel.view()
         view |= self._supervised(latest)
         view["lease_seconds"] = self.delivery.lease.seconds
         view["queue"] |= {"events": total.events, "bytes": total.bytes}

@@ -33,6 +33,7 @@ from shipper.plugin import (
     Sender,
     Shape,
     Source,
+    meters,
 )
 from shipper.policy.policy import OutputSpec, destination, output_settings
 from shipper.policy.registry import Registry
@@ -294,7 +295,7 @@ class _Scripting:
 
 
 class ScriptedProcessor(Processor, frozen=True):
-    """Marks events, or fails, or waits, or drops all, or returns what cannot be."""
+    """Marks events, or counts them, or fails, or waits, or drops all, or returns what cannot be."""
 
     mark: str = "seen"
     does: str = "mark"
@@ -304,6 +305,8 @@ class ScriptedProcessor(Processor, frozen=True):
             raise ZeroDivisionError("a secret")
         if self.does == "wait":
             GATE.wait(PATIENCE)
+        if self.does == "count":
+            meters().counter("seen", "Events that it has seen.").add(batch.count)
         if self.does == "drop":
             return batch.replace([], [])
         if self.does == "grow":

@@ -214,6 +214,7 @@ class Actions:
             "counters": self._delivery.counters(),
             "outputs": self._delivery.outputs(),
             "inputs": self._intake.inputs(),
+            "plugins": self._intake.panel.view() | self._delivery.panel.view(),
             "tasks": _tasks(),
             "state_directory": str(Path(self._spool.store.directory.path)),
         }

@@ -28,6 +28,7 @@ from shipper.process.signal import Signal
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import ShipperError, StartFailed
+from shipper.sdk.meters import Panel
 from shipper.spool.revisions import LaneKey, LaneRow
 from shipper.spool.spool import Spool
 
@@ -69,6 +70,8 @@ class Delivery:
         """By output, what was counted beside its lanes of now; the one that was counted last is last."""
         self._requests: dict[str, Requests] = {}
         """By output, as long as it has a lane."""
+        self.panel = Panel()
+        """What outputs count of themselves, as long as they have a lane."""
         spool.on_damage(self._look_anew)
         spool.on_letters_freed(self._tell_of_room)
         self._holds = self.lease.holds()
@@ -145,6 +148,7 @@ class Delivery:
             on_barrier=self._on_barrier,
             on_success=self._hasten_others,
             requests=self._requests.setdefault(row.key.output, Requests()),
+            meters=self.panel.of(f"outputs.{row.key.output}", row.key.type),
         )
         self.lanes[row.id] = lane
         self._unreadable.pop(row.id, None)
@@ -156,6 +160,7 @@ class Delivery:
         memory.give_back()
         if all(other.key.output != lane.key.output for other in self.lanes.values()):
             del self._requests[lane.key.output]
+        self.panel.keep({(f"outputs.{other.key.output}", other.key.type) for other in self.lanes.values()})
         self._keep(lane.key.output, lane.counters)
         self._spool.made_room()
         self._on_change()

@@ -41,6 +41,7 @@ from shipper.sdk.codes import Code, checked, of_os_error
 from shipper.sdk.endpoints import Endpoint
 from shipper.sdk.errors import Backpressure, PluginFault, StartFailed, raised_at
 from shipper.sdk.event import Batch, tagged, tagged_here
+from shipper.sdk.meters import Meters, Panel, measured
 from shipper.sdk.retry import backoff
 from shipper.sdk.tallies import Taken
 from shipper.spool.queue import Arrival, Entered, NotActive, Packed
@@ -70,6 +71,8 @@ class Route:
     processors: Sequence[Processor]
     lanes: Sequence[Lane]
     envelope: Envelope
+    meters: Sequence[Meters]
+    """Of the processors."""
 
 
 Ready = Sequence[tuple[Batch, Packed]]
@@ -92,6 +95,7 @@ class Port:
         self.storing = 0
         """Batches that are to become durable."""
         self.taken = intake.taken.setdefault(name, Taken())
+        self.meters = intake.panel.of(*_unit(name, type))
         self._intake = intake
         self._route: Route | None = None
         self._switched = trio.Event()
@@ -200,14 +204,15 @@ class Running:
         self._has_no_figures = False
 
     def figures(self) -> dict[str, int]:
-        """What the source says of itself; nothing if it does not, or not in numbers."""
-        count = getattr(self.source, "figures", dict)
+        """What the source says of itself, and counts; of what it says nothing if that is not in numbers."""
+        count, counted = getattr(self.source, "figures", dict), self.port.meters.numbers()
         try:
-            return {} if self._has_no_figures else {str(name): int(number) for name, number in count().items()}
+            said = {} if self._has_no_figures else {str(name): int(number) for name, number in count().items()}
         except Exception as error:
             self._has_no_figures = True
             _log.error("an input cannot say its figures", input=self.port.name, error=raised_at(error))
-            return {}
+            said = {}
+        return counted | said
 
 
 class Intake:
@@ -232,6 +237,8 @@ class Intake:
         """Inputs of the active revision that read nothing, since they have no output."""
         self.turned_away: Counter[str] = Counter()
         """By input of the active revision: connections that were closed for lack of room."""
+        self.panel = Panel()
+        """What inputs and processors count of themselves."""
         self.taken: dict[str, Taken] = {}
         """By input of the active revision, and of one that is being prepared."""
         self.max_bytes = 1 << 30
@@ -275,6 +282,8 @@ class Intake:
         self.held = {name: input for name, input in plan.inputs.items() if not input.outputs}
         self.taken = {name: taken for name, taken in self.taken.items() if name in plan.inputs}
         self.turned_away = Counter({name: count for name, count in self.turned_away.items() if name in plan.inputs})
+        units = {name: [_unit(name, input.spec.type), *_units(name, input)] for name, input in plan.inputs.items()}
+        self.panel.keep(set(chain.from_iterable(units.values())))
         for name, running in self.running.items():
             input = plan.inputs[name]
             changed = input.spec.config != running.plan.spec.config
@@ -282,8 +291,10 @@ class Intake:
             running.plan = input
             if self._supply(running) or changed:
                 closing += self._change(running, before)
-            outputs = [lanes[output] for output in input.outputs]
-            running.port.switch(Route(plan.at, input.processors, outputs, Envelope.of(input.spec.config)))
+            to = [lanes[output] for output in input.outputs]
+            meters = [self.panel.of(*unit) for unit in _units(name, input)]
+            envelope = Envelope.of(input.spec.config)
+            running.port.switch(Route(plan.at, input.processors, to, envelope, meters))
             running.go.set()
         self.spool.made_room()
         return closing
@@ -499,6 +510,15 @@ class Intake:
         return any(running.port.waiting for running in self.running.values())
 
 
+def _unit(name: str, type: str) -> tuple[str, str]:
+    return f"inputs.{name}", type
+
+
+def _units(name: str, input: InputPlan) -> list[tuple[str, str]]:
+    """Those of its processors."""
+    return [(f"inputs.{name}.processors.{at}", type(one).__qualname__) for at, one in enumerate(input.processors)]
+
+
 def _process(route: Route, name: str, batches: Sequence[Batch], arrived: datetime, taps: Taps) -> tuple[Ready, int]:
     """Raises PluginFault for a batch that cannot be; no processor has seen any of them then."""
     ready, failures = [], -tagged_here()
@@ -506,7 +526,8 @@ def _process(route: Route, name: str, batches: Sequence[Batch], arrived: datetim
     for batch in chain.from_iterable([bounded(route.envelope.on(batch, arrived)) for batch in sound]):
         taps.offer(f"inputs.{name}", batch)
         for number, processor in enumerate(route.processors):
-            batch = _apply(processor, batch)
+            with measured(route.meters[number]):
+                batch = _apply(processor, batch)
             taps.offer(f"inputs.{name}.processors.{number}", batch)
         if batch.count:
             ready.append((batch, Packed(batch.count, batch.pack())))

@@ -39,6 +39,7 @@ from shipper.process.signal import Signal
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code
 from shipper.sdk.event import Batch
+from shipper.sdk.meters import Meters
 from shipper.sdk.retry import backoff
 from shipper.spool.revisions import LaneKey, LaneRow
 from shipper.spool.spool import Spool
@@ -73,6 +74,7 @@ class Lane:
         on_barrier: Callable[[], None],
         on_success: Callable[[LaneKey], None] = lambda key: None,
         requests: Requests | None = None,
+        meters: Meters | None = None,
     ) -> None:
         self.id, self.key, self.active = row.id, row.key, row.active
         self.output = output
@@ -88,6 +90,7 @@ class Lane:
         """Whether a session is under way, or waits for a slot; while its client is open between two, it is not."""
         self.counters: Counter[str] = Counter()
         self._requests = Requests() if requests is None else requests
+        self.meters = Meters() if meters is None else meters
         self._spool, self._keyring, self._lease, self._aio = spool, keyring, lease, aio
         self._slot = Slot(slots, is_needed=not row.active)
         self._loans = Borrower(lender)
@@ -403,6 +406,7 @@ class Lane:
             self._aio,
             self._keyring.get(self.key.credential),
             requests=self._requests,
+            meters=self.meters,
             answered=self._note_reached,
             may_begin=self.may_begin,
         )

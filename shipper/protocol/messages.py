@@ -287,7 +287,7 @@ class Unit(msgspec.Struct, frozen=True):
     state: State
     message: str = ""
     figures: Mapping[str, int] | msgspec.UnsetType = msgspec.UNSET
-    """What an input says of itself in numbers (`Source`); absent where it says nothing."""
+    """What a unit says of itself in numbers (`Source.figures`, `meters`); absent where it says nothing."""
     code: str = ""
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 StatusView = Mapping[str, Any]
 """The fields of an `observed`; `counters`: {output: {delivered, duplicate, dead_letter, dropped, retries}};
 `turned_away`: {input: connections}; `outputs` and `inputs`: the tallies of each (`tallies`), and how outputs stand;
-`running`: whether a policy runs;
+`plugins`: {unit: {name: figure}}, what plugins count of themselves (`meters`); `running`: whether a policy runs;
 `supervisor`: a `Supervision`, or None. State and message are those of the whole, the supervisor included."""
 
 _CONNECTIONS = 64

@@ -7,7 +7,7 @@ what is gone (an output, a drained revision) is gone from the next scrape too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +88,7 @@ class _Collector:
         yield from _standing(status.get("outputs") or {})
         yield from _taken(status.get("inputs") or {})
         yield from _followed(status.get("units") or ())
+        yield from _counted(status.get("plugins") or {})
         if (supervisor := status.get("supervisor")) is not None:
             yield from _supervisor(supervisor)
 
@@ -185,6 +186,30 @@ def _followed(units: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
     for name, text in _FOLLOWED.items():
         rows = [((input,), figures[name]) for input, figures in said.items() if name in figures]
         yield _gauge(f"input_{name}", text, ["input"], rows)
+
+
+def _counted(plugins: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    """What plugins count of themselves. One metric has one kind and help: of two with one name the first unit's."""
+    named: dict[str, list[tuple[str, Any]]] = {}
+    for unit, figures in plugins.items():
+        for name, figure in figures.items():
+            named.setdefault(name, []).append((unit, figure))
+    for name, of_units in sorted(named.items()):
+        first = of_units[0][1]
+        same = [(unit, figure) for unit, figure in of_units if figure["kind"] == first["kind"]]
+        yield _plugin_metric(f"plugin_{name}", first["kind"], first["help"], same)
+
+
+def _plugin_metric(name: str, kind: str, text: str, of_units: Sequence[tuple[str, Any]]) -> Metric:
+    from prometheus_client.core import HistogramMetricFamily
+
+    if kind != "histogram":
+        rows = [((unit,), figure["value"]) for unit, figure in of_units]
+        return (_counter if kind == "counter" else _gauge)(name, text, ["unit"], rows)
+    family = HistogramMetricFamily(f"shipper_{name}", text, labels=["unit"])
+    for unit, figure in of_units:
+        family.add_metric((unit,), figure["buckets"], figure["sum"])
+    return family
 
 
 def _supervisor(supervisor: Mapping[str, Any]) -> Iterator[Metric]:

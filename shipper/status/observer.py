@@ -103,12 +103,17 @@ class Observer:
         ]
         outputs = health.output_units(views.values(), self._delivery.unreadable)
         counters = self._delivery.counters()
-        outputs = [self._with_dropped_letters(unit, counters) for unit in outputs]
+        outputs = [self._with_dropped_letters(self._with_figures(unit), counters) for unit in outputs]
         problem = self._deadline_problem()
         if problem is not None:
             late = {f"outputs.{view.output}" for view in views.values() if self._has_barrier(view)}
             outputs = [health.also(unit, *problem) if unit.id in late else unit for unit in outputs]
         return inputs + outputs
+
+    def _with_figures(self, unit: Unit) -> Unit:
+        """With what its plugin counts of itself, if that is anything."""
+        numbers = self._delivery.panel.of(unit.id, unit.type).numbers() if unit.type else {}
+        return msgspec.structs.replace(unit, figures=numbers) if numbers else unit
 
     def _with_dropped_letters(self, unit: Unit, counters: Mapping[str, Mapping[str, int]]) -> Unit:
         """A full dead-letter store that drops its oldest is no healthy one, until somebody makes room."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import trio
 
-from shipper.plugin import Asyncio, Backpressure, Batch, Code, Credential, Endpoint, Fields
+from shipper.plugin import Asyncio, Backpressure, Batch, Code, Credential, Endpoint, Fields, Meters
 from shipper.sdk.sockets import Bound, bind
 
 
@@ -42,6 +42,7 @@ class RecordingInputContext:
         self.codes: list[str] = []
         """The code of each."""
         self.peers_turned_away = 0
+        self.meters = Meters()
         if aio is not None:
             self.aio = aio
         self._origin = os.urandom(16)

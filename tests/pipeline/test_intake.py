@@ -372,6 +372,23 @@ async def test_a_slow_processor_holds_nothing_up_with_a_batch_however_small(tmp_
 # -- processors --------------------------------------------------------------------------------------------------------
 
 
+async def test_what_processors_count_is_kept_by_their_places_over_revisions(tmp_path: Path) -> None:
+    counting = "processors:\n  - {type: scripted}\n  - {type: scripted, does: count}\n"
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more=counting))
+        await spring.context.emit(events(1, 2))
+        await on.offer(2, policy(more=counting, credential="k2"), "k2")
+        await on.ack(2, "drained")
+        await spring.context.emit(events(3))
+        counted = on.intake.panel.view()
+        assert counted.keys() == {"inputs.in.processors.1"}
+        assert counted["inputs.in.processors.1"]["seen"]["value"] == 3
+
+        await on.offer(3, policy(credential="k2"))
+        await on.ack(3, "drained")
+        assert on.intake.panel.view() == {}
+
+
 async def test_the_own_processors_of_an_input_come_first(tmp_path: Path) -> None:
     inputs = "inputs:\n  in: {type: scripted, processors: [{type: scripted, mark: own}]}\n"
     async with theatre(tmp_path) as on:

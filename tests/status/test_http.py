@@ -55,6 +55,17 @@ HEALTHY = {
         }
     },
     "inputs": {"apps": {"events": 900, "bytes": 80000, "filtered": 3, "failures": 4}},
+    "plugins": {
+        "inputs.logs": {
+            "lost": {"kind": "counter", "help": "Lost.", "value": 3},
+            "size": {"kind": "histogram", "help": "Size.", "sum": 7.5, "buckets": [["1.0", 1], ["+Inf", 3]]},
+        },
+        "inputs.more": {"peers": {"kind": "gauge", "help": "Peers.", "value": 2.0}},
+        "outputs.main": {
+            "lost": {"kind": "counter", "help": "Others.", "value": 4},
+            "peers": {"kind": "counter", "help": "Of another kind.", "value": 5},
+        },
+    },
     "supervisor": {"troubles": [{"kind": "policy"}, {"kind": "x{}\n"}], "unrevoked": 2, "restarts": 3},
 }
 
@@ -156,6 +167,13 @@ async def test_metrics_say_what_the_status_says():
         'shipper_input_bytes_total{input="apps"} 80000.0',
         'shipper_input_filtered_total{input="apps"} 3.0',
         'shipper_input_failures_total{input="apps"} 4.0',
+        "# HELP shipper_plugin_lost_total Lost.",
+        'shipper_plugin_lost_total{unit="inputs.logs"} 3.0',
+        'shipper_plugin_lost_total{unit="outputs.main"} 4.0',
+        'shipper_plugin_size_bucket{le="1.0",unit="inputs.logs"} 1.0',
+        'shipper_plugin_size_bucket{le="+Inf",unit="inputs.logs"} 3.0',
+        'shipper_plugin_size_sum{unit="inputs.logs"} 7.5',
+        'shipper_plugin_peers{unit="inputs.more"} 2.0',
         'shipper_supervisor_troubles{kind="policy"} 1.0',
         'shipper_supervisor_troubles{kind="other"} 1.0',
         'shipper_supervisor_troubles{kind="on_release"} 0.0',

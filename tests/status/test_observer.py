@@ -207,6 +207,24 @@ async def test_what_an_input_says_in_numbers_stands_at_its_unit(tmp_path: Path) 
         assert b"figures" not in msgspec.json.encode(units["outputs.main"])
 
 
+async def test_what_plugins_count_stands_at_their_units_and_goes_on_over_revisions(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy())
+        await on.ack(1, "active")
+        SPRINGS["in"].context.meters.counter("lost", "Lost.").add(2)
+        SPRINGS["in"].on_figures = lambda: {"files": 3}
+        await SPRINGS["in"].context.emit(Batch.events([{"n": 1}]))
+        await DESTINATIONS["main"].until(lambda: bool(DESTINATIONS["main"].contexts))
+        DESTINATIONS["main"].contexts[0].meters.gauge("open", "Open.").set(4)
+        await on.offer(2, policy(credential="k2"), "k2")
+        await on.ack(2, "drained")
+        SPRINGS["in"].context.meters.counter("lost", "Lost.").add(1)
+        units = {unit.id: unit for unit in (await look(on)).units}
+
+        assert units["inputs.in"].figures == {"lost": 3, "files": 3}
+        assert units["outputs.main"].figures == {"open": 4}
+
+
 async def test_an_input_that_fails_to_say_its_numbers_is_looked_at_all_the_same(tmp_path: Path) -> None:
     def fail() -> dict[str, int]:
         raise ZeroDivisionError("a secret")
