@@ -29,6 +29,7 @@ from shipper.policy.policy import restore_output
 from shipper.policy.registry import Registry
 from shipper.process import log
 from shipper.process.signal import Signal
+from shipper.protocol import bounds
 from shipper.protocol.bounds import parts
 from shipper.protocol.messages import Ack, Nack, NackError, Outbound, Policy, Reason, Released
 from shipper.revisions.offer import (
@@ -442,7 +443,7 @@ class Rollout:
     async def _say_what_is_settled(self) -> None:
         self._closing = [(at, closing) for at, closing in self._closing if not closing.closed.is_set()]
         closing = min((at for at, _ in self._closing), default=None)
-        receipt, free = await self._spool.advance(closing, self._still_used(), self._listed_before())
+        receipt, free = await self._spool.advance(closing, self._still_used(), self._listed_before(), bounds.IDS_BYTES)
         await self._refresh()
         free = self._unneeded(free)
         if receipt is not None:

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from shipper.protocol import bounds
 from shipper.spool.schema import get_meta
-from shipper.values import Revision
+from shipper.values import LARGEST_COUNT, Revision
 
 Before = Literal["released", "listed", "reported"]
 """Of ids that acks have listed: to be listed again, not known yet whether they were written, or written."""
@@ -96,15 +96,16 @@ def release(db: sqlite3.Connection, still_used: Collection[str]) -> list[str]:
     return free
 
 
-def listed(db: sqlite3.Connection, before: Before, used: Collection[str]) -> list[str]:
+def listed(db: sqlite3.Connection, before: Before, used: Collection[str], most_bytes: int = LARGEST_COUNT) -> list[str]:
     """What an ack lists as released; `before` is what became of the ids that acks have listed before.
 
-    An id that a revision on its way has brought again is among `used`, and waits for a later ack. So does what this one
-    has no room for (`unlisted`).
+    An id that a revision on its way has brought again is among `used`, and waits for a later ack. So does what would
+    make the list longer than `most_bytes` as JSON (`unlisted`).
     """
     db.execute("UPDATE credential SET state = ? WHERE state = 'listed'", (before,))
     free = unlisted(db, used)
-    free = free[: bounds.fitting(free, bounds.IDS_BYTES)]
+    sizes = accumulate(len(msgspec.json.encode(id)) + 1 for id in free)
+    free = [id for id, size in zip(free, sizes, strict=True) if size <= most_bytes]
     db.executemany("UPDATE credential SET state = 'listed' WHERE id = ?", [(id,) for id in free])
     return free
 

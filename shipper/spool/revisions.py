@@ -22,7 +22,7 @@ from shipper.process import log
 from shipper.spool import credentials, doubt
 from shipper.spool.schema import BARRIER, get_meta, next_seq, set_meta
 from shipper.spool.seal import Damaged, Sealer
-from shipper.values import Change, Counts, CredentialUse, Receipt, Revision, Revisions
+from shipper.values import LARGEST_COUNT, Change, Counts, CredentialUse, Receipt, Revision, Revisions
 
 _log = log.get(__name__)
 
@@ -357,13 +357,17 @@ def drop_empty_lane(db: sqlite3.Connection, lane: int) -> bool:
 
 
 def drained(
-    db: sqlite3.Connection, closing: Revision | None, still_used: Collection[str], before: credentials.Before = "listed"
+    db: sqlite3.Connection,
+    closing: Revision | None,
+    still_used: Collection[str],
+    before: credentials.Before = "listed",
+    most_bytes: int = LARGEST_COUNT,
 ) -> Receipt | None:
     """Commit `drained` for the newest revision of which it is true, and return its receipt; None: nothing new.
 
     `closing` is the oldest revision that replaced an input which is not closed yet, `still_used` are credentials of
     such inputs. What it lists as released is every id released since the last one that was written; `before` is
-    what is known of that.
+    what is known of that. The list has at most `most_bytes` as JSON.
     """
     doubt.act(db)
     row = db.execute("SELECT epoch, revision FROM barrier ORDER BY 1, 2 LIMIT 1").fetchone()
@@ -382,7 +386,7 @@ def drained(
     (top,) = candidates
     credentials.release(db, still_used)
     used = credentials.in_use(db, still_used)
-    use = CredentialUse(used, credentials.listed(db, before, used))
+    use = CredentialUse(used, credentials.listed(db, before, used, most_bytes))
     receipt = _receipt(top, use, _sum_settled(db, top.at))
     db.execute(
         "UPDATE revision SET drained = ? WHERE epoch = ? AND number = ?", (msgspec.json.encode(receipt), *top.at)

@@ -37,7 +37,7 @@ from shipper.spool.queue import Arrival, Entered, Entry, Settlement
 from shipper.spool.revisions import Cut, Known, LaneKey, LaneRow, Stored, Text
 from shipper.spool.seal import Damaged
 from shipper.spool.store import Store, StoreFailed, open_store
-from shipper.values import DeadLetterFigures, Receipt, Revision, Revisions
+from shipper.values import LARGEST_COUNT, DeadLetterFigures, Receipt, Revision, Revisions
 
 Result = TypeVar("Result")
 
@@ -228,12 +228,19 @@ class Spool:
         return await self._config(lambda db: revisions.settle_reached(db, lane))
 
     async def advance(
-        self, closing: Revision | None, still_used: Collection[str], before: Before = "listed"
+        self,
+        closing: Revision | None,
+        still_used: Collection[str],
+        before: Before = "listed",
+        most_bytes: int = LARGEST_COUNT,
     ) -> tuple[Receipt | None, list[str]]:
-        """Commit `drained` for the newest revision of which it is true now; and what became free beside it."""
+        """Commit `drained` for the newest revision of which it is true now; and what became free beside it.
+
+        The receipt lists released credentials of at most `most_bytes` as JSON.
+        """
 
         def advance(db: sqlite3.Connection) -> tuple[Receipt | None, list[str]]:
-            receipt = revisions.drained(db, closing, still_used, before)
+            receipt = revisions.drained(db, closing, still_used, before, most_bytes)
             if receipt is None:
                 return None, credentials.release(db, still_used)
             return receipt, credentials.unlisted(db, receipt.credentials.in_use)

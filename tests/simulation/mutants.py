@@ -210,11 +210,11 @@ def forgotten_acks(patch: pytest.MonkeyPatch) -> None:
     """`drained` is said before it is durable."""
     advance = Spool.advance
 
-    async def early(self: Spool, closing: Any, still_used: Any, before: Any) -> Any:
+    async def early(self: Spool, closing: Any, still_used: Any, before: Any, *more: Any) -> Any:
         def look(db: sqlite3.Connection) -> Any:
             db.execute("SAVEPOINT look")
             try:
-                ack = revisions.drained(db, closing, still_used, before)
+                ack = revisions.drained(db, closing, still_used, before, *more)
                 return ack, [] if ack is not None else credentials.release(db, still_used)
             finally:
                 db.execute("ROLLBACK TO look")

@@ -373,6 +373,18 @@ def test_an_ack_does_not_list_again_what_a_revision_on_its_way_has_brought_again
     ]
 
 
+def test_an_ack_lists_no_more_ids_than_it_has_room_for_and_the_next_one_lists_the_rest(spool: Spool) -> None:
+    for number in (1, 2, 3):
+        spool.activate(number, main=f"k{number}")
+    for row in revisions.lanes(spool.db, spool.sealer):
+        revisions.settle_reached(spool.db, row.id)
+    first = revisions.drained(spool.db, None, (), "released", len('"k1",'))
+    spool.activate(4, main="k3")
+    second = revisions.drained(spool.db, None, (), "reported", len('"k1",'))
+
+    assert [ack and ack.credentials.released for ack in (first, second)] == [["k1"], ["k2"]]
+
+
 def test_nothing_is_released_while_nothing_is_active(spool: Spool) -> None:
     spool.receive(1, main="k1")
     revisions.forget(spool.db, Revision(0, 1))
