@@ -9,7 +9,7 @@ The rooms, from the top to the bottom; a room imports from those below it only (
     commands/    the verbs of the command line
     supervise/   the reference supervisor: policy files become revisions, and a sidecar is launched
     sidecar      the process `shipper run`: opens everything, and closes it in order
-    control/     the conversation over standard input and output, and its actions
+    control/     doors: the conversation over standard input and output; and its actions
     status/      health, figures and metrics, for supervisors and for people
     revisions/   the life of a revision; orders, deadlines and forwarding that end a drain
     pipeline/    the way of an event: intake, lanes, sessions, attempts; and the plan of a policy
@@ -24,8 +24,8 @@ The rooms, from the top to the bottom; a room imports from those below it only (
 The way of an event: `sdk/event`, `pipeline/intake`, `spool/queue`, `pipeline/delivery`, `pipeline/lane`,
 `pipeline/session`, `pipeline/attempt`, `spool/queue` again.
 
-The way of a policy: `control/conversation`, `policy/policy`, `pipeline/plan`, `revisions/offer`, `revisions/rollout`,
-`spool/revisions`, `control/outbox`.
+The way of a policy: `control/conversation`, `revisions/rollout`, `policy/policy`, `pipeline/plan`, `revisions/machine`,
+`spool/revisions`, `control/statements`, `control/outbox`.
 """
 
 __version__ = "0.1.0"

@@ -26,6 +26,7 @@ import trio
 from shipper import __version__
 from shipper.control.actions import Actions
 from shipper.control.conversation import Conversation, Observing, Performing
+from shipper.control.door import Door
 from shipper.control.outbox import Outbox
 from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Intake
@@ -37,26 +38,17 @@ from shipper.pipeline.plan import digest
 from shipper.policy.registry import Registry
 from shipper.process import log
 from shipper.process.signal import Signal
-from shipper.protocol.messages import (
-    VERSION,
-    Hello,
-    Nack,
-    NackError,
-    Observed,
-    Policy,
-    QueueFigures,
-    Ready,
-    State,
-    Stopped,
-)
+from shipper.protocol.messages import VERSION, Hello, Observed, QueueFigures, Ready, State, Stopped
 from shipper.revisions.deadline import Deadlines
 from shipper.revisions.forwarding import Forwarding
+from shipper.revisions.offer import Offer
 from shipper.revisions.orders import Orders
 from shipper.revisions.requeue import Requeuing
 from shipper.revisions.rollout import Rollout
+from shipper.revisions.statements import Refused
 from shipper.sdk.aio import Asyncio, open_asyncio
 from shipper.sdk.codes import Code, Why
-from shipper.sdk.errors import StartFailed, StateBusy, StateLocked
+from shipper.sdk.errors import Problem, StartFailed, StateBusy, StateLocked
 from shipper.spool.keys import StateKey
 from shipper.spool.spool import Spool, open_spool
 from shipper.status import health
@@ -159,8 +151,9 @@ def _state_keys(hello: Hello) -> list[StateKey] | None:
 async def _refuse_all(hello: Hello, conversation: Conversation, outbox: Outbox, cause: str) -> None:
     """The directory is locked: say so at once and again and again, and nack every policy."""
 
-    def refuse(policy: Policy) -> None:
-        outbox.say(Nack.of(policy.at, digest(policy.policy), "locked", [NackError("", 1, 1, cause, Code.LOCKED)]))
+    def refuse(offer: Offer) -> None:
+        problem = Problem("", 1, 1, cause, code=Code.LOCKED)
+        conversation.say(Refused(offer.at, digest(offer.text), "locked", [problem]), lambda: None)
 
     async def look(stopping: State | None) -> Observed:
         return _locked(cause)
@@ -169,10 +162,10 @@ async def _refuse_all(hello: Hello, conversation: Conversation, outbox: Outbox, 
     outbox.say(_locked(cause))
     with trio.move_on_after(FLUSH_SECONDS):  # before the answers to lines that came along with `hello`
         await outbox.flushed()
-    observing = Observing(outbox, hello.heartbeat_seconds)
+    observing = Observing(conversation.observed, hello.heartbeat_seconds)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(observing.run, look)
-        await conversation.locked(refuse, observing)
+        await conversation.locked(refuse, observing.heed)
         nursery.cancel_scope.cancel("told to stop")
 
 
@@ -196,21 +189,21 @@ async def _ship(options: Options, hello: Hello, conversation: Conversation, outb
     async with open_asyncio() as aio, trio.open_nursery() as delivering:
         async with trio.open_nursery() as taking_in:
             keyring = Keyring(spool.store.sealer.fingerprint, await spool.fingerprints())
-            observing = Observing(outbox, hello.heartbeat_seconds)
+            observing = Observing(conversation.observed, hello.heartbeat_seconds)
             lease = Lease(is_needed=hello.lease)
-            parts = _Parts(aio, spool, keyring, lease, outbox, observing, delivering, taking_in)
+            parts = _Parts(aio, spool, keyring, lease, conversation, observing, delivering, taking_in)
             await parts.restore()
             async with serve_status(aio, options.http, parts.status) if options.http else _nothing() as http:
                 outbox.say(parts.ready(http))
                 parts.start(delivering)
                 taking_in.start_soon(parts.rollout.run)
-                stop = await conversation.run(parts.rollout, parts.delivery, parts.performing, parts.observing)
+                stop = await conversation.run(parts)
                 parts.observing.stopping = "STOPPING"
                 parts.observing.ask()
             taking_in.cancel_scope.cancel("told to stop")
         parts.delivery.hurry()
         with trio.move_on_after(stop.within_seconds) as grace:
-            delivering.start_soon(conversation.stopping, grace, parts.delivery, parts.observing)
+            delivering.start_soon(conversation.stopping, grace, parts)
             await parts.performing.finished()
             await parts.delivered()
             await parts.rollout.advance()
@@ -230,7 +223,7 @@ async def _nothing() -> AsyncIterator[None]:
 
 
 class _Parts:
-    """What runs in a process that owns its state directory, made of each other in this order."""
+    """What runs in a process that owns its state directory, made of each other in this order; a door's `Core`."""
 
     def __init__(
         self,
@@ -238,7 +231,7 @@ class _Parts:
         spool: Spool,
         keyring: Keyring,
         lease: Lease,
-        outbox: Outbox,
+        door: Door,
         observing: Observing,
         delivering: trio.Nursery,
         taking_in: trio.Nursery,
@@ -276,8 +269,7 @@ class _Parts:
             intake=self.intake,
             delivery=self.delivery,
             settled=settled,
-            say=outbox.say,
-            is_written=outbox.is_written,
+            say=door.say,
             on_change=changed,
             on_active=lambda: self.forwarding.news.set(),
         )
@@ -308,8 +300,14 @@ class _Parts:
             requeuing=self.requeuing,
             look=self.observer.look,
         )
-        self.performing = Performing(delivering, actions, outbox)
+        self.performing = Performing(delivering, actions, door.result)
+        self.offer, self.supply, self.has_room = self.rollout.offer, self.rollout.supply, self.rollout.has_room
+        self.renew_lease, self.act, self.observe = self.delivery.renew_lease, self.performing.begin, observing.heed
         spool.store.on_problem(lambda _: changed())
+
+    @property
+    def is_full(self) -> bool:
+        return self.rollout.is_full
 
     def _late(self) -> Why | None:
         problem = self.deadlines.problem

@@ -16,6 +16,17 @@ LARGEST_COUNT = 2**63 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
 Change = Literal["none", "live", "barrier"]
 """What a revision is, compared with the active one before it."""
+Reason = Literal[
+    "invalid",
+    "stale",
+    "conflict",
+    "credential_missing",
+    "credential_conflict",
+    "superseded",
+    "failed",
+    "locked",
+]
+"""Why a revision is refused."""
 
 
 class Revision(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import trio
 
+from shipper.control.statements import messages
 from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Intake
 from shipper.pipeline.keyring import Keyring
@@ -38,11 +39,13 @@ from shipper.plugin import (
 from shipper.policy.policy import OutputSpec, destination, output_settings
 from shipper.policy.registry import Registry
 from shipper.process.signal import Signal
-from shipper.protocol.messages import Ack, Nack, Outbound, Policy, Released
+from shipper.protocol.messages import Ack, Nack, Outbound, Released
 from shipper.revisions.forwarding import Forwarding
+from shipper.revisions.offer import Offer
 from shipper.revisions.orders import Orders
 from shipper.revisions.requeue import Requeuing
 from shipper.revisions.rollout import Rollout
+from shipper.revisions.statements import Statement
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Later, TooLarge
 from shipper.sdk.event import Batch, Fields
@@ -457,7 +460,8 @@ class Theatre:
     ) -> None:
         self.spool = spool
         self.said: list[Outbound] = []
-        self.unwritten: list[Outbound] = []
+        self.is_read = True
+        """Whether what is said is written."""
         self.keyring = Keyring(spool.store.sealer.fingerprint, known)
         settled = Signal()
         self.intake = Intake(
@@ -487,8 +491,7 @@ class Theatre:
             intake=self.intake,
             delivery=self.delivery,
             settled=settled,
-            say=self.said.append,
-            is_written=lambda message: message not in self.unwritten,
+            say=self._say,
             on_change=lambda: None,
             on_active=lambda: self.forwarding.news.set(),
         )
@@ -496,6 +499,11 @@ class Theatre:
         self.forwarding = Forwarding(spool=spool, orders=self.orders)
         self.requeuing = Requeuing(spool=spool, intake=self.intake, delivery=self.delivery)
         self.settled = settled
+
+    def _say(self, statement: Statement, delivered: Callable[[], None]) -> None:
+        self.said += messages(statement)
+        if self.is_read:
+            delivered()
 
     def _order_ended(self) -> None:
         self.settled.set()
@@ -506,7 +514,7 @@ class Theatre:
     ) -> None:
         """Offer a policy with the secrets of these ids, or with others."""
         credentials = {id: {"api_key": f"{id}:secret-of-{id}"} for id in ids} | dict(secrets or {})
-        await self.rollout.offer(Policy(revision=number, policy=text, epoch=epoch, credentials=credentials))
+        await self.rollout.offer(Offer(Revision(epoch, number), text, credentials))
 
     async def ack(self, number: int, stage: str) -> Ack:
         """Wait for an ack; a nack of the revision fails at once."""

@@ -32,9 +32,9 @@ LAYERS = [
 """From the top to the bottom."""
 
 INSIDE = {
-    "control": [{"conversation"}, {"actions", "outbox"}],
+    "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}],
     "status": [{"observer", "http"}, {"ages", "health", "metrics"}],
-    "revisions": [{"deadline", "forwarding"}, {"rollout", "orders", "requeue"}, {"offer"}],
+    "revisions": [{"deadline", "forwarding"}, {"rollout", "orders", "requeue"}, {"machine"}, {"offer", "statements"}],
     "pipeline": [
         {"intake", "delivery"},
         {"lane"},

@@ -1,7 +1,7 @@
-"""The conversation with the supervisor, over standard input and standard output.
+"""The conversation with the supervisor, over standard input and standard output: the first `Door`.
 
-Lines are answered in their order. Nothing here touches the data path: a policy is checked here and made active by
-`Rollout`; what is said waits in the `Outbox`. The end of standard input means that the supervisor is gone.
+Lines are answered in their order. Nothing here touches the data path: policies are passed on, what is said waits in the
+`Outbox`. The end of standard input means that the supervisor is gone.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import select
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import assert_type
+from typing import Any, assert_type
 
 import trio
 
 from shipper.control.actions import Actions
+from shipper.control.door import Core
 from shipper.control.outbox import Outbox
-from shipper.pipeline.delivery import Delivery
+from shipper.control.statements import messages
 from shipper.process import log
 from shipper.process.signal import Signal
 from shipper.protocol.bounds import cut
@@ -40,7 +41,8 @@ from shipper.protocol.messages import (
     Supervision,
     parse,
 )
-from shipper.revisions.rollout import Rollout
+from shipper.revisions.offer import Offer
+from shipper.revisions.statements import Statement
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import CredentialError
 
@@ -73,7 +75,7 @@ class Conversation:
         self._interrupted = False
         self._descriptor = descriptor
         self._lines = _Lines(descriptor)
-        self._waits_for: list[Outbox | Rollout] = [outbox]
+        self._waits_for: list[Outbox | Core] = [outbox]
         """Who has to have room before a line is read."""
 
     def interrupt(self) -> None:
@@ -90,55 +92,68 @@ class Conversation:
                 self.error(line, "`hello` comes first", Code.HELLO_FIRST)
         return None
 
-    async def locked(self, refuse: Callable[[Policy], None], observing: Observing) -> None:
+    def say(self, statement: Statement, delivered: Callable[[], None]) -> None:
+        """Take a statement to be written; `delivered` is called once all of it was."""
+        *first, last = messages(statement)
+        for message in first:
+            self.outbox.say(message)
+        self.outbox.say(last, delivered)
+
+    def result(self, result: Result) -> None:
+        self.outbox.say(result)
+
+    def observed(self, observed: Observed) -> None:
+        self.outbox.say(observed)
+
+    async def locked(self, refuse: Callable[[Offer], None], observe: Callable[[Any], None]) -> None:
         """The state directory cannot be opened: nack every policy, fail every action, until told to stop."""
         async with aclosing(self._messages()) as messages:
             async for line, message in messages:
                 match message:
                     case Policy():
-                        refuse(message)
+                        refuse(_offer(message))
                     case Stop():
                         return
                     case Observe():
-                        observing.heed(message)
+                        observe(message.supervisor)
                     case Action():
-                        self.outbox.say(Result(id=message.id, status="FAILED", message=LOCKED, code=Code.LOCKED))
+                        self.result(Result(id=message.id, status="FAILED", message=LOCKED, code=Code.LOCKED))
                     case _:
                         self.error(line, LOCKED, Code.LOCKED)
 
-    async def run(self, rollout: Rollout, delivery: Delivery, performing: Performing, observing: Observing) -> Stop:
+    async def run(self, core: Core) -> Stop:
         """Answer lines until told to stop, by a message or by the end of standard input."""
-        self._waits_for = [self.outbox, rollout]
+        self._waits_for = [self.outbox, core]
         try:
-            return await self._answer(rollout, delivery, performing, observing)
+            return await self._answer(core)
         finally:
             self._waits_for = [self.outbox]
 
-    async def _answer(self, rollout: Rollout, delivery: Delivery, performing: Performing, observing: Observing) -> Stop:
+    async def _answer(self, core: Core) -> Stop:
         async with aclosing(self._messages()) as messages:
             async for line, message in messages:
                 match message:
                     case Stop():
                         return message
                     case Policy():
-                        await rollout.offer(message)
+                        await core.offer(_offer(message))
                     case Credentials():
                         try:
-                            await rollout.supply(message.credentials)
+                            await core.supply(message.credentials)
                         except CredentialError as error:
                             self.error(line, str(error), error.code)
                     case Lease():
-                        delivery.renew_lease(message.until)
+                        core.renew_lease(message.until)
                     case Observe():
-                        observing.heed(message)
+                        core.observe(message.supervisor)
                     case Action():
-                        performing.begin(message)
+                        core.act(message)
                     case _:
                         assert_type(message, Hello)
                         self.error(line, "a second `hello`; it has no effect", Code.SECOND_HELLO)
         return Stop()
 
-    async def stopping(self, grace: trio.CancelScope, delivery: Delivery, observing: Observing) -> None:
+    async def stopping(self, grace: trio.CancelScope, core: Core) -> None:
         """Go on while it stops: another `stop`, or the end of standard input, may end the grace sooner, never later."""
         async with aclosing(self._messages()) as messages:
             async for line, message in messages:
@@ -146,13 +161,11 @@ class Conversation:
                     case Stop():
                         _shorten(grace, message)
                     case Lease():
-                        delivery.renew_lease(message.until)
+                        core.renew_lease(message.until)
                     case Observe():
-                        observing.heed(message)
+                        core.observe(message.supervisor)
                     case Action():
-                        self.outbox.say(
-                            Result(id=message.id, status="FAILED", message="told to stop", code=Code.STOPPING)
-                        )
+                        self.result(Result(id=message.id, status="FAILED", message="told to stop", code=Code.STOPPING))
                     case _:
                         self.error(line, "told to stop; this has no effect", Code.STOPPING)
         _shorten(grace, Stop())
@@ -193,6 +206,10 @@ class Conversation:
         self.outbox.say(Error(line_number=line, message=cut(message), code=code))
 
 
+def _offer(message: Policy) -> Offer:
+    return Offer(message.at, message.policy, message.credentials, message.sha256)
+
+
 def _shorten(grace: trio.CancelScope, stop: Stop) -> None:
     grace.deadline = min(grace.deadline, trio.current_time() + stop.within_seconds)
 
@@ -203,8 +220,8 @@ class Performing:
     Taps may look on for a minute; the others, orders above all, do not wait for them.
     """
 
-    def __init__(self, nursery: trio.Nursery, actions: Actions, outbox: Outbox) -> None:
-        self._nursery, self._actions, self._outbox = nursery, actions, outbox
+    def __init__(self, nursery: trio.Nursery, actions: Actions, say: Callable[[Result], None]) -> None:
+        self._nursery, self._actions, self._say = nursery, actions, say
         self._taps = trio.CapacityLimiter(ACTIONS_AT_ONCE)
         self._others = trio.CapacityLimiter(ACTIONS_AT_ONCE)
         self._unfinished: list[Action] = []
@@ -214,7 +231,7 @@ class Performing:
         """Carry it out once there is room for it; its result is said then."""
         limit = self._taps if action.name == "tap" else self._others
         if limit.statistics().tasks_waiting >= ACTIONS_WAITING:
-            self._outbox.say(
+            self._say(
                 Result(id=action.id, status="FAILED", message="too many actions wait", code=Code.TOO_MANY_ACTIONS)
             )
             return
@@ -233,17 +250,17 @@ class Performing:
                 result = await self._actions.perform(action)
         finally:
             self._unfinished.remove(action)
-            self._outbox.say(result)
+            self._say(result)
             self._finished.set()
 
 
 class Observing:
     """Says `observed` when something changed, when asked, and every `heartbeat` seconds (or LEAST_HEARTBEAT)."""
 
-    def __init__(self, outbox: Outbox, heartbeat: float) -> None:
+    def __init__(self, say: Callable[[Observed], None], heartbeat: float) -> None:
         self.heartbeat = max(heartbeat, LEAST_HEARTBEAT)
         self.stopping: State | None = None
-        self._outbox = outbox
+        self._say = say
         self._signal = Signal()
         self._asked = False
         self._last: tuple[object, ...] | None = None
@@ -260,9 +277,9 @@ class Observing:
         self._asked = True
         self._signal.set()
 
-    def heed(self, message: Observe) -> None:
-        """Asked by a message, which may say how the supervisor stands."""
-        self.supervision = Supervision.understood(message.supervisor) or self.supervision
+    def heed(self, supervisor: Any) -> None:
+        """Asked by a supervisor, which may say how it stands."""
+        self.supervision = Supervision.understood(supervisor) or self.supervision
         self.ask()
 
     async def run(self, look: Callable[[State | None], Awaitable[Observed]]) -> None:
@@ -277,7 +294,7 @@ class Observing:
             essence = _essence(observed)
             if trio.current_time() >= due or self._asked or essence != self._last:
                 self._asked, self._last = False, essence
-                self._outbox.say(observed)
+                self._say(observed)
                 due = trio.current_time() + self.heartbeat
                 await trio.sleep(rest)
             else:

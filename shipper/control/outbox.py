@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
 
 import trio
 
@@ -20,6 +22,12 @@ from shipper.sdk.codes import Code
 _log = log.get(__name__)
 
 FULL = 1024
+_Said: TypeAlias = tuple[Outbound, Callable[[], None]]
+"""A message, and what is to be called once it is written."""
+
+
+def _nothing() -> None:
+    pass
 
 
 class Outbox:
@@ -27,21 +35,21 @@ class Outbox:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._waiting: deque[Outbound] = deque()
+        self._waiting: deque[_Said] = deque()
         self._observed: Observed | None = None
         self._news = Signal()
         self._written = trio.Event()
         self._closed = False
-        self._writing: list[Outbound] = []
+        self._is_writing = False
 
-    def say(self, message: Outbound) -> None:
-        """Take a message to be written."""
+    def say(self, message: Outbound, written: Callable[[], None] = _nothing) -> None:
+        """Take a message to be written; `written` is called once it was, never for one of `observed`."""
         if self._closed:
             return
         if isinstance(message, Observed):
             self._observed = message
         else:
-            self._waiting.append(message)
+            self._waiting.append((message, written))
         self._news.set()
 
     @property
@@ -54,13 +62,9 @@ class Outbox:
         while self.is_full:
             await self._written.wait()
 
-    def is_written(self, message: Outbound) -> bool:
-        """Whether a message that was said is known to be written; nothing is, once the pipe is closed."""
-        return not self._closed and all(other is not message for other in (*self._writing, *self._waiting))
-
     async def flushed(self) -> None:
         """Wait until all was written, or the pipe is closed."""
-        while self._waiting or self._observed is not None or self._writing:
+        while self._waiting or self._observed is not None or self._is_writing:
             await self._written.wait()
 
     async def run(self) -> None:
@@ -68,24 +72,30 @@ class Outbox:
         while True:
             await self._news.wait()
             while self._waiting or self._observed is not None:
-                self._writing = self._take()
-                text = b"".join(_line(message) for message in self._writing)
-                try:
-                    await trio.to_thread.run_sync(_write, self._descriptor, text, abandon_on_cancel=True)
-                except OSError:
-                    self._closed = True
-                    self._waiting.clear()
-                    self._observed = None
-                self._writing = []
+                self._is_writing = True
+                await self._write(self._take())
+                self._is_writing = False
                 self._written.set()
                 self._written = trio.Event()
 
-    def _take(self) -> list[Outbound]:
-        messages: list[Outbound] = []
+    async def _write(self, messages: list[_Said]) -> None:
+        text = b"".join(_line(message) for message, _ in messages)
+        try:
+            await trio.to_thread.run_sync(_write, self._descriptor, text, abandon_on_cancel=True)
+        except OSError:
+            self._closed = True
+            self._waiting.clear()
+            self._observed = None
+            return
+        for _, written in messages:
+            written()
+
+    def _take(self) -> list[_Said]:
+        messages: list[_Said] = []
         while self._waiting and len(messages) < 64:
             messages.append(self._waiting.popleft())
         if not self._waiting and self._observed is not None:
-            messages.append(self._observed)
+            messages.append((self._observed, _nothing))
             self._observed = None
         return messages
 

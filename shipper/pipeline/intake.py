@@ -183,6 +183,10 @@ class Closing:
     credentials: frozenset[str]
     closed: trio.Event
 
+    @property
+    def is_closed(self) -> bool:
+        return self.closed.is_set()
+
 
 class Running:
     """An input that runs, or is prepared to."""

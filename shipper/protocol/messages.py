@@ -8,28 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from shipper.sdk.codes import Code
-from shipper.values import Change, Count, Counts, CredentialUse, DeadLetterFigures, Receipt, Revision, Revisions
+from shipper.values import Change, Count, Counts, CredentialUse, DeadLetterFigures, Reason, Receipt, Revision, Revisions
 
 VERSION = 1
 MAX_LINE_BYTES = 4 << 20
 LONGEST_STOP_SECONDS = 86400 * 365
 Stage = Literal["received", "active", "drained"]
-Reason = Literal[
-    "invalid",
-    "stale",
-    "conflict",
-    "credential_missing",
-    "credential_conflict",
-    "superseded",
-    "failed",
-    "locked",
-]
 State = Literal["STARTING", "CONFIGURING", "HEALTHY", "DEGRADED", "FAILED", "STOPPING", "STOPPED"]
 
 
@@ -67,11 +57,6 @@ class Policy(Inbound, frozen=True):
     @property
     def at(self) -> Revision:
         return Revision(self.epoch, self.revision)
-
-    @property
-    def carried(self) -> Collection[str]:
-        """The ids of its credentials, if these are a mapping at all."""
-        return self.credentials if isinstance(self.credentials, Mapping) else ()
 
     def __repr__(self) -> str:
         return f"<policy {self.at}>"
@@ -260,24 +245,6 @@ class Nack(Outbound, frozen=True, kw_only=True):
     reason: Reason
     errors: Sequence[NackError] = ()
     released: Sequence[str] = ()
-
-    @classmethod
-    def of(
-        cls,
-        at: Revision,
-        sha256: str,
-        reason: Reason,
-        errors: Iterable[NackError] = (),
-        released: Iterable[str] = (),
-    ) -> Nack:
-        return cls(
-            epoch=at.epoch,
-            revision=at.number,
-            sha256=sha256,
-            reason=reason,
-            errors=tuple(errors),
-            released=tuple(released),
-        )
 
 
 class Unit(msgspec.Struct, frozen=True):

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-
-import trio
-from msgspec.structs import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.plan import Plan
 from shipper.protocol import bounds
 from shipper.protocol.bounds import LIST_BYTES, cut, fitting
-from shipper.protocol.messages import Ack, NackError, Reason
 from shipper.sdk.codes import Code
 from shipper.sdk.credentials import Credential, Shape
-from shipper.sdk.errors import CredentialError, PolicyError
+from shipper.sdk.errors import CredentialError, PolicyError, Problem
 from shipper.spool.revisions import Known
-from shipper.values import Revision
+from shipper.values import Change, Reason, Revision
 
 _SHORTEST_SECRET = 4
 """A shorter one cannot be told from ordinary words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A policy as it came in, with whatever came as its credentials; `sha256` is what its sender says of the text."""
+
+    at: Revision
+    text: str = field(repr=False)
+    credentials: Any = field(default_factory=dict, repr=False)
+    sha256: str | None = None
+
+    @property
+    def carried(self) -> Collection[str]:
+        """The ids of its credentials, if these are a mapping at all."""
+        return self.credentials if isinstance(self.credentials, Mapping) else ()
 
 
 @dataclass(slots=True, eq=False)
@@ -34,8 +46,10 @@ class Candidate:
     """It is the active revision already, and its inputs are to be started (after a restart)."""
     withdrawn: set[str] = field(default_factory=set)
     """Of what is offered, what was withdrawn since."""
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-    said: Ack | None = None
+    change: Change | None = None
+    """What it changes; known once it is stored."""
+    superseded: bool = False
+    """A newer one replaced it."""
     decided: bool = False
     """Past the point of no return: it will be active, or it has failed, whatever comes."""
 
@@ -80,13 +94,13 @@ def check_ids(wanted: Collection[str], used: Collection[str]) -> None:
         raise CredentialError("failed", f"{text}: wait until some are released", code=Code.TOO_MANY_CREDENTIALS)
 
 
-def some_errors(errors: Iterable[NackError]) -> list[NackError]:
+def some_errors(errors: Iterable[Problem]) -> list[Problem]:
     """As many errors as a nack has room for, shortened, and how many more there are."""
     every = [replace(error, path=cut(error.path), message=cut(error.message)) for error in errors]
     told = every[: fitting(every, LIST_BYTES)]
     if len(told) < len(every):
         text = f"{len(every) - len(told)} more errors are left out"
-        told.append(NackError("", 1, 1, text, Code.ERRORS_LEFT_OUT))
+        told.append(Problem("", 1, 1, text, code=Code.ERRORS_LEFT_OUT))
     return told
 
 
@@ -113,7 +127,7 @@ def _uses(plan: Plan) -> Iterator[tuple[str, str, Collection[Shape]]]:
             yield id, "input", shapes
 
 
-def without_secrets(errors: Iterable[NackError], carried: object) -> list[NackError]:
+def without_secrets(errors: Iterable[Problem], carried: object) -> list[Problem]:
     """The errors with an ellipsis for every word that is a secret which came beside the policy.
 
     A message shows keys, names and ids, so that a typing error is seen; a secret in such a location may look like one.
@@ -132,14 +146,14 @@ def _secrets(carried: object) -> Iterator[str]:
         yield from (text for key, text in fields if isinstance(text, str) and key != "username")
 
 
-def refusal(error: PolicyError | CredentialError) -> tuple[Reason, list[NackError]]:
+def refusal(error: PolicyError | CredentialError) -> tuple[Reason, list[Problem]]:
     """What a nack says of it."""
     if isinstance(error, PolicyError):
-        return "invalid", [NackError(p.path, p.line, p.column, p.message, p.code) for p in error.problems]
+        return "invalid", list(error.problems)
     reasons: dict[str, Reason] = {
         "credential_missing": "credential_missing",
         "credential_conflict": "credential_conflict",
         "failed": "failed",
     }
-    told = NackError(error.path, error.line, error.column, str(error), error.code)
+    told = Problem(error.path, error.line, error.column, str(error), code=error.code)
     return reasons.get(error.reason, "invalid"), [told]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,7 +23,8 @@ from shipper.control.conversation import (
     Performing,
 )
 from shipper.control.outbox import FULL, Outbox
-from shipper.protocol.messages import Action, Error, Hello, Observe, Observed, Outbound, Policy, Result, Stop
+from shipper.protocol.messages import Action, Error, Hello, Observed, Outbound, Result, Stop
+from shipper.revisions.offer import Offer
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import CredentialError
 from tests.control.test_outbox import observed
@@ -64,14 +65,14 @@ class SpyingOutbox(Outbox):
         super().__init__(descriptor)
         self.said: list[Outbound] = []
 
-    def say(self, message: Outbound) -> None:
+    def say(self, message: Outbound, written: Callable[[], None] = lambda: None) -> None:
         if isinstance(message, Error) or (isinstance(message, Result) and message.status == "FAILED"):
             assert message.code in set(Code)
         self.said.append(message)
 
 
 class Parts:
-    """Stand-ins for rollout, actions and observing: they note what they are asked."""
+    """A core, with its actions, that notes what it is asked."""
 
     def __init__(self) -> None:
         self.offered: list[int] = []
@@ -80,17 +81,18 @@ class Parts:
         self.gate = trio.Event()
         self.is_full = False
         self.room = trio.Event()
+        self.act: Callable[[Action], None]
 
     async def has_room(self) -> None:
         await self.room.wait()
 
-    async def offer(self, message: Policy) -> None:
-        self.offered.append(message.revision)
+    async def offer(self, offer: Offer) -> None:
+        self.offered.append(offer.at.number)
 
     def renew_lease(self, until: float | None) -> None:
         self.leases.append(until)
 
-    def heed(self, message: Observe) -> None:
+    def observe(self, supervisor: object) -> None:
         self.asked += 1
 
     async def perform(self, action: Action) -> Result:
@@ -122,7 +124,7 @@ async def test_the_end_of_standard_input_is_a_stop(ends: Ends) -> None:
         ends.send({"type": "policy", "revision": 1, "policy": ""})
         os.close(ends.write)
 
-        assert await conversation.run(parts, parts, parts, parts) == Stop()  # type: ignore[arg-type]
+        assert await conversation.run(parts) == Stop()  # type: ignore[arg-type]
         assert parts.offered == [1]
 
 
@@ -137,7 +139,7 @@ async def test_lines_are_answered_in_their_order_and_bad_ones_change_nothing(end
             {"type": "stop", "within_seconds": 3},
         )
 
-        assert await conversation.run(parts, parts, parts, parts) == Stop(within_seconds=3.0)  # type: ignore[arg-type]
+        assert await conversation.run(parts) == Stop(within_seconds=3.0)  # type: ignore[arg-type]
         assert (parts.offered, parts.asked, errors(outbox)) == ([1, 2], 1, [2, 3])
 
 
@@ -151,7 +153,7 @@ async def test_leases_are_passed_on_in_their_order_and_one_without_its_end_is_an
             {"type": "lease", "until": 3},
             {"type": "stop"},
         )
-        await conversation.run(parts, parts, parts, parts)  # type: ignore[arg-type]
+        await conversation.run(parts)  # type: ignore[arg-type]
 
     assert (parts.leases, errors(outbox)) == ([12.5, None, 3.0], [2, 3])
 
@@ -174,7 +176,7 @@ async def test_a_line_that_is_too_long_is_skipped_to_its_end(ends: Ends) -> None
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.to_thread.run_sync, flood)
-            await conversation.run(parts, parts, parts, parts)  # type: ignore[arg-type]
+            await conversation.run(parts)  # type: ignore[arg-type]
 
         assert (errors(outbox), parts.asked) == ([1], 1)
 
@@ -187,7 +189,7 @@ async def test_a_signal_ends_it_though_standard_output_is_blocked_and_full(ends:
     ends.send({"type": "observe"})
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(conversation.run, parts, parts, parts, parts)
+            nursery.start_soon(conversation.run, parts)
             await trio.testing.wait_all_tasks_blocked(0.05)
             conversation.interrupt()
 
@@ -198,7 +200,7 @@ async def test_the_end_of_standard_input_is_seen_though_standard_output_is_block
         Outbox.say(outbox, Result(id=str(number), status="SUCCESS"))
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Conversation(ends.stdin, outbox).run, parts, parts, parts, parts)
+            nursery.start_soon(Conversation(ends.stdin, outbox).run, parts)
             ends.send(*[b"garbage"] * 1500)
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert outbox.said == []
@@ -212,7 +214,7 @@ async def test_no_line_is_read_while_policies_have_no_room(ends: Ends) -> None:
         parts.is_full = True
         ends.send({"type": "observe"}, {"type": "stop"})
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(conversation.run, parts, parts, parts, parts)
+            nursery.start_soon(conversation.run, parts)
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert parts.asked == 0
 
@@ -229,7 +231,7 @@ async def test_a_signal_and_the_end_of_standard_input_end_it_though_policies_hav
     async with talking(ends) as (conversation, _, parts):
         parts.is_full = True
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(conversation.run, parts, parts, parts, parts)
+            nursery.start_soon(conversation.run, parts)
             await trio.testing.wait_all_tasks_blocked(0.05)
             if by_signal:
                 conversation.interrupt()
@@ -242,7 +244,9 @@ async def performing(outbox: Outbox, parts: Parts) -> AsyncIterator[Performing]:
     """Cancelled in the end, as at the end of the grace of a stop."""
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            yield Performing(nursery, parts, outbox)  # type: ignore[arg-type]
+            acting = Performing(nursery, parts, outbox.say)  # type: ignore[arg-type]
+            parts.act = acting.begin
+            yield acting
             nursery.cancel_scope.cancel("the grace is over")
 
 
@@ -253,8 +257,8 @@ def results(outbox: SpyingOutbox) -> list[tuple[str, str]]:
 async def test_actions_run_beside_policies_and_a_flood_of_them_is_refused(ends: Ends) -> None:
     async with talking(ends) as (conversation, outbox, parts):
         actions = [{"type": "action", "id": f"a{number}", "name": "tap"} for number in range(200)]
-        async with performing(outbox, parts) as acting, trio.open_nursery() as nursery:
-            nursery.start_soon(conversation.run, parts, parts, acting, parts)
+        async with performing(outbox, parts), trio.open_nursery() as nursery:
+            nursery.start_soon(conversation.run, parts)
             ends.send(*actions[:100])
             await trio.testing.wait_all_tasks_blocked(0.05)
             ends.send(*actions[100:], {"type": "policy", "revision": 1, "policy": ""}, {"type": "stop"})
@@ -272,7 +276,7 @@ async def test_an_action_before_the_end_gets_its_result(ends: Ends, end: bytes) 
         os.write(ends.write, end)
         os.close(ends.write)
         parts.gate.set()
-        await conversation.run(parts, parts, acting, parts)  # type: ignore[arg-type]
+        await conversation.run(parts)  # type: ignore[arg-type]
         await acting.finished()
 
         assert results(outbox) == [("a1", "SUCCESS")]
@@ -307,7 +311,7 @@ async def test_nothing_waits_for_taps(ends: Ends) -> None:
 async def test_a_standard_input_that_is_not_blocking_is_read_on(ends: Ends) -> None:
     fcntl.fcntl(ends.stdin, fcntl.F_SETFL, fcntl.fcntl(ends.stdin, fcntl.F_GETFL) | os.O_NONBLOCK)
     async with talking(ends) as (conversation, _, parts), trio.open_nursery() as nursery:
-        nursery.start_soon(conversation.run, parts, parts, parts, parts)
+        nursery.start_soon(conversation.run, parts)
         await trio.testing.wait_all_tasks_blocked(0.05)
         ends.send({"type": "policy", "revision": 7, "policy": ""})
         while not parts.offered:  # noqa: ASYNC110 - a pipe tells nobody
@@ -328,7 +332,7 @@ async def test_the_end_of_standard_input_before_a_hello_is_no_hello(ends: Ends) 
 
 async def test_a_locked_directory_nacks_policies_fails_actions_and_is_observed(ends: Ends) -> None:
     async with talking(ends) as (conversation, outbox, parts):
-        refused: list[Policy] = []
+        refused: list[Offer] = []
         ends.send(
             {"type": "policy", "revision": 1, "policy": ""},
             {"type": "observe"},
@@ -336,9 +340,9 @@ async def test_a_locked_directory_nacks_policies_fails_actions_and_is_observed(e
             {"type": "credentials", "credentials": {}},
             {"type": "stop"},
         )
-        await conversation.locked(refused.append, parts)  # type: ignore[arg-type]
+        await conversation.locked(refused.append, parts.observe)  # type: ignore[arg-type]
 
-        assert [policy.revision for policy in refused] == [1]
+        assert [offer.at.number for offer in refused] == [1]
         assert parts.asked == 1
         assert results(outbox) == [("a1", "FAILED")]
         assert [message.line_number for message in outbox.said if isinstance(message, Error)] == [4]
@@ -348,7 +352,7 @@ async def test_a_locked_directory_waits_no_longer_than_its_supervisor(ends: Ends
     async with talking(ends) as (conversation, _, parts):
         os.close(ends.write)
 
-        await conversation.locked(lambda policy: None, parts)  # type: ignore[arg-type]
+        await conversation.locked(lambda offer: None, parts.observe)  # type: ignore[arg-type]
 
 
 async def test_credentials_that_cannot_be_used_are_an_error_and_the_conversation_goes_on(ends: Ends) -> None:
@@ -360,7 +364,7 @@ async def test_credentials_that_cannot_be_used_are_an_error_and_the_conversation
         ends.send({"type": "credentials", "credentials": {"k1": {"api_key": "a:b"}}}, {"type": "stop"})
         parts = Conflicting()
 
-        assert await conversation.run(parts, parts, parts, parts) == Stop()  # type: ignore[arg-type]
+        assert await conversation.run(parts) == Stop()  # type: ignore[arg-type]
         text = "credential `k1` is known with another content"
         assert outbox.said == [Error(line_number=1, message=text, code="credential_conflict")]
 
@@ -393,7 +397,7 @@ async def stopping(ends: Ends, within: float) -> AsyncIterator[tuple[Conversatio
         async with trio.open_nursery() as nursery:
             started = trio.current_time()
             grace = trio.CancelScope(deadline=started + within)
-            nursery.start_soon(conversation.stopping, grace, parts, parts)
+            nursery.start_soon(conversation.stopping, grace, parts)
             yield conversation, outbox, parts, seconds
         seconds.append(grace.deadline - started)
 
@@ -467,7 +471,7 @@ class Looking:
 @asynccontextmanager
 async def observing(ends: Ends, heartbeat: float = 25) -> AsyncIterator[tuple[Observing, Looking, SpyingOutbox]]:
     outbox, looking = SpyingOutbox(ends.stdout), Looking()
-    watching = Observing(outbox, heartbeat)
+    watching = Observing(outbox.say, heartbeat)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watching.run, looking.look)
         await trio.testing.wait_all_tasks_blocked()
@@ -542,10 +546,10 @@ async def test_a_flood_of_changes_that_say_nothing_is_looked_at_now_and_then(
 
 @pytest.mark.parametrize("said", [None, 7, "x", ["y"], {"troubles": 5}, {"troubles": [{"kind": 1}]}, {"restarts": "x"}])
 async def test_what_is_said_of_a_supervisor_and_cannot_be_understood_is_ignored(ends: Ends, said: Any) -> None:
-    observing = Observing(SpyingOutbox(ends.stdout), 25)
-    observing.heed(Observe(supervisor={"restarts": 2, "troubles": [{"kind": "policy", "cause": "c", "more": 1}] * 500}))
+    observing = Observing(SpyingOutbox(ends.stdout).say, 25)
+    observing.heed({"restarts": 2, "troubles": [{"kind": "policy", "cause": "c", "more": 1}] * 500})
     before = observing.supervision
-    observing.heed(Observe(supervisor=said))
+    observing.heed(said)
 
     assert before is not None
     assert observing.supervision == before

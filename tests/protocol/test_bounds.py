@@ -8,13 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
+from shipper.control.statements import messages
 from shipper.protocol import bounds
 from shipper.protocol.bounds import IDS_BYTES, LONGEST_ID, LONGEST_TEXT, cut, fitting, parts
 from shipper.protocol.messages import (
     MAX_LINE_BYTES,
     Ack,
-    Nack,
-    NackError,
     Observed,
     Outbound,
     QueueFigures,
@@ -22,6 +21,8 @@ from shipper.protocol.messages import (
     Unit,
 )
 from shipper.revisions.offer import some_errors
+from shipper.revisions.statements import Refused
+from shipper.sdk.errors import Problem
 from shipper.spool.figures import Amount
 from shipper.status.health import LaneView, draining, most_important
 from shipper.values import Counts, CredentialUse, DeadLetterFigures, Revision, Revisions
@@ -79,8 +80,10 @@ def ready() -> Ready:
     )
 
 
-def nack() -> Nack:
-    return Nack.of(AT, "f" * 64, "invalid", some_errors([NackError(WORST, MOST, MOST, WORST)] * 10_000), IDS)
+def nack() -> Outbound:
+    problems = some_errors([Problem(WORST, MOST, MOST, WORST)] * 10_000)
+    (message,) = messages(Refused(AT, "f" * 64, "invalid", problems, IDS))
+    return message
 
 
 @pytest.mark.parametrize("make", [lambda: observed(1), lambda: observed(1000), ack, ready, nack])

@@ -308,13 +308,13 @@ async def test_a_drain_is_not_counted_before_its_revision_is_known_as_active(tmp
         await stuck(on, DROP % "2s")
         await on.rollout.advance()  # which `active` has woken, and which looks at the stages too
         watch = Watch(on)
-        stages, on.rollout.stages = on.rollout.stages, Revisions()
+        stages, on.rollout._machine.stages = on.rollout.stages, Revisions()
         await watch.look()
         await watch.look(after=9.0)
         assert await waited(on) == 0.0
-        on.rollout.stages = stages
+        on.rollout._machine.stages = stages
         await watch.look(after=9.0)
-        on.rollout.stages = Revisions()
+        on.rollout._machine.stages = Revisions()
         await watch.look(after=1.0)
 
         assert await waited(on) == 1.0

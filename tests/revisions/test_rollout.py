@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from shipper.pipeline.plan import Plan, digest, make
 from shipper.plugin import Held, InputContext, Later, StartFailed
 from shipper.policy.registry import Registry
 from shipper.protocol import bounds
-from shipper.protocol.messages import Ack, Nack, Policy, Released
-from shipper.revisions import rollout
+from shipper.protocol.messages import Ack, Nack, Released
+from shipper.revisions import machine, rollout
+from shipper.revisions.offer import Offer
+from shipper.revisions.statements import Statement
 from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import CredentialError
 from shipper.sdk.tls import Material
@@ -27,7 +29,7 @@ from shipper.spool.limits import SpoolLimits
 from shipper.spool.report import Report
 from shipper.spool.revisions import Cut, Known
 from shipper.spool.spool import Standing
-from shipper.values import Counts, Revision
+from shipper.values import Counts, Receipt, Revision
 from tests import fakes
 from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, ScriptedOutput, Theatre, events, poke, policy, theatre
 
@@ -91,12 +93,12 @@ async def test_no_connection_is_open_under_a_key_in_the_instant_it_is_released(t
         opened: list[int] = []
         say = on.rollout._say
 
-        def spy(message: object) -> None:
-            if getattr(message, "stage", "") == "drained":
+        def spy(statement: Statement, delivered: Callable[[], None]) -> None:
+            if isinstance(statement, Receipt):
                 opened.append(script.log.count("open k1") - script.log.count("close k1"))
-            say(message)  # type: ignore[arg-type]
+            say(statement, delivered)
 
-        on.rollout._say = spy  # type: ignore[assignment,method-assign]
+        on.rollout._say = spy
         await emit(1, 2, 3)
         await on.offer(2, policy(credential="k2"), "k2")
         await on.ack(2, "drained")
@@ -192,7 +194,7 @@ async def test_policies_that_arrive_while_the_disk_hangs_have_no_room_after_some
             hung.set()
         await on.ack(number, "active")
 
-        assert 2 < number <= rollout.FULL + 2
+        assert 2 < number <= machine.FULL + 2
         assert not on.rollout.is_full
 
 
@@ -207,7 +209,7 @@ async def test_a_long_policy_takes_the_room_of_many(tmp_path: Path) -> None:
         on.spool.receive = hanging  # type: ignore[method-assign]
         for number in (1, 2, 3):
             assert not on.rollout.is_full
-            await on.offer(number, policy() + "#" * (rollout.FULL_CHARACTERS // 2))
+            await on.offer(number, policy() + "#" * (machine.FULL_CHARACTERS // 2))
         assert on.rollout.is_full
         hung.set()
         await on.ack(3, "active")
@@ -289,7 +291,7 @@ async def test_what_a_nack_has_no_room_for_is_released_beside_it(
         nack = await on.nack(1)
 
         assert list(nack.released) == ["k1", "k2"]
-        assert on.said[-1] == Released(credentials=["k3"])
+        assert on.said[-1] == Released(credentials=("k3",))
 
 
 async def test_received_is_said_when_it_is_stored(tmp_path: Path) -> None:
@@ -323,7 +325,7 @@ async def test_a_released_secret_is_held_no_longer(tmp_path: Path) -> None:
 
 async def test_a_wrong_digest_is_invalid(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
-        await on.rollout.offer(Policy(revision=1, policy=policy(), sha256="00"))
+        await on.rollout.offer(Offer(Revision(0, 1), policy(), sha256="00"))
 
         assert on.lines() == ["1 invalid"]
 
@@ -707,7 +709,7 @@ async def test_a_revision_that_has_failed_is_not_superseded_too(
 
         async def forget_when_the_newer_one_is_here(at: Revision) -> None:
             failed.set()
-            await SPRINGS["in"].until(lambda: len(on.rollout._pending) == 2 or bool(on.rollout._spent))
+            await SPRINGS["in"].until(lambda: len(on.rollout._machine.pending) == 2 or bool(on.rollout._machine.spent))
             await forget(at)
 
         monkeypatch.setattr(on.spool, "forget", forget_when_the_newer_one_is_here)
@@ -993,9 +995,10 @@ async def test_what_an_ack_released_that_was_never_written_is_listed_by_the_firs
 ) -> None:
     async with theatre(tmp_path) as on:
         await started(on)
+        on.is_read = False
         for number in (2, 3):
             await on.offer(number, policy(credential=f"k{number}"), f"k{number}")
-            on.unwritten.append(await on.ack(number, "drained"))
+            await on.ack(number, "drained")
     async with theatre(tmp_path) as on:
         released = []
         for number in (4, 5):

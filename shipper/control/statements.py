@@ -1,0 +1,42 @@
+"""Statements of revisions become messages of the protocol."""
+
+from __future__ import annotations
+
+from shipper.protocol.bounds import parts
+from shipper.protocol.messages import Ack, Nack, NackError, Outbound, Released
+from shipper.revisions import statements
+from shipper.revisions.statements import Active, Received, Refused, Statement
+from shipper.sdk.errors import Problem
+from shipper.values import Receipt
+
+
+def messages(statement: Statement) -> list[Outbound]:
+    """What is written of it, in this order: ids that one message has no room for go out in several."""
+    match statement:
+        case Received(at, sha256, change):
+            return [Ack(epoch=at.epoch, revision=at.number, sha256=sha256, stage="received", change=change)]
+        case Active(at, sha256, change):
+            return [Ack(epoch=at.epoch, revision=at.number, sha256=sha256, stage="active", change=change)]
+        case Receipt():
+            return [Ack.drained(statement)]
+        case statements.Released(ids):
+            return [Released(credentials=some) for some in parts(ids)]
+        case Refused():
+            return _refused(statement)
+
+
+def _refused(refused: Refused) -> list[Outbound]:
+    some, *others = list(parts(refused.released)) or [()]
+    nack = Nack(
+        epoch=refused.at.epoch,
+        revision=refused.at.number,
+        sha256=refused.sha256,
+        reason=refused.reason,
+        errors=tuple(_error(problem) for problem in refused.problems),
+        released=some,
+    )
+    return [nack, *(Released(credentials=more) for more in others)]
+
+
+def _error(problem: Problem) -> NackError:
+    return NackError(problem.path, problem.line, problem.column, problem.message, problem.code)
