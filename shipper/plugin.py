@@ -263,6 +263,9 @@ class Input(Settings, frozen=True):
 
     forwards: ClassVar[bool] = False
     """Whether its events come from other programs, perhaps on other hosts: they do not get our `host` and `agent`."""
+    ending: ClassVar[Mapping[str, bool | int | str]] = {}
+    """Settings by which it ends at the end of what is there, for `shipper supervise --once`: they take the place of
+    those that a policy has. Empty if it ends by itself anyway, or never does."""
 
     data_stream: DataStream = msgspec.field(default_factory=DataStream)
     """The data stream of the events."""

@@ -22,6 +22,7 @@ from shipper.plugin import Material
 from shipper.policy.policy import NAME, VERSION, DeadLetters, Drain, LogLevel, Queue
 from shipper.policy.registry import BASES, Kind, Registry, UnknownType
 from shipper.policy.settings import annotated, bare, erased, exported, is_struct, items_of, values_of
+from shipper.sdk.credentials import BARE
 from shipper.sdk.units import Duration, Size
 
 Schema = dict[str, Any]
@@ -50,7 +51,7 @@ _CREDENTIAL: Schema = {
         *(
             {
                 "type": "object",
-                "properties": {key: _TEXT, "as": {"enum": ["api_key", "bearer_token", "token"]}},
+                "properties": {key: _TEXT, "as": {"enum": list(BARE)}},
                 "required": [key],
                 "additionalProperties": False,
             }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal
@@ -27,6 +28,9 @@ _SHAPES: dict[frozenset[str], Shape] = {
 }
 SHAPE_FIELDS: frozenset[str] = frozenset().union(*_SHAPES)
 """The fields of all shapes."""
+BARE: tuple[Shape, ...] = tuple(sorted(shape for fields, shape in _SHAPES.items() if len(fields) == 1))
+"""The shapes that a text without further structure can have."""
+_ID_AND_SECRET = re.compile(r"[^\s:{}\[\]'\"]+:\S+")
 
 
 class Credential(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -112,3 +116,35 @@ def _checked_token(token: str) -> str:
     if not (token.isascii() and token.isprintable()):
         raise ValueError("a credential of shape bearer_token has characters that no HTTP header takes")
     return token
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+def recognized(text: str) -> Credential | None:
+    """The credential that a bare text is by its form alone: an API key, `id:secret` or the base64 of that; else None.
+
+    Raises ValueError for a key that holds what no key may, and quotes nothing.
+    """
+    try:
+        is_key = bool(_ID_AND_SECRET.fullmatch(text) or base64.b64decode(text, validate=True))
+    except ValueError:
+        return None
+    return Credential.parse({"api_key": text}) if is_key else None
+
+
+def public_name(credential: Credential) -> str:
+    """What the backend calls it: the id of an API key, the name of a user; empty where a credential has neither."""
+    text = credential.fields.get("username") or _id_of_api_key(credential.fields.get("api_key", ""))
+    return text if text.isprintable() else ""
+
+
+def _id_of_api_key(key: str) -> str:
+    """The public part of `id:secret`, or of its base64; empty for what is neither."""
+    if ":" not in key:
+        try:
+            key = base64.b64decode(key, validate=True).decode()
+        except ValueError:
+            return ""
+    id, colon, _secret = key.partition(":")
+    return id if colon else ""

@@ -17,7 +17,7 @@ import msgspec
 from shipper.policy import document, policy
 from shipper.policy.document import Node
 from shipper.policy.policy import Policy
-from shipper.policy.registry import Registry
+from shipper.policy.registry import Registry, UnknownType
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.sdk.tls import Material
@@ -53,7 +53,7 @@ class Desired:
     def _read(self, known: Mapping[bytes, str], seen: set[Path]) -> Wanted:
         tree = sources.read_tree(self.paths, self._environment)
         if self._once:
-            tree = stopping_at_end(tree)
+            tree = ending(tree, self._registry)
         uses = secrets.references(tree)
         self.secret_variables |= {reference.name for reference in uses if reference.kind == "env"}
         try:
@@ -103,20 +103,25 @@ def _exposed(uses: Mapping[Reference, list[tuple[str, Node]]]) -> Iterator[Probl
             yield secrets.problem(*first, how)
 
 
-def stopping_at_end(tree: Node) -> Node:
-    """The tree with `stop_at_end: true` in every `file` input."""
+def ending(tree: Node, registry: Registry) -> Node:
+    """The tree with each input as it ends at the end of what is there; what is not well shaped stays for the schema."""
     inputs = tree.value.get("inputs") if isinstance(tree.value, dict) else None
     if inputs is None or not isinstance(inputs.value, dict):
         return tree
-    ending = {name: _ending(node) for name, node in inputs.value.items()}
+    changed = {name: _ending(node, registry) for name, node in inputs.value.items()}
     assert isinstance(tree.value, dict)
-    return replace(tree, value={**tree.value, "inputs": replace(inputs, value=ending)})
+    return replace(tree, value={**tree.value, "inputs": replace(inputs, value=changed)})
 
 
-def _ending(node: Node) -> Node:
-    if not isinstance(node.value, dict) or "type" not in node.value or node.value["type"].value != "file":
+def _ending(node: Node, registry: Registry) -> Node:
+    type = node.value["type"].value if isinstance(node.value, dict) and "type" in node.value else None
+    if not isinstance(node.value, dict) or not isinstance(type, str):
         return node
-    return replace(node, value={**node.value, "stop_at_end": Node(True, node.mark)})
+    try:
+        settings = registry.find("inputs", type).ending
+    except UnknownType:
+        return node
+    return replace(node, value={**node.value, **{key: Node(value, node.mark) for key, value in settings.items()}})
 
 
 def _materials(valid: Policy) -> Iterator[Path]:

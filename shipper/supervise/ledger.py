@@ -11,7 +11,6 @@ spoken of again. Ids are random: they say nothing of the secret, and cannot repe
 
 from __future__ import annotations
 
-import base64
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from shipper.policy.document import Node
-from shipper.sdk.credentials import Credential
+from shipper.sdk.credentials import Credential, public_name
 from shipper.sdk.errors import Problem
 from shipper.values import Revision
 
@@ -50,8 +49,7 @@ class Kept(msgspec.Struct):
     @property
     def name(self) -> str:
         """What the backend calls it: the id of an API key, the name of a user; empty where a credential has neither."""
-        text = self.fields.get("username") or api_key_id(self.fields.get("api_key", ""))
-        return text if text.isprintable() else ""
+        return public_name(self.credential)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +131,6 @@ class Ledger(msgspec.Struct):
     def supply(self, ids: Iterable[str]) -> dict[str, dict[str, str]]:
         """The secrets of those ids that are kept and not released."""
         return {id: self.kept[id].fields for id in ids if id in self.kept and not self.kept[id].released}
-
-
-def api_key_id(key: str) -> str:
-    """The public part of `id:secret`, or of its base64; empty for what is neither."""
-    if ":" not in key:
-        try:
-            key = base64.b64decode(key, validate=True).decode()
-        except ValueError:
-            return ""
-    id, colon, _secret = key.partition(":")
-    return id if colon else ""
 
 
 Draw = Callable[[], str]

@@ -11,12 +11,10 @@ an error: those name the reference.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,15 +22,13 @@ from shipper.policy import document
 from shipper.policy.document import Node, below
 from shipper.process import log
 from shipper.sdk.codes import Code
-from shipper.sdk.credentials import SHAPE_FIELDS, Credential
+from shipper.sdk.credentials import BARE, SHAPE_FIELDS, Credential, recognized
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.supervise.reading import content
 
 LARGEST = 1 << 20
 _KINDS = ("file", "env", "systemd")
-_BARE = ("api_key", "bearer_token", "token")
-_ID_AND_SECRET = re.compile(r"[^\s:{}\[\]'\"]+:\S+")
 _WHERE = "{file: PATH}, {env: NAME} or {systemd: NAME}"
 _HINT = f"a secret does not stand in a policy; write where it lies: {_WHERE}"
 
@@ -80,8 +76,8 @@ class Reference:
             raise ValueError(_HINT)
         fields = {key: child.value for key, child in node.value.items()}
         shape = fields.pop("as", None)
-        if shape is not None and shape not in _BARE:
-            raise ValueError(f"`as` is one of {', '.join(_BARE)}; other shapes are written as a mapping in the secret")
+        if shape is not None and shape not in BARE:
+            raise ValueError(f"`as` is one of {', '.join(BARE)}; other shapes are written as a mapping in the secret")
         if not SHAPE_FIELDS.isdisjoint(fields):
             raise ValueError(_HINT)
         if len(fields) != 1 or (kind := next(iter(fields))) not in _KINDS:
@@ -231,7 +227,9 @@ def interpreted(text: str, shape: str | None = None) -> Credential:
         raise ValueError("it is empty")
     if shape is not None:
         return Credential.parse({shape: text})
-    for fields in _readings(text):
+    if (credential := recognized(text)) is not None:
+        return credential
+    if (fields := _mapping(text)) is not None:
         return Credential.parse(fields)
     raise ValueError(
         "it is neither an API key (`id:secret` or its base64) nor a mapping such as {username: …, password: …}; "
@@ -239,20 +237,10 @@ def interpreted(text: str, shape: str | None = None) -> Credential:
     )
 
 
-def _readings(text: str) -> Iterator[object]:
-    if _ID_AND_SECRET.fullmatch(text) or _is_base64(text):
-        yield {"api_key": text}
-        return
+def _mapping(text: str) -> object:
+    """The mapping that a text writes in YAML or JSON; None for what is none."""
     try:
         node = document.read(text)
     except PolicyError:
-        return
-    if isinstance(node.value, dict):
-        yield document.plain(node)
-
-
-def _is_base64(text: str) -> bool:
-    try:
-        return bool(base64.b64decode(text, validate=True))
-    except (binascii.Error, ValueError):
-        return False
+        return None
+    return document.plain(node) if isinstance(node.value, dict) else None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.pretty import pretty_repr
 
-from shipper.sdk.credentials import Credential
+from shipper.sdk.credentials import BARE, Credential, public_name, recognized
 
 SHAPES = [
     ({"api_key": "id:hunter2"}, "api_key"),
@@ -128,3 +128,19 @@ def test_a_header_that_cannot_be_made_is_refused_without_the_secret(fields):
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("key", ["id:hunter2", "aWQ6aHVudGVyMg=="])
+def test_an_api_key_is_recognized_by_its_form_and_named_by_its_public_part(key):
+    credential = recognized(key)
+
+    assert (credential.fields, public_name(credential)) == ({"api_key": key}, "id")
+
+
+@pytest.mark.parametrize("text", ["", "hunter2.x", "a: b", "{hunter2", "id:hunter 2", "h\xfcnter"])
+def test_another_text_is_not_recognized(text):
+    assert recognized(text) is None
+
+
+def test_a_bare_text_can_have_the_shapes_of_one_field():
+    assert BARE == ("api_key", "bearer_token", "token")

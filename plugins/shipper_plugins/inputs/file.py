@@ -6,9 +6,9 @@ Names: `paths: ["/var/log/nginx/*.log"]`. What it is made of stands in the packa
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 import trio
@@ -26,6 +26,8 @@ _Glob = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 
 class FileInput(Input, frozen=True, kw_only=True):
     """Follows the lines of log files, through rotation by rename, copy and truncate, and gzip."""
+
+    ending: ClassVar[Mapping[str, bool | int | str]] = {"stop_at_end": True}
 
     paths: Annotated[tuple[_Glob, ...], msgspec.Meta(min_length=1)]
     """Absolute paths or globs: `*`, `?`, `[0-9]`, `[^0-9]`, and `**` for any number of directories. They are looked at
