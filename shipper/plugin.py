@@ -51,12 +51,16 @@ from shipper.sdk.inotify import Inotify, Mask
 from shipper.sdk.meters import Counter, Gauge, Histogram, Meters, meters
 from shipper.sdk.resolve import AddressInfo, resolve
 from shipper.sdk.retry import backoff
+from shipper.sdk.secret_source import LARGEST as LARGEST_SECRET
+from shipper.sdk.secret_source import Absent, SecretSource, Unreadable, text_of
 from shipper.sdk.sockets import newly_lost, receive_buffer
 from shipper.sdk.tallies import Failure, Requests
 from shipper.sdk.tls import ClientTls, Material, client_context, server_context
 from shipper.sdk.units import Duration, Size
 
 __all__ = [
+    "LARGEST_SECRET",
+    "Absent",
     "AddressInfo",
     "Answer",
     "Answers",
@@ -94,6 +98,7 @@ __all__ = [
     "Processor",
     "Requests",
     "Scheme",
+    "SecretSource",
     "Sender",
     "Settings",
     "Shape",
@@ -101,6 +106,7 @@ __all__ = [
     "Source",
     "StartFailed",
     "TooLarge",
+    "Unreadable",
     "backoff",
     "client_context",
     "encoded",
@@ -119,6 +125,7 @@ __all__ = [
     "server_context",
     "shortage",
     "tagged",
+    "text_of",
 ]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from shipper.sdk.errors import PolicyError, Problem
 if TYPE_CHECKING:
     from shipper.policy.policy import Policy
     from shipper.policy.registry import Registry
+    from shipper.sdk.secret_source import SecretSource
 
 REFUSED = 78
 
@@ -121,8 +123,8 @@ def secret_files(
             try:
                 if with_secrets:
                     read(reference, environment)
-                elif reference.kind == "file":
-                    os.stat(reference.name)
+                else:
+                    _look_at_files(reference.source)
             except OSError as error:
                 text = f"the secret {reference} is not here: {error.strerror}"
                 missing.setdefault(reference, problem(path, node, text, Code.SECRET_UNAVAILABLE))
@@ -134,6 +136,15 @@ def secret_files(
 
     everywhere(tree, look)
     return list(missing.values()), list(found.values())
+
+
+def _look_at_files(source: SecretSource) -> None:
+    """Raises OSError if a file is missing that the reference itself names."""
+    from shipper.sdk.secret_source import Unreadable
+
+    with suppress(Unreadable):  # the environment of the supervisor says which file
+        for path in source.paths({}):
+            os.stat(path)
 
 
 def _lines(result: Checked) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Literal, overload
+from typing import Literal, TypeVar, overload
 
 from shipper.plugin import Input, Output, Processor
 from shipper.policy.document import shown, suggest
@@ -17,6 +17,7 @@ from shipper.sdk.codes import Code
 from shipper.sdk.errors import ShipperError
 
 Kind = Literal["inputs", "processors", "outputs"]
+_Base = TypeVar("_Base")
 Plugin = type[Input] | type[Processor] | type[Output]
 
 BASES: Mapping[Kind, Plugin] = {"inputs": Input, "processors": Processor, "outputs": Output}
@@ -58,17 +59,20 @@ class Registry:
             hint, installed = suggest(type, self.types(kind)), ", ".join(self.types(kind)) or "none"
             raise UnknownType(f'there is no {kind[:-1]} of type "{shown(type)}"{hint}; installed: {installed}')
         if isinstance(found, EntryPoint):
-            found = self._plugins[kind][type] = _loaded(kind, found)
+            found = self._plugins[kind][type] = loaded(found, BASES[kind], kind[:-1])
         return found
 
 
-def _loaded(kind: Kind, point: EntryPoint) -> Plugin:
-    """A plugin is a stranger's code: whatever its import raises is an error that names it."""
+def loaded(point: EntryPoint, base: type[_Base], noun: str) -> type[_Base]:
+    """The class that an entry point names; raises UnknownType.
+
+    A plugin is a stranger's code: whatever its import raises is an error that names it.
+    """
     try:
         plugin = point.load()
     except Exception as error:
         cause = f"{type(error).__name__}: {error}" if isinstance(error, ImportError) else type(error).__name__
-        raise UnknownType(f"the {kind[:-1]} {point.name} ({point.value}) cannot be loaded: {cause}") from error
-    if not (isinstance(plugin, type) and issubclass(plugin, BASES[kind])):
-        raise UnknownType(f"the {kind[:-1]} {point.name} ({point.value}) is not a subclass of {BASES[kind].__name__}")
+        raise UnknownType(f"the {noun} {point.name} ({point.value}) cannot be loaded: {cause}") from error
+    if not (isinstance(plugin, type) and issubclass(plugin, base)):
+        raise UnknownType(f"the {noun} {point.name} ({point.value}) is not a subclass of {base.__name__}")
     return plugin

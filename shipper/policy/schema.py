@@ -13,6 +13,7 @@ import ast
 import inspect
 import itertools
 import textwrap
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -21,8 +22,10 @@ import msgspec
 from shipper.plugin import Material
 from shipper.policy.policy import NAME, VERSION, DeadLetters, Drain, LogLevel, Queue
 from shipper.policy.registry import BASES, Kind, Registry, UnknownType
+from shipper.policy.secret_sources import installed
 from shipper.policy.settings import annotated, bare, erased, exported, is_struct, items_of, values_of
 from shipper.sdk.credentials import BARE
+from shipper.sdk.secret_source import SecretSource
 from shipper.sdk.units import Duration, Size
 
 Schema = dict[str, Any]
@@ -45,21 +48,23 @@ _DURATION: Schema = {
     "examples": ["250ms", "30s", "15m", "4h"],
 }
 _MATERIAL: Schema = {"type": "string", "description": "The path of a PEM file.", "examples": ["/etc/shipper/ca.pem"]}
-_CREDENTIAL: Schema = {
-    "anyOf": [
-        {"type": "string", "description": "The id of a secret that comes beside the policy."},
-        *(
-            {
-                "type": "object",
-                "properties": {key: _TEXT, "as": {"enum": list(BARE)}},
-                "required": [key],
-                "additionalProperties": False,
-            }
-            for key in ("file", "env", "systemd")
-        ),
-    ],
-    "examples": [{"file": "/run/keys/es"}, {"env": "ES_API_KEY"}, {"systemd": "es"}],
-}
+
+
+def _credential(sources: Mapping[str, type[SecretSource]]) -> Schema:
+    """An id, or a reference of any kind."""
+    id = {"type": "string", "description": "The id of a secret that comes beside the policy."}
+    shape = {"enum": list(BARE)}
+    references = (
+        {
+            "type": "object",
+            "properties": {kind: {**source.schema}, **source.keys, "as": shape},
+            "required": [kind],
+            "additionalProperties": False,
+        }
+        for kind, source in sources.items()
+    )
+    examples = [{kind: one} for kind, source in sources.items() for one in source.schema.get("examples", ())[:1]]
+    return {"anyOf": [id, *references], "examples": examples}
 
 
 def json_schema(registry: Registry) -> Schema:
@@ -77,6 +82,7 @@ class _Generator:
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
+        self.credential = _credential(installed().usable())
         self.definitions: dict[str, Schema] = {}
         self.broken: list[str] = []
 
@@ -145,7 +151,7 @@ class _Generator:
         return schema | ({"description": inspect.cleandoc(struct.__doc__)} if struct.__doc__ else {})
 
     def field(self, field: msgspec.structs.FieldInfo, text: str | None) -> Schema:
-        references = {"credential": _CREDENTIAL, "credentials": {"type": "array", "items": _CREDENTIAL}}
+        references = {"credential": self.credential, "credentials": {"type": "array", "items": self.credential}}
         schema = dict(references.get(field.encode_name) or self.annotation(field.type))
         if text:
             schema["description"] = text

@@ -24,10 +24,11 @@ from shipper.policy.document import Node, below
 from shipper.policy.settings import Reader, TooMany
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import OptionError, PolicyError, Problem
+from shipper.sdk.secret_source import LARGEST, Unreadable
 from shipper.sdk.units import Duration
 from shipper.status.http import parse_address
 from shipper.supervise.reading import content
-from shipper.supervise.secrets import LARGEST, Reference, exposed, problem
+from shipper.supervise.secrets import Reference, exposed, problem
 from shipper.supervise.vault import decoded_key
 
 Command = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
@@ -126,15 +127,16 @@ class _Reading(Reader):
             if not isinstance(node.value, dict) or node.value.keys() not in ({"file"}, {"systemd"}):
                 raise ValueError("write where the key lies: {file: PATH} or {systemd: NAME}")
             reference = Reference.parse(node)
-            place = reference.path(self.environment)
-            assert place is not None
+            (place,) = reference.source.paths(self.environment)
             if (how := exposed(reference)) is not None:
                 self.warn(problem(path, node, how))
             return decoded_key(content(place, LARGEST), str(reference))
         except OSError as error:
             if isinstance(error, FileNotFoundError) and reference.kind == "file":
-                self.absent.append(Path(reference.name))
+                self.absent.append(place)
             self.problem(path, node.mark, f"{error.filename}: {error.strerror}", Code.FILE_UNREADABLE)
+        except Unreadable as error:
+            self.problem(path, node.mark, f"the key {reference} {error}")
         except (ValueError, OptionError) as error:
             self.problem(path, node.mark, str(error))
         return b""

@@ -7,6 +7,7 @@ matter, the bytes of a certificate file do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +21,11 @@ from shipper.policy.policy import Policy
 from shipper.policy.registry import Registry, UnknownType
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
+from shipper.sdk.secret_source import Absent
 from shipper.sdk.tls import Material
 from shipper.supervise import secrets, sources
 from shipper.supervise.ledger import Found, Wanted, identified
-from shipper.supervise.secrets import Absent, Reference, SecretsAbsent
+from shipper.supervise.secrets import Reference, SecretsAbsent
 
 
 class Desired:
@@ -35,6 +37,8 @@ class Desired:
         self.paths = list(paths)
         self.watched: frozenset[Path] = frozenset(self.paths)
         self.secret_variables: frozenset[str] = frozenset()
+        self.poll_seconds = math.inf
+        """How often to read again what tells of no change by itself."""
         self._environment = environment
         self._registry = registry
         self._once = once
@@ -55,7 +59,8 @@ class Desired:
         if self._once:
             tree = ending(tree, self._registry)
         uses = secrets.references(tree)
-        self.secret_variables |= {reference.name for reference in uses if reference.kind == "env"}
+        self.secret_variables |= {name for reference in uses for name in reference.source.variables}
+        self.poll_seconds = min((one.source.poll_seconds or math.inf for one in uses), default=math.inf)
         try:
             kept = identified(known, self._found(uses, seen))
         except SecretsAbsent:
@@ -82,8 +87,7 @@ class Desired:
         absent = True
         for reference, named in uses.items():
             try:
-                path = reference.path(self._environment)
-                seen.update([path] if path else [])
+                seen.update(secrets.watched(reference, self._environment))
                 credential = secrets.read(reference, self._environment)
             except ValueError as error:
                 absent = absent and isinstance(error, Absent)

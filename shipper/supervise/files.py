@@ -60,7 +60,7 @@ class Files:
     async def changed(self) -> bool:
         """Wait until something may have changed, or until somebody asked: then the answer is True.
 
-        Where something is wrong, it waits for `AGAIN_SECONDS` at most.
+        Where something is wrong, it waits for `AGAIN_SECONDS` at most, and for what is polled no longer than that asks.
         """
         async with trio.open_nursery() as nursery:
 
@@ -69,10 +69,14 @@ class Files:
                 nursery.cancel_scope.cancel("asked for")
 
             nursery.start_soon(asked)
-            with trio.move_on_after(AGAIN_SECONDS if self.problems else math.inf):
+            with trio.move_on_after(self._seconds):
                 await self._watch.changed()
             nursery.cancel_scope.cancel("a file changed")
         if self._asked.is_set():
             self._asked = trio.Event()
             return True
         return False
+
+    @property
+    def _seconds(self) -> float:
+        return min(self._desired.poll_seconds, AGAIN_SECONDS if self.problems else math.inf)

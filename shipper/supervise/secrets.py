@@ -4,6 +4,7 @@
     credential: {env: ES_API_KEY}                           a variable of the supervisor's environment
     credential: {systemd: es}                               $CREDENTIALS_DIRECTORY/es
     credential: {file: /run/keys/token, as: bearer_token}   a bare text that is neither `id:secret` nor base64
+    credential: {KIND: …, …}                                as an installed kind of `SecretSource` has it
 
 The content is an API key (`id:secret` or base64), or a YAML or JSON mapping of one credential shape. It never shows in
 an error: those name the reference.
@@ -11,85 +12,83 @@ an error: those name the reference.
 
 from __future__ import annotations
 
-import os
 import re
-import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shipper.policy import document
 from shipper.policy.document import Node, below
+from shipper.policy.registry import UnknownType
+from shipper.policy.secret_sources import SecretSources, installed
 from shipper.process import log
 from shipper.sdk.codes import Code
 from shipper.sdk.credentials import BARE, SHAPE_FIELDS, Credential, recognized
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import PolicyError, Problem
-from shipper.supervise.reading import content
-
-LARGEST = 1 << 20
-_KINDS = ("file", "env", "systemd")
-_WHERE = "{file: PATH}, {env: NAME} or {systemd: NAME}"
-_HINT = f"a secret does not stand in a policy; write where it lies: {_WHERE}"
-
-
-class Absent(ValueError):
-    """The file of a secret is not there, and may come yet."""
+from shipper.sdk.secret_source import LARGEST, Absent, SecretSource, Unreadable
 
 
 class SecretsAbsent(PolicyError):
-    """Nothing is wrong with a policy but that files of its secrets are absent."""
+    """Nothing is wrong with a policy but that secrets are absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where one secret lies."""
+    """Where one secret lies, and what it is if its content does not say."""
 
     kind: str
-    name: str
+    source: SecretSource
     shape: str | None = None
 
     def __str__(self) -> str:
         """As people and programs are told of it: of a path that is not UTF-8, with its other bytes written out."""
-        return f"{self.kind}:{self.name}".encode(errors="backslashreplace").decode()
+        return f"{self.kind}:{self.source.name}".encode(errors="backslashreplace").decode()
 
     @property
     def label(self) -> str:
         """A short name for ids: `es` for /run/keys/es."""
-        return re.sub(r"[^a-z0-9]+", "-", Path(self.name).name.lower()).strip("-")[:32] or "credential"
-
-    def path(self, environment: Mapping[str, str]) -> Path | None:
-        """The file that holds it, if one does; raises ValueError where systemd gave no directory."""
-        if self.kind == "file":
-            return Path(self.name)
-        if self.kind == "env":
-            return None
-        directory = environment.get("CREDENTIALS_DIRECTORY")
-        if not directory:
-            raise ValueError("$CREDENTIALS_DIRECTORY is not set; add LoadCredential= to the unit, or use {file: PATH}")
-        return Path(directory, self.name)
+        return re.sub(r"[^a-z0-9]+", "-", Path(self.source.name).name.lower()).strip("-")[:32] or "credential"
 
     @classmethod
     def parse(cls, node: Node) -> Reference:
         """Raises ValueError that quotes nothing but the keys that we know."""
+        sources = installed()
         if not isinstance(node.value, dict):
-            raise ValueError(_HINT)
-        fields = {key: child.value for key, child in node.value.items()}
+            raise ValueError(_hint(sources))
+        fields = {key: document.plain(child) for key, child in node.value.items()}
         shape = fields.pop("as", None)
         if shape is not None and shape not in BARE:
             raise ValueError(f"`as` is one of {', '.join(BARE)}; other shapes are written as a mapping in the secret")
-        if not SHAPE_FIELDS.isdisjoint(fields):
-            raise ValueError(_HINT)
-        if len(fields) != 1 or (kind := next(iter(fields))) not in _KINDS:
-            raise ValueError(f"where a secret lies is said in exactly one way: {_WHERE}")
-        name = fields[kind]
-        if not isinstance(name, str) or not name or "\0" in name:
-            raise ValueError(f"`{kind}` is followed by a text")
-        if kind == "systemd" and ("/" in name or name in (".", "..")):
-            raise ValueError("`systemd` is followed by the name of a credential, without a slash")
-        if kind == "file" and node.mark.file is not None:
-            name = str(Path(node.mark.file).parent.absolute() / name)
-        return cls(kind, name, None if shape is None else str(shape))
+        kinds = [kind for kind in sources.kinds if kind in fields]
+        source = _loaded(sources, kinds[0]) if len(kinds) == 1 else SecretSource
+        beside = fields.keys() - set(kinds)
+        if not beside <= source.keys.keys() and not SHAPE_FIELDS.isdisjoint(beside):
+            raise ValueError(_hint(sources))
+        if len(kinds) != 1 or (beside and not source.keys):
+            raise ValueError(f"where a secret lies is said in exactly one way: {sources.hint()}")
+        if not beside <= source.keys.keys():
+            raise ValueError(f"beside `{kinds[0]}` a reference has {', '.join(source.keys)} or `as`, and no other key")
+        folder = None if node.mark.file is None else Path(node.mark.file).parent.absolute()
+        value = fields.pop(kinds[0])
+        try:
+            place = source.parse(kinds[0], value, fields, folder)
+        except ValueError:
+            raise
+        except Exception as error:
+            raise ValueError(f"the secret source {kinds[0]} fails: {type(error).__name__}") from None
+        return cls(kinds[0], place, None if shape is None else str(shape))
+
+
+def _hint(sources: SecretSources) -> str:
+    return f"a secret does not stand in a policy; write where it lies: {sources.hint()}"
+
+
+def _loaded(sources: SecretSources, kind: str) -> type[SecretSource]:
+    try:
+        return sources.find(kind)
+    except UnknownType as error:
+        raise ValueError(str(error)) from None
 
 
 # -- in the tree -------------------------------------------------------------------------------------------------------
@@ -163,17 +162,18 @@ def _setting(path: str, key: str, node: Node, visit: Visit) -> Node:
 def read(reference: Reference, environment: Mapping[str, str]) -> Credential:
     """The secret of a reference; raises ValueError that names the reference and the remedy, never the content.
 
-    It is Absent where a file may come yet; what systemd hands over, and the environment, change at a restart only.
+    It is Absent where the secret may come yet; what systemd hands over, and the environment, change at a restart only.
     """
     try:
-        path = reference.path(environment)
-        text = environment.get(reference.name) if path is None else _content(path)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = in_words(error) if isinstance(error, OSError) else "it is not UTF-8"
-        kind = Absent if isinstance(error, FileNotFoundError) and reference.kind == "file" else ValueError
-        raise kind(f"the secret {reference} cannot be read: {reason}") from None
-    if text is None:
-        raise ValueError(f"the secret {reference} is not set in the supervisor's environment")
+        text = _content(reference.source, environment)
+    except Absent as error:
+        raise Absent(f"the secret {reference} {error}") from None
+    except OSError as error:
+        raise ValueError(f"the secret {reference} cannot be read: {in_words(error)}") from None
+    except Unreadable as error:
+        raise ValueError(f"the secret {reference} {error}") from None
+    except Exception as error:  # of a plugin; its text may quote anything
+        raise ValueError(f"the secret {reference} cannot be read: {type(error).__name__}") from None
     try:
         credential = interpreted(text, reference.shape)
     except ValueError as error:
@@ -182,42 +182,37 @@ def read(reference: Reference, environment: Mapping[str, str]) -> Credential:
     return credential
 
 
+def watched(reference: Reference, environment: Mapping[str, str]) -> Collection[Path]:
+    """The files that tell of a change of the secret; none where they are not known, which `read` says."""
+    try:
+        return reference.source.paths(environment)
+    except Exception:
+        return ()
+
+
+def _content(source: SecretSource, environment: Mapping[str, str]) -> str:
+    raw = source.read(environment)
+    if len(raw) > LARGEST:
+        raise Unreadable("cannot be read: it is larger than 1MiB")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise Unreadable("cannot be read: it is not UTF-8") from None
+
+
 def hide(credential: Credential) -> None:
     """From now on no line of this process shows it, whatever a command or a server may write."""
     for text in credential.secrets():
         log.hide(text)
 
 
-def exposure(path: Path) -> str | None:
-    """How others may get at the file of a secret, and what to do; None if they may not, or there is no such file.
-
-    What root lets another group read is meant for that group: so a service reads keys that it cannot replace.
-    """
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    if not stat.S_ISREG(found.st_mode):
-        return None
-    given = stat.S_IRGRP if found.st_uid == 0 != found.st_gid else 0
-    if found.st_mode & 0o077 & ~given:
-        return f"other users have rights to it (mode {stat.S_IMODE(found.st_mode):04o}); write: chmod go= {path}"
-    if found.st_uid not in (os.geteuid(), 0):
-        return f"it belongs to another user (uid {found.st_uid}); write: chown {os.geteuid()} {path}"
-    return None
-
-
 def exposed(reference: Reference) -> str | None:
-    """The same for a reference, in a sentence. What systemd hands over has rights that a mode cannot say."""
-    how = exposure(Path(reference.name)) if reference.kind == "file" else None
+    """How others may get at a secret, in a sentence; None if they may not."""
+    try:
+        how = reference.source.exposure()
+    except Exception as error:
+        how = f"nobody knows who can read it: {type(error).__name__}"
     return how and f"the secret {reference}: {how}"
-
-
-def _content(path: Path) -> str:
-    raw = content(path, LARGEST)
-    if len(raw) > LARGEST:
-        raise OSError(0, "it is larger than 1MiB")
-    return raw.decode("utf-8-sig")
 
 
 def interpreted(text: str, shape: str | None = None) -> Credential:

@@ -15,6 +15,7 @@ from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import PolicyError
 from shipper.supervise.ledger import Found, Kept, Ledger, Wanted, identified
 from shipper.supervise.revoke import variables
+from shipper.supervise.secret_sources import EnvironmentSecret, FileSecret, SystemdSecret
 from shipper.supervise.secrets import Reference, interpreted, read, references, substituted
 
 POLICY = """
@@ -33,7 +34,7 @@ outputs:
 def test_a_reference_can_be_saved_and_told_though_its_path_is_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"d\xff")
     path.write_text("id:hunter2")
-    reference = Reference("file", str(path))
+    reference = Reference("file", FileSecret(str(path)))
 
     assert str(reference) == rf"file:{tmp_path}/d\udcff"
     assert read(reference, {}).fields == {"api_key": "id:hunter2"}
@@ -93,6 +94,8 @@ def test_a_literal_secret_is_refused_with_a_hint_and_is_not_quoted(written: str)
         ("{env: A, file: b}", "in exactly one way: {file: PATH}"),
         ("{env: 5}", "`env` is followed by a text"),
         ("{file: }", "`file` is followed by a text"),
+        ("{file: a, mode: b}", "in exactly one way: {file: PATH}"),
+        ("{file: a, password: b}", "a secret does not stand in a policy"),
     ],
 )
 def test_what_is_wrong_with_a_reference_is_said(written: str, message: str) -> None:
@@ -139,24 +142,24 @@ def test_secrets_are_read_from_files_variables_and_systemd(tmp_path: Path) -> No
     (tmp_path / "es").write_text("id:file\n")
     environment = {"KEY": "id:env", "CREDENTIALS_DIRECTORY": str(tmp_path)}
 
-    assert read(Reference("file", str(tmp_path / "es")), {}).fields == {"api_key": "id:file"}
-    assert read(Reference("env", "KEY"), environment).fields == {"api_key": "id:env"}
-    assert read(Reference("systemd", "es"), environment).fields == {"api_key": "id:file"}
+    assert read(Reference("file", FileSecret(str(tmp_path / "es"))), {}).fields == {"api_key": "id:file"}
+    assert read(Reference("env", EnvironmentSecret("KEY")), environment).fields == {"api_key": "id:env"}
+    assert read(Reference("systemd", SystemdSecret("es")), environment).fields == {"api_key": "id:file"}
 
 
 def test_the_mark_that_an_editor_puts_before_a_file_is_no_part_of_the_secret(tmp_path: Path) -> None:
     (tmp_path / "es").write_text("id:file\n", encoding="utf-8-sig")
 
-    assert read(Reference("file", str(tmp_path / "es")), {}).fields == {"api_key": "id:file"}
+    assert read(Reference("file", FileSecret(str(tmp_path / "es"))), {}).fields == {"api_key": "id:file"}
 
 
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        (Reference("file", "/absent"), "file:/absent cannot be read: No such file or directory"),
-        (Reference("file", "/dev/zero"), "file:/dev/zero cannot be read: it is not a regular file"),
-        (Reference("env", "NONE"), "env:NONE is not set in the supervisor's environment"),
-        (Reference("systemd", "es"), "CREDENTIALS_DIRECTORY is not set"),
+        (Reference("file", FileSecret("/absent")), "file:/absent cannot be read: No such file or directory"),
+        (Reference("file", FileSecret("/dev/zero")), "file:/dev/zero cannot be read: it is not a regular file"),
+        (Reference("env", EnvironmentSecret("NONE")), "env:NONE is not set in the supervisor's environment"),
+        (Reference("systemd", SystemdSecret("es")), "CREDENTIALS_DIRECTORY is not set"),
     ],
 )
 def test_a_secret_that_cannot_be_read_is_named(reference: Reference, message: str) -> None:
