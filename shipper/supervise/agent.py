@@ -22,6 +22,7 @@ from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.sdk.retry import backoff
 from shipper.supervise import questions, standing
+from shipper.supervise.answers import Answer
 from shipper.supervise.child import Child, Said, told
 from shipper.supervise.conversation import (
     HEARTBEAT,
@@ -44,6 +45,7 @@ from shipper.supervise.notify import Notify
 from shipper.supervise.once import lasting
 from shipper.supervise.options import Options
 from shipper.supervise.order_results import Orders, refused
+from shipper.supervise.policy_source import PolicySource
 from shipper.supervise.questions import Order, Question
 from shipper.supervise.report import Report
 from shipper.supervise.revocations import Revocations
@@ -80,12 +82,11 @@ class _Agent:
         for kept in ledger.kept.values():
             hide(kept.credential)
         self._options, self._environment, self._report = options, environment, report
-        self._vault, self._watch = vault, watch
+        self._vault = vault
         self._troubles = Troubles(self._pass_on)
         self._passed_on: Mapping[str, Any] | None = None
         """What this sidecar was told of how we stand."""
         self._warned: Sequence[Problem] = ()
-        self._desired = Desired(options.paths, environment, Registry.installed(), once=options.once)
         self._conversation = Conversation(
             ledger,
             fresh=not existed,
@@ -93,7 +94,8 @@ class _Agent:
             revokes=options.config.on_release is not None,
             once=options.once,
         )
-        self._files = Files(self._desired, watch, lambda: self._conversation.ledger.known)
+        desired = Desired(options.paths, environment, Registry.installed(), once=options.once)
+        self._source: PolicySource = Files(desired, watch)
         self._lock = trio.Lock()
         self._notify = Notify(environment)
         self._child: Child | None = None
@@ -121,7 +123,7 @@ class _Agent:
             nursery.start_soon(self._notify.keep_alive)
             askers = standing.noting_askers(self._troubles, self._report.say)
             await nursery.start(questions.serve, self._options.state, self.answer, askers)
-            self._say("watching", paths=[str(path) for path in self._options.paths], method=self._watch.method)
+            self._say("watching", paths=self._source.watched, method=self._source.method)
             await self._perform(self._conversation.begin())
             if first is not None:
                 self._warn(first)
@@ -175,6 +177,8 @@ class _Agent:
                         await self._effect(consequence)
             case Say(what, fields):
                 self._report.say(what, fields)
+            case Answer():
+                self._source.answered(str(self._options.state), effect)
             case Revoke(kept):
                 assert self._revocations is not None
                 self._revocations.begin(self._nursery, kept)
@@ -213,13 +217,16 @@ class _Agent:
     async def _first(self) -> Wanted | None:
         """What the files want at the start; None if that is not valid, or absent yet, which is told."""
         try:
-            return await self._files.read()
+            return await self._read()
         except PolicyError as error:
             if self._has_policy or (isinstance(error, SecretsAbsent) and not self._options.once):
                 self._invalid(error)
             else:
                 self._say("invalid", errors=error.problems, consequence="; there is nothing to run")
             return None
+
+    async def _read(self) -> Wanted:
+        return await self._source.read(lambda: self._conversation.ledger.known)
 
     def _invalid(self, error: PolicyError, *, known: bool = False) -> None:
         """The last valid policy runs on, if there is one; `known` problems are not told again."""
@@ -237,13 +244,13 @@ class _Agent:
     async def _follow_files(self) -> None:
         """Every change becomes a revision; what is not valid is told once, and the last valid policy runs on."""
         while True:
-            asked = await self._files.changed()
-            before = self._files.problems
+            asked = await self._source.changed()
+            before = self._source.problems
             try:
-                while not await self._adopt(await self._files.read(), asked=asked):
+                while not await self._adopt(await self._read(), asked=asked):
                     pass
             except PolicyError as error:
-                self._invalid(error, known=before == error.problems and not asked)
+                self._invalid(error, known=tuple(before) == tuple(error.problems) and not asked)
             else:
                 if self._troubles.over(ABSENT):
                     self._say("present", revision=str(self._conversation.ledger.at))
@@ -372,7 +379,7 @@ class _Agent:
 
     def _without_secrets(self) -> dict[str, str]:
         """The environment of other programs: no variable that a policy ever named as a secret."""
-        secret = self._conversation.ledger.secret_variables | self._desired.secret_variables
+        secret = {*self._conversation.ledger.secret_variables, *self._source.secret_variables}
         return {name: value for name, value in self._environment.items() if name not in secret}
 
     def _for_the_sidecar(self) -> dict[str, str]:
@@ -392,7 +399,7 @@ class _Agent:
             async for number in signals:
                 if number == signal.SIGHUP:
                     self._notify.reloading()
-                    self._files.ask()
+                    self._source.ask()
                 elif not self._stopping.is_set():
                     self._stop(0)
                 else:

@@ -21,6 +21,7 @@ from shipper.protocol import messages
 from shipper.protocol.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Stopped
 from shipper.sdk.codes import Code
 from shipper.sdk.retry import backoff
+from shipper.supervise.answers import Answer, Versions
 from shipper.supervise.changes import Changes
 from shipper.supervise.ledger import Kept, Ledger, Wanted
 from shipper.supervise.locations import located
@@ -86,7 +87,7 @@ class Finish:
     status: int
 
 
-Effect: TypeAlias = Save | Send | Say | Revoke | Again | Serving | Finish
+Effect: TypeAlias = Answer | Save | Send | Say | Revoke | Again | Serving | Finish
 Effects: TypeAlias = Iterator[Effect]
 
 
@@ -121,6 +122,8 @@ class Conversation:
         self._proven = False
         """Whether any sidecar process could."""
         self._changes = Changes()
+        self._versions = Versions()
+        list(self._versions.carried(ledger.version, ledger.at))
         self._serving = False
         self._nacked = False
         self._renumberings = 0
@@ -163,6 +166,7 @@ class Conversation:
         for kept in wanted.credentials.values():
             if any(one.canonical == kept.canonical for one in self.ledger.pending):
                 yield Say("returned", {"credential": kept.id, "sources": kept.sources})
+        yield from self._versions.carried(wanted.version, self.ledger.at)
         if self.ledger.at != before:
             self._renumberings, self._waits = 0, backoff(*_RETRY_SECONDS)
             yield from self._policy()
@@ -257,9 +261,10 @@ class Conversation:
         yield Say("ready", {"pid": message.pid, "version": message.version, "http": message.http})
         top = max((at for at in _revisions(message) if at is not None), default=None)
         if top is not None and (top > self.ledger.at or (self._fresh and top == self.ledger.at)):
-            self.ledger.climb(top)
+            self._climb(top)
             yield Save()
         self._fresh = False
+        yield from self._versions.stages(message.revisions)
         yield from self._supply(message.credentials_wanted)
         yield from self._policy()
 
@@ -270,6 +275,7 @@ class Conversation:
         if message.stage not in stages:
             stages.append(message.stage)
             yield Say("resumed" if self._is_old(at, message) else "ack", self._told(at, message))
+        yield from self._versions.stage(message.stage, at)
         if at == self.ledger.at:
             self._nacked, self._renumberings = False, 0
         if message.stage != "received" and not self._serving:
@@ -298,10 +304,13 @@ class Conversation:
         self._releases.nack(message)
         errors = [located(self._tree if at == self.ledger.at else None, error) for error in message.errors]
         yield Say("nack", {"revision": str(at), "reason": message.reason, "errors": errors})
+        is_taken = message.reason in ("stale", "conflict", "superseded")
+        if not is_taken:
+            yield from self._versions.refused(at, message.reason, tuple(errors))
         if at != self.ledger.at:
             return
         self._nacked = True
-        if message.reason in ("stale", "conflict", "superseded"):
+        if is_taken:
             yield from self._renumbered()
         elif (
             not self._serving
@@ -321,9 +330,14 @@ class Conversation:
         self._renumberings += 1
         known = self.observed or self.ready
         tops = [at for at in _revisions(known) if at is not None] if known else []
-        self.ledger.climb(max([self.ledger.at, *tops]))
+        self._climb(max([self.ledger.at, *tops]))
         yield Save()
         yield from self._policy()
+
+    def _climb(self, above: Revision) -> None:
+        before = self.ledger.at
+        self.ledger.climb(above)
+        self._versions.renumbered(before, self.ledger.at)
 
     def _heard_observed(self, message: Observed) -> Effects:
         before, self.observed = self.observed, message

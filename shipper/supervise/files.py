@@ -7,13 +7,15 @@ descriptor, can be.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Sequence
 
 import trio
 
 from shipper.sdk.errors import PolicyError, Problem
+from shipper.supervise.answers import Answer
 from shipper.supervise.desired import Desired
 from shipper.supervise.ledger import Wanted
+from shipper.supervise.policy_source import Known
 from shipper.supervise.watch import Watch
 
 AGAIN_SECONDS = 10.0
@@ -25,27 +27,40 @@ class Files:
     A reading that is cancelled, perhaps since its file system does not answer, is left behind: nothing is read again.
     """
 
-    def __init__(self, desired: Desired, watch: Watch, known: Callable[[], Mapping[bytes, str]]) -> None:
-        """`known` gives the ids of known contents, at the moment of a reading."""
-        self.problems: tuple[Problem, ...] = ()
-        self._desired, self._watch, self._known = desired, watch, known
+    name = "the files"
+
+    def __init__(self, desired: Desired, watch: Watch) -> None:
+        self.problems: Sequence[Problem] = ()
+        self._desired, self._watch = desired, watch
         self._asked = trio.Event()
 
-    async def read(self) -> Wanted:
+    @property
+    def watched(self) -> Sequence[str]:
+        return [str(path) for path in self._desired.paths]
+
+    @property
+    def method(self) -> str:
+        return self._watch.method
+
+    @property
+    def secret_variables(self) -> Collection[str]:
+        return self._desired.secret_variables
+
+    async def read(self, known: Known) -> Wanted:
         """What the files want, read until no path is unwatched that mattered; raises PolicyError."""
         try:
-            wanted = await self._read()
+            wanted = await self._read(known)
         except PolicyError as error:
             self.problems = error.problems
             raise
         self.problems = ()
         return wanted
 
-    async def _read(self) -> Wanted:
+    async def _read(self, known: Known) -> Wanted:
         self._watch.follow(self._desired.watched)
         while True:
             try:
-                wanted = await trio.to_thread.run_sync(self._desired.read, self._known(), abandon_on_cancel=True)
+                wanted = await trio.to_thread.run_sync(self._desired.read, known(), abandon_on_cancel=True)
             except PolicyError:
                 if not self._watch.follow(self._desired.watched):
                     raise
@@ -56,6 +71,9 @@ class Files:
     def ask(self) -> None:
         """A person wants them to be read again."""
         self._asked.set()
+
+    def answered(self, member: str, answer: Answer) -> None:
+        """Files have no versions, and nobody who waits for answers."""
 
     async def changed(self) -> bool:
         """Wait until something may have changed, or until somebody asked: then the answer is True.

@@ -65,6 +65,8 @@ class Wanted:
     """Those of the ids that were known when the files were read."""
     warnings: tuple[Problem, ...] = ()
     """Secrets that others can read."""
+    version: str = ""
+    """By which its source calls what it gave, so that it can be answered; empty where nobody asks."""
 
 
 class Ledger(msgspec.Struct):
@@ -79,6 +81,8 @@ class Ledger(msgspec.Struct):
     kept: dict[str, Kept] = msgspec.field(default_factory=dict)
     former: str = ""
     """The name of the `supervise.key` that configured keys took over from; see `vault`."""
+    version: str = ""
+    """Of the source, what the newest number was made from."""
 
     @property
     def at(self) -> Revision:
@@ -86,14 +90,18 @@ class Ledger(msgspec.Struct):
 
     def adopt(self, wanted: Wanted) -> bool:
         """Give the policy a new number if it means something new; says whether anything must be saved."""
-        known = {id: (kept.sources, kept.units) for id, kept in self.kept.items()}
+        before = self._remembered()
         self.kept |= wanted.credentials
         self.ids = sorted(wanted.credentials)
+        self.version = wanted.version
         if wanted.signature == self.signature:
-            return known != {id: (kept.sources, kept.units) for id, kept in self.kept.items()}
+            return before != self._remembered()
         self.number += 1
         self.policy, self.signature = wanted.text, wanted.signature
         return True
+
+    def _remembered(self) -> object:
+        return self.version, {id: (kept.sources, kept.units) for id, kept in self.kept.items()}
 
     def climb(self, above: Revision) -> None:
         """Give the present policy a new number, above one that the sidecar knows."""

@@ -30,7 +30,7 @@ async def test_a_reading_that_hangs_does_not_hold_up_the_end() -> None:
     silent = Silent()
     with Watch() as watch:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Files(cast(Desired, silent), watch, dict).read)
+            nursery.start_soon(Files(cast(Desired, silent), watch).read, dict)
             await trio.to_thread.run_sync(silent.began.wait, 20)
             nursery.cancel_scope.cancel()
         assert not silent.ended.is_set()
