@@ -223,7 +223,7 @@ def test_names_say_of_which_modules_faults_are_made() -> None:
         ("shipper/supervise/releases.py", "tests/supervise/test_supervise_releases.py"),
         ("plugins/shipper_plugins/outputs/file.py", "tests/plugins/test_output_file.py"),
         ("plugins/shipper_plugins/inputs/tail/calls.py", "tests/plugins/test_tail_calls.py"),
-        ("shipper/pipeline/session.py", "tests/pipeline"),
+        ("shipper/pipeline/loading.py", "tests/pipeline"),
         ("shipper/demo/tally.py", "tests/test_demo.py"),
         ("shipper/sidecar.py", "tests/test_run.py"),
     ],

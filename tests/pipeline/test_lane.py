@@ -136,7 +136,7 @@ async def test_batches_go_together_by_what_they_unpack_to(
 async def test_what_an_output_groups_by_stays_shared_in_what_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ScriptedOutput, "grouping", lambda _: ("tenant",))
+    monkeypatch.setattr(ScriptedOutput, "feeding", lambda _: Feeding(grouping=("tenant",)))
     async with one_output(tmp_path, "missing") as (on, script):
         sent: list[tuple[int, Fields]] = []
 
@@ -153,19 +153,6 @@ async def test_what_an_output_groups_by_stays_shared_in_what_is_sent(
         await on.empty()
 
         assert sent == [(6, {"tenant": {"name": tenant}}) for tenant in ("a", "b")]
-
-
-async def test_an_output_that_cannot_say_what_it_groups_by_is_in_trouble(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ScriptedOutput, "grouping", lambda _: 1 // 0)
-    async with one_output(tmp_path) as (on, script):
-        sent = await on.enter()
-        await script.until(lambda: script.log.count("close nobody") == 2)
-        monkeypatch.undo()
-        await on.empty()
-
-        assert script.received == sent
 
 
 async def test_a_batch_that_is_larger_than_a_request_goes_alone(tmp_path: Path) -> None:
