@@ -6,16 +6,17 @@
 
 All of it is put below what the event has: of two objects the members are joined, and the event's own win. Lines have
 none of it of their own, nor do most documents, so that the envelope goes into the shared fields; a document that has
-some of it keeps it, and its neighbours get what they lack. To look for that takes 0.4 µs a document, where one has it.
+some of it keeps it, and its neighbours get what they lack. Where one has it, to look for it takes a third of the time
+that loading the documents would.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -27,10 +28,11 @@ from shipper.sdk.columns import join
 from shipper.sdk.event import Batch, Fields, merged
 
 TIME = "@timestamp"
+_BAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class _Members(msgspec.Struct):
+class _Members(msgspec.Struct, gc=False):
     """What a document may have of the envelope."""
 
     time: msgspec.Raw | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name=TIME)
@@ -42,9 +44,11 @@ class _Members(msgspec.Struct):
 _members = msgspec.json.Decoder(_Members).decode
 _all_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _ATTRIBUTES = {TIME: "time", "host": "host", "agent": "agent", "data_stream": "data_stream"}
+_NO_JSON = _Members(*[msgspec.Raw(b"null")] * len(_ATTRIBUTES))
+"""A document that is no JSON stays as it is, as if it had all."""
 
-Own = Sequence[Mapping[str, Any] | None]
-"""What each event has of the envelope, by name; None for a document that is no JSON, which stays as it is."""
+Own = Sequence[msgspec.Raw | msgspec.UnsetType]
+"""What each document has of one field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +73,18 @@ class Envelope:
         times = None if TIME in batch.shared or batch.timestamps is None else _times(batch.timestamps, fields[TIME])
         if times is not None and batch.is_lines:
             batch = _as_documents(batch)
-        asked = [name for name in fields if name not in batch.shared]
-        own = _own(batch, asked, always=times is not None)
-        held = {TIME} if times is not None else set[str]()
-        held |= {name for one in own or () for name in one or ()}
+        if batch.is_lines or not (times or _may_have(batch, fields.keys() - batch.shared.keys())):
+            return replace(batch, shared=merged(fields, batch.shared))
+        below: dict[str, Sequence[Any]] = {name: [value] * batch.count for name, value in fields.items()}
+        if times is not None:
+            below[TIME] = times
+        held = _typed_held(batch, below) if batch.is_typed else _held(batch, below)
+        if times is not None:
+            held.setdefault(TIME, [msgspec.UNSET] * batch.count)
         shared = merged({name: value for name, value in fields.items() if name not in held}, batch.shared)
-        if own is None or not held:
-            return replace(batch, shared=shared)
-        below = {name: value for name, value in fields.items() if name in held}
-        lacking = [below] * batch.count if times is None else [below | {TIME: time} for time in times]
-        return _filled(batch, shared, own, lacking)
+        if batch.is_typed:
+            return _with_values(batch, shared, {name: below[name] for name in held})
+        return _with_members(batch, shared, below, held)
 
 
 def written(moment: datetime) -> str:
@@ -95,59 +101,76 @@ def _as_documents(batch: Batch) -> Batch:
     return batch.rewritten(join(batch.count, b"{", *batch.line_columns(), b"}\n"), shared)
 
 
-def _own(batch: Batch, asked: Sequence[str], *, always: bool) -> Own | None:
-    """None if no event has any of it, unless `always`."""
-    if batch.is_typed:
-        if always or any(name.encode() in batch.body for name in asked):
-            return [{name: event[name] for name in asked if name in event} for event in batch.own()]
-        return None
-    if batch.is_lines or not (always or _may_have(batch.body, asked)):
-        return None
-    return [_own_of(document, asked) for document in batch.body.split(b"\n")[:-1]]
+def _may_have(batch: Batch, names: Collection[str]) -> bool:
+    """Whether some document or typed event may have one of these fields of its own."""
+    is_escaped = not batch.is_typed and b"\\u" in batch.body
+    return is_escaped or any(name.encode() in batch.body for name in names)
 
 
-def _may_have(body: bytes, asked: Sequence[str]) -> bool:
-    return b"\\u" in body or any(b'"%b"' % name.encode() in body for name in asked)
-
-
-def _own_of(document: bytes, asked: Sequence[str]) -> Mapping[str, Any] | None:
-    try:
-        members = _members(document)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    said = {name: getattr(members, _ATTRIBUTES[name]) for name in asked}
-    return {name: value for name, value in said.items() if value is not msgspec.UNSET}
-
-
-def _filled(batch: Batch, shared: Fields, own: Own, lacking: Sequence[Fields]) -> Batch:
-    """The events with what they lack of the envelope."""
-    if batch.is_typed:
-        events = [merged(below, event) for below, event in zip(lacking, batch.own(), strict=True)]
-        return replace(batch, shared=shared).replace(events)
+def _held(batch: Batch, names: Collection[str]) -> dict[str, Own]:
+    """The fields that some document has of its own."""
     documents = batch.body.split(b"\n")[:-1]
-    rows = [_row(document, below, has) for document, below, has in zip(documents, lacking, own, strict=True)]
-    return batch.rewritten(b"".join([row + b"\n" for row in rows]), shared)
+    try:
+        members = list(map(_members, documents))
+    except _BAD:
+        members = [_members_of(document) for document in documents]
+    columns = {name: list(map(attrgetter(_ATTRIBUTES[name]), members)) for name in names if name not in batch.shared}
+    return {name: own for name, own in columns.items() if own.count(msgspec.UNSET) < len(own)}
 
 
-def _row(document: bytes, below: Fields, own: Mapping[str, Any] | None) -> bytes:
-    """A document with what it lacks; what it has stays as it was written."""
-    if own is None:
-        return document
-    groups = [name for name in own if isinstance(below[name], dict)]
-    if groups:
-        with suppress(ValueError, TypeError, RecursionError):  # the door does not look into documents
-            document = _joined(document, {name: below[name] for name in groups})
-    lacks = {name: value for name, value in below.items() if name not in own}
-    if not lacks:
-        return document
-    return orjson.dumps(lacks)[:-1] + (b"}" if document == b"{}" else b"," + document[1:])
+def _members_of(document: bytes) -> _Members:
+    try:
+        return _members(document)
+    except _BAD:
+        return _NO_JSON
 
 
-def _joined(document: bytes, below: Mapping[str, Fields]) -> bytes:
-    """A document whose objects have the members of these that they lack."""
-    members = _all_members(document)
-    said = {name: orjson.loads(bytes(members[name])) for name in below}
-    whole = {name: merged(below[name], value) for name, value in said.items() if isinstance(value, dict)}
-    if all(whole[name] == said[name] for name in whole):
-        return document
-    return msgspec.json.encode(members | {name: msgspec.Raw(orjson.dumps(value)) for name, value in whole.items()})
+def _typed_held(batch: Batch, names: Collection[str]) -> dict[str, Own]:
+    own = set[str]().union(*batch.own())
+    return {name: () for name in names if name in own}
+
+
+def _with_values(batch: Batch, shared: Fields, below: Mapping[str, Sequence[Any]]) -> Batch:
+    """The typed events with what they lack of these fields."""
+    lacking = [dict(zip(below, values, strict=True)) for values in zip(*below.values(), strict=True)]
+    events = [merged(fields, own) for fields, own in zip(lacking, batch.own(), strict=True)] if below else batch.own()
+    return replace(batch, shared=shared).replace(events)
+
+
+def _with_members(batch: Batch, shared: Fields, below: Mapping[str, Sequence[Any]], held: Mapping[str, Own]) -> Batch:
+    """The documents with what they lack of the fields that some have; what they have stays as it was written."""
+    wanting = {name: own for name, own in held.items() if msgspec.UNSET in own or isinstance(below[name][0], dict)}
+    if not wanting:
+        return replace(batch, shared=shared)
+    documents = batch.body.split(b"\n")[:-1]
+    for name, own in wanting.items():
+        if isinstance(below[name][0], dict):
+            documents = _joined(documents, name, below[name][0], own)
+        if msgspec.UNSET in own:
+            rows = zip(documents, below[name], own, strict=True)
+            documents = [_inserted(row, name, value) if has is msgspec.UNSET else row for row, value, has in rows]
+    return batch.rewritten(b"".join([row + b"\n" for row in documents]), shared)
+
+
+def _inserted(document: bytes, name: str, value: Any) -> bytes:
+    return orjson.dumps({name: value})[:-1] + (b"}" if document == b"{}" else b"," + document[1:])
+
+
+def _joined(documents: Sequence[bytes], name: str, below: Fields, own: Own) -> list[bytes]:
+    """The documents; those that have an object as this field have what it lacks."""
+    raw = [b"" if one is msgspec.UNSET else bytes(one) for one in own]
+    whole = {text: _whole(text, below) for text in set(raw)}
+    return [
+        row if whole[text] == text else msgspec.json.encode(_all_members(row) | {name: msgspec.Raw(whole[text])})
+        for row, text in zip(documents, raw, strict=True)
+    ]
+
+
+def _whole(text: bytes, below: Fields) -> bytes:
+    """An object as JSON with what it lacks; anything else as it is."""
+    try:
+        value = orjson.loads(text)
+        whole = merged(below, value) if isinstance(value, dict) else value
+        return text if whole == value else orjson.dumps(whole)
+    except (ValueError, TypeError, RecursionError):  # the door does not look into documents
+        return text

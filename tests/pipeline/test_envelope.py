@@ -115,6 +115,13 @@ def test_what_a_document_has_stays_as_it_was_written(document: bytes) -> None:
     assert TIME not in stamped.shared
 
 
+def test_a_name_that_is_written_with_an_escape_is_seen() -> None:
+    document = b'{"\\u0040timestamp":"own"}'
+    stamped = FORWARDED.on(Batch.documents([document]), ARRIVED)
+
+    assert (stamped.body, TIME in stamped.shared) == (document + b"\n", False)
+
+
 @pytest.mark.parametrize("bad", [b'{"@timestamp"', b'{"@timestamp":1}{}', b'{"host":{"a":1e999x}}', b"{{{}}}"])
 def test_a_document_that_is_no_json_takes_the_envelope_from_no_neighbour(bad: bytes) -> None:
     stamped = ENVELOPE.on(Batch.documents([bad, b'{"n":1}', b'{"@timestamp":"own","n":2}', bad]), ARRIVED)
