@@ -13,7 +13,10 @@ is opened as an async context manager, so acquire and release stand together; le
         async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
             yield Console(self)
 
-Values of the types `Size`, `Duration` and `Material` are written as `1MiB`, `30s` and the path of a PEM file. A class
+Values of the types `Size`, `Duration` and `Material` are written as `1MiB`, `30s` and the path of a PEM file. A secret
+is referred to by a setting of the type `CredentialId`, anywhere in the settings of an input or output: in nested ones,
+optional, in lists, as a value of a mapping, in a tagged union. `Annotated[CredentialId, takes(API_KEY, BASIC)]` says
+which shapes it takes. The context holds the secrets by their ids. A class
 with a required field says `kw_only=True`. A field's docstring is the string literal below it. In `__post_init__`, raise
 `BadOption("hosts[1] is named twice", "hosts", 1)` for an option that cannot be so, ValueError for options that do not
 fit together: it becomes an error that names the place in the policy, of the option or of the plugin.
@@ -29,7 +32,7 @@ within bounds, with `shipper.sdk.rooms` and `shipper.sdk.crowd`, which decide fo
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -40,7 +43,21 @@ import msgspec
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, checked, of_os_error
 from shipper.sdk.columns import Column, encoded, join
-from shipper.sdk.credentials import Credential, Shape
+from shipper.sdk.credentials import (
+    API_KEY,
+    AWS,
+    BASIC,
+    BEARER_TOKEN,
+    CERTIFICATE,
+    NATS,
+    OAUTH2_CLIENT,
+    PASSWORD,
+    TOKEN,
+    Credential,
+    CredentialId,
+    Shape,
+    takes,
+)
 from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
 from shipper.sdk.endpoints import Endpoint, Scheme
 from shipper.sdk.errors import Backpressure, BadOption, Held, Later, NotBegun, PluginFault, StartFailed, TooLarge
@@ -59,7 +76,16 @@ from shipper.sdk.tls import ClientTls, Material, client_context, server_context
 from shipper.sdk.units import Duration, Size
 
 __all__ = [
+    "API_KEY",
+    "AWS",
+    "BASIC",
+    "BEARER_TOKEN",
+    "CERTIFICATE",
     "LARGEST_SECRET",
+    "NATS",
+    "OAUTH2_CLIENT",
+    "PASSWORD",
+    "TOKEN",
     "Absent",
     "AddressInfo",
     "Answer",
@@ -125,12 +151,9 @@ __all__ = [
     "server_context",
     "shortage",
     "tagged",
+    "takes",
     "text_of",
 ]
-
-
-CredentialId = Annotated[str, msgspec.Meta(min_length=1, description="the id of a credential")]
-"""What a policy refers to a secret by."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -189,7 +212,7 @@ class InputContext(Protocol):
     name: str
     aio: Asyncio
     credentials: Mapping[str, Credential]
-    """The secrets of `Input.credential_ids` that are not withdrawn, for the revision that opens the input."""
+    """By id, the secrets that its settings refer to and that are not withdrawn."""
     meters: Meters
     """What it counts of itself, by names of its own: shown in `observed` and metrics, and kept over revisions."""
 
@@ -285,14 +308,6 @@ class Input(Settings, frozen=True):
         """The endpoints for `InputContext.listen`, which no other input of its policy may have."""
         return ()
 
-    def credential_ids(self) -> tuple[str, ...]:
-        """The ids of the credentials it needs."""
-        return ()
-
-    def takes(self) -> Mapping[str, Collection[Shape]]:
-        """The shapes that it takes of some of them: a revision that brings another one is refused."""
-        return {}
-
     def load(self) -> None:
         """Import what `open` needs and what is slow to import, or may be missing. See `Output.load`."""
 
@@ -367,7 +382,8 @@ class OutputContext:
 
     name: str
     aio: Asyncio
-    credential: Credential | None
+    credentials: Mapping[str, Credential] = field(default_factory=dict)
+    """By id, the secrets that its settings refer to; all of them are there when it is opened."""
     requests: Requests = field(default_factory=Requests, repr=False, kw_only=True)
     """Where an output with `counts_requests` says how each of its requests ended, and how long it took."""
     meters: Meters = field(default_factory=Meters, repr=False, compare=False, kw_only=True)
@@ -409,8 +425,6 @@ class Output(Settings, frozen=True):
 
     live: ClassVar[frozenset[str]] = frozenset({"workers", "flush"})
     """Settings that do not matter to an event already queued; they are changed without a barrier."""
-    takes: ClassVar[frozenset[Shape]] = frozenset()
-    """Shapes of credential that it takes."""
     counts_requests: ClassVar[bool] = False
     """Whether its senders tell `OutputContext.requests` of each request, so that metrics show status codes. Else each
     `send` counts as one request, which was answered, or failed by what it raised."""
@@ -418,8 +432,6 @@ class Output(Settings, frozen=True):
     """Whether it calls `OutputContext.answered`. Then it is known whether anybody can have had events of a destination
     that was never heard of, as by a typo; of an output that does not tell, that is always thought possible."""
 
-    credential: CredentialId | None = None
-    """The id of the secret to authenticate with."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
     """Requests under way at once."""
     flush: Duration = Duration(0.05)
@@ -456,6 +468,6 @@ class Output(Settings, frozen=True):
     def open(self, context: OutputContext) -> AbstractAsyncContextManager[Sender]:
         """Acquire what sending needs, without contacting the destination: a dead one is no reason to fail.
 
-        Leaving the block closes every connection, and with it every use of the credential.
+        Leaving the block closes every connection, and with it every use of its credentials.
         """
         raise NotImplementedError

@@ -188,10 +188,11 @@ async def _ship(options: Options, hello: Hello, conversation: Conversation, outb
     """The whole of a process that owns its state directory."""
     async with open_asyncio() as aio, trio.open_nursery() as delivering:
         async with trio.open_nursery() as taking_in:
-            keyring = Keyring(spool.store.sealer.fingerprint, await spool.fingerprints())
+            registry = Registry.installed()
+            keyring = Keyring(spool.store.sealer.fingerprint, await spool.fingerprints(), registry)
             observing = Observing(conversation.observed, hello.heartbeat_seconds)
             lease = Lease(is_needed=hello.lease)
-            parts = _Parts(aio, spool, keyring, lease, conversation, observing, delivering, taking_in)
+            parts = _Parts(aio, spool, keyring, registry, lease, conversation, observing, delivering, taking_in)
             await parts.restore()
             async with serve_status(aio, options.http, parts.status) if options.http else _nothing() as http:
                 outbox.say(parts.ready(http))
@@ -230,13 +231,13 @@ class _Parts:
         aio: Asyncio,
         spool: Spool,
         keyring: Keyring,
+        registry: Registry,
         lease: Lease,
         door: Door,
         observing: Observing,
         delivering: trio.Nursery,
         taking_in: trio.Nursery,
     ) -> None:
-        registry = Registry.installed()
         settled = Signal()
         self.spool, self.keyring = spool, keyring
         self.observing = observing

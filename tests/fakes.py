@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import trio
 
@@ -18,25 +18,31 @@ from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lane import Lane
 from shipper.pipeline.lease import Lease
 from shipper.pipeline.listeners import Listeners
+from shipper.pipeline.plan import lane_key, lane_settings
 from shipper.pipeline.tap import Taps
 from shipper.plugin import (
+    API_KEY,
+    BASIC,
     Answer,
     Answers,
     Credential,
+    CredentialId,
     Feeding,
     Held,
     Input,
     InputContext,
+    Material,
     Outcome,
     Output,
     OutputContext,
     Processor,
     Sender,
-    Shape,
+    Settings,
     Source,
     meters,
+    takes,
 )
-from shipper.policy.policy import OutputSpec, destination, output_settings
+from shipper.policy.policy import OutputSpec
 from shipper.policy.registry import Registry
 from shipper.process.signal import Signal
 from shipper.protocol.messages import Ack, Nack, Outbound, Released
@@ -50,7 +56,7 @@ from shipper.sdk.codes import Code
 from shipper.sdk.errors import Later, TooLarge
 from shipper.sdk.event import Batch, Fields
 from shipper.spool.queue import Arrival, Packed
-from shipper.spool.revisions import LaneKey, Text
+from shipper.spool.revisions import Text
 from shipper.spool.spool import Spool, open_spool
 from shipper.values import Revision
 
@@ -154,9 +160,9 @@ class ScriptedOutput(Output, frozen=True):
     """Does what `DESTINATIONS[to]` says."""
 
     live: ClassVar[frozenset[str]] = frozenset({"workers", "live_setting"})
-    takes: ClassVar[frozenset[Shape]] = frozenset({"api_key"})
     backoff: ClassVar[Pace] = Pace()
 
+    credential: Annotated[CredentialId, takes(API_KEY)] | None = None
     to: str = "main"
     live_setting: int = 0
 
@@ -172,7 +178,8 @@ class ScriptedOutput(Output, frozen=True):
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
         script = DESTINATIONS[self.to]
         await script.on_open()
-        secret = context.credential.fields["api_key"].partition(":")[0] if context.credential else "nobody"
+        names = [secret.fields["api_key"].partition(":")[0] for secret in context.credentials.values()]
+        secret = "+".join(names) or "nobody"
         script.log.append(f"open {secret}")
         script.open_senders += 1
         script.notify()
@@ -185,6 +192,26 @@ class ScriptedOutput(Output, frozen=True):
             script.log.append(f"close {secret}")
             script.notify()
             script.on_close()
+
+
+class Sasl(Settings, frozen=True):
+    secret: Annotated[CredentialId, takes(API_KEY, BASIC)]
+
+
+class OwnTls(Settings, frozen=True, tag_field="kind", tag="own"):
+    client: Annotated[CredentialId, takes(API_KEY)]
+    ca: Material | None = None
+
+
+class AnyTls(Settings, frozen=True, tag_field="kind", tag="any"):
+    name: str = ""
+
+
+class NestedOutput(ScriptedOutput, frozen=True):
+    """The same, with secrets in nested settings, a list and a union."""
+
+    sasl: Sasl | None = None
+    tls: tuple[OwnTls | AnyTls, ...] = ()
 
 
 class TellingOutput(ScriptedOutput, frozen=True):
@@ -254,16 +281,10 @@ class ScriptedInput(Input, frozen=True):
     of: str = "in"
     at: str = ""
     flavour: str = ""
-    credentials: tuple[str, ...] = ()
+    credentials: tuple[Annotated[CredentialId, takes(API_KEY, BASIC)], ...] = ()
 
     def identity(self) -> Any:
         return [self.of, self.at]
-
-    def credential_ids(self) -> tuple[str, ...]:
-        return self.credentials
-
-    def takes(self) -> dict[str, tuple[Shape, ...]]:
-        return dict.fromkeys(self.credentials, ("api_key", "basic"))
 
     @asynccontextmanager
     async def open(self, context: InputContext) -> AsyncIterator[Source]:
@@ -330,7 +351,7 @@ GATE = threading.Event()
 
 REGISTRY = Registry(
     {
-        "outputs": {"scripted": ScriptedOutput, "telling": TellingOutput},
+        "outputs": {"scripted": ScriptedOutput, "telling": TellingOutput, "nested": NestedOutput},
         "inputs": {"scripted": ScriptedInput},
         "processors": {"scripted": ScriptedProcessor},
     }
@@ -399,10 +420,7 @@ class Bench:
         ids = [credential for credential in outputs.values() if credential is not None]
         self.at = Revision(0, number)
         await self.spool.receive(Text(self.at, "sha", f"{number}", "barrier", ids, ""), dict.fromkeys(ids, b"mark"))
-        keys = {
-            name: LaneKey(name, spec.type, destination(spec), spec.config.credential) for name, spec in specs.items()
-        }
-        cut = await self.spool.cut(self.at, [(keys[name], output_settings(spec)) for name, spec in specs.items()])
+        cut = await self.spool.cut(self.at, [(lane_key(spec), lane_settings(spec)) for spec in specs.values()])
         self.delivery.take_over(cut.lanes, {name: spec.config for name, spec in specs.items()}, cut.retired)
         self.active = {row.key.output: self.delivery.lanes[row.id] for row in cut.lanes}
         return self.active
@@ -550,7 +568,7 @@ class Theatre:
     async def wait_gone(self, credential: str) -> None:
         """Wait until no lane has this credential."""
         with trio.fail_after(PATIENCE):
-            while any(lane.key.credential == credential for lane in self.delivery.lanes.values()):  # noqa: ASYNC110
+            while any(credential in lane.key.credentials for lane in self.delivery.lanes.values()):  # noqa: ASYNC110
                 await trio.sleep(0.005)
 
     def lines(self) -> list[str]:

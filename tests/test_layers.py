@@ -58,7 +58,7 @@ INSIDE = {
         | {"slots", "tap"},
         {"suspects"},
     ],
-    "policy": [{"policy", "schema"}, {"secret_sources"}, {"registry", "settings"}, {"document"}],
+    "policy": [{"policy", "schema"}, {"secret_sources"}, {"registry"}, {"uses"}, {"settings"}, {"document"}],
     "protocol": [{"bounds", "lines"}, {"messages"}],
 }
 

@@ -34,6 +34,7 @@ from shipper.plugin import (
     nested,
     tagged,
 )
+from shipper.policy.uses import uses
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext, check_output, check_processor
 from tests.test_layers import PUBLIC
@@ -123,7 +124,7 @@ def test_a_strangers_processor_changes_events() -> None:
 
 async def test_a_strangers_output_answers_for_each_event() -> None:
     async with open_asyncio() as aio:
-        context = OutputContext("memory", aio, None)
+        context = OutputContext("memory", aio)
         (answers,) = await check_output(Memory(refuse="x"), context, [Batch.events([{"x": 1}, {"n": 2}])])
 
     assert answers == Answers(2, {0: Answer(Outcome.REJECTED, "refused by its key")})
@@ -152,15 +153,13 @@ def test_a_class_becomes_a_schema_with_its_words() -> None:
 def test_an_input_is_at_the_same_place_if_nothing_differs() -> None:
     assert Ticker(until=1).identity() == Ticker(until=1).identity()
     assert Ticker(until=1).identity() != Ticker(until=2).identity()
-    assert Ticker(until=1).credential_ids() == ()
 
 
 def test_an_output_has_defaults_that_do_no_harm() -> None:
     output = Memory()
 
-    assert (output.credential, output.workers) == (None, 2)
+    assert (output.workers, uses(output)) == (2, ())
     assert Output.live == {"workers", "flush"}
-    assert Output.takes == frozenset()
 
 
 @pytest.mark.parametrize("name", ["Upper", "a b", "a-b", "-x", "", "x" * 101, "a/b"])
@@ -200,7 +199,7 @@ def test_values_are_written_with_their_units() -> None:
 
 
 def test_every_name_that_is_offered_is_there() -> None:
-    assert sorted(shipper.plugin.__all__) == shipper.plugin.__all__
+    assert sorted(shipper.plugin.__all__, key=lambda name: (not name.isupper(), name)) == shipper.plugin.__all__
     assert all(hasattr(shipper.plugin, name) for name in shipper.plugin.__all__)
     assert nested({"a.b": 1}) == {"a": {"b": 1}}
 
@@ -214,7 +213,7 @@ async def test_the_example_of_the_docstring_works() -> None:
     exec(code, names)
     output = names["ConsoleOutput"](pretty=True)
     async with open_asyncio() as aio:
-        (answers,) = await check_output(output, OutputContext("console", aio, None), [Batch.events([{"n": 1}])])
+        (answers,) = await check_output(output, OutputContext("console", aio), [Batch.events([{"n": 1}])])
 
     assert answers == Answers(1)
     assert output == msgspec.convert({"pretty": True}, type(output))

@@ -82,7 +82,7 @@ def messages(destination: BulkDestination) -> list[str]:
 def test_an_example_is_valid_and_can_be_planned(path: Path, tmp_path: Path, authority: trustme.CA) -> None:
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     variables = dict.fromkeys(("OPENSEARCH_CA", "ES_CA"), str(tmp_path / "ca.pem"))
-    tree = references(read_tree([path], variables), [])
+    tree = references(read_tree([path], variables), Registry.installed(), [])
     registry = Registry.installed()
     text = document.write(tree)
     made = plan.make(Revision(0, 1), text, registry)

@@ -40,8 +40,8 @@ from shipper.testing import (
     open_destination,
 )
 
-KEY_1 = Credential("api_key", {"api_key": "one:first-secret"})
-KEY_2 = Credential("api_key", {"api_key": "two:second-secret"})
+KEY_1 = Credential({"api_key": "one:first-secret"})
+KEY_2 = Credential({"api_key": "two:second-secret"})
 
 
 def lines(*texts: str) -> Batch:
@@ -357,12 +357,16 @@ class Answerer:
         self.context = context
 
     def __repr__(self) -> str:
-        return str(self.context.credential and self.context.credential.fields) if self.settings.leaks else "<Answerer>"
+        return (
+            str([secret.fields for secret in self.context.credentials.values()])
+            if self.settings.leaks
+            else "<Answerer>"
+        )
 
     async def send(self, batch: Batch) -> Answers:
         await trio.lowlevel.checkpoint()
         if self.settings.raises:
-            raise Later(f"refused {self.context.credential and self.context.credential.fields}")
+            raise Later(f"refused {[secret.fields for secret in self.context.credentials.values()]}")
         return Answers(batch.count - self.settings.short, {0: Answer(Outcome.REJECTED, self.settings.reason)})
 
 
@@ -371,7 +375,9 @@ EVENT = "the text of an event"
 
 async def test_a_good_output_passes_the_check() -> None:
     async with open_asyncio() as aio:
-        (answers,) = await check_output(Answering(reason="mapping"), OutputContext("main", aio, KEY_1), [lines(EVENT)])
+        (answers,) = await check_output(
+            Answering(reason="mapping"), OutputContext("main", aio, {"k": KEY_1}), [lines(EVENT)]
+        )
 
     assert answers.others[0].reason == "mapping"
 
@@ -388,7 +394,7 @@ async def test_a_good_output_passes_the_check() -> None:
 async def test_a_bad_output_does_not(output: Output, complaint: str) -> None:
     async with open_asyncio() as aio:
         with pytest.raises(AssertionError, match=complaint):
-            await check_output(output, OutputContext("main", aio, KEY_1), [lines(EVENT)])
+            await check_output(output, OutputContext("main", aio, {"k": KEY_1}), [lines(EVENT)])
 
 
 class Shout(Processor, frozen=True):

@@ -5,6 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from shipper.commands.validate import REFUSED, command
+from shipper.policy.registry import Registry
 from shipper.sdk.errors import PolicyError
 from shipper.supervise import secrets
 from shipper.supervise.sources import read_tree
@@ -165,7 +166,7 @@ def test_a_reference_that_is_none_is_named_as_the_supervisor_names_it(tmp_path, 
     )
     result = CliRunner().invoke(command, [str(path)])
     with pytest.raises(PolicyError) as caught:
-        secrets.references(read_tree([path], {}))
+        secrets.references(read_tree([path], {}), Registry.installed())
 
     assert result.exit_code == REFUSED
     assert result.stdout.strip() == str(caught.value)

@@ -75,66 +75,68 @@ def check(path: Path, registry: Registry, *, with_secrets: bool = False) -> Chec
     problems: list[Problem] = []
     try:
         tree = read_tree([path], os.environ)
-        policy = build(references(tree, problems), registry)
+        policy = build(references(tree, registry, problems), registry)
     except PolicyError as error:
         problems += error.problems
         return Checked(path, None, problems)
-    missing, exposed = secret_files(tree, os.environ, with_secrets=with_secrets) if not problems else ([], [])
+    missing, exposed = secret_files(tree, registry, os.environ, with_secrets=with_secrets) if not problems else ([], [])
     if with_secrets:
         problems += missing
     warnings = [*_warnings(policy), *map(str, exposed if with_secrets else [*missing, *exposed])]
     return Checked(path, None if problems else policy, problems, warnings)
 
 
-def references(tree: Node, problems: list[Problem]) -> Node:
+def references(tree: Node, registry: Registry, problems: list[Problem]) -> Node:
     """The tree of a policy with an id in place of every reference to a secret; those that are none are noted.
 
     What is no mapping is left for the schema to refuse, unless it is an id.
     """
-    from shipper.supervise.secrets import Reference, everywhere, problem
+    from shipper.supervise.secrets import Place, Reference, everywhere
 
-    def placeholder(path: str, node: Node) -> Node:
+    def placeholder(place: Place) -> Node:
+        node = place.node
         if not isinstance(node.value, dict):
             return node
         try:
             return Node(Reference.parse(node).label, node.mark)
         except ValueError as error:
-            problems.append(problem(path, node, str(error)))
+            problems.append(place.problem(str(error)))
             return Node("refused", node.mark)
 
-    return everywhere(tree, placeholder)
+    return everywhere(tree, registry, placeholder)
 
 
 def secret_files(
-    tree: Node, environment: Mapping[str, str], *, with_secrets: bool
+    tree: Node, registry: Registry, environment: Mapping[str, str], *, with_secrets: bool
 ) -> tuple[list[Problem], list[Problem]]:
     """Secrets of a valid policy that are missing here, and those that others can read, each once.
 
     Files are looked at only, and nothing else is; `with_secrets` all of them are read.
     """
-    from shipper.supervise.secrets import Reference, everywhere, exposed, problem, read
+    from shipper.supervise.secrets import Place, Reference, everywhere, exposed, read
 
     missing: dict[Reference, Problem] = {}
     found: dict[Reference, Problem] = {}
 
-    def look(path: str, node: Node) -> Node:
-        if isinstance(node.value, dict):
-            reference = Reference.parse(node)
+    def look(place: Place) -> Node:
+        if isinstance(place.node.value, dict):
+            reference = Reference.parse(place.node)
             try:
                 if with_secrets:
-                    read(reference, environment)
+                    misfit = place.misfit(reference, read(reference, environment))
+                    missing.update({} if misfit is None else {reference: misfit})
                 else:
                     _look_at_files(reference.source)
             except OSError as error:
                 text = f"the secret {reference} is not here: {error.strerror}"
-                missing.setdefault(reference, problem(path, node, text, Code.SECRET_UNAVAILABLE))
+                missing.setdefault(reference, place.problem(text, Code.SECRET_UNAVAILABLE))
             except ValueError as error:
-                missing.setdefault(reference, problem(path, node, str(error), Code.SECRET_UNAVAILABLE))
+                missing.setdefault(reference, place.problem(str(error), Code.SECRET_UNAVAILABLE))
             if (how := exposed(reference)) is not None:
-                found.setdefault(reference, problem(path, node, how))
-        return node
+                found.setdefault(reference, place.problem(how))
+        return place.node
 
-    everywhere(tree, look)
+    everywhere(tree, registry, look)
     return list(missing.values()), list(found.values())
 
 

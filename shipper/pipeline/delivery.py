@@ -1,14 +1,14 @@
 """All lanes: which run, and which a revision takes over or retires.
 
 Opening a lane contacts nobody, so a dead destination never keeps a revision from becoming active. Retired lanes drain
-beside the active ones with their own credential and connections, a few at a time (`slots`).
+beside the active ones with their own credentials and connections, a few at a time (`slots`).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import trio
@@ -102,7 +102,7 @@ class Delivery:
             try:
                 if row.settings is None:
                     raise StartFailed("its stored settings are damaged", code=Code.DAMAGED)
-                output = restore_output(row.key.type, row.settings, self._registry)
+                output = restore_output(row.key.type, row.settings.values, self._registry)
             except ShipperError as error:
                 self._unreadable[row.id] = row.key.output, Why(f"cannot be opened again: {error}", error.code)
                 _log.error("a lane cannot be opened", output=row.key.output, error=str(error))
@@ -126,11 +126,6 @@ class Delivery:
         for id in retired:
             if id in self.lanes:
                 self.lanes[id].adopt(self.lanes[id].output, active=False)
-
-    def ensure(self, row: LaneRow, output: Output) -> None:
-        """Open a lane if it is not open."""
-        if row.id not in self.lanes:
-            self._open(row, output)
 
     def _open(self, row: LaneRow, output: Output) -> None:
         lane = Lane(
@@ -168,7 +163,7 @@ class Delivery:
     def _hasten_others(self, key: LaneKey) -> None:
         """After an outage the lanes of a destination need not find out each by itself that it is over."""
         for lane in self.lanes.values():
-            if lane.key.credential != key.credential and lane.key._replace(credential=key.credential) == key:
+            if lane.key != key and lane.key.with_credentials(key.credentials) == key:
                 lane.hasten()
 
     async def _watch(self) -> None:
@@ -210,22 +205,19 @@ class Delivery:
 
     def needed(self) -> set[str]:
         """The credentials that queued events need."""
-        return {
-            lane.key.credential
-            for lane in self.lanes.values()
-            if lane.key.credential is not None and self._spool.figures.of_lanes([lane.id]).events
-        }
+        lanes = (lane for lane in self.lanes.values() if self._spool.figures.of_lanes([lane.id]).events)
+        return {id for lane in lanes for id in lane.key.credentials}
 
-    def supplied(self, credentials: Container[str]) -> None:
+    def supplied(self, credentials: Collection[str]) -> None:
         """Secrets have arrived: the lanes that use them try at once."""
         for lane in self.lanes.values():
-            if lane.key.credential is not None and lane.key.credential in credentials:
+            if not set(lane.key.credentials).isdisjoint(credentials):
                 lane.poke()
 
-    def withdrawn(self, credentials: Container[str]) -> None:
+    def withdrawn(self, credentials: Collection[str]) -> None:
         """Secrets were taken back: the connections of lanes that use them are aborted, their events held."""
         for lane in self.lanes.values():
-            if lane.key.credential in credentials:
+            if not set(lane.key.credentials).isdisjoint(credentials):
                 lane.cut_off()
 
     def _look_anew(self) -> None:

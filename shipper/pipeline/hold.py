@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from shipper.pipeline.keyring import Keyring
@@ -16,10 +17,11 @@ class Hold(NamedTuple):
     problem: str
 
 
-def hold(credential: str | None, keyring: Keyring, lease: Lease) -> Hold | None:
-    """What holds a lane with this credential now; None if it may send. From any thread."""
-    if credential is not None and credential not in keyring:
-        if credential in keyring.withdrawn:
-            return Hold(Code.CREDENTIAL_WITHDRAWN, f"credential {credential} was withdrawn, events held")
-        return Hold(Code.CREDENTIAL_MISSING, f"credential {credential} is missing, events held")
+def hold(credentials: Iterable[str], keyring: Keyring, lease: Lease) -> Hold | None:
+    """What holds a lane with these credentials now; None if it may send. From any thread."""
+    for id in credentials:
+        if id not in keyring:
+            if id in keyring.withdrawn:
+                return Hold(Code.CREDENTIAL_WITHDRAWN, f"credential {id} was withdrawn, events held")
+            return Hold(Code.CREDENTIAL_MISSING, f"credential {id} is missing, events held")
     return None if lease.holds() else Hold(Code.LEASE_LAPSED, "lease lapsed, events held")

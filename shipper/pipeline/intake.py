@@ -261,7 +261,7 @@ class Intake:
         try:
             for name, input in plan.inputs.items():
                 if input.outputs and not self._is_kept(name, input):
-                    running = Running(input, Port(self, name, input.spec.type, self._credentials(input)))
+                    running = Running(input, Port(self, name, input.spec.type, self._keyring.of(input.credentials)))
                     prepared[name] = running
                     await self._nursery.start(self._run, running, name=f"input {name}")
         except BaseException:
@@ -314,9 +314,8 @@ class Intake:
 
     def _supply(self, running: Running) -> bool:
         """Give it the secrets that are held now; whether they are others than before."""
-        before, running.port.credentials = running.port.credentials, self._credentials(running.plan)
-        ids = running.plan.spec.config.credential_ids()
-        running.withdrawn = sorted(self._keyring.withdrawn.intersection(ids))
+        before, running.port.credentials = running.port.credentials, self._keyring.of(running.plan.credentials)
+        running.withdrawn = sorted(self._keyring.withdrawn.intersection(running.plan.credentials))
         return before != running.port.credentials
 
     def _change(self, running: Running, before: frozenset[str]) -> list[Closing]:
@@ -344,10 +343,6 @@ class Intake:
         if running is None or running.plan.identity != input.identity:
             return False
         return not running.ended or running.plan.spec.config == input.spec.config
-
-    def _credentials(self, input: InputPlan) -> dict[str, Credential]:
-        ids = input.spec.config.credential_ids()
-        return {id: credential for id in ids if (credential := self._keyring.get(id)) is not None}
 
     async def _settle(self, running: Running, changed: Callable[[], Awaitable[None]], closed: trio.Event) -> None:
         """Set `closed` when a changed input uses nothing of before any more; if it cannot say, when it is closed."""

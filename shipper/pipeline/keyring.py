@@ -5,22 +5,29 @@ An id names one secret for ever: what comes under a known id must be the same se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import trio
 
+from shipper.policy.registry import Registry
 from shipper.process import log
 from shipper.protocol.bounds import LONGEST_ID
-from shipper.sdk.credentials import Credential
+from shipper.sdk.credentials import API_KEY, BASIC, BEARER_TOKEN, CERTIFICATE, SHAPES, Credential, in_words
 from shipper.sdk.errors import CredentialError
 from shipper.sdk.tls import NotNow, check_identity
 
 
 class Keyring:
-    """Credentials by id; `fingerprint` is keyed by the state directory, `known` are the fingerprints stored there."""
+    """Credentials by id; `fingerprint` is keyed by the state directory, `known` are the fingerprints stored there.
 
-    def __init__(self, fingerprint: Callable[[bytes], bytes], known: Mapping[str, bytes]) -> None:
+    `registry` knows the shapes of plugins, beside `SHAPES`.
+    """
+
+    def __init__(
+        self, fingerprint: Callable[[bytes], bytes], known: Mapping[str, bytes], registry: Registry | None = None
+    ) -> None:
         self._fingerprint = fingerprint
+        self._registry = Registry({}) if registry is None else registry
         self._known = dict(known)
         self._held: dict[str, Credential] = {}
         self.withdrawn: set[str] = set()
@@ -39,14 +46,14 @@ class Keyring:
                 parsed[id] = Credential.parse(value)
             except ValueError as error:
                 raise CredentialError("invalid", f"credential `{id}`: {error}", f"{path}.{id}") from None
-            for secret in parsed[id].secrets():
+            for secret in parsed[id].secrets(self._registry.loaded_shapes()):
                 log.hide(secret)
         return parsed
 
     async def take(self, values: object) -> dict[str, Credential]:
         """`parse`, `check`, and whether each can be used for what its shape says. Raises CredentialError."""
         parsed = self.parse(values)
-        for error in (await unusable(parsed)).values():
+        for error in (await self.unusable(parsed)).values():
             raise error
         self.check(parsed)
         return parsed
@@ -87,9 +94,24 @@ class Keyring:
             if entirely:
                 self._known.pop(id, None)
 
-    def get(self, id: str | None) -> Credential | None:
+    async def unusable(self, offered: Mapping[str, Credential]) -> dict[str, CredentialError]:
+        """Those that no connection could use, which would hold their events for ever.
+
+        Their shape is none of an installed plugin, or they contradict it. OpenSSL looks in a thread, where plugins are
+        imported too, if a shape is not known without.
+        """
+        refused = await trio.to_thread.run_sync(
+            lambda: [_refused(id, secret, self._registry) for id, secret in offered.items()]
+        )
+        return {id: error for id, error in zip(offered, refused, strict=True) if error is not None}
+
+    def get(self, id: str) -> Credential | None:
         """The secret of an id, if it is held."""
-        return self._held.get(id) if id is not None else None
+        return self._held.get(id)
+
+    def of(self, ids: Iterable[str]) -> dict[str, Credential]:
+        """The secrets of these ids, as far as they are held."""
+        return {id: self._held[id] for id in ids if id in self._held}
 
     def __contains__(self, id: str) -> bool:
         return id in self._held
@@ -100,19 +122,14 @@ def is_id(id: str) -> bool:
     return len(id.encode()) <= LONGEST_ID
 
 
-async def unusable(offered: Mapping[str, Credential]) -> dict[str, CredentialError]:
-    """Those that no connection could use, which would hold their events for ever; OpenSSL looks in a thread."""
-    refused = await trio.to_thread.run_sync(lambda: [_refused(id, credential) for id, credential in offered.items()])
-    return {id: error for id, error in zip(offered, refused, strict=True) if error is not None}
-
-
-def _refused(id: str, credential: Credential) -> CredentialError | None:
+def _refused(id: str, credential: Credential, registry: Registry) -> CredentialError | None:
     try:
-        match credential.shape:
-            case "certificate":
-                check_identity(credential.fields["certificate"], credential.fields["key"])
-            case "api_key" | "basic" | "bearer_token":
-                credential.authorization()
+        if credential.fits(CERTIFICATE):
+            check_identity(credential.fields["certificate"], credential.fields["key"])
+        elif credential.fits(API_KEY, BASIC, BEARER_TOKEN):
+            credential.authorization()
+        elif not credential.fits(*SHAPES) and not credential.fits(*registry.shapes()):
+            raise ValueError(f"a credential has exactly one shape, such as {in_words(SHAPES)}")
     except NotNow:
         return None  # the lane will tell
     except ValueError as error:

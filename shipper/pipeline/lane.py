@@ -281,7 +281,7 @@ class Lane:
         self._turn.set()
 
     def _hold(self) -> Hold | None:
-        return hold(self.key.credential, self._keyring, self._lease)
+        return hold(self.key.credentials, self._keyring, self._lease)
 
     def may_begin(self) -> bool:
         """Whether a request may begin now; from any thread."""
@@ -404,7 +404,7 @@ class Lane:
         return OutputContext(
             self.key.output,
             self._aio,
-            self._keyring.get(self.key.credential),
+            self._keyring.of(self.key.credentials),
             requests=self._requests,
             meters=self.meters,
             answered=self._note_reached,

@@ -1,6 +1,6 @@
 """A policy becomes a plan: what it would run, with nothing opened; and two plans are compared.
 
-An output's identity is its lane's key: name, type, everything that says where, and the credential's id. The class of a
+An output's identity is its lane's key: name, type, everything that says where, and its credentials' ids. The class of a
 change follows from the keys alone: `barrier` if a lane of the active revision is not among the new ones, `none` if the
 meaning is the same, else `live`.
 """
@@ -8,15 +8,18 @@ meaning is the same, else `live`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shipper.plugin import Processor
-from shipper.policy.document import Node, below, read
+from shipper.policy.document import Node, followed, read
 from shipper.policy.policy import InputSpec, OutputSpec, Policy, build, destination, meaning, output_settings
 from shipper.policy.registry import Registry
+from shipper.policy.uses import Use, uses
+from shipper.sdk.credentials import Shape
 from shipper.spool.dead_letters import Limits
+from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.limits import SpoolLimits
 from shipper.spool.revisions import LaneKey, Text
 from shipper.values import Change, Revision
@@ -37,6 +40,8 @@ class InputPlan:
     spec: InputSpec
     processors: tuple[Processor, ...]
     outputs: tuple[str, ...]
+    credentials: tuple[str, ...]
+    """The ids that its settings refer to."""
 
     @property
     def identity(self) -> tuple[str, str, Any]:
@@ -50,7 +55,16 @@ class OutputPlan:
 
     spec: OutputSpec
     key: LaneKey
-    settings: Mapping[str, Any]
+    settings: LaneSettings
+
+
+class Reference(NamedTuple):
+    """A setting that refers to a credential: its id, and what an input or output takes there."""
+
+    id: str
+    part: str
+    shapes: tuple[Shape, ...]
+    location: Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +78,13 @@ class Plan:
     policy: Policy
     inputs: Mapping[str, InputPlan]
     outputs: Mapping[str, OutputPlan]
-    credentials: Mapping[str, Location]
-    """Every credential id the policy refers to, with the first place that does."""
+    references: tuple[Reference, ...]
+    """Every place that refers to a credential, those of outputs first."""
+
+    @property
+    def credentials(self) -> Mapping[str, Location]:
+        """Every credential id the policy refers to, with the first place that does."""
+        return {reference.id: reference.location for reference in reversed(self.references)}
 
     def change(self, active: str | None, lanes: Collection[LaneKey]) -> Change:
         """Against the active revision: the digest of its meaning (None: nothing is active), and its lanes."""
@@ -104,51 +123,42 @@ def make(at: Revision, text: str, registry: Registry) -> Plan:
     policy = build(root, registry)
     outputs = {name: _output(spec) for name, spec in policy.outputs.items()}
     inputs = {name: _input(spec, policy) for name, spec in policy.inputs.items()}
-    return Plan(at, text, digest(text), meaning(policy), policy, inputs, outputs, _credentials(policy, root))
+    return Plan(at, text, digest(text), meaning(policy), policy, inputs, outputs, tuple(_references(policy, root)))
 
 
 def _input(spec: InputSpec, policy: Policy) -> InputPlan:
     outputs = spec.outputs if spec.outputs is not None else tuple(policy.outputs)
-    return InputPlan(spec, (*spec.processors, *policy.processors), outputs)
+    return InputPlan(spec, (*spec.processors, *policy.processors), outputs, _ids(uses(spec.config)))
 
 
 def _output(spec: OutputSpec) -> OutputPlan:
-    key = LaneKey(spec.name, spec.type, destination(spec), spec.config.credential)
-    return OutputPlan(spec, key, output_settings(spec))
+    return OutputPlan(spec, lane_key(spec), lane_settings(spec))
 
 
-def _credentials(policy: Policy, root: Node) -> dict[str, Location]:
-    parts: dict[str, tuple[str, str]] = {}
-    for name, output in policy.outputs.items():
-        if output.config.credential is not None:
-            parts.setdefault(output.config.credential, ("outputs", name))
-    for name, input in policy.inputs.items():
-        for id in input.config.credential_ids():
-            parts.setdefault(id, ("inputs", name))
-    found = dict(reversed(list(_locations(root))))
-    return {id: found.get((*part, id), Location(".".join(part), 1, 1)) for id, part in parts.items()}
+def lane_key(spec: OutputSpec) -> LaneKey:
+    """The identity of an output's lane."""
+    return LaneKey(spec.name, spec.type, destination(spec), _ids(uses(spec.config)))
 
 
-def _locations(root: Node) -> Iterator[tuple[tuple[str, str, str], Location]]:
-    """By section, part and id: where a credential is named."""
-    for section, parts in _entries(root).items():
-        for name, part in _entries(parts).items():
-            for path, node in _named(part, below(section, name)):
-                yield (section, name, str(node.value)), Location(path, node.mark.line, node.mark.column)
+def lane_settings(spec: OutputSpec) -> LaneSettings:
+    """An output's settings as its lane keeps them."""
+    return LaneSettings(output_settings(spec), tuple(use.path for use in uses(spec.config)))
 
 
-def _entries(node: Node) -> Mapping[str, Node]:
-    return node.value if isinstance(node.value, dict) else {}
+def _ids(found: Iterable[Use]) -> tuple[str, ...]:
+    return tuple(sorted({use.id for use in found}))
 
 
-def _named(node: Node, path: str, is_id: bool = False) -> Iterator[tuple[str, Node]]:
-    """The ids in a part, which stand under `credential` and `credentials`, with their paths."""
-    match node.value:
-        case str() if is_id:
-            yield path, node
-        case dict() as entries:
-            for key, child in entries.items():
-                yield from _named(child, below(path, key), key in ("credential", "credentials"))
-        case list() as items:
-            for at, child in enumerate(items):
-                yield from _named(child, below(path, at), is_id)
+def _references(policy: Policy, root: Node) -> Iterator[Reference]:
+    sections: tuple[tuple[str, Mapping[str, InputSpec | OutputSpec]], ...]
+    sections = ("outputs", policy.outputs), ("inputs", policy.inputs)
+    for section, parts in sections:
+        for name, spec in parts.items():
+            for use in uses(spec.config):
+                yield Reference(use.id, section[:-1], use.shapes, _location(root, (section, name, *use.path)))
+
+
+def _location(root: Node, path: Iterable[str | int]) -> Location:
+    """Where a path leads in the text, as far as it is there: a default is not."""
+    node, shown = followed(root, "", path)
+    return Location(shown, node.mark.line, node.mark.column)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -73,6 +73,24 @@ def below(path: str, key: str | int) -> str:
     if isinstance(key, int):
         return f"{path}[{key}]"
     return f"{path}.{shown(key)}" if path else shown(key)
+
+
+def children_of(node: Node) -> Iterator[tuple[str | int, Node]]:
+    """The entries of a mapping or the items of a list, by key or position."""
+    if isinstance(node.value, dict):
+        yield from node.value.items()
+    elif isinstance(node.value, list):
+        yield from enumerate(node.value)
+
+
+def followed(node: Node, path: str, keys: Iterable[str | int]) -> tuple[Node, str]:
+    """Where keys and positions lead from a node, as far as these are in the text."""
+    for key in keys:
+        child = dict(children_of(node)).get(key)
+        if child is None:
+            break
+        node, path = child, below(path, key)
+    return node, path
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_.@-]{0,62}|[A-Za-z_][A-Za-z_.@-]{0,62}")

@@ -2,8 +2,8 @@
 
 A `Policy` is a plain value: every plugin is configured, every file it names is read, nothing is opened. Two digests
 say what a change is: `meaning` is that of the whole policy, so that key order, comments and spelled-out defaults do not
-matter; `destination` is that of what decides where an output's queued events go, the id of its credential left out,
-which is the other half of a lane's identity.
+matter; `destination` is that of what decides where an output's queued events go, the ids of its credentials left out,
+which are the other half of a lane's identity.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from shipper.plugin import Duration, Input, Output, Processor, Settings, Size
 from shipper.policy.document import Node, below, read, shown, suggest
 from shipper.policy.registry import Kind, Registry, UnknownType
 from shipper.policy.settings import Reader, TooMany, digest, exported, restored
+from shipper.policy.uses import uses
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PluginFault, PolicyError, StartFailed, raised_at
 from shipper.sdk.feeding import Feeding
+from shipper.sdk.trees import changed
 
 VERSION = 1
 NAME = r"[a-z0-9][a-z0-9_-]{0,62}"
@@ -189,9 +191,6 @@ class _PolicyReader(Reader):
         type, config = self.plugin("outputs", node, path)
         if config is None:
             return None
-        if config.credential is not None and not config.takes:
-            message = f"an output of type {type} takes no credential; remove this key"
-            self.problem(below(path, "credential"), node.keys.get("credential", node.mark), message)
         try:
             check_feeding(config)
         except PluginFault as error:
@@ -278,11 +277,16 @@ def _part(config: Settings) -> Any:
 def destination(spec: OutputSpec) -> str:
     """A digest (SHA-256, hex) of name, type and every setting that matters to an event already queued.
 
-    Not among them are the id of the credential, `workers`, `flush`, and what the plugin calls `live`.
+    Not among them are `workers`, `flush`, what the plugin calls `live`, and the ids of credentials: of these it matters
+    only where there is one. (At the top the key itself is left out, as it always was: lanes are kept over versions.)
     """
-    apart = {"credential", "workers", "flush", *spec.config.live}
+    apart = {"workers", "flush", *spec.config.live}
     names = {field.encode_name for field in msgspec.structs.fields(spec.config) if field.name not in apart}
     settings = exported(spec.config, paths=False)
+    paths = [use.path for use in uses(spec.config)]
+    for path in paths:
+        settings = changed(settings, path, lambda _: "")
+    names.difference_update(path[0] for path in paths if len(path) == 1)
     return digest([spec.name, spec.type, {name: settings[name] for name in settings if name in names}])
 
 

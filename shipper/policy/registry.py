@@ -8,12 +8,15 @@ would cost hundreds (aiohttp alone 150), so that waits until a type is asked for
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from typing import Literal, TypeVar, overload
 
 from shipper.plugin import Input, Output, Processor
 from shipper.policy.document import shown, suggest
+from shipper.policy.uses import shapes_of
 from shipper.sdk.codes import Code
+from shipper.sdk.credentials import Shape
 from shipper.sdk.errors import ShipperError
 
 Kind = Literal["inputs", "processors", "outputs"]
@@ -61,6 +64,19 @@ class Registry:
         if isinstance(found, EntryPoint):
             found = self._plugins[kind][type] = loaded(found, BASES[kind], kind[:-1])
         return found
+
+    def shapes(self) -> frozenset[Shape]:
+        """The shapes of credential that any plugin takes; imports all of them, and skips those that cannot be."""
+        for kind in BASES:
+            for type in self.types(kind):
+                with suppress(UnknownType):
+                    self.find(kind, type)
+        return self.loaded_shapes()
+
+    def loaded_shapes(self) -> frozenset[Shape]:
+        """Those of the plugins that were imported."""
+        plugins = [plugin for found in self._plugins.values() for plugin in found.values()]
+        return frozenset().union(*(shapes_of(one) for one in plugins if not isinstance(one, EntryPoint)))
 
 
 def loaded(point: EntryPoint, base: type[_Base], noun: str) -> type[_Base]:

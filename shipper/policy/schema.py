@@ -1,8 +1,8 @@
 """The JSON Schema (2020-12) of a policy file, with every installed plugin.
 
 It is for editors: `# yaml-language-server: $schema=…` gives completion and texts from the docstrings. What a reader of
-the file resolves is part of it: `credential: {file: …}` instead of an id, and `${NAME}` in place of any scalar, since
-what a variable holds is not known before. The structs are walked like `settings` walks
+the file resolves is part of it: `{file: …}` instead of the id of a credential, and `${NAME}` in place of any scalar,
+since what a variable holds is not known before. The structs are walked like `settings` walks
 them, and `msgspec` makes the schema of a scalar; its schema of a whole struct fails on our defaults (a `Size` is no
 type of JSON) and has no texts of fields.
 """
@@ -23,8 +23,8 @@ from shipper.plugin import Material
 from shipper.policy.policy import NAME, VERSION, DeadLetters, Drain, LogLevel, Queue
 from shipper.policy.registry import BASES, Kind, Registry, UnknownType
 from shipper.policy.secret_sources import installed
-from shipper.policy.settings import annotated, bare, erased, exported, is_struct, items_of, values_of
-from shipper.sdk.credentials import BARE
+from shipper.policy.settings import annotated, arms_of, bare, erased, exported, is_struct, items_of, tag_of, values_of
+from shipper.sdk.credentials import BARE, CredentialId
 from shipper.sdk.secret_source import SecretSource
 from shipper.sdk.units import Duration, Size
 
@@ -144,15 +144,16 @@ class _Generator:
         """With docstrings as descriptions, and defaults as a policy writes them."""
         texts = field_texts(struct)
         fields = msgspec.structs.fields(struct)
-        properties = {field.encode_name: self.field(field, texts.get(field.name)) for field in fields}
+        tag = tag_of(struct)
+        properties: Schema = {} if tag is None else {tag[0]: {"const": tag[1]}}
+        properties |= {field.encode_name: self.field(field, texts.get(field.name)) for field in fields}
         schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
-        if required := [field.encode_name for field in fields if field.required]:
+        if required := [*([] if tag is None else tag[:1]), *(field.encode_name for field in fields if field.required)]:
             schema["required"] = required
         return schema | ({"description": inspect.cleandoc(struct.__doc__)} if struct.__doc__ else {})
 
     def field(self, field: msgspec.structs.FieldInfo, text: str | None) -> Schema:
-        references = {"credential": self.credential, "credentials": {"type": "array", "items": self.credential}}
-        schema = dict(references.get(field.encode_name) or self.annotation(field.type))
+        schema = dict(self.annotation(field.type))
         if text:
             schema["description"] = text
         factory = field.default_factory
@@ -166,15 +167,24 @@ class _Generator:
         schema = self.kind(kind, metas)
         if not optional:
             return schema
+        if kind is CredentialId:
+            return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
         return {"anyOf": [schema, *([{"const": "never"}] if kind is Duration else []), {"type": "null"}]}
 
     def kind(self, kind: Any, metas: list[msgspec.Meta]) -> Schema:
         """The schema of a type that is not optional."""
-        for own, schema in ((Size, _SIZE), (Duration, _DURATION), (Material, _MATERIAL)):
+        for own, schema in (
+            (Size, _SIZE),
+            (Duration, _DURATION),
+            (Material, _MATERIAL),
+            (CredentialId, self.credential),
+        ):
             if kind is own:
                 return schema
         if is_struct(kind):
             return self.reference(kind)
+        if any(map(is_struct, arms_of(kind))):
+            return {"anyOf": [self.annotation(arm) for arm in arms_of(kind)]}
         if (item := items_of(kind)) is not None:
             return _leaf(erased(kind, metas)) | {"items": self.annotation(item)}
         if (value := values_of(kind)) is not None:

@@ -14,14 +14,16 @@ import hashlib
 import json
 import re
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from shipper.policy.document import MOST_PROBLEMS, Mark, Node, below, plain, shown, suggest
+from shipper.policy.document import MOST_PROBLEMS, Mark, Node, below, children_of, followed, plain, shown, suggest
 from shipper.sdk.codes import Code
+from shipper.sdk.credentials import CredentialId
 from shipper.sdk.errors import BadOption, Problem
 from shipper.sdk.tls import ClientTls, Material, client_context
 from shipper.sdk.units import Duration, Size
@@ -43,11 +45,20 @@ S = TypeVar("S", bound=msgspec.Struct)
 # -- types -------------------------------------------------------------------------------------------------------------
 
 
+def resolved(type: Any) -> Any:
+    """The type that an alias (`type X = …`) or a NewType stands for; anything else is itself."""
+    alias = getattr(typing, "TypeAliasType", ())
+    while isinstance(type, (alias, typing.NewType)):
+        type = type.__supertype__ if isinstance(type, typing.NewType) else type.__value__
+    return type
+
+
 def bare(type: Any) -> tuple[Any, bool, list[msgspec.Meta]]:
     """A field's type without `Annotated` and `| None`; whether None is among it, and what `Annotated` said."""
     metas: list[msgspec.Meta] = []
     optional = False
     while True:
+        type = resolved(type)
         if get_origin(type) is Annotated:
             metas += [meta for meta in type.__metadata__ if isinstance(meta, msgspec.Meta)]
             type = type.__origin__
@@ -61,6 +72,18 @@ def bare(type: Any) -> tuple[Any, bool, list[msgspec.Meta]]:
 
 def is_struct(type: Any) -> bool:
     return isinstance(type, msgspec.StructMeta)
+
+
+def tag_of(struct: Any) -> tuple[str, str | int] | None:
+    """The key by which a struct of a union is told from the others, and its value there; None: it has none."""
+    config = struct.__struct_config__
+    return None if config.tag is None else (config.tag_field, config.tag)
+
+
+def arms_of(type: Any) -> list[Any]:
+    """The types of a union, but for None; none of anything else."""
+    union = get_origin(type) in (Union, types.UnionType)
+    return [bare(arm)[0] for arm in get_args(type) if arm is not types.NoneType] if union else []
 
 
 @cache
@@ -125,11 +148,11 @@ class Reader:
         fields = fields_of(struct)
         values: dict[str, Any] = {}
         for key, child in children.items():
-            if key in ("credential", "credentials") and _leaks(child):
-                self.problem(below(path, key), child.mark, SECRET_HINT, Code.SECRET_IN_POLICY)
-            elif key in fields:
+            if key in fields:
                 values[fields[key].name] = self.value(fields[key].type, child, below(path, key))
-            elif key not in reserved:
+            elif key in ("credential", "credentials") and _leaks(child) and not _is_reference(child):
+                self.problem(below(path, key), child.mark, SECRET_HINT, Code.SECRET_IN_POLICY)
+            elif key not in (*reserved, *(tag_of(struct) or ())[:1]):
                 self.unknown(key, [*fields, *reserved], node.keys.get(key, child.mark), path)
         for key in fields:
             if fields[key].required and key not in children:
@@ -151,7 +174,7 @@ class Reader:
                 client_context(made)
             return made
         except ValueError as error:
-            node, path = _followed(node, path, error.at if isinstance(error, BadOption) else ())
+            node, path = followed(node, path, error.at if isinstance(error, BadOption) else ())
             self.problem(path, node.mark, str(error), Code.BAD_OPTION)
         except Exception as error:
             text = f"{struct.__name__} failed on these settings: {type(error).__name__}"
@@ -174,6 +197,10 @@ class Reader:
             return None
         if kind is Material:
             return self.material(node, path)
+        if kind is CredentialId:
+            return self.credential(node, path)
+        if (arm := _fitting(arms_of(kind), node)) is not None:
+            return self.value(annotated(arm, metas), node, path)
         if is_struct(kind):
             return self.struct(kind, node, path)
         if isinstance(node.value, list) and (kind is Any or items_of(kind) is not None):
@@ -217,6 +244,14 @@ class Reader:
                 self.problem(path, node.mark, str(error), Code.FILE_UNREADABLE)
         return None
 
+    def credential(self, node: Node, path: str) -> CredentialId | None:
+        """The id of a secret."""
+        if _leaks(node):
+            self.problem(path, node.mark, SECRET_HINT, Code.SECRET_IN_POLICY)
+            return None
+        text = self.convert(Annotated[str, msgspec.Meta(min_length=1)], plain(node), node, path)
+        return None if text is None else CredentialId(text)
+
     def leaf(self, kind: Any, metas: list[msgspec.Meta], node: Node, path: str) -> Any:
         """A scalar, or a type that is only known as a whole."""
         if get_origin(kind) is Literal and isinstance(node.value, str) and node.value not in get_args(kind):
@@ -231,7 +266,7 @@ class Reader:
             return msgspec.convert(value, type, dec_hook=_written)
         except msgspec.ValidationError as error:
             message, _, place = str(error).partition(" - at `$")
-            node, path = _followed(node, path, [key or int(at) for key, at in _PLACE.findall(place)])
+            node, path = followed(node, path, [key or int(at) for key, at in _PLACE.findall(place)])
             self.problem(path, node.mark, _described(type, message) or _reworded(message))
         except Exception as error:
             text = f"the plugin's option cannot take this: {error.__class__.__name__}"
@@ -242,7 +277,7 @@ class Reader:
         """Note every string that can be told for a secret by its looks, wherever it stands."""
         if isinstance(node.value, str) and _SECRET_VALUE.search(node.value):
             self.problem(path, node.mark, SECRET_HINT, Code.SECRET_IN_POLICY)
-        for key, child in _children(node):
+        for key, child in children_of(node):
             self.scan(child, below(path, key))
 
 
@@ -262,11 +297,23 @@ def _leaks(node: Node) -> bool:
     return isinstance(node.value, dict)
 
 
-def _children(node: Node) -> Iterator[tuple[str | int, Node]]:
-    if isinstance(node.value, dict):
-        yield from node.value.items()
-    elif isinstance(node.value, list):
-        yield from enumerate(node.value)
+def _fitting(arms: Iterable[Any], node: Node) -> Any:
+    """The type of a union that is read part by part, if the node is for one of these; None: it is read as a whole."""
+    for arm in arms:
+        if is_struct(arm) and isinstance(node.value, dict):
+            tag = tag_of(arm)
+            if tag is None or (tag[0] in node.value and node.value[tag[0]].value == tag[1]):
+                return arm
+        elif (isinstance(node.value, list) and items_of(arm) is not None) or (
+            isinstance(node.value, dict) and values_of(arm) is not None
+        ):
+            return arm
+    return None
+
+
+def _is_reference(node: Node) -> bool:
+    """Whether it says where a secret lies, as policy files do."""
+    return isinstance(node.value, dict) and node.value.keys() <= {"file", "env", "systemd", "as"}
 
 
 def _kind(node: Node) -> str:
@@ -278,22 +325,16 @@ def _written(type: Any, value: Any) -> Any:
     """Types of our own, as a policy writes them."""
     if type is Duration:
         return Duration.parse(value)
+    if type is CredentialId:
+        if _leaks(Node(value, Mark(1, 1))):
+            raise ValueError(SECRET_HINT)
+        return CredentialId.parse(value)
     if type is Size:
         size = Size.parse(value)
         if size >= 2**63:
             raise ValueError("this size is too large")
         return size
     raise NotImplementedError(type)
-
-
-def _followed(node: Node, path: str, keys: Iterable[str | int]) -> tuple[Node, str]:
-    """Where keys and positions lead from a node, as far as these are in the text."""
-    for key in keys:
-        child = dict(_children(node)).get(key)
-        if child is None:
-            break
-        node, path = child, below(path, key)
-    return node, path
 
 
 def _described(type: Any, message: str) -> str | None:
@@ -334,6 +375,8 @@ def exported(value: Any, *, paths: bool = True) -> Any:
         return sorted((exported(child, paths=paths) for child in value), key=canonical)
     if isinstance(value, (Size, Duration)):
         return int(value) if isinstance(value, Size) else float(value)
+    if isinstance(value, CredentialId):
+        return str(value)
     return msgspec.to_builtins(value)
 
 

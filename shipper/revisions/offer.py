@@ -12,7 +12,7 @@ from shipper.pipeline.plan import Plan
 from shipper.protocol import bounds
 from shipper.protocol.bounds import LIST_BYTES, cut, fitting
 from shipper.sdk.codes import Code
-from shipper.sdk.credentials import Credential, Shape
+from shipper.sdk.credentials import SHAPES, Credential, in_words
 from shipper.sdk.errors import CredentialError, PolicyError, Problem
 from shipper.spool.revisions import Known
 from shipper.values import Change, Reason, Revision
@@ -109,22 +109,12 @@ def check_credentials(plan: Plan, offered: Mapping[str, Credential], keyring: Ke
     for id, location in plan.credentials.items():
         if id not in offered and id not in keyring:
             raise CredentialError("credential_missing", f"credential `{id}` did not come with the policy", *location)
-    for id, part, shapes in _uses(plan):
+    for id, part, shapes, location in plan.references:
         credential = offered.get(id) or keyring.get(id)
-        if credential is not None and credential.shape not in shapes:
-            takes = ", ".join(sorted(shapes)) or "none"
-            text = f"credential `{id}` has the shape {credential.shape}; this {part} takes {takes}"
-            raise CredentialError("invalid", text, *plan.credentials[id])
-
-
-def _uses(plan: Plan) -> Iterator[tuple[str, str, Collection[Shape]]]:
-    """Each use of a credential: its id, by what, and the shapes that are taken there."""
-    for output in plan.policy.outputs.values():
-        if output.config.credential is not None:
-            yield output.config.credential, "output", output.config.takes
-    for input in plan.policy.inputs.values():
-        for id, shapes in input.config.takes().items():
-            yield id, "input", shapes
+        if credential is not None and not credential.fits(*shapes):
+            has = f"the shape {credential.shape_name}" if credential.fits(*SHAPES) else "another shape"
+            text = f"credential `{id}` has {has}; this {part} takes {in_words(shapes)} here"
+            raise CredentialError("invalid", text, *location)
 
 
 def without_secrets(errors: Iterable[Problem], carried: object) -> list[Problem]:

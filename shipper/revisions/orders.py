@@ -11,15 +11,16 @@ takes it is quiet too while it takes: what comes stands below its front, and its
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import trio
 
 from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.keyring import Keyring
+from shipper.policy.uses import uses
 from shipper.process import log
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import ShipperError
@@ -27,7 +28,7 @@ from shipper.sdk.units import events_in_words
 from shipper.spool import forward
 from shipper.spool.drain_orders import Gone, InDoubt, Name, Order, Released
 from shipper.spool.forward import Ended, NotForwarded
-from shipper.spool.revisions import LaneKey, LaneRow
+from shipper.spool.revisions import LaneRow
 from shipper.spool.spool import Spool
 from shipper.values import Revision
 
@@ -112,7 +113,7 @@ class Orders:
                 raise _not_forwarded([error]) from None
             await self._ended(lane)
             events += moved
-            credentials.update(() if source.key.credential is None else (source.key.credential,))
+            credentials.update(source.key.credentials)
         return Forwarded(events, frozenset(credentials))
 
     async def _stays(self, lane: int) -> NotForwarded | None:
@@ -152,8 +153,8 @@ class Orders:
                 + (", since no answer ever came from where they were to go" if unasked else ""),
                 output=source.key.output,
                 events=events,
-                hosts=_hosts(source.settings),
-                to=_hosts(target.settings),
+                hosts=_hosts(source),
+                to=_hosts(target),
             )
             await self._delivery.restore([row for row in [target] if row.id not in self._delivery.lanes])
             async with self._quiet(target.id):
@@ -175,11 +176,12 @@ class Orders:
         What damage made doubtful is not moved: its barriers would wait in the other lane.
         """
         lasts = await self._barriers()
-        lanes = [lane for lane in self._delivery.lanes.values() if lane.key.credential == source and lane.id in lasts]
+        draining = [lane for lane in self._delivery.lanes.values() if lane.id in lasts]
+        lanes = [lane for lane in draining if source in lane.key.credentials]
         if source == target:
             raise NothingToOrder(f"`{source}` is bound to itself already: name another credential as the target")
         if not lanes:
-            known = sorted({lane.key.credential or "" for lane in self._delivery.lanes.values() if lane.id in lasts})
+            known = sorted({id for lane in draining for id in lane.key.credentials})
             raise NothingToOrder(
                 f"nothing that drains is bound to `{source}`; there is: {', '.join(known) or 'nothing'}"
             )
@@ -190,12 +192,11 @@ class Orders:
                 code=Code.CREDENTIAL_MISSING,
             )
         for lane in lanes:
-            if credential.shape not in lane.output.takes:
-                text = f"output {lane.key.output} takes no credential of shape {credential.shape}"
+            if not all(credential.fits(*use.shapes) for use in uses(lane.output) if use.id == source):
+                text = f"output {lane.key.output} takes no credential of this shape in place of `{source}`"
                 raise NothingToOrder(text, code=Code.CREDENTIAL_INVALID)
-            key = LaneKey(lane.key.output, lane.key.type, lane.key.destination, target)
             try:
-                order, row = await self._spool.place_rebind(lane.id, lasts[lane.id].seq, key)
+                order, row = await self._spool.place_rebind(lane.id, lasts[lane.id].seq, source, target)
             except Gone:
                 continue
             except Released:
@@ -205,7 +206,8 @@ class Orders:
                 where = f"output {lane.key.output} is damaged where it is bound to `{source}` or to `{target}`"
                 text = f"{where}: first `drop` or `dead_letter` ends what drains there"
                 raise NothingToOrder(text, code=Code.DAMAGED) from None
-            self._delivery.ensure(row, lane.output)
+            if row.id not in self._delivery.lanes:
+                await self._delivery.restore([row])
             await self._carry_out(order)
             await lane.ended_or_active()
 
@@ -286,9 +288,9 @@ def _not_forwarded(problems: Iterable[NotForwarded]) -> NothingToOrder:
     return NothingToOrder("; ".join(sorted(by_text)), code=by_text[first])
 
 
-def _hosts(settings: Mapping[str, Any] | None) -> list[str]:
+def _hosts(lane: LaneRow) -> list[str]:
     """The hosts that settings name, without what else a URL may hold; those of a plugin may be no URLs."""
-    named = (settings or {}).get("hosts", ())
+    named = () if lane.settings is None else lane.settings.values.get("hosts", ())
     return [_host(url) for url in named if isinstance(url, str)] if isinstance(named, list) else []
 
 

@@ -20,7 +20,7 @@ import trio
 
 from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Closing, Intake
-from shipper.pipeline.keyring import Keyring, unusable
+from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.libraries import load_all
 from shipper.pipeline.plan import Plan, make
 from shipper.plugin import Output
@@ -35,6 +35,7 @@ from shipper.revisions.offer import Candidate, Offer, check_credentials
 from shipper.revisions.statements import Refused, Statement
 from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import ShipperError
+from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.revisions import Cut, Known
 from shipper.spool.spool import Spool
 from shipper.values import Change, Revisions
@@ -100,7 +101,7 @@ class Rollout:
 
         Also those that were withdrawn, as long as anything refers to them.
         """
-        of_outputs = {lane.key.credential for lane in self._delivery.lanes.values() if lane.active}
+        of_outputs = {id for lane in self._delivery.lanes.values() if lane.active for id in lane.key.credentials}
         active = self._machine.active
         of_inputs = () if active is None else set(active.credentials).difference(of_outputs)
         withdrawn = self._keyring.withdrawn.intersection(self.in_use)
@@ -134,7 +135,7 @@ class Rollout:
         """
         withdrawn = {id for id, secret in credentials.items() if secret is None}
         supplied = self._keyring.parse({id: secret for id, secret in credentials.items() if id not in withdrawn})
-        refused = await unusable(supplied)
+        refused = await self._keyring.unusable(supplied)
         for error in refused.values() if withdrawn else ():
             raise error
         self._machine.check_known(withdrawn)
@@ -332,12 +333,12 @@ class Rollout:
         _warn(plan, switch.before)
         return closing
 
-    def _output(self, plan: Plan, name: str, settings: Mapping[str, object] | None) -> Output:
+    def _output(self, plan: Plan, name: str, settings: LaneSettings | None) -> Output:
         """The planned output, or the stored one where it differs (a file that the policy names has changed since)."""
         planned = plan.outputs[name]
         if settings is not None and planned.settings != settings:
             with suppress(ShipperError):
-                return restore_output(planned.spec.type, settings, self._registry)
+                return restore_output(planned.spec.type, settings.values, self._registry)
         return planned.spec.config
 
 

@@ -1,7 +1,13 @@
 """Secrets: their shapes, and what of them may be seen.
 
-A credential arrives beside a policy, by its id, and lives in memory only. It has exactly one of the shapes below. Its
-`repr` names the shape and nothing else, so that no log line, traceback or debugger output shows it.
+A credential arrives beside a policy, by its id, and lives in memory only. A setting of the type `CredentialId` refers
+to it and says which shapes it takes:
+
+    credential: Annotated[CredentialId, takes(API_KEY, BASIC)] | None = None
+
+The list of shapes is open: a plugin declares its own as a `Shape`. A credential is a mapping of texts; which shape it
+has is for the settings to say that refer to it. Its `repr` shows no text of it, so that no log line, traceback or
+debugger output does.
 """
 
 from __future__ import annotations
@@ -10,86 +16,165 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
-Shape = Literal["api_key", "basic", "bearer_token", "certificate", "token"]
-
-_SHAPES: dict[frozenset[str], Shape] = {
-    frozenset({"api_key"}): "api_key",
-    frozenset({"username", "password"}): "basic",
-    frozenset({"bearer_token"}): "bearer_token",
-    frozenset({"certificate", "key"}): "certificate",
-    frozenset({"token"}): "token",
-}
-SHAPE_FIELDS: frozenset[str] = frozenset().union(*_SHAPES)
-"""The fields of all shapes."""
-BARE: tuple[Shape, ...] = tuple(sorted(shape for fields, shape in _SHAPES.items() if len(fields) == 1))
-"""The shapes that a text without further structure can have."""
+MOST_FIELDS = 16
+LARGEST = 1 << 20
+"""Characters of all fields together."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
+_PEM = "-----BEGIN"
 _ID_AND_SECRET = re.compile(r"[^\s:{}\[\]'\"]+:\S+")
 
 
-class Credential(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """One secret. `fields` holds the strings of its `shape`; read them where they go onto the wire, nowhere else."""
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A set of fields that a credential may have; those in `public` are names, and may be shown."""
 
-    shape: Shape
+    name: str
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    public: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a shape that no credential can have, or with a public field that it does not have."""
+        fields = (*self.required, *self.optional)
+        if not self.required or len(fields) > MOST_FIELDS or not all(map(_NAME.fullmatch, fields)):
+            raise ValueError(f"the shape {self.name} has 1 to {MOST_FIELDS} fields, each with a plain name")
+        if not set(self.public) <= set(fields):
+            raise ValueError(f"a public field of the shape {self.name} is none of its fields")
+
+    def __str__(self) -> str:
+        """As a policy's author writes it: `{username, password}`; an optional field has a question mark."""
+        return f"{{{', '.join((*self.required, *(f'{field}?' for field in self.optional)))}}}"
+
+
+API_KEY = Shape("api_key", ("api_key",))
+"""`id:secret`, or the base64 of that."""
+BASIC = Shape("basic", ("username", "password"), public=("username",))
+BEARER_TOKEN = Shape("bearer_token", ("bearer_token",))
+CERTIFICATE = Shape("certificate", ("certificate", "key"), public=("certificate",))
+"""A PEM certificate with its chain, and its key."""
+TOKEN = Shape("token", ("token",))
+PASSWORD = Shape("password", ("password",))
+AWS = Shape("aws", ("access_key_id", "secret_access_key"), ("session_token",), public=("access_key_id",))
+OAUTH2_CLIENT = Shape("oauth2_client", ("client_id", "client_secret"), public=("client_id",))
+NATS = Shape("nats", ("jwt", "seed"))
+
+SHAPES = (API_KEY, BASIC, BEARER_TOKEN, CERTIFICATE, TOKEN, PASSWORD, AWS, OAUTH2_CLIENT, NATS)
+"""Those that need no plugin to declare them."""
+SHAPE_FIELDS: frozenset[str] = frozenset().union(*(shape.required + shape.optional for shape in SHAPES))
+"""The fields of all these."""
+BARE: tuple[str, ...] = tuple(sorted(one.name for one in SHAPES if len(one.required) == 1 and not one.optional))
+"""The shapes that a text without further structure can have."""
+
+
+class CredentialId(str):
+    """What a setting refers to a secret by; such a setting is found by this type, at any depth."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: object) -> CredentialId:
+        """Raises ValueError for what cannot be an id, and quotes nothing."""
+        if not isinstance(text, str) or not text:
+            raise ValueError("expected the id of a credential")
+        return cls(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """The shapes that a setting takes; made by `takes`."""
+
+    shapes: tuple[Shape, ...]
+
+
+def takes(*shapes: Shape) -> Takes:
+    """For `Annotated[CredentialId, takes(…)]`: a secret of any other shape is refused. Without it: any of `SHAPES`."""
+    return Takes(shapes)
+
+
+class Credential(msgspec.Struct, frozen=True):
+    """One secret. Read its `fields` where they go onto the wire, nowhere else."""
+
     fields: Mapping[str, str]
 
     def __repr__(self) -> str:
-        return f"<Credential {self.shape}>"
+        return f"<Credential {self.shape_name}>"
 
     def __rich_repr__(self) -> Any:
-        yield self.shape
+        yield self.shape_name
 
     def __hash__(self) -> int:
         return hash(self.canonical())
 
     @classmethod
     def parse(cls, value: object) -> Credential:
-        """A credential from its JSON or YAML shape; raises ValueError, which never quotes the value."""
+        """A credential from JSON or YAML; raises ValueError, which never quotes the value.
+
+        Whether its shape is one that is taken, `fits` says.
+        """
         if not isinstance(value, Mapping):
             raise ValueError("a credential is a mapping, such as {api_key: …} or {username: …, password: …}")
-        shape = _SHAPES.get(frozenset(map(str, value)))
-        if shape is None:
-            shapes = "{api_key}, {username, password}, {bearer_token}, {certificate, key}, {token}"
-            raise ValueError(f"a credential has exactly one of the shapes {shapes}")
+        if not 0 < len(value) <= MOST_FIELDS or not all(isinstance(k, str) and _NAME.fullmatch(k) for k in value):
+            raise ValueError(f"a credential has 1 to {MOST_FIELDS} fields, each with a plain name")
         if not all(isinstance(text, str) and text for text in value.values()):
-            raise ValueError(f"every field of a credential of shape {shape} is a string that is not empty")
-        if shape not in ("certificate",) and any(ord(c) < 32 or ord(c) == 127 for v in value.values() for c in v):
-            raise ValueError(f"a credential of shape {shape} holds a control character (a line end left in a file?)")
-        return cls(shape, {str(key): text for key, text in value.items()})
+            raise ValueError("every field of a credential is a string that is not empty")
+        if sum(map(len, value.values())) > LARGEST:
+            raise ValueError(f"a credential has at most {LARGEST} characters")
+        if any(ord(c) < 32 or ord(c) == 127 for text in value.values() if _PEM not in text for c in text):
+            raise ValueError("a credential holds a control character (a line end left in a file?)")
+        return cls({str(key): text for key, text in value.items()})
+
+    def fits(self, *shapes: Shape) -> bool:
+        """Whether it has one of these shapes."""
+        names = self.fields.keys()
+        return any(set(shape.required) <= names <= {*shape.required, *shape.optional} for shape in shapes)
+
+    @property
+    def shape_name(self) -> str:
+        """The name of its shape, if that is one of `SHAPES`; for messages."""
+        return next((shape.name for shape in SHAPES if self.fits(shape)), "of another shape")
 
     def canonical(self) -> bytes:
         """The bytes that two credentials share exactly if they are the same secret; for keyed fingerprints only."""
         return json.dumps(dict(self.fields), sort_keys=True, separators=(",", ":")).encode()
 
-    def secrets(self) -> list[str]:
-        """The texts that nobody may read, in the forms in which they go about, for a redactor; a name is no secret."""
-        secrets = [text for name, text in self.fields.items() if name not in ("username", "certificate")]
-        if self.shape == "certificate":
+    def secrets(self, shapes: Collection[Shape] = ()) -> list[str]:
+        """The texts that nobody may read, in the forms in which they go about, for a redactor; a name is no secret.
+
+        `shapes` are those of plugins, beside `SHAPES`: what is public in one that it has is not among the texts.
+        """
+        public = frozenset().union(*(shape.public for shape in (*SHAPES, *shapes) if self.fits(shape)))
+        secrets = [text for name, text in self.fields.items() if name not in public]
+        if self.fits(CERTIFICATE):
             return secrets
         with suppress(ValueError):  # of shapes without a header
             secrets.append(self.authorization().partition(" ")[2])
-        if self.shape == "api_key":
+        if self.fits(API_KEY):
             secrets += _parts_of_api_key(secrets[-1])
         return list(dict.fromkeys([*secrets, *(quote(text, safe="") for text in secrets)]))
 
     def authorization(self) -> str:
         """The value of an HTTP `Authorization` header; raises ValueError where there is none, and quotes nothing."""
-        match self.shape:
-            case "api_key":
-                return f"ApiKey {_encoded_api_key(self.fields['api_key'])}"
-            case "basic":
-                pair = f"{self.fields['username']}:{self.fields['password']}"
-                return f"Basic {base64.b64encode(pair.encode()).decode()}"
-            case "bearer_token":
-                return f"Bearer {_checked_token(self.fields['bearer_token'])}"
-            case _:
-                raise ValueError(f"a credential of shape {self.shape} has no Authorization header")
+        if self.fits(API_KEY):
+            return f"ApiKey {_encoded_api_key(self.fields['api_key'])}"
+        if self.fits(BASIC):
+            pair = f"{self.fields['username']}:{self.fields['password']}"
+            return f"Basic {base64.b64encode(pair.encode()).decode()}"
+        if self.fits(BEARER_TOKEN):
+            return f"Bearer {_checked_token(self.fields['bearer_token'])}"
+        raise ValueError("a credential of this shape has no Authorization header")
+
+
+def in_words(shapes: Iterable[Shape]) -> str:
+    """What a setting takes, for a message: `{api_key} or {username, password}`."""
+    return " or ".join(map(str, shapes)) or "none"
 
 
 def _encoded_api_key(key: str) -> str:

@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from shipper.sdk.credentials import Credential
+from shipper.sdk.credentials import CERTIFICATE, Credential
 from shipper.sdk.descriptors import in_words
 
 READ_SECONDS = 5.0
@@ -106,7 +106,7 @@ def client_context(tls: ClientTls, credential: Credential | None = None) -> ssl.
             context.check_hostname = False
         if tls.verification == "none":
             context.verify_mode = ssl.CERT_NONE
-        if credential is not None and credential.shape == "certificate":
+        if credential is not None and credential.fits(CERTIFICATE):
             load_identity(context, credential.fields["certificate"], credential.fields["key"])
     except ssl.SSLError as error:
         raise ValueError(f"bad TLS material: {error.reason or 'not a certificate'}") from None

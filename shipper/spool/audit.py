@@ -11,7 +11,6 @@ Refused: a checksum for every row. Each settled batch changes rows of `entry` an
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,8 +18,9 @@ from typing import Any
 
 import msgspec
 
+from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.report import Report
-from shipper.spool.schema import get_meta, set_meta
+from shipper.spool.schema import get_meta, packed_ids, set_meta
 from shipper.spool.seal import Damaged, Sealer
 from shipper.values import LARGEST_COUNT, Receipt, Revision
 
@@ -100,7 +100,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         "output": _is_text,
         "type": _is_text,
         "destination": _is_text,
-        "credential": _or_none(_is_text),
+        "credentials": _is_ids,
         "settings": _is_bytes,
         "active": _among(0, 1),
         "reached": _among(0, 1),
@@ -225,11 +225,11 @@ def _of_the_future(db: sqlite3.Connection, table: str) -> int:
 
 
 def _restore_credentials(db: sqlite3.Connection, sealer: Sealer) -> None:
-    """A lane's settings are sealed and name its credential: nothing is released by a flipped bit."""
-    for lane, credential, sealed in db.execute("SELECT id, credential, settings FROM lane").fetchall():
+    """A lane's settings are sealed and name its credentials: nothing is released by a flipped bit."""
+    for lane, credentials, sealed in db.execute("SELECT id, credentials, settings FROM lane").fetchall():
         try:
-            settings: dict[str, Any] = json.loads(sealer.open("lane", lane, 0, 0, sealed))
+            named = packed_ids(LaneSettings.unpack(sealer.open("lane", lane, 0, 0, sealed)).credentials)
         except Damaged:
             continue
-        if settings.get("credential", credential) != credential:
-            db.execute("UPDATE lane SET credential = ? WHERE id = ?", (settings["credential"], lane))
+        if named != credentials:
+            db.execute("UPDATE lane SET credentials = ? WHERE id = ?", (named, lane))

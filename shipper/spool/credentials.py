@@ -77,7 +77,7 @@ def in_use(db: sqlite3.Connection, still_used: Collection[str] = ()) -> list[str
 
 def _of_lanes(db: sqlite3.Connection) -> set[str]:
     """Ids that lanes need to deliver what they hold."""
-    return _ids(db, "SELECT DISTINCT credential AS id FROM lane WHERE credential IS NOT NULL")
+    return _ids(db, "SELECT DISTINCT each.value AS id FROM lane, json_each(lane.credentials) AS each")
 
 
 def _ids(db: sqlite3.Connection, query: str) -> set[str]:

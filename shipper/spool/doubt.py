@@ -19,8 +19,8 @@ from shipper.spool.report import Report
 from shipper.spool.schema import BARRIER, BATCH, get_meta, next_seq, set_meta
 from shipper.values import Revision
 
-_COLUMNS = "output, type, destination, credential, settings, active"
-_LOST = "'lost', '', '', NULL, x'', 0"
+_COLUMNS = "output, type, destination, credentials, settings, active"
+_LOST = "'lost', '', '', '[]', x'', 0"
 """What a lane is that was lost; there are no settings, so it cannot be opened."""
 _DECISIVE = {"todo", "barrier", "lane", "meta", "wal", "damage", "revision"}
 

@@ -23,7 +23,7 @@ from shipper.sdk.errors import ShipperError
 from shipper.sdk.event import Batch
 from shipper.spool import credentials, dead_letters, doubt, queue
 from shipper.spool.queue import Entry, Settled, Settlement
-from shipper.spool.revisions import LaneKey, LaneRow, adopt_retired
+from shipper.spool.revisions import LaneRow, adopt_rebound
 from shipper.spool.schema import BARRIER, BATCH
 from shipper.spool.seal import Damaged, Sealer
 from shipper.values import Counts, Revision
@@ -78,19 +78,21 @@ class Step:
         return sum(change.letters_dropped for _, change in self.settled)
 
 
-def place_rebind(db: sqlite3.Connection, sealer: Sealer, source: int, upto: int, key: LaneKey) -> tuple[Order, LaneRow]:
-    """Make durable that a lane's events go to the lane of `key`, which is made if there is none.
+def place_rebind(
+    db: sqlite3.Connection, sealer: Sealer, source: int, upto: int, old: str, new: str
+) -> tuple[Order, LaneRow]:
+    """Make durable that a lane's events go to the lane of the same place with the credential `new` in place of `old`.
 
-    Raises Gone, Released or InDoubt: whether the lane is there, whether the credential may be used, and whether the
-    lanes are sound, is decided here, since each may change at any moment before.
+    It is made if there is none. Raises Gone, Released or InDoubt: whether the lane is there, whether the credential may
+    be used, and whether the lanes are sound, is decided here, since each may change at any moment before.
     """
     if db.execute("SELECT 1 FROM lane WHERE id = ?", (source,)).fetchone() is None:
         raise Gone
-    if key.credential is not None and not credentials.may_be_bound(db, key.credential):
+    if not credentials.may_be_bound(db, new):
         raise Released
     doubt.act(db)
-    target = adopt_retired(db, sealer, key, source)
-    if doubt.lanes(db) & {source, target.id}:
+    target = adopt_rebound(db, sealer, source, old, new)
+    if target.settings is None or doubt.lanes(db) & {source, target.id}:
         raise InDoubt
     return place(db, Order("rebind", source, upto, target=target.id)), target
 

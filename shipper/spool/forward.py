@@ -6,7 +6,7 @@ the one or bring back the other. From then on the target may be retired too; it 
 Without an order it goes only where nobody said that he had it and nobody new is trusted. Both are durable facts: the
 lane was never *reached*, which is to say that no answer of any kind came from there since it was made (a name that
 nobody knows, a port that nobody listens on, a certificate that nobody trusts; but also a request that was taken and
-never answered, which may be twice then); and its output kept the credential. An output
+never answered, which may be twice then); and its output kept its credentials. An output
 that does not tell of answers, and a lane of a spool that did not count them, are reached from the start.
 """
 
@@ -46,7 +46,7 @@ def never_reached(db: sqlite3.Connection) -> list[int]:
         return []
     rows = db.execute(
         "SELECT old.id FROM lane AS old JOIN lane AS new ON new.active AND new.output = old.output"
-        " AND new.credential IS old.credential WHERE NOT old.active AND NOT old.reached"
+        " AND new.credentials = old.credentials WHERE NOT old.active AND NOT old.reached"
         " AND EXISTS (SELECT 1 FROM todo WHERE lane = old.id AND kind != ?) ORDER BY old.id",
         (BARRIER,),
     )

@@ -43,8 +43,11 @@ from shipper.sdk.errors import StartFailed, StateLocked
 from shipper.spool.directory import StateDirectory, starting
 from shipper.spool.seal import KEY_ID_BYTES, Sealer
 
-FORMAT = 1
-"""Of everything in a state directory; one of a newer format is refused, and not touched."""
+FORMAT = 2
+"""Of everything in a state directory; one of a newer format is refused, and not touched.
+
+2: a lane has several credentials.
+"""
 
 _COPIES = ("keyring", "keyring.copy")
 _LOCAL = "state.key"

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from shipper.process import log
 from shipper.spool import credentials, doubt
-from shipper.spool.schema import BARRIER, get_meta, next_seq, set_meta
+from shipper.spool.lane_settings import LaneSettings
+from shipper.spool.schema import BARRIER, get_meta, next_seq, packed_ids, set_meta
 from shipper.spool.seal import Damaged, Sealer
 from shipper.values import LARGEST_COUNT, Change, Counts, CredentialUse, Receipt, Revision, Revisions
 
@@ -54,20 +55,37 @@ class Known(NamedTuple):
 
 
 class LaneKey(NamedTuple):
-    """The identity of a lane. Same key in two revisions = the same lane."""
+    """The identity of a lane. Same key in two revisions = the same lane; `credentials` are sorted, each once."""
 
     output: str
     type: str
     destination: str
-    credential: str | None
+    credentials: tuple[str, ...] = ()
+
+    def with_credentials(self, ids: Iterable[str]) -> LaneKey:
+        """The same place, with these credentials."""
+        return self._replace(credentials=tuple(sorted(set(ids))))
+
+    def rebound(self, old: str, new: str) -> LaneKey:
+        """The same place, with another credential in place of one."""
+        return self.with_credentials(new if id == old else id for id in self.credentials)
+
+    def columns(self) -> tuple[str, str, str, str]:
+        """As they are stored."""
+        return (self.output, self.type, self.destination, packed_ids(self.credentials))
+
+    @classmethod
+    def of(cls, output: str, type: str, destination: str, packed: str) -> LaneKey:
+        """Of columns; raises ValueError."""
+        return cls(output, type, destination, tuple(msgspec.json.decode(packed, type=list[str])))
 
 
 class LaneRow(NamedTuple):
-    """A lane as it is stored; `settings` is the JSON form of its output's configuration, None where it is damaged."""
+    """A lane as it is stored; `settings` is its output's configuration, None where it is damaged."""
 
     id: int
     key: LaneKey
-    settings: dict[str, Any] | None
+    settings: LaneSettings | None
     active: bool
 
 
@@ -198,7 +216,7 @@ def cut(
     db: sqlite3.Connection,
     sealer: Sealer,
     at: Revision,
-    wanted: Sequence[tuple[LaneKey, Mapping[str, Any]]],
+    wanted: Sequence[tuple[LaneKey, LaneSettings]],
     telling: Collection[str] = (),
 ) -> Cut:
     """Make a received revision active, with these lanes; put a barrier into every lane that it retires.
@@ -222,40 +240,46 @@ def cut(
     return Cut(seq, now_active, frozenset(retired))
 
 
-def _adopt(db: sqlite3.Connection, sealer: Sealer, key: LaneKey, settings: Mapping[str, Any], reached: bool) -> LaneRow:
+def _adopt(db: sqlite3.Connection, sealer: Sealer, key: LaneKey, settings: LaneSettings, reached: bool) -> LaneRow:
     id = _find_lane(db, key) or _insert_lane(db, key, reached)
-    sealed = sealer.seal("lane", id, 0, 0, json.dumps(dict(settings)).encode())
-    db.execute("UPDATE lane SET settings = ?, active = 1 WHERE id = ?", (sealed, id))
-    return LaneRow(id, key, dict(settings), True)
+    _keep_settings(db, sealer, id, settings)
+    db.execute("UPDATE lane SET active = 1 WHERE id = ?", (id,))
+    return LaneRow(id, key, settings, True)
 
 
-def adopt_retired(db: sqlite3.Connection, sealer: Sealer, key: LaneKey, like: int) -> LaneRow:
-    """The lane of this key; made, retired, with the settings of the lane `like` but its own credential, if none is."""
+def adopt_rebound(db: sqlite3.Connection, sealer: Sealer, lane: int, old: str, new: str) -> LaneRow:
+    """The lane of the same place, with another credential in place of one; made, retired, if there is none."""
     rows = {row.id: row for row in lanes(db, sealer)}
+    like = rows[lane]
+    key = like.key.rebound(old, new)
     id = _find_lane(db, key)
     if id is not None:
         return rows[id]
-    (reached,) = db.execute("SELECT reached FROM lane WHERE id = ?", (like,)).fetchone()
-    id, settings = _insert_lane(db, key, bool(reached)), rows[like].settings
-    if settings is not None and "credential" in settings:
-        settings = {**settings, "credential": key.credential}
-    sealed = sealer.seal("lane", id, 0, 0, json.dumps(settings).encode())
-    db.execute("UPDATE lane SET settings = ? WHERE id = ?", (sealed, id))
+    (reached,) = db.execute("SELECT reached FROM lane WHERE id = ?", (lane,)).fetchone()
+    id = _insert_lane(db, key, bool(reached))
+    settings = None if like.settings is None else like.settings.rebound(old, new)
+    if settings is not None:
+        _keep_settings(db, sealer, id, settings)
     return LaneRow(id, key, settings, False)
+
+
+def _keep_settings(db: sqlite3.Connection, sealer: Sealer, lane: int, settings: LaneSettings) -> None:
+    sealed = sealer.seal("lane", lane, 0, 0, settings.packed())
+    db.execute("UPDATE lane SET settings = ? WHERE id = ?", (sealed, lane))
 
 
 def _find_lane(db: sqlite3.Connection, key: LaneKey) -> int | None:
     row = db.execute(
-        "SELECT id FROM lane WHERE output = ? AND type = ? AND destination = ? AND credential IS ?", key
+        "SELECT id FROM lane WHERE output = ? AND type = ? AND destination = ? AND credentials = ?", key.columns()
     ).fetchone()
     return None if row is None else int(row[0])
 
 
 def _insert_lane(db: sqlite3.Connection, key: LaneKey, reached: bool) -> int:
     row = db.execute(
-        "INSERT INTO lane (output, type, destination, credential, settings, active, reached)"
+        "INSERT INTO lane (output, type, destination, credentials, settings, active, reached)"
         " VALUES (?, ?, ?, ?, x'', 0, ?) RETURNING id",
-        (*key, reached),
+        (*key.columns(), reached),
     ).fetchone()
     return int(row[0])
 
@@ -275,24 +299,20 @@ def _put_barrier(db: sqlite3.Connection, lane: int, seq: int, at: Revision) -> N
 def lanes(db: sqlite3.Connection, sealer: Sealer) -> list[LaneRow]:
     """Every lane, oldest first.
 
-    A credential goes where a policy sent it: hosts are sealed together with the id of their credential, and a row that
-    names another one than its settings has none that may be used.
+    A credential goes where a policy sent it: hosts are sealed together with the ids of their credentials, and a row
+    that names others than its settings has none that may be used.
     """
-    rows = db.execute("SELECT id, output, type, destination, credential, settings, active FROM lane ORDER BY id")
-    return [
-        LaneRow(
-            id, LaneKey(output, type, destination, credential), _settings(sealer, id, credential, sealed), bool(active)
-        )
-        for id, output, type, destination, credential, sealed, active in rows.fetchall()
-    ]
+    rows = db.execute("SELECT id, active, settings, output, type, destination, credentials FROM lane ORDER BY id")
+    found = [(id, LaneKey.of(*columns), sealed, bool(active)) for id, active, sealed, *columns in rows.fetchall()]
+    return [LaneRow(id, key, _settings(sealer, id, key, sealed), active) for id, key, sealed, active in found]
 
 
-def _settings(sealer: Sealer, lane: int, credential: str | None, sealed: bytes) -> dict[str, Any] | None:
+def _settings(sealer: Sealer, lane: int, key: LaneKey, sealed: bytes) -> LaneSettings | None:
     try:
-        settings: dict[str, Any] = json.loads(sealer.open("lane", lane, 0, 0, sealed))
+        settings = LaneSettings.unpack(sealer.open("lane", lane, 0, 0, sealed))
     except Damaged:
         return None
-    return settings if settings.get("credential", credential) == credential else None
+    return settings if settings.credentials == key.credentials else None
 
 
 # -- the barrier -------------------------------------------------------------------------------------------------------

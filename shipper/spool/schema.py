@@ -6,8 +6,8 @@
     rest     the unsettled events of a batch that a lane has settled in part; small, so that one forbidden event does
              not keep a megabyte
     barrier  what each open barrier counts; (lane, seq) of its entry
-    lane     one destination identity; `active` where the active revision routes events to it, `reached` once its
-             destination has given any answer
+    lane     one destination identity, with the ids of its credentials as a JSON list; `active` where the active
+             revision routes events to it, `reached` once its destination has given any answer
     requeue  orders to requeue dead letters that are not done, and how far they have come
     revision texts that were received; `stage` is received, superseded or active; older active ones stay until drained
 
@@ -18,7 +18,9 @@ names of inputs and outputs, ids of credentials, digests, and the positions of i
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Iterable
 from typing import Any, Final
 
 BATCH: Final = 0
@@ -42,7 +44,7 @@ CREATE TABLE IF NOT EXISTS revision (
     PRIMARY KEY (epoch, number));
 CREATE TABLE IF NOT EXISTS lane (
     id INTEGER PRIMARY KEY AUTOINCREMENT, output TEXT NOT NULL, type TEXT NOT NULL, destination TEXT NOT NULL,
-    credential TEXT, settings BLOB NOT NULL, active INTEGER NOT NULL, reached INTEGER NOT NULL DEFAULT 1);
+    credentials TEXT, settings BLOB NOT NULL, active INTEGER NOT NULL, reached INTEGER NOT NULL DEFAULT 1);
 CREATE TABLE IF NOT EXISTS batch (
     seq INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, revision INTEGER NOT NULL, count INTEGER NOT NULL,
     bytes INTEGER NOT NULL, at REAL NOT NULL, origin BLOB NOT NULL, lanes TEXT NOT NULL, body BLOB NOT NULL);
@@ -87,10 +89,30 @@ def prepare(db: sqlite3.Connection) -> None:
     for statement in _TABLES.split(";\n"):
         if statement.strip():
             db.execute(statement)
+    _name_sets(db)
     for table, column, kind in _LATER:
         if column not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     db.execute("INSERT OR IGNORE INTO meta VALUES ('seq', 0)")
+
+
+def _name_sets(db: sqlite3.Connection) -> None:
+    """A lane of an earlier version has one credential, or NULL; now it has a JSON list.
+
+    The column keeps its place, since a repair copies by place. What a repair has copied is told by its looks.
+    """
+    looks = "coalesce(substr(credentials, 1, 1), '') != '['"
+    if "credential" in {row[1] for row in db.execute("PRAGMA table_info(lane)")}:
+        db.execute("ALTER TABLE lane RENAME COLUMN credential TO credentials")
+        looks = "true"
+    for id, credential in db.execute(f"SELECT id, credentials FROM lane WHERE {looks}").fetchall():
+        ids = [] if credential is None else [credential]
+        db.execute("UPDATE lane SET credentials = ? WHERE id = ?", (packed_ids(ids), id))
+
+
+def packed_ids(ids: Iterable[str]) -> str:
+    """Ids as a column holds them; one text for equal sequences."""
+    return json.dumps(list(ids), separators=(",", ":"))
 
 
 def next_seq(db: sqlite3.Connection) -> int:

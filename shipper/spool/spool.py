@@ -32,6 +32,7 @@ from shipper.spool import limits as kept
 from shipper.spool.credentials import Before, Forgotten
 from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
+from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.limits import SpoolLimits
 from shipper.spool.queue import Arrival, Entered, Entry, Settlement
 from shipper.spool.revisions import Cut, Known, LaneKey, LaneRow, Stored, Text
@@ -183,7 +184,7 @@ class Spool:
     async def cut(
         self,
         at: Revision,
-        wanted: Sequence[tuple[LaneKey, Mapping[str, Any]]],
+        wanted: Sequence[tuple[LaneKey, LaneSettings]],
         limits: SpoolLimits = kept.DEFAULTS,
         telling: Collection[str] = (),
     ) -> Cut:
@@ -268,12 +269,13 @@ class Spool:
         """Make an order durable; it is carried out by `step_order` until that says it is done."""
         return await self._config(lambda db: drain_orders.place(db, order))
 
-    async def place_rebind(self, source: int, upto: int, key: LaneKey) -> tuple[drain_orders.Order, LaneRow]:
-        """The same for a rebind to the lane of `key`, which is made if there is none.
+    async def place_rebind(self, source: int, upto: int, old: str, new: str) -> tuple[drain_orders.Order, LaneRow]:
+        """The same for a rebind to the lane with the credential `new` in place of `old`, which is made if need be.
 
-        Raises `drain_orders.Released` or `drain_orders.InDoubt`.
+        Raises `drain_orders.Gone`, `drain_orders.Released` or `drain_orders.InDoubt`.
         """
-        return await self._config(lambda db: drain_orders.place_rebind(db, self.store.sealer, source, upto, key))
+        sealer = self.store.sealer
+        return await self._config(lambda db: drain_orders.place_rebind(db, sealer, source, upto, old, new))
 
     async def place_forward(
         self,

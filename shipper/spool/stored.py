@@ -31,6 +31,9 @@ from shipper.values import DeadLetterFigures, Revision, Revisions
 
 _FILES = re.compile(r"keyring|keyring\.copy|state\.key|spool-[0-9]{1,15}\.db")
 _OWNER_BYTES = 20
+_AS_NOW = """CREATE TEMP VIEW lane AS SELECT *, CASE WHEN credential IS NULL THEN '[]' ELSE json_array(credential) END
+              AS credentials FROM main.lane"""
+"""The lanes of an earlier version as this one has them; in memory."""
 
 
 class NotReadable(ShipperError):
@@ -118,12 +121,14 @@ def _open(path: Path) -> sqlite3.Connection:
         raise NotReadable(f"what is stored cannot be read without changing it: {index.name} is missing beside {log}")
     how = "readonly_shm=1" if has_log else "immutable=1"
     db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&{how}", uri=True, timeout=0.5, isolation_level=None)
+    if "credential" in {row[1] for row in db.execute("PRAGMA table_info(lane)")}:
+        db.execute(_AS_NOW)
     db.execute("PRAGMA query_only=ON")
     return db
 
 
 def _read(db: sqlite3.Connection) -> Stored:
-    lanes = db.execute("SELECT id, output, type, destination, credential, active FROM lane ORDER BY id").fetchall()
+    lanes = db.execute("SELECT id, active, output, type, destination, credentials FROM lane ORDER BY id").fetchall()
     barriers = db.execute("SELECT lane, epoch, revision FROM barrier ORDER BY lane, seq").fetchall()
     first = db.execute(
         "SELECT lane, epoch, revision, min(at) FROM todo WHERE kind != ? GROUP BY 1, 2, 3", (BARRIER,)
@@ -132,7 +137,7 @@ def _read(db: sqlite3.Connection) -> Stored:
     return Stored(
         revisions.stages(db),
         _figures(db),
-        tuple(StoredLane(id, LaneKey(*key), bool(active)) for id, *key, active in lanes),
+        tuple(StoredLane(id, LaneKey.of(*columns), bool(active)) for id, active, *columns in lanes),
         {lane: Revision(epoch, number) for lane, epoch, number in barriers},
         {(lane, Revision(epoch, number)): at for lane, epoch, number, at in first},
         DeadLetterFigures(*letters),

@@ -45,7 +45,7 @@ class LaneView:
     type: str
     active: bool
     problem: str | None
-    credential: str | None = None
+    credentials: tuple[str, ...] = ()
     destination: str = ""
     held: bool = False
     code: str = Code.OK
@@ -121,7 +121,7 @@ def draining(
             events=seen.events + amount.events,
             reason=cut(lane.problem or seen.reason, LONGEST_REASON),
             code=lane.code if lane.problem else seen.code,
-            credentials=sorted({*seen.credentials, *([lane.credential] if lane.credential else [])}),
+            credentials=sorted({*seen.credentials, *lane.credentials}),
             held=seen.held or lane.held,
             rebind_to=seen.rebind_to or _successor(lane, lanes.values()),
             forward=seen.forward or (not lane.active and lane.output in served),
@@ -176,9 +176,11 @@ def most_important(units: Sequence[Unit]) -> Sequence[Unit]:
 
 
 def _successor(lane: LaneView, others: Iterable[LaneView]) -> str | None:
-    """The credential with which the active revision goes where a retired lane is bound."""
-    if lane.active or lane.credential is None:
+    """The one credential by which the active revision, going where a retired lane is bound, differs from it."""
+    if lane.active:
         return None
     place = lane.output, lane.type, lane.destination
     there = (other for other in others if (other.output, other.type, other.destination) == place)
-    return next((other.credential for other in there if other.active), None)
+    now = next((set(other.credentials) for other in there if other.active), set())
+    old, new = set(lane.credentials) - now, now - set(lane.credentials)
+    return new.pop() if len(old) == len(new) == 1 else None

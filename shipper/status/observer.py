@@ -171,7 +171,7 @@ def _view(lane: Lane) -> LaneView:
         key.type,
         lane.active,
         lane.problem,
-        key.credential,
+        key.credentials,
         key.destination,
         lane.is_held,
         lane.code,

@@ -124,7 +124,7 @@ def _observed(found: Stored, state: str, message: str, disk_bytes: int) -> dict[
 def _draining(found: Stored, now: float, stopped: bool) -> tuple[list[Draining], DrainsLeftOut]:
     why = Why("nothing runs", Code.NOT_RUNNING) if stopped else Why("not known", Code.UNKNOWN)
     lanes = {
-        id: LaneView(id, key.output, key.type, active, why.problem, key.credential, key.destination, code=why.code)
+        id: LaneView(id, key.output, key.type, active, why.problem, key.credentials, key.destination, code=why.code)
         for id, key, active in found.lanes
     }
 
@@ -140,7 +140,7 @@ def _draining(found: Stored, now: float, stopped: bool) -> tuple[list[Draining],
 
 def _credentials(found: Stored) -> list[dict[str, Any]]:
     """Ids alone: names and files of credentials are sealed."""
-    active = {lane.key.credential for lane in found.lanes if lane.active}
-    retired = {lane.key.credential for lane in found.lanes if not lane.active} - active
+    active = {id for lane in found.lanes if lane.active for id in lane.key.credentials}
+    retired = {id for lane in found.lanes if not lane.active for id in lane.key.credentials} - active
     unknown: dict[str, Any] = {"name": "", "sources": [], "units": [], "released": False}
     return [{"id": id, **unknown, "current": id not in retired} for id in found.credentials]

@@ -28,7 +28,7 @@ from shipper.sdk.secret_source import LARGEST, Unreadable
 from shipper.sdk.units import Duration
 from shipper.status.http import parse_address
 from shipper.supervise.reading import content
-from shipper.supervise.secrets import Reference, exposed, problem
+from shipper.supervise.secrets import Place, Reference, exposed
 from shipper.supervise.vault import decoded_key
 
 Command = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
@@ -129,7 +129,7 @@ class _Reading(Reader):
             reference = Reference.parse(node)
             (place,) = reference.source.paths(self.environment)
             if (how := exposed(reference)) is not None:
-                self.warn(problem(path, node, how))
+                self.warn(Place(path, node).problem(how))
             return decoded_key(content(place, LARGEST), str(reference))
         except OSError as error:
             if isinstance(error, FileNotFoundError) and reference.kind == "file":

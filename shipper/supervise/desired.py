@@ -25,7 +25,7 @@ from shipper.sdk.secret_source import Absent
 from shipper.sdk.tls import Material
 from shipper.supervise import secrets, sources
 from shipper.supervise.ledger import Found, Wanted, identified
-from shipper.supervise.secrets import Reference, SecretsAbsent
+from shipper.supervise.secrets import Place, Reference, SecretsAbsent
 
 
 class Desired:
@@ -58,15 +58,17 @@ class Desired:
         tree = sources.read_tree(self.paths, self._environment)
         if self._once:
             tree = ending(tree, self._registry)
-        uses = secrets.references(tree)
+        uses = secrets.references(tree, self._registry)
         self.secret_variables |= {name for reference in uses for name in reference.source.variables}
         self.poll_seconds = min((one.source.poll_seconds or math.inf for one in uses), default=math.inf)
         try:
             kept = identified(known, self._found(uses, seen))
         except SecretsAbsent:
-            self._valid(secrets.substituted(tree, {one: f"{one.label}-{at}" for at, one in enumerate(uses)}), seen)
+            placeholders = {one: f"{one.label}-{at}" for at, one in enumerate(uses)}
+            self._valid(secrets.substituted(tree, self._registry, placeholders), seen)
             raise
-        tree = secrets.substituted(tree, dict(zip(uses, (one.id for one in kept), strict=True)))
+        ids = dict(zip(uses, (one.id for one in kept), strict=True))
+        tree = secrets.substituted(tree, self._registry, ids)
         valid = self._valid(tree, seen)
         credentials = {one.id: one for one in kept}
         reused = frozenset(credentials.keys() & set(known.values()))
@@ -81,30 +83,33 @@ class Desired:
         seen.update(_materials(valid))
         return valid
 
-    def _found(self, uses: Mapping[Reference, list[tuple[str, Node]]], seen: set[Path]) -> list[Found]:
+    def _found(self, uses: Mapping[Reference, list[Place]], seen: set[Path]) -> list[Found]:
         found: list[Found] = []
         problems: list[Problem] = []
         absent = True
-        for reference, named in uses.items():
+        for reference, places in uses.items():
             try:
                 seen.update(secrets.watched(reference, self._environment))
                 credential = secrets.read(reference, self._environment)
             except ValueError as error:
                 absent = absent and isinstance(error, Absent)
-                problems += [secrets.problem(path, node, str(error), Code.SECRET_UNAVAILABLE) for path, node in named]
+                problems += [place.problem(str(error), Code.SECRET_UNAVAILABLE) for place in places]
             else:
-                units = tuple(".".join(path.split(".")[:2]) for path, _ in named)
+                misfits = [problem for place in places if (problem := place.misfit(reference, credential))]
+                absent = absent and not misfits
+                problems += misfits
+                units = tuple(".".join(place.path.split(".")[:2]) for place in places)
                 found.append(Found(credential, reference.label, str(reference), units))
         if problems:
             raise (SecretsAbsent if absent else PolicyError)(problems)
         return found
 
 
-def _exposed(uses: Mapping[Reference, list[tuple[str, Node]]]) -> Iterator[Problem]:
+def _exposed(uses: Mapping[Reference, list[Place]]) -> Iterator[Problem]:
     """The secrets that others can read, each at its first place."""
     for reference, (first, *_) in uses.items():
         if (how := secrets.exposed(reference)) is not None:
-            yield secrets.problem(*first, how)
+            yield first.problem(how)
 
 
 def ending(tree: Node, registry: Registry) -> Node:

@@ -1,4 +1,4 @@
-"""Where a policy file says that a secret lies, and what is read there.
+"""Where a policy file says that a secret lies, in place of the id of a credential, and what is read there.
 
     credential: {file: /run/keys/es}                        a file; relative to the policy file
     credential: {env: ES_API_KEY}                           a variable of the supervisor's environment
@@ -6,8 +6,8 @@
     credential: {file: /run/keys/token, as: bearer_token}   a bare text that is neither `id:secret` nor base64
     credential: {KIND: …, …}                                as an installed kind of `SecretSource` has it
 
-The content is an API key (`id:secret` or base64), or a YAML or JSON mapping of one credential shape. It never shows in
-an error: those name the reference.
+The content is an API key (`id:secret` or base64), or a YAML or JSON mapping of a shape that is taken there. It never
+shows in an error: those name the reference.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from shipper.policy import document
-from shipper.policy.document import Node, below
-from shipper.policy.registry import UnknownType
+from shipper.policy.document import Node, followed
+from shipper.policy.registry import Kind, Registry, UnknownType
 from shipper.policy.secret_sources import SecretSources, installed
+from shipper.policy.uses import changed
 from shipper.process import log
 from shipper.sdk.codes import Code
-from shipper.sdk.credentials import BARE, SHAPE_FIELDS, Credential, recognized
+from shipper.sdk.credentials import BARE, SHAPE_FIELDS, Credential, Shape, recognized
+from shipper.sdk.credentials import in_words as shapes_in_words
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.sdk.secret_source import LARGEST, Absent, SecretSource, Unreadable
@@ -94,66 +97,83 @@ def _loaded(sources: SecretSources, kind: str) -> type[SecretSource]:
 # -- in the tree -------------------------------------------------------------------------------------------------------
 
 
-def references(tree: Node) -> dict[Reference, list[tuple[str, Node]]]:
+class Place(NamedTuple):
+    """Where a file refers to a secret, and the shapes that are taken there."""
+
+    path: str
+    node: Node
+    shapes: tuple[Shape, ...] = ()
+
+    def problem(self, message: str, code: str = Code.BAD_VALUE) -> Problem:
+        """A problem at this place."""
+        mark = self.node.mark
+        return Problem(self.path, mark.line, mark.column, message, mark.file, code)
+
+    def misfit(self, reference: Reference, credential: Credential) -> Problem | None:
+        """That a secret is of no shape that is taken here; None: it is."""
+        if credential.fits(*self.shapes):
+            return None
+        text = f"the secret {reference}: it has another shape than is taken here: {shapes_in_words(self.shapes)}"
+        return self.problem(text, Code.SECRET_UNAVAILABLE)
+
+
+def references(tree: Node, registry: Registry) -> dict[Reference, list[Place]]:
     """Every reference and its places; raises PolicyError for what is none."""
-    found: dict[Reference, list[tuple[str, Node]]] = {}
+    found: dict[Reference, list[Place]] = {}
     problems: list[Problem] = []
 
-    def note(path: str, node: Node) -> Node:
+    def note(place: Place) -> Node:
         try:
-            found.setdefault(Reference.parse(node), []).append((path, node))
+            found.setdefault(Reference.parse(place.node), []).append(place)
         except ValueError as error:
-            problems.append(problem(path, node, str(error)))
-        return node
+            problems.append(place.problem(str(error)))
+        return place.node
 
-    everywhere(tree, note)
+    everywhere(tree, registry, note)
     if problems:
         raise PolicyError(problems)
     return found
 
 
-def substituted(tree: Node, ids: Mapping[Reference, str]) -> Node:
+def substituted(tree: Node, registry: Registry, ids: Mapping[Reference, str]) -> Node:
     """The tree with an id in place of every reference."""
-    return everywhere(tree, lambda _, node: Node(ids[Reference.parse(node)], node.mark))
+    return everywhere(tree, registry, lambda place: Node(ids[Reference.parse(place.node)], place.node.mark))
 
 
-def problem(path: str, node: Node, message: str, code: str = Code.BAD_VALUE) -> Problem:
-    """A problem at a node's place."""
-    return Problem(path, node.mark.line, node.mark.column, message, node.mark.file, code)
+Visit = Callable[[Place], Node]
 
 
-Visit = Callable[[str, Node], Node]
+_SECTIONS: tuple[Kind, ...] = ("inputs", "outputs")
 
 
-def everywhere(tree: Node, visit: Visit) -> Node:
-    """The tree with what `visit(path, node)` gives in the place of each credential.
+def everywhere(tree: Node, registry: Registry, visit: Visit) -> Node:
+    """The tree with what `visit` makes of each place for the id of a credential in the settings of a plugin.
 
-    That is what plugins call `credential`, and each of `credentials`, at the top of their settings or under `tls`.
-    Nowhere else: below that, such a key is the user's own word (a field that `add_fields` sets, perhaps).
+    Where that is, the types of the plugin's settings say. What has no known type is left for the schema to refuse.
     """
     assert isinstance(tree.value, dict)
     sections = dict(tree.value)
-    for key in ("inputs", "outputs"):
-        section = sections.get(key)
+    for kind in _SECTIONS:
+        section = sections.get(kind)
         if section is not None and isinstance(section.value, dict):
-            plugins = {name: _settings(below(key, name), node, visit) for name, node in section.value.items()}
-            sections[key] = replace(section, value=plugins)
+            parts = {name: _part(tree, kind, name, registry, visit) for name in section.value}
+            sections[kind] = replace(section, value=parts)
     return replace(tree, value=sections)
 
 
-def _settings(path: str, node: Node, visit: Visit) -> Node:
-    if not isinstance(node.value, dict):
+def _part(tree: Node, kind: Kind, name: str, registry: Registry, visit: Visit) -> Node:
+    def visited(node: Node, keys: tuple[str | int, ...], shapes: tuple[Shape, ...]) -> Node:
+        return visit(Place(followed(tree, "", (kind, name, *keys))[1], node, shapes))
+
+    node, _ = followed(tree, "", (kind, name))
+    type = node.value.get("type") if isinstance(node.value, dict) else None
+    if type is None or not isinstance(type.value, str):
         return node
-    return replace(node, value={key: _setting(path, key, child, visit) for key, child in node.value.items()})
-
-
-def _setting(path: str, key: str, node: Node, visit: Visit) -> Node:
-    path = below(path, key)
-    if key == "credential" and node.value is not None:
-        return visit(path, node)
-    if key == "credentials" and isinstance(node.value, list):
-        return replace(node, value=[visit(below(path, at), item) for at, item in enumerate(node.value)])
-    return _settings(path, node, visit) if key == "tls" else node
+    try:
+        plugin = registry.find(kind, type.value)
+    except UnknownType:
+        return node
+    return changed(node, plugin, lambda place: visited(place.tree, place.path, place.shapes))
 
 
 # -- what is read there ------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def _descriptors() -> int:
 
 
 def _assert_hides(context: OutputContext, batches: Sequence[Batch], *texts: str) -> None:
-    secrets = list(context.credential.fields.values()) if context.credential else []
+    secrets = [text for credential in context.credentials.values() for text in credential.secrets()]
     messages = [str(event.get("message", "")) for batch in batches for event in batch.own()]
     for text in texts:
         assert not any(secret in text for secret in secrets), "a secret is shown"

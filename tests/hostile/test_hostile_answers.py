@@ -230,7 +230,7 @@ async def talking_to(backend: Backend, aio: Asyncio) -> AsyncIterator[Sender]:
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(partial(trio.serve_tcp, backend.serve, 0, host="127.0.0.1"))
         backend.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
-        async with output(hosts=(backend.url,)).open(OutputContext("main", aio, None)) as sender:
+        async with output(hosts=(backend.url,)).open(OutputContext("main", aio)) as sender:
             yield sender
         nursery.cancel_scope.cancel()
 

@@ -48,7 +48,7 @@ async def test_a_restart_finds_every_lane_that_has_something_to_do(tmp_path: Pat
             await on.enter(2)
     async with bench(tmp_path) as on:
         await on.delivery.restore(await on.spool.lanes())
-        assert sorted(lane.key.credential or "" for lane in on.delivery.lanes.values()) == [
+        assert sorted("".join(lane.key.credentials) for lane in on.delivery.lanes.values()) == [
             "missing-1",
             "missing-2",
             "missing-3",

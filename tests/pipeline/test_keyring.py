@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from typing import Annotated
 
 import pytest
 import trustme
 
 from shipper.pipeline.keyring import Keyring
+from shipper.plugin import CredentialId, Output, Shape, takes
+from shipper.policy.registry import Registry
 from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import CredentialError
 
@@ -67,7 +70,7 @@ def identity(authority: trustme.CA) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "values", [None, 5, ["top-secret"], "top-secret", {"k1": "top-secret"}, {"k1": {"x": "top-secret"}}]
+    "values", [None, 5, ["top-secret"], "top-secret", {"k1": "top-secret"}, {"k1": {"x y": "top-secret"}}]
 )
 def test_a_bad_shape_is_invalid_and_not_quoted(values: object) -> None:
     with pytest.raises(CredentialError) as raised:
@@ -77,8 +80,22 @@ def test_a_bad_shape_is_invalid_and_not_quoted(values: object) -> None:
     assert "top-secret" not in str(raised.value)
 
 
-def test_no_credential_is_held_under_no_id() -> None:
-    assert Keyring(digest, {}).get(None) is None
+async def test_a_shape_of_no_installed_plugin_is_invalid_and_not_quoted() -> None:
+    with pytest.raises(CredentialError) as raised:
+        await Keyring(digest, {}).take({"k1": {"secretly": "top-secret"}})
+
+    assert raised.value.reason == "invalid"
+    assert not {"top-secret", "secretly"} & set(str(raised.value).split())
+
+
+async def test_a_shape_that_a_plugin_declares_is_taken() -> None:
+    class Own(Output, frozen=True):
+        pin: Annotated[CredentialId, takes(Shape("own", ("pin",), ("user",), public=("user",)))] | None = None
+
+    secret = {"pin": "1234-5678", "user": "top-user"}
+    ring = Keyring(digest, {}, Registry({"outputs": {"own": Own}}))
+
+    assert await ring.take({"k1": secret}) == {"k1": Credential.parse(secret)}
 
 
 def test_a_secret_that_came_is_hidden_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from shipper.pipeline.plan import Plan, digest, make
 from shipper.sdk.errors import PolicyError
 from shipper.values import Revision
-from tests.fakes import REGISTRY, ScriptedInput
+from tests.fakes import REGISTRY
 
 BASE = """version: 1
 inputs:
@@ -69,13 +69,11 @@ def test_every_credential_is_known_with_the_place_that_names_it() -> None:
     }
 
 
-def test_a_credential_that_a_plugin_takes_under_another_key_has_the_place_of_its_part(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ScriptedInput, "credential_ids", lambda self: (self.flavour,))
-    text = BASE.replace("{type: scripted, processors", "{type: scripted, flavour: w1, processors")
+def test_a_credential_is_found_by_its_type_at_any_depth_with_its_place() -> None:
+    text = BASE + "  nested: {type: nested, sasl: {secret: w1}, tls: [{kind: own, client: w2}]}\n"
 
-    assert plan(text).credentials["w1"] == ("inputs.in", 1, 1)
+    assert plan(text).credentials["w1"] == ("outputs.nested.sasl.secret", 8, 41)
+    assert plan(text).credentials["w2"] == ("outputs.nested.tls[0].client", 8, 72)
 
 
 def test_what_is_stored_is_the_text_and_its_digest() -> None:

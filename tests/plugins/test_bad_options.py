@@ -41,8 +41,6 @@ HOSTS = SEARCH + "hosts: [http://a], "
         (HOSTS, "flush: ", "6s", "outputs.a.flush"),
         (OUTPUTS, "{type: console, flush: ", "1h", "outputs.a.flush"),
         (OUTPUTS, "{type: file, path: /x, flush: ", "5001ms", "outputs.a.flush"),
-        (OUTPUTS, "{type: console, credential: ", "x", "outputs.a.credential"),
-        (OUTPUTS, "{type: file, path: /x, credential: ", "x", "outputs.a.credential"),
         (PROCESSORS, "{type: add_fields, fields: ", "{}", "processors[0].fields"),
         (PROCESSORS, "{type: add_fields, fields: {a: 1, b: ", "{a..b: 1}}", "processors[0].fields.b"),
         (PROCESSORS, "{type: add_fields, fields: {a: 1, a.b: ", "2}", "processors[0].fields.a.b"),

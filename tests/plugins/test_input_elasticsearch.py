@@ -16,9 +16,10 @@ import trio
 import trio.testing
 import trustme
 
-from shipper.plugin import Batch, Credential, Endpoint, Material, Size, StartFailed
+from shipper.plugin import API_KEY, BASIC, CERTIFICATE, Batch, Credential, Endpoint, Material, Size, StartFailed
 from shipper.policy import policy
 from shipper.policy.registry import Registry
+from shipper.policy.uses import uses
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import bulk_connections, bulk_http, bulk_server
@@ -176,7 +177,8 @@ def test_an_address_other_than_loopback_needs_tls_and_credentials(address, ident
     with pytest.raises(ValueError, match="loopback"):
         an_input(address, credentials=("old",))
 
-    assert an_input(address, tls=tls, credentials=("old",)).credential_ids() == ("old", "cert")
+    found = uses(an_input(address, tls=tls, credentials=("old",)))
+    assert [(use.path, use.id) for use in found] == [(("credentials", 0), "old"), (("tls", "credential"), "cert")]
 
 
 @pytest.mark.parametrize("address", ["9200", ":9200", "127.0.0.1:", "127.0.0.1:99999", "::1:9200", "127.0.0.1:x", ""])
@@ -186,11 +188,13 @@ def test_an_address_is_host_and_port(address):
 
 
 def test_an_input_says_what_its_credentials_are_good_for():
-    tls = ServerTls(credential="cert")
+    found = uses(an_input(tls=ServerTls(credential="cert"), credentials=("a", "b")))
 
-    assert an_input(credentials=("a", "b")).takes() == {"a": {"api_key", "basic"}, "b": {"api_key", "basic"}}
-    assert an_input(tls=tls).takes() == {"cert": {"certificate"}}
-    assert an_input(tls=tls, credentials=("cert",)).takes() == {"cert": frozenset()}
+    assert [(use.id, use.shapes) for use in found] == [
+        ("a", (API_KEY, BASIC)),
+        ("b", (API_KEY, BASIC)),
+        ("cert", (CERTIFICATE,)),
+    ]
 
 
 def test_an_input_says_where_it_listens():

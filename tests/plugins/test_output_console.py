@@ -17,7 +17,7 @@ EVENTS = Batch.lines(b"one\ntwo\n", offset=0, shared={"service": {"name": "shop"
 
 
 async def shown(output: ConsoleOutput, capfd: pytest.CaptureFixture[str]) -> str:
-    async with open_asyncio() as aio, output.open(OutputContext("console", aio, None)) as sender:
+    async with open_asyncio() as aio, output.open(OutputContext("console", aio)) as sender:
         await sender.send(EVENTS)
     out, err = capfd.readouterr()
 
@@ -27,7 +27,7 @@ async def shown(output: ConsoleOutput, capfd: pytest.CaptureFixture[str]) -> str
 
 async def test_it_keeps_the_contract(capfd: pytest.CaptureFixture[str]) -> None:
     async with open_asyncio() as aio:
-        await check_output(ConsoleOutput(), OutputContext("console", aio, None), [EVENTS])
+        await check_output(ConsoleOutput(), OutputContext("console", aio), [EVENTS])
 
 
 async def test_events_are_lines_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +59,7 @@ BLOCKED = """
     import os
 
     async def main():
-        async with open_asyncio() as aio, ConsoleOutput().open(OutputContext("console", aio, None)) as sender:
+        async with open_asyncio() as aio, ConsoleOutput().open(OutputContext("console", aio)) as sender:
             with trio.move_on_after(0.3) as scope:
                 for _ in range(1000):
                     await sender.send(BATCH)
@@ -84,7 +84,7 @@ def test_a_standard_error_that_nobody_reads_does_not_hang_the_process(blocking: 
 
 BROKEN = """
     async def main():
-        async with open_asyncio() as aio, ConsoleOutput().open(OutputContext("console", aio, None)) as sender:
+        async with open_asyncio() as aio, ConsoleOutput().open(OutputContext("console", aio)) as sender:
             try:
                 await sender.send(BATCH)
             except Later as error:
@@ -106,14 +106,9 @@ def test_a_standard_error_that_is_gone_means_later() -> None:
 
 
 async def test_a_cancelled_send_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    async with open_asyncio() as aio, ConsoleOutput().open(OutputContext("console", aio, None)) as sender:
+    async with open_asyncio() as aio, ConsoleOutput().open(OutputContext("console", aio)) as sender:
         with trio.CancelScope() as scope:
             scope.cancel()
             await sender.send(EVENTS)
 
     assert capfd.readouterr().err == ""
-
-
-def test_a_credential_is_refused() -> None:
-    with pytest.raises(ValueError, match="credential"):
-        ConsoleOutput(credential="es-1")

@@ -28,6 +28,7 @@ from shipper.plugin import (
     Batch,
     ClientTls,
     Credential,
+    CredentialId,
     Duration,
     Held,
     Later,
@@ -72,12 +73,15 @@ def lines(count: int = 3, seq: int = 1, size: int = 0) -> Batch:
     return replace(Batch.lines(text, offset=0, shared=shared), origin=b"0123456789abcdef", seq=seq)
 
 
+ID = CredentialId("es-1")
+
+
 @asynccontextmanager
 async def sender(
     aio: Asyncio, *hosts: str, credential: Credential | None = _KEY, **settings: Any
 ) -> AsyncIterator[Sender]:
-    output = ElasticsearchOutput(hosts=hosts, **settings)
-    async with output.open(OutputContext("main", aio, credential)) as opened:
+    output = ElasticsearchOutput(hosts=hosts, credential=None if credential is None else ID, **settings)
+    async with output.open(OutputContext("main", aio, {} if credential is None else {ID: credential})) as opened:
         yield opened
 
 
@@ -173,9 +177,9 @@ async def test_sending_again_makes_no_copy(aio: Asyncio, destination: BulkDestin
 
 
 async def test_it_keeps_the_contract_of_an_output(aio: Asyncio, destination: BulkDestination) -> None:
-    output = ElasticsearchOutput(hosts=(destination.url,))
+    output = ElasticsearchOutput(credential=ID, hosts=(destination.url,))
 
-    await check_output(output, OutputContext("main", aio, _KEY), [lines(3), lines(2, seq=2), Batch.documents([])])
+    await check_output(output, OutputContext("main", aio, {ID: _KEY}), [lines(3), lines(2, seq=2), Batch.documents([])])
 
 
 async def test_a_request_says_what_it_is_and_nothing_else(aio: Asyncio) -> None:
@@ -513,7 +517,7 @@ async def main():
     async with open_asyncio() as aio:
         with trio.move_on_after(0.5):
             output = ElasticsearchOutput(hosts=("http://es.invalid:9200",))
-            async with output.open(OutputContext("main", aio, None)) as sender:
+            async with output.open(OutputContext("main", aio)) as sender:
                 await sender.send(Batch.lines(b"one\\n", offset=0, shared={}))
 trio.run(main)
 """
@@ -581,8 +585,8 @@ async def end_of(stream: trio.SocketStream) -> str:
 
 @asynccontextmanager
 async def counted(aio: Asyncio, *hosts: str, **settings: Any) -> AsyncIterator[tuple[Sender, Requests]]:
-    context = OutputContext("main", aio, _KEY)
-    async with ElasticsearchOutput(hosts=hosts, **settings).open(context) as opened:
+    context = OutputContext("main", aio, {ID: _KEY})
+    async with ElasticsearchOutput(credential=ID, hosts=hosts, **settings).open(context) as opened:
         yield opened, context.requests
 
 
@@ -665,8 +669,8 @@ async def test_a_request_that_is_cancelled_is_not_counted(aio: Asyncio) -> None:
 @asynccontextmanager
 async def fenced(aio: Asyncio, url: str, may_begin: Callable[[], bool]) -> AsyncIterator[tuple[Sender, Requests]]:
     requests = Requests()
-    context = OutputContext("main", aio, _KEY, requests=requests, may_begin=may_begin)
-    async with ElasticsearchOutput(hosts=(url,)).open(context) as opened:
+    context = OutputContext("main", aio, {ID: _KEY}, requests=requests, may_begin=may_begin)
+    async with ElasticsearchOutput(credential=ID, hosts=(url,)).open(context) as opened:
         yield opened, requests
 
 
@@ -979,8 +983,8 @@ def test_if_all_have_failed_the_one_that_failed_longest_ago_is_first() -> None:
 async def asked(aio: Asyncio, url: str, **settings: Any) -> int:
     """How often it tells of answers while it sends twice."""
     told: list[None] = []
-    output = ElasticsearchOutput(hosts=(url,), **settings)
-    async with output.open(OutputContext("main", aio, _KEY, answered=lambda: told.append(None))) as opened:
+    output = ElasticsearchOutput(credential=ID, hosts=(url,), **settings)
+    async with output.open(OutputContext("main", aio, {ID: _KEY}, answered=lambda: told.append(None))) as opened:
         for _ in range(2):
             with suppress(Later, Held, TooLarge):
                 await opened.send(lines(1))
@@ -1007,8 +1011,8 @@ async def test_an_answer_is_told_before_it_has_ended(aio: Asyncio) -> None:
         await trio.sleep_forever()
 
     async with raw_server(talk) as url, trio.open_nursery() as nursery:
-        context = OutputContext("main", aio, _KEY, answered=told.set)
-        async with ElasticsearchOutput(hosts=(url,)).open(context) as opened:
+        context = OutputContext("main", aio, {ID: _KEY}, answered=told.set)
+        async with ElasticsearchOutput(credential=ID, hosts=(url,)).open(context) as opened:
             nursery.start_soon(opened.send, lines(1))
             with trio.fail_after(30):
                 await told.wait()
@@ -1137,7 +1141,7 @@ async def test_a_certificate_needs_tls(aio: Asyncio) -> None:
 
 
 async def test_a_credential_cannot_smuggle_a_header(aio: Asyncio) -> None:
-    credential = Credential("bearer_token", {"bearer_token": "x\r\nHost: other"})
+    credential = Credential({"bearer_token": "x\r\nHost: other"})
 
     with pytest.raises(StartFailed, match="no HTTP header"):
         async with sender(aio, "http://h", credential=credential):
@@ -1148,7 +1152,7 @@ async def test_a_credential_cannot_smuggle_a_header(aio: Asyncio) -> None:
 
 
 def configured(**settings: Any) -> ElasticsearchOutput:
-    quantities = {Size: Size.parse, Duration: Duration.parse}
+    quantities = {Size: Size.parse, Duration: Duration.parse, CredentialId: CredentialId.parse}
     return msgspec.convert(
         {"hosts": ["https://es-1:9200"]} | settings,
         ElasticsearchOutput,

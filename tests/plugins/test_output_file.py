@@ -25,7 +25,7 @@ from tests.short_reads import short_reads
 @pytest.fixture
 async def context() -> AsyncIterator[OutputContext]:
     async with open_asyncio() as aio:
-        yield OutputContext("archive", aio, None)
+        yield OutputContext("archive", aio)
 
 
 @pytest.fixture
@@ -313,11 +313,6 @@ async def test_a_batch_without_events_makes_no_file(context: OutputContext, path
 def test_a_path_with_a_nul_is_refused() -> None:
     with pytest.raises(ValueError, match="a NUL is in it"):
         FileOutput(path="/var/log/\0")
-
-
-def test_a_credential_is_refused() -> None:
-    with pytest.raises(ValueError, match="credential"):
-        FileOutput(path="/x", credential="es-1")
 
 
 def test_only_the_path_and_the_shape_of_lines_say_where() -> None:

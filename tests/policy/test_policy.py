@@ -11,7 +11,19 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shipper.plugin import ClientTls, Endpoint, Input, Material, Output, Processor, Settings, Size
+from shipper.plugin import (
+    API_KEY,
+    ClientTls,
+    CredentialId,
+    Endpoint,
+    Input,
+    Material,
+    Output,
+    Processor,
+    Settings,
+    Size,
+    takes,
+)
 from shipper.plugin import Duration as Seconds
 from shipper.policy.document import plain, read, write
 from shipper.policy.policy import build, destination, meaning, output_settings, parse, restore_output
@@ -29,7 +41,7 @@ class Limit(Settings, frozen=True):
 class Tail(Input, frozen=True, kw_only=True):
     paths: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     from_: Literal["beginning", "end"] = msgspec.field(default="beginning", name="from")
-    credentials: tuple[str, ...] = ()
+    credentials: tuple[CredentialId, ...] = ()
     port: int | None = None
 
     def listens(self):
@@ -49,9 +61,9 @@ class Tag(Processor, frozen=True, kw_only=True):
 
 
 class Sink(Output, frozen=True, kw_only=True):
-    takes: ClassVar = frozenset({"api_key"})
     live: ClassVar = frozenset({"workers", "batch"})
 
+    credential: Annotated[CredentialId, takes(API_KEY)] | None = None
     hosts: tuple[Annotated[str, msgspec.Meta(pattern="^https?://")], ...]
     batch: Size = Size(1 << 20)
     timeout: Seconds | None = Seconds(60)
@@ -248,7 +260,7 @@ def test_a_file_is_read_when_the_policy_is_validated(authority):
             "version: 1\noutputs: {o: {type: console, credential: a}}",
             (2, 30),
             "outputs.o.credential",
-            "takes no credential",
+            'unknown key "credential"; known here: flush, pretty, type, workers',
         ),
         ("version: 1\ninputs: {i: {type: tail, paths: []}}", (2, 33), "inputs.i.paths", "expected list of length >= 1"),
         ("version: 1\ninputs: {i: {type: tail, paths: [1]}}", (2, 34), "inputs.i.paths[0]", "expected string"),
@@ -417,7 +429,10 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path):
         (SINK + "token: hunter2", "token"),
         (MINIMUM + "outputs: {o: {type: sink, hosts: ['https://u:hunter2@a']}}", "outputs.o.hosts[0]"),
         (MINIMUM + "outputs: {o: {type: nosuch, hosts: ['https://u:hunter2@a']}}", "outputs.o.hosts[0]"),
-        (MINIMUM + "inputs: {i: {type: tail, paths: [a], credentials: [{api_key: hunter2}]}}", "inputs.i.credentials"),
+        (
+            MINIMUM + "inputs: {i: {type: tail, paths: [a], credentials: [{api_key: hunter2}]}}",
+            "inputs.i.credentials[0]",
+        ),
         (MINIMUM + "inputs: {i: {type: tail, paths: [a], credential: {token: hunter2}}}", "inputs.i.credential"),
         (MINIMUM + "processors: [{type: tag, fields: {password: hunter2}}]", "processors[0].fields.password"),
         (MINIMUM + "processors: [{type: tag, fields: {a: [{secret: hunter2}]}}]", "processors[0].fields.a[0].secret"),
@@ -572,7 +587,9 @@ def test_another_content_of_a_file_is_another_meaning_and_another_destination_bu
 def test_the_destination_leaves_out_the_credential_and_what_is_live():
     plain_one = destination(sink().outputs["main"])
 
-    assert destination(sink("credential: a", "workers: 9", "batch: 5MiB").outputs["main"]) == plain_one
+    assert destination(sink("workers: 9", "batch: 5MiB").outputs["main"]) == plain_one
+    assert destination(sink("credential: a").outputs["main"]) == destination(sink("credential: b").outputs["main"])
+    assert destination(sink("credential: a").outputs["main"]) != plain_one
     for line in ("timeout: 2m", "tls: {server_name: x}", "sets: [a]", "rate: 1"):
         assert destination(sink(line).outputs["main"]) != plain_one
 

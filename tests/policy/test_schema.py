@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from shipper.commands.schema import command
-from shipper.plugin import ClientTls, Duration, Input, Material, Output, Processor, Settings, Size
+from shipper.plugin import ClientTls, CredentialId, Duration, Input, Material, Output, Processor, Settings, Size
 from shipper.policy.document import plain, read
 from shipper.policy.policy import parse
 from shipper.policy.registry import Registry
@@ -35,7 +35,7 @@ class Tail(Input, frozen=True, kw_only=True):
 
     paths: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     """Globs."""
-    credentials: tuple[str, ...] = ()
+    credentials: tuple[CredentialId, ...] = ()
     from_: Literal["beginning", "end"] = msgspec.field(default="beginning", name="from")
     """Where to begin
     with a new file."""
@@ -44,9 +44,11 @@ class Tail(Input, frozen=True, kw_only=True):
 class Sink(Output, frozen=True, kw_only=True):
     """Takes all."""
 
-    takes: ClassVar = frozenset({"api_key"})
+    counts_requests: ClassVar = True
     """Not a field."""
 
+    credential: CredentialId | None = None
+    """The id of the secret to authenticate with."""
     batch: Size = Size(1 << 20)
     """Largest request."""
     timeout: Duration | None = Duration(90)
@@ -227,7 +229,7 @@ def test_every_default_fits_its_own_schema():
 
 def test_texts_of_fields_are_those_below_them_and_nothing_else():
     assert field_texts(Tail)["paths"] == "Globs."
-    assert not {"credentials", "takes", "live"} & field_texts(Tail).keys()
+    assert not {"credentials", "counts_requests", "live"} & field_texts(Tail).keys()
 
 
 def test_a_plugin_without_source_has_no_texts():

@@ -16,6 +16,8 @@ from shipper.sdk.event import Batch
 from shipper.spool import doubt
 from shipper.spool.drain_orders import Order, Step
 from shipper.spool.forward import NotForwarded
+from shipper.spool.lane_settings import LaneSettings
+from shipper.spool.revisions import LaneKey, LaneRow
 from shipper.values import Counts, Revision
 from tests.fakes import (
     DESTINATIONS,
@@ -62,7 +64,9 @@ async def lanes_of(on: Theatre) -> list[tuple[str, str | None, int]]:
     """Where each open lane goes, with which credential, and how many events wait for it."""
     figures = on.spool.figures
     lanes = sorted(on.delivery.lanes.values(), key=lambda lane: lane.id)
-    return [(lane.output.to, lane.key.credential, figures.of_lanes([lane.id]).events) for lane in lanes]  # type: ignore[attr-defined]
+    return [
+        (lane.output.to, "".join(lane.key.credentials) or None, figures.of_lanes([lane.id]).events) for lane in lanes
+    ]  # type: ignore[attr-defined]
 
 
 async def delivered(on: Theatre, number: int) -> int:
@@ -101,7 +105,7 @@ async def test_what_waits_is_delivered_to_where_its_output_goes_now(tmp_path: Pa
         assert ack.ledger == Counts(accepted=COUNT, delivered=COUNT)
         assert on.rollout.in_use == [credential]
         assert {line for line in script.log if line.startswith("open")} == {f"open {credential}"}
-        assert [lane.key.credential for lane in on.delivery.lanes.values()] == [credential]
+        assert [lane.key.credentials for lane in on.delivery.lanes.values()] == [(credential,)]
 
 
 async def test_a_forward_of_a_lane_that_ends_in_that_moment_has_nothing_left_to_do(
@@ -586,8 +590,12 @@ async def test_what_was_rebound_after_an_answer_stays_though_its_new_credential_
 
 
 def test_the_log_names_hosts_and_nothing_else_that_a_url_holds() -> None:
-    assert _hosts({"hosts": ["https://u:p@es-1:9200/x?y", 5, "odd", "http://[no-address"]}) == ["es-1:9200", "", ""]
-    assert _hosts(None) == _hosts({"hosts": "es"}) == []
+    def hosts(settings: LaneSettings | None) -> list[str]:
+        return _hosts(LaneRow(1, LaneKey("main", "fake", "there"), settings, True))
+
+    named = ["https://u:p@es-1:9200/x?y", 5, "odd", "http://[no-address"]
+    assert hosts(LaneSettings({"hosts": named})) == ["es-1:9200", "", ""]
+    assert hosts(None) == hosts(LaneSettings({"hosts": "es"})) == []
 
 
 async def test_the_same_place_on_both_lanes_does_not_end_the_process(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from shipper.spool import credentials, doubt
 from shipper.spool.dead_letters import Limits
 from shipper.spool.drain_orders import Order, Step
 from shipper.spool.limits import SpoolLimits
-from shipper.spool.revisions import LaneKey, LaneRow
+from shipper.spool.revisions import LaneRow
 from shipper.spool.schema import BARRIER
 from shipper.values import Counts, Revision
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, active_again, bench, events, poke, policy, theatre
@@ -134,7 +134,7 @@ async def test_an_order_that_names_nothing_lists_what_there_is(tmp_path: Path) -
         with pytest.raises(NothingToOrder, match="not held"):
             await on.orders.rebind("k1", "k9")
         on.keyring.keep({"k9": Credential.parse({"bearer_token": "of-another-shape"})})
-        with pytest.raises(NothingToOrder, match="output main takes no credential of shape bearer_token"):
+        with pytest.raises(NothingToOrder, match="output main takes no credential of this shape in place of `k1`"):
             await on.orders.rebind("k1", "k9")
 
 
@@ -168,7 +168,7 @@ async def test_a_rebind_to_a_third_credential_opens_a_lane_that_goes_when_it_is_
 
         assert sorted(DESTINATIONS["main"].received) == list(range(1000, 1000 + COUNT))
         assert ack.ledger == Counts(accepted=COUNT, delivered=COUNT)
-        assert [lane.key.credential for lane in on.delivery.lanes.values()] == ["k2"]
+        assert [lane.key.credentials for lane in on.delivery.lanes.values()] == [("k2",)]
 
 
 def _secret(id: str):  # type: ignore[no-untyped-def]
@@ -195,7 +195,7 @@ async def test_nothing_is_bound_to_a_credential_that_was_released_before_the_com
         with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="`k3` was released meanwhile"):
             await on.orders.rebind("k1", "k3")
         assert await on.spool.standing_orders() == []
-        assert "k3" not in {row.key.credential for row in await on.spool.lanes()}
+        assert ("k3",) not in {row.key.credentials for row in await on.spool.lanes()}
 
 
 async def test_a_rebind_to_itself_is_refused(tmp_path: Path) -> None:
@@ -215,11 +215,11 @@ async def test_a_rebind_of_a_lane_that_ends_in_that_moment_has_nothing_left_to_d
         await _offered(on, "k3")
         placed = on.spool.place_rebind
 
-        async def place(lane: int, upto: int, key: LaneKey) -> tuple[Order, LaneRow]:
+        async def place(lane: int, upto: int, old: str, new: str) -> tuple[Order, LaneRow]:
             DESTINATIONS["main"].send = DESTINATIONS["main"].deliver
             poke(on.delivery)
             await on.wait_gone("k1")
-            return await placed(lane, upto, key)
+            return await placed(lane, upto, old, new)
 
         monkeypatch.setattr(on.spool, "place_rebind", place)
         with trio.fail_after(PATIENCE):
@@ -265,7 +265,7 @@ async def test_a_rebind_goes_on_after_a_crash_between_its_steps(tmp_path: Path, 
         )
         await _offered(on, "k3")
         async with lane.suspended():
-            order, _ = await on.spool.place_rebind(lane.id, upto, lane.key._replace(credential="k3"))
+            order, _ = await on.spool.place_rebind(lane.id, upto, "k1", "k3")
             for _ in range(steps):
                 assert not (await on.spool.step_order(order)).done
     async with theatre(tmp_path) as on:
@@ -357,9 +357,41 @@ async def test_nothing_is_bound_to_another_credential_from_or_to_what_is_in_doub
     """Its barrier would wait there, and the order with it."""
     async with theatre(tmp_path) as on:
         await stuck_under(on, "k1", "k2")
-        lane = next(lane for lane in on.delivery.lanes.values() if lane.key.credential == credential)
+        lane = next(lane for lane in on.delivery.lanes.values() if credential in lane.key.credentials)
         await on.spool.store.do(lambda db: doubt.hold(db, lane.id, 10**6))
 
         with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="output main is damaged"):
             await on.orders.rebind("k1", "k2")
         assert await on.spool.standing_orders() == []
+
+
+async def test_one_of_several_credentials_is_replaced_wherever_the_settings_have_it(tmp_path: Path) -> None:
+    def nested(sasl: str, client: str, more: str) -> str:
+        output = f"{{type: nested, sasl: {{secret: {sasl}}}, tls: [{{kind: own, client: {client}}}]{more}}}"
+        return f"version: 1\ninputs:\n  in: {{type: scripted}}\noutputs:\n  main: {output}\n"
+
+    async with theatre(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        script.send = script.raising(Held("401"))
+        await on.offer(1, nested("k1", "c1", ""), "k1", "c1")
+        await on.ack(1, "active")
+        await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
+        await SPRINGS["in"].context.emit(events(1))
+        await on.offer(2, nested("k2", "c1", ", to: other"), "k2", "c1")
+        await on.ack(2, "active")
+        with trio.fail_after(PATIENCE):
+            await on.orders.rebind("k1", "k2")
+        (row,) = [row for row in await on.spool.lanes() if not row.active]
+
+        assert row.key.credentials == ("c1", "k2")
+        assert row.settings is not None
+        assert row.settings.credentials == ("c1", "k2")
+        assert row.settings.values["sasl"] == {"secret": "k2"}
+        script.send = script.deliver
+        poke(on.delivery)
+        ack = await on.ack(2, "drained")
+
+        assert ack.credentials is not None
+        assert (ack.credentials.in_use, ack.credentials.released) == (["c1", "k2"], ["k1"])
+        assert script.received == [1]
+        assert "open c1+k2" in script.log

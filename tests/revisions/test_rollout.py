@@ -1186,7 +1186,10 @@ async def test_a_secret_that_an_input_cannot_use_is_refused_before_its_old_one_i
         nack = await refused(on, 2, policy(inputs=inputs.format("w2")), secrets={"w2": {"bearer_token": "b"}})
 
         assert (nack.reason, nack.errors[0].path) == ("invalid", "inputs.in.credentials[0]")
-        assert "credential `w2` has the shape bearer_token; this input takes api_key, basic" in nack.errors[0].message
+        assert (
+            "credential `w2` has the shape bearer_token; this input takes {api_key} or {username, password} here"
+            in nack.errors[0].message
+        )
         assert on.rollout.in_use == ["w1"]
 
 
@@ -1497,3 +1500,89 @@ async def test_a_withdrawn_credential_is_released_as_any_other(tmp_path: Path) -
         assert ack.credentials is not None
         assert ack.credentials.released == ["k1"]
         assert (on.rollout.wanted(), on.keyring.withdrawn) == ([], set())
+
+
+# -- outputs with several credentials ----------------------------------------------------------------------------------
+
+
+def nested(sasl: str, client: str) -> str:
+    """A policy of an output that has one credential in nested settings, and one in a union in a list."""
+    output = f"{{type: nested, sasl: {{secret: {sasl}}}, tls: [{{kind: any}}, {{kind: own, client: {client}}}]}}"
+    return f"version: 1\ninputs:\n  in: {{type: scripted}}\noutputs:\n  main: {output}\n"
+
+
+async def test_drained_waits_for_each_of_several_credentials_and_releases_them_all(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        script.send = script.raising(Held("401"))
+        await on.offer(1, nested("s1", "c1"), "s1", "c1")
+        first = await on.ack(1, "drained")
+        await emit(1, 2)
+        await on.offer(2, nested("s2", "c2"), "s2", "c2")
+        await on.ack(2, "active")
+        await script.until(lambda: script.log.count("close c1+s1") > 0)
+        assert (on.rollout.in_use, "2 drained" in on.lines()) == (["c1", "c2", "s1", "s2"], False)
+
+        script.send = script.deliver
+        ack = await on.ack(2, "drained")
+
+    assert first.credentials is not None
+    assert ack.credentials is not None
+    assert first.credentials.in_use == ["c1", "s1"]
+    assert (ack.credentials.in_use, ack.credentials.released) == (["c2", "s2"], ["c1", "s1"])
+    assert "open c2+s2" in script.log or script.received == [1, 2]
+
+
+async def test_one_of_several_credentials_is_rotated_by_a_barrier_that_releases_it_alone(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, nested("s1", "c1"), "s1", "c1")
+        await on.ack(1, "drained")
+        await emit(1)
+        await on.offer(2, nested("s2", "c1"), "s2", "c1")
+        ack = await on.ack(2, "drained")
+
+        assert ack.change == "barrier"
+        assert ack.credentials is not None
+        assert (ack.credentials.in_use, ack.credentials.released) == (["c1", "s2"], ["s1"])
+        assert ("s1" in on.keyring, "c1" in on.keyring) == (False, True)
+
+
+async def test_a_withdrawn_credential_holds_a_lane_that_has_others_too(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, nested("s1", "c1"), "s1", "c1")
+        await on.ack(1, "active")
+        await on.rollout.supply({"c1": None})
+        await emit(1)
+        (lane,) = on.delivery.lanes.values()
+        await DESTINATIONS["main"].until(lambda: lane.code == "credential_withdrawn")
+        assert on.rollout.wanted() == ["c1"]
+
+        await on.rollout.supply({"c1": {"api_key": "c1:secret-of-c1"}})
+        await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [1])
+
+
+async def test_after_a_restart_a_lane_wants_each_of_its_credentials(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        script.send = script.raising(Held("401"))
+        await on.offer(1, nested("s1", "c1"), "s1", "c1")
+        await on.ack(1, "active")
+        await emit(1)
+    async with theatre(tmp_path, keep=True) as on:
+        script.send = script.deliver
+        assert on.rollout.wanted() == ["c1", "s1"]
+        await on.rollout.supply({"s1": {"api_key": "s1:secret-of-s1"}})
+        assert on.rollout.wanted() == ["c1"]
+        assert script.received == []
+        await on.rollout.supply({"c1": {"api_key": "c1:secret-of-c1"}})
+        await script.until(lambda: script.received == [1])
+
+
+async def test_each_secret_has_a_shape_that_its_setting_takes(tmp_path: Path) -> None:
+    basic = {"username": "u", "password": "secret"}
+    async with theatre(tmp_path) as on:
+        nack = await refused(on, 1, nested("s1", "c1"), secrets={"s1": basic, "c1": basic})
+        assert (nack.reason, nack.errors[0].path) == ("invalid", "outputs.main.tls[1].client")
+
+        await on.offer(2, nested("s1", "c1"), "c1", secrets={"s1": basic})
+        await on.ack(2, "active")

@@ -7,9 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.pretty import pretty_repr
 
-from shipper.sdk.credentials import BARE, Credential, public_name, recognized
+from shipper.sdk.credentials import (
+    API_KEY,
+    AWS,
+    BARE,
+    BASIC,
+    SHAPES,
+    Credential,
+    Shape,
+    in_words,
+    public_name,
+    recognized,
+)
 
-SHAPES = [
+EXAMPLES = [
     ({"api_key": "id:hunter2"}, "api_key"),
     ({"username": "u", "password": "hunter2"}, "basic"),
     ({"bearer_token": "hunter2"}, "bearer_token"),
@@ -18,6 +29,11 @@ SHAPES = [
         "certificate",
     ),
     ({"token": "hunter2"}, "token"),
+    ({"password": "hunter2"}, "password"),
+    ({"access_key_id": "a", "secret_access_key": "hunter2"}, "aws"),
+    ({"access_key_id": "a", "secret_access_key": "hunter2", "session_token": "s"}, "aws"),
+    ({"client_id": "a", "client_secret": "hunter2"}, "oauth2_client"),
+    ({"jwt": "hunter2", "seed": "s"}, "nats"),
 ]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -26,14 +42,15 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize(("fields", "shape"), SHAPES)
+@pytest.mark.parametrize(("fields", "shape"), EXAMPLES)
 def test_each_shape_is_told_by_its_keys(fields, shape):
     credential = Credential.parse(fields)
 
-    assert (credential.shape, credential.fields) == (shape, fields)
+    assert (credential.shape_name, credential.fields) == (shape, fields)
+    assert [one.name for one in SHAPES if credential.fits(one)] == [shape]
 
 
-@pytest.mark.parametrize(("fields", "shape"), SHAPES)
+@pytest.mark.parametrize(("fields", "shape"), EXAMPLES)
 def test_what_a_redactor_hides_is_the_secret_and_no_name(fields, shape):
     secrets = Credential.parse(fields).secrets()
 
@@ -55,7 +72,7 @@ def test_a_password_is_hidden_in_the_form_of_its_header_and_in_that_of_a_url_too
     assert {"a/b c", "a%2Fb%20c", base64.b64encode(b"u:a/b c").decode()} <= set(secrets)
 
 
-@pytest.mark.parametrize(("fields", "shape"), SHAPES)
+@pytest.mark.parametrize(("fields", "shape"), EXAMPLES)
 def test_nothing_that_shows_a_credential_shows_its_secret(fields, shape):
     credential = Credential.parse(fields)
     shown = [repr(credential), str(credential), f"{credential}", f"{[credential]!r}", pretty_repr(credential)]
@@ -71,9 +88,10 @@ def test_nothing_that_shows_a_credential_shows_its_secret(fields, shape):
         None,
         ["hunter2"],
         {},
-        {"api_key": "hunter2", "token": "hunter2"},
-        {"username": "hunter2"},
-        {"hunter2": "hunter2"},
+        {"hunter 2": "hunter2"},
+        {"hunter2" * 10: "hunter2"},
+        {f"field{n}": "hunter2" for n in range(17)},
+        {"password": "hunter2" * 150_000},
         {"api_key": ""},
         {"api_key": None},
         {"api_key": {"hunter2": "hunter2"}},
@@ -84,7 +102,7 @@ def test_nothing_that_shows_a_credential_shows_its_secret(fields, shape):
         {5: "hunter2"},
     ],
 )
-def test_another_shape_is_refused_without_a_word_of_it(value):
+def test_what_is_no_small_mapping_of_texts_is_refused_without_a_word_of_it(value):
     with pytest.raises(ValueError) as caught:
         Credential.parse(value)
 
@@ -143,4 +161,37 @@ def test_another_text_is_not_recognized(text):
 
 
 def test_a_bare_text_can_have_the_shapes_of_one_field():
-    assert BARE == ("api_key", "bearer_token", "token")
+    assert BARE == ("api_key", "bearer_token", "password", "token")
+
+
+def test_a_shape_has_optional_fields_and_no_others():
+    assert not Credential.parse({"access_key_id": "a"}).fits(AWS)
+    assert not Credential.parse({"access_key_id": "a", "secret_access_key": "b", "region": "c"}).fits(AWS)
+    assert not Credential.parse({"username": "u", "password": "p"}).fits(API_KEY)
+    assert Credential.parse({"username": "u", "password": "p"}).fits(API_KEY, BASIC)
+
+
+def test_a_public_field_of_a_declared_shape_is_not_hidden():
+    own = Shape("own", ("pin",), ("user",), public=("user",))
+    credential = Credential.parse({"pin": "hunter2", "user": "me"})
+
+    assert credential.secrets([own]) == ["hunter2"]
+    assert "me" in credential.secrets()
+    assert repr(credential) == "<Credential of another shape>"
+
+
+@pytest.mark.parametrize("fields", [(), ("a b",), tuple(f"field{n}" for n in range(17))])
+def test_a_shape_that_no_credential_can_have_cannot_be_declared(fields):
+    with pytest.raises(ValueError, match="the shape own has"):
+        Shape("own", fields)
+
+
+def test_a_public_field_is_one_of_the_fields():
+    with pytest.raises(ValueError, match="a public field"):
+        Shape("own", ("pin",), public=("user",))
+
+
+def test_shapes_are_shown_as_they_are_written():
+    assert in_words([API_KEY, BASIC, AWS]) == (
+        "{api_key} or {username, password} or {access_key_id, secret_access_key, session_token?}"
+    )

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import trio
 
 from shipper.plugin import (
+    API_KEY,
     Answer,
     Answers,
     Batch,
+    CredentialId,
     Feeding,
     Held,
     Later,
@@ -25,9 +27,9 @@ from shipper.plugin import (
     Output,
     OutputContext,
     Sender,
-    Shape,
     StartFailed,
     TooLarge,
+    takes,
 )
 from tests.simulation.stage import Stage, current
 
@@ -115,11 +117,11 @@ BACKENDS: dict[str, Backend] = {}
 class SimulatedOutput(Output, frozen=True):
     """Delivers to a simulated destination."""
 
-    takes: ClassVar[frozenset[Shape]] = frozenset({"api_key"})
     tells_of_answers: ClassVar[bool] = True
     backoff: ClassVar[Pace] = Pace()
 
     to: str = "east"
+    credential: Annotated[CredentialId, takes(API_KEY)] | None = None
 
     def feeding(self) -> Feeding:
         return replace(super().feeding(), backoff=(self.backoff.first, self.backoff.longest))
@@ -130,7 +132,8 @@ class SimulatedOutput(Output, frozen=True):
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
         stage = current()
-        credential = context.credential.fields["api_key"].partition(":")[0] if context.credential else ""
+        held = context.credentials.get(self.credential or "")
+        credential = held.fields["api_key"].partition(":")[0] if held else ""
         if stage.strikes("open_fails"):
             raise StartFailed("simulated") if stage.random("net").random() < 0.5 else OSError("simulated")
         stage.note("opened", output=context.name, credential=credential)

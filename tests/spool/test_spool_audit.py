@@ -13,7 +13,7 @@ from shipper.spool.report import Report
 from shipper.spool.requeue import Requeue, Wanted
 from shipper.values import LARGEST_COUNT, Revision
 from tests.spool.test_spool_doubt import draining
-from tests.spool.test_spool_revisions import Spool
+from tests.spool.test_spool_revisions import Spool, settings_of
 
 
 def audited(spool: Spool) -> dict[str, int]:
@@ -40,10 +40,13 @@ def test_of_a_sound_spool_nothing_is_taken() -> None:
 def test_the_largest_numbers_that_a_message_may_carry_are_sound(epoch: int) -> None:
     spool = Spool()
     for number, credential in ((LARGEST_COUNT - 1, "k1"), (LARGEST_COUNT, "k2")):
-        at, wanted = Revision(epoch, number), revisions.LaneKey("main", "fake", "there", credential)
+        at, wanted = Revision(epoch, number), revisions.LaneKey("main", "fake", "there", (credential,))
         text = revisions.Text(at, "sha", "meaning", "barrier", [credential], "")
         revisions.receive(spool.db, spool.sealer, text, {credential: b"mark"})
-        lanes = [row.id for row in revisions.cut(spool.db, spool.sealer, at, [(wanted, {})]).lanes]
+        lanes = [
+            row.id
+            for row in revisions.cut(spool.db, spool.sealer, at, [(wanted, settings_of("main", credential))]).lanes
+        ]
         queue.enter(spool.db, spool.sealer, bytes(16), 1.0, queue.Arrival(at, "in", lanes, [queue.Packed(1, b"")]))
         spool.drained()
     drain_orders.place(spool.db, drain_orders.Order("drop", 1, 9, revision=at))
@@ -135,13 +138,13 @@ def test_a_stage_that_no_revision_has_is_not_believed(key: str, value: str) -> N
 
 def test_a_lane_gets_back_the_credential_that_its_settings_name() -> None:
     spool = Spool()
-    wanted = [(revisions.LaneKey("main", "fake", "there", "k1"), {"credential": "k1"})]
+    wanted = [(revisions.LaneKey("main", "fake", "there", ("k1",)), settings_of("main", "k1"))]
     spool.receive(1, main="k1")
     revisions.cut(spool.db, spool.sealer, Revision(0, 1), wanted)
-    spool.db.execute("UPDATE lane SET credential = 'k9'")
+    spool.db.execute("UPDATE lane SET credentials = '[\"k9\"]'")
     audited(spool)
 
-    assert [row.key.credential for row in revisions.lanes(spool.db, spool.sealer)] == ["k1"]
+    assert [row.key.credentials for row in revisions.lanes(spool.db, spool.sealer)] == [("k1",)]
 
 
 def test_events_on_a_lane_that_never_was_bring_one_that_an_order_can_end() -> None:

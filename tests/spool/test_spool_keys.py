@@ -130,7 +130,7 @@ def test_fingerprints_survive_restarts_and_rotation(directory: StateDirectory) -
 def line(directory: StateDirectory, key_id: bytes, wrapped: bytes) -> bytes:
     """A line of the keyring, as anybody can write it who can write the directory."""
     spool = json.loads((directory.read("keyring") or b"").split(b"\n")[0].partition(b" ")[2])["spool"]
-    names = {"format": 1, "spool": spool, "kind": "data", "id": key_id.hex(), "by": "state.key"}
+    names = {"format": keys.FORMAT, "spool": spool, "kind": "data", "id": key_id.hex(), "by": "state.key"}
     return keys._checked({**names, "wrapped": wrapped.hex()})
 
 
@@ -297,12 +297,12 @@ def test_a_lost_keyring_is_put_aside_and_a_new_one_made(directory: StateDirector
 
 
 def test_a_newer_format_is_refused_and_not_touched(directory: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "FORMAT", 2)
+    monkeypatch.setattr(keys, "FORMAT", keys.FORMAT + 1)
     sealed_in(directory, K1)
     monkeypatch.undo()
     before = content(directory)
 
-    with pytest.raises(StartFailed, match="format 2") as refused:
+    with pytest.raises(StartFailed, match=r"has format 3; this version knows formats up to 2") as refused:
         open_keyring(directory, [K1])
     assert refused.value.code == "state_newer"
 

@@ -9,6 +9,7 @@ from shipper.sdk.event import Batch
 from shipper.spool import dead_letters, drain_orders, queue, requeue, revisions, schema
 from shipper.spool.database import with_damage
 from shipper.spool.drain_orders import Order
+from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.queue import Arrival, Packed, Settlement
 from shipper.spool.requeue import Requeue, Room, Wanted
 from shipper.spool.revisions import LaneKey, Text
@@ -31,7 +32,7 @@ def test_what_is_done_for_each_batch_searches_and_never_scans() -> None:
     with_damage(schema.prepare)(db)
     sealer, at = new_sealer(), Revision(0, 1)
     revisions.receive(db, sealer, Text(at, "sha", "meaning", "live", [], ""), {})
-    cut = revisions.cut(db, sealer, at, [(LaneKey(name, "fake", "x", None), {}) for name in ("one", "two")])
+    cut = revisions.cut(db, sealer, at, [(LaneKey(name, "fake", "x"), LaneSettings({})) for name in ("one", "two")])
     lanes = [lane.id for lane in cut.lanes]
     batch = Batch.events([{"n": n} for n in range(4)])
     statements = traced(db)

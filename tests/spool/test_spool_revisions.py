@@ -6,7 +6,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -20,6 +20,7 @@ from shipper.spool.database import with_damage
 from shipper.spool.drain_orders import Order
 from shipper.spool.figures import Figures
 from shipper.spool.forward import NotForwarded
+from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.queue import Arrival, Entry, NotActive, Packed, Settlement
 from shipper.spool.report import Report
 from shipper.spool.requeue import Requeue, Room, Wanted
@@ -45,7 +46,13 @@ def new_db() -> sqlite3.Connection:
 
 
 def key(output: str, credential: str | None) -> LaneKey:
-    return LaneKey(output, "fake", f"where {output} goes", credential)
+    return LaneKey(output, "fake", f"where {output} goes", () if credential is None else (credential,))
+
+
+def settings_of(output: str, credential: str | None) -> LaneSettings:
+    if credential is None:
+        return LaneSettings({"of": output})
+    return LaneSettings({"of": output, "login": [{"id": credential}]}, (("login", 0, "id"),))
 
 
 def text(number: int, outputs: Outputs, *, policy: str = "") -> Text:
@@ -70,7 +77,7 @@ class Spool:
         return [known.at.number for known in revisions.receive(self.db, self.sealer, text(number, outputs), marks, old)]
 
     def cut(self, number: int, **outputs: str | None) -> Cut:
-        wanted = [(key(name, credential), {"of": name}) for name, credential in outputs.items()]
+        wanted = [(key(name, id), settings_of(name, id)) for name, id in outputs.items()]
         return revisions.cut(self.db, self.sealer, Revision(0, number), wanted)
 
     def activate(self, number: int, **outputs: str | None) -> dict[str, int]:
@@ -277,17 +284,17 @@ def test_a_lane_that_nobody_can_open_settles_its_barriers_and_stays_if_it_is_act
 def test_a_lane_whose_row_names_another_credential_than_its_settings_has_none_to_use(spool: Spool) -> None:
     """Else who can write the database sends the secret of one destination to another."""
     spool.receive(1, main="k1")
-    revisions.cut(spool.db, spool.sealer, Revision(0, 1), [(key("main", "k1"), {"credential": "k1"})])
-    spool.db.execute("UPDATE lane SET credential = 'k2'")
+    revisions.cut(spool.db, spool.sealer, Revision(0, 1), [(key("main", "k1"), settings_of("main", "k1"))])
+    spool.db.execute("UPDATE lane SET credentials = '[\"k2\"]'")
 
     assert [row.settings for row in revisions.lanes(spool.db, spool.sealer)] == [None]
 
 
 def test_a_lane_that_an_order_opens_has_the_settings_of_the_one_it_relieves(spool: Spool) -> None:
     lane = spool.activate(1, main="k1")["main"]
-    made = revisions.adopt_retired(spool.db, spool.sealer, key("main", "k9"), lane)
+    made = revisions.adopt_rebound(spool.db, spool.sealer, lane, "k1", "k9")
 
-    assert (made.key.credential, made.settings, made.active) == ("k9", {"of": "main"}, False)
+    assert made[1:] == (key("main", "k9"), settings_of("main", "k9"), False)
     assert made in revisions.lanes(spool.db, spool.sealer)
 
 
@@ -454,7 +461,9 @@ def test_epochs_come_before_numbers(spool: Spool) -> None:
 
 def test_texts_and_settings_are_not_on_disk_in_the_clear(spool: Spool) -> None:
     revisions.receive(spool.db, spool.sealer, text(1, {}, policy="a telling text"), {})
-    revisions.cut(spool.db, spool.sealer, Revision(0, 1), [(key("main", None), {"hosts": "a telling host"})])
+    revisions.cut(
+        spool.db, spool.sealer, Revision(0, 1), [(key("main", None), LaneSettings({"hosts": "a telling host"}))]
+    )
 
     assert b"telling" not in b"".join(row[0] for row in spool.db.execute("SELECT policy FROM revision"))
     assert b"telling" not in b"".join(row[0] for row in spool.db.execute("SELECT settings FROM lane"))
@@ -538,7 +547,7 @@ class Machine(RuleBasedStateMachine):
     def cut(self, crash: bool) -> None:
         assert self.pending is not None
         number, outputs = self.pending
-        wanted: list[tuple[LaneKey, dict[str, Any]]] = [(key(name, id), {}) for name, id in outputs.items()]
+        wanted = [(key(name, id), settings_of(name, id)) for name, id in outputs.items()]
         before = {pair: self.holder(pair) for pair in self.open}
         cut = self.do(crash, lambda db: revisions.cut(db, self.spool.sealer, Revision(0, number), wanted))
         retired = {output for output, lane in self.lanes.items() if lane in cut.retired}
@@ -647,7 +656,8 @@ class Machine(RuleBasedStateMachine):
     def must_be_free(self, released: Iterable[str]) -> None:
         policies = [self.outputs, self.pending[1] if self.pending else {}]
         used = {id for outputs in policies for id in outputs.values()}
-        used |= {row[0] for row in self.db.execute("SELECT credential FROM lane JOIN todo ON lane = id").fetchall()}
+        rows = self.db.execute("SELECT value FROM lane JOIN todo ON lane = lane.id, json_each(credentials)").fetchall()
+        used |= {row[0] for row in rows}
         assert not used.intersection(released)
 
     @precondition(lambda self: not self.standing)
@@ -681,17 +691,14 @@ class Machine(RuleBasedStateMachine):
         if any(order.lane == lane or order.target == lane for order in self.standing):
             return
         row = next(row for row in revisions.lanes(self.db, self.spool.sealer) if row.id == lane)
-        credential = data.draw(st.sampled_from([id for id in CREDENTIALS if id != row.key.credential]))
-        target = row.key._replace(credential=credential)
-        if credential is not None:
-            self.do(
-                False,
-                lambda db: db.execute("INSERT OR REPLACE INTO credential VALUES (?, x'00', 'used')", (credential,)),
-            )
-            self.reported.discard(credential)
-        self.carry_out(
-            self.do(crash, lambda db: drain_orders.place_rebind(db, self.spool.sealer, lane, upto, target))[0], crash
-        )
+        if not row.key.credentials:
+            return
+        (old,) = row.key.credentials
+        new = data.draw(st.sampled_from([id for id in CREDENTIALS if id not in (old, None)]))
+        self.do(False, lambda db: db.execute("INSERT OR REPLACE INTO credential VALUES (?, x'00', 'used')", (new,)))
+        self.reported.discard(new)
+        place = self.do(crash, lambda db: drain_orders.place_rebind(db, self.spool.sealer, lane, upto, old, new))
+        self.carry_out(place[0], crash)
 
     @precondition(lambda self: self.barriers())
     @rule(data=st.data(), crash=CRASH)

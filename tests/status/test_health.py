@@ -114,7 +114,9 @@ def test_of_two_lanes_of_one_output_the_problem_is_named() -> None:
 
 
 def keyed(id: int, credential: str | None, *, active: bool, output: str = "main", destination: str = "d") -> LaneView:
-    return LaneView(id, output, "fake", active, "401", credential, destination, held=not active)
+    return LaneView(
+        id, output, "fake", active, "401", () if credential is None else (credential,), destination, held=not active
+    )
 
 
 def test_what_drains_names_its_credential_and_the_one_that_goes_to_the_same_place_now() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
+from shipper.spool import stored
 from tests.story.driver import launched
 from tests.story.old_state.make import DELIVERED, PORT, STATE_KEY, UNDER_A, UNDER_B
 from tests.story.world import World, open_world, secret
@@ -37,3 +38,13 @@ async def test_what_an_older_version_left_is_delivered_and_its_keys_are_released
     assert older["ledger"]["accepted"] == UNDER_A
     assert newer["credentials"] == {"in_use": ["c"], "released": ["b"]}
     assert all(count == 1 for count in world.destination.copies.values())
+
+
+def test_what_an_older_version_left_can_be_looked_at_before_it_is_opened(tmp_path: Path) -> None:
+    with tarfile.open(ARCHIVE) as tar:
+        tar.extractall(tmp_path, filter="data")
+    found = stored.read(tmp_path / "state")
+
+    assert found is not None
+    assert found.credentials == ("a", "b")
+    assert [(lane.key.credentials, lane.active) for lane in found.lanes] == [(("a",), False), (("b",), True)]

@@ -62,7 +62,7 @@ async def test_figures_that_cannot_be_read_are_told_and_the_rest_is_said(tmp_pat
         "UPDATE barrier SET epoch = 'a', revision = x'00'",
         "UPDATE todo SET at = 'x', epoch = x'01'",
         "UPDATE todo SET count = 'x', bytes = x'01'",
-        "UPDATE lane SET output = x'ff00', credential = 7, type = -1",
+        "UPDATE lane SET output = x'ff00', credentials = 7, type = -1",
         "UPDATE lane SET active = 'x', id = -id",
         "ALTER TABLE lane DROP COLUMN reached",
         "DROP TABLE lane",

@@ -21,13 +21,16 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
 from shipper.plugin import (
+    API_KEY,
+    BASIC,
+    CERTIFICATE,
     BadOption,
     Batch,
     Code,
@@ -39,11 +42,11 @@ from shipper.plugin import (
     Material,
     Scheme,
     Settings,
-    Shape,
     Size,
     Source,
     StartFailed,
     server_context,
+    takes,
 )
 from shipper_plugins.inputs.bulk_limits import Door, fingerprint
 from shipper_plugins.loopback import is_loopback
@@ -55,8 +58,9 @@ _log = logging.getLogger(__name__)
 
 _SCHEMES: tuple[Scheme, ...] = ("tcp",)
 _DEFAULT_BYTES = Size(100 << 20)
-_OF_KEYS: frozenset[Shape] = frozenset({"api_key", "basic"})
-_OF_TLS: frozenset[Shape] = frozenset({"certificate"})
+
+
+Key = Annotated[CredentialId, takes(API_KEY, BASIC)]
 
 
 class ServerTls(Settings, frozen=True, kw_only=True):
@@ -66,7 +70,7 @@ class ServerTls(Settings, frozen=True, kw_only=True):
     """PEM file of the certificate, with its chain."""
     key: Material | None = None
     """PEM file of its key."""
-    credential: CredentialId | None = None
+    credential: Annotated[CredentialId, takes(CERTIFICATE)] | None = None
     """The id of a credential {certificate, key}, instead of the files."""
 
     def __post_init__(self) -> None:
@@ -84,7 +88,7 @@ class ServerTls(Settings, frozen=True, kw_only=True):
         if self.certificate is not None and self.key is not None:
             return server_context(self.certificate.pem, self.key.pem)
         credential = credentials.get(self.credential or "")
-        if credential is None or credential.shape != "certificate":
+        if credential is None or not credential.fits(CERTIFICATE):
             raise ValueError("the credential of tls is not of the shape {certificate, key}")
         return server_context(credential.fields["certificate"], credential.fields["key"])
 
@@ -96,7 +100,7 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
 
     address: str
     """`host:port` to listen on; other than loopback only with `tls` and `credentials`."""
-    credentials: Annotated[tuple[CredentialId, ...], msgspec.Meta(min_length=1)] | None = None
+    credentials: Annotated[tuple[Key, ...], msgspec.Meta(min_length=1)] | None = None
     """The ids of the keys that may write, each an api_key or a username with its password (default: anybody)."""
     tls: ServerTls | None = None
     """Serve HTTPS."""
@@ -122,16 +126,6 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
 
     def listens(self) -> Sequence[Endpoint]:
         return (self.endpoint,)
-
-    def credential_ids(self) -> tuple[str, ...]:
-        own = (self.tls.credential,) if self.tls is not None and self.tls.credential is not None else ()
-        return (*(self.credentials or ()), *own)
-
-    def takes(self) -> Mapping[str, Collection[Shape]]:
-        takes = dict.fromkeys(self.credentials or (), _OF_KEYS)
-        if self.tls is not None and self.tls.credential is not None:
-            takes[self.tls.credential] = takes.get(self.tls.credential, _OF_TLS) & _OF_TLS
-        return takes
 
     def load(self) -> None:
         """See `Input.load`: aiohttp.web, and what reads a request."""
@@ -231,6 +225,6 @@ def _nobody() -> ssl.SSLContext:
 def _keys(ids: Sequence[str], credentials: Mapping[str, Credential]) -> tuple[bytes, ...]:
     """Those that were withdrawn open nothing, the others do."""
     chosen = [credentials[id] for id in ids if id in credentials]
-    if not chosen or any(credential.shape not in _OF_KEYS for credential in chosen):
+    if not chosen or not all(credential.fits(API_KEY, BASIC) for credential in chosen):
         raise ValueError("who may write is said by credentials of the shapes {api_key} or {username, password}")
     return tuple(fingerprint(credential.authorization()) for credential in chosen)

@@ -16,7 +16,7 @@ from typing import ClassVar
 import orjson
 import trio
 
-from shipper.plugin import Answers, BadOption, Batch, Code, Later, Output, OutputContext, Sender, of_os_error
+from shipper.plugin import Answers, Batch, Code, Later, Output, OutputContext, Sender, of_os_error
 
 _STANDARD_ERROR = 2
 _one_batch_at_a_time = threading.Lock()
@@ -29,11 +29,6 @@ class ConsoleOutput(Output, frozen=True, kw_only=True):
 
     pretty: bool = False
     """Whether an event takes several lines, indented."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.credential is not None:
-            raise BadOption("the console takes no credential", "credential")
 
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:

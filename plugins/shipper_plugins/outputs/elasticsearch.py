@@ -23,6 +23,10 @@ import msgspec
 import trio
 
 from shipper.plugin import (
+    API_KEY,
+    BASIC,
+    BEARER_TOKEN,
+    CERTIFICATE,
     Answer,
     Answers,
     BadOption,
@@ -30,6 +34,7 @@ from shipper.plugin import (
     ClientTls,
     Code,
     Credential,
+    CredentialId,
     Duration,
     Feeding,
     Held,
@@ -41,11 +46,11 @@ from shipper.plugin import (
     Requests,
     Sender,
     Settings,
-    Shape,
     Size,
     StartFailed,
     TooLarge,
     client_context,
+    takes,
 )
 from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
 from shipper_plugins.loopback import is_loopback
@@ -97,12 +102,13 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
     """Writes events to Elasticsearch 8/9 or OpenSearch 2/3 by the bulk API, each under an id of its own."""
 
     live: ClassVar[frozenset[str]] = Output.live | {"compression", "bulk_max_bytes", "timeout", "backoff"}
-    takes: ClassVar[frozenset[Shape]] = frozenset({"api_key", "basic", "bearer_token", "certificate"})
     counts_requests: ClassVar[bool] = True
     tells_of_answers: ClassVar[bool] = True
 
     hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1, max_length=64)]
     """URLs of the nodes of one cluster, such as https://es-1:9200; requests go round."""
+    credential: Annotated[CredentialId, takes(API_KEY, BASIC, BEARER_TOKEN, CERTIFICATE)] | None = None
+    """The id of the secret to authenticate with."""
     tls: ClientTls = msgspec.field(default_factory=ClientTls)
     """How to check the hosts."""
     index: Index | None = None
@@ -158,9 +164,10 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
+        credential = None if self.credential is None else context.credentials[self.credential]
         try:
-            headers = _headers(self, context.credential)
-            tls = await trio.to_thread.run_sync(_tls, self, context.credential)
+            headers = _headers(self, credential)
+            tls = await trio.to_thread.run_sync(_tls, self, credential)
         except ValueError as error:
             raise StartFailed(f"output {context.name}: {error}", code=Code.CREDENTIAL_INVALID) from None
 
@@ -207,7 +214,7 @@ def _headers(output: ElasticsearchOutput, credential: Credential | None) -> dict
     }
     if output.compression == "gzip":
         headers["Content-Encoding"] = "gzip"
-    if credential is not None and credential.shape == "certificate":
+    if credential is not None and credential.fits(CERTIFICATE):
         if any(host.startswith("http://") for host in output.hosts):
             raise ValueError("a certificate needs hosts with https://")
     elif credential is not None:

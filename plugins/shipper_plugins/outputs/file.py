@@ -68,8 +68,6 @@ class FileOutput(Output, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.credential is not None:
-            raise BadOption("a file takes no credential", "credential")
         if "\0" in self.path:
             raise BadOption("a NUL is in it, which no name of a file can have: remove it", "path")
 
