@@ -269,6 +269,8 @@ class Waiting(msgspec.Struct, frozen=True):
     """Whether it waits for a person: refused, or a secret is missing."""
     rebind_to: str | None = None
     """The id with which the output goes to the same place now."""
+    rebind_from: Sequence[str] = ()
+    """The ids that it goes there with no longer."""
     forward: bool = False
     """Whether an order of that name would have it delivered to where the output goes now."""
     code: str = ""

@@ -116,6 +116,7 @@ def draining(
     outputs: dict[Revision, dict[str, Waiting]] = {}
     for revision, id, amount in amounts:
         lane = lanes[id]
+        old, new = _successor(lane, lanes.values()) or (None, None)
         seen = outputs.setdefault(revision, {}).get(lane.output, Waiting(0, "delivering", code=Code.DELIVERING))
         outputs[revision][lane.output] = Waiting(
             events=seen.events + amount.events,
@@ -123,7 +124,8 @@ def draining(
             code=lane.code if lane.problem else seen.code,
             credentials=sorted({*seen.credentials, *lane.credentials}),
             held=seen.held or lane.held,
-            rebind_to=seen.rebind_to or _successor(lane, lanes.values()),
+            rebind_to=seen.rebind_to or new,
+            rebind_from=sorted({*seen.rebind_from, *([] if old is None else [old])}),
             forward=seen.forward or (not lane.active and lane.output in served),
         )
     drains = [
@@ -175,12 +177,12 @@ def most_important(units: Sequence[Unit]) -> Sequence[Unit]:
     return [unit for unit in units if unit.id in kept]
 
 
-def _successor(lane: LaneView, others: Iterable[LaneView]) -> str | None:
-    """The one credential by which the active revision, going where a retired lane is bound, differs from it."""
+def _successor(lane: LaneView, others: Iterable[LaneView]) -> tuple[str, str] | None:
+    """The one credential of a retired lane that the active revision, going to the same place, has another one for."""
     if lane.active:
         return None
     place = lane.output, lane.type, lane.destination
     there = (other for other in others if (other.output, other.type, other.destination) == place)
     now = next((set(other.credentials) for other in there if other.active), set())
     old, new = set(lane.credentials) - now, now - set(lane.credentials)
-    return new.pop() if len(old) == len(new) == 1 else None
+    return (old.pop(), new.pop()) if len(old) == len(new) == 1 else None

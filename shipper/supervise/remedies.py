@@ -51,7 +51,7 @@ def _orders(drain: Mapping[str, Any], output: str) -> Iterator[tuple[str, str, d
     waiting = drain["outputs"][output]
     target = waiting.get("rebind_to")
     if waiting.get("held") and target is not None:
-        for source in waiting.get("credentials", ()):
+        for source in waiting.get("rebind_from", ()):
             if source != target:
                 words = f"deliver it with {target}, to where it was bound"
                 yield "rebind", words, {"from": source, "to": target}

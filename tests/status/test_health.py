@@ -127,6 +127,7 @@ def test_what_drains_names_its_credential_and_the_one_that_goes_to_the_same_plac
 
     assert (waiting.events, list(waiting.credentials)) == (3, ["k0", "k1"])
     assert (waiting.held, waiting.rebind_to, waiting.forward) == (True, "k2", True)
+    assert list(waiting.rebind_from) == ["k1"]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +144,20 @@ def test_where_nothing_goes_to_the_same_place_with_another_credential_none_is_na
     (drain,), _ = draining(lanes, [(Revision(0, 1), 1, Amount(2, 20))], {Revision(0, 1): Amount(2, 20)}, {}, 0)
 
     assert drain.outputs["main"].rebind_to is None
+
+
+def test_of_several_credentials_the_one_is_named_that_was_replaced() -> None:
+    def waiting(old: tuple[str, ...], now: tuple[str, ...]) -> tuple[str | None, list[str]]:
+        lanes = {
+            1: LaneView(1, "main", "fake", False, "401", old, "d", held=True),
+            2: LaneView(2, "main", "fake", True, None, now, "d"),
+        }
+        (drain,), _ = draining(lanes, [(Revision(0, 1), 1, Amount(2, 20))], {Revision(0, 1): Amount(2, 20)}, {}, 0)
+        found = drain.outputs["main"]
+        return found.rebind_to, list(found.rebind_from)
+
+    assert waiting(("c1", "s1"), ("c1", "s2")) == ("s2", ["s1"])
+    assert waiting(("c1", "s1"), ("c2", "s2")) == (None, [])
 
 
 @pytest.mark.parametrize("state", ["STARTING", "CONFIGURING", "HEALTHY", "UNKNOWN"])

@@ -20,7 +20,7 @@ ORDERS = ("rebind", "forward", "dead-letter", "drop", "dead-letters")
 
 
 def drain(epoch: int = 0, oldest: float = 3600.0, **waiting: Any) -> dict[str, Any]:
-    fixed = {"events": 8, "reason": "401, events held", "code": "unauthorized", "credentials": ["es-1"], "held": True}
+    fixed = {"events": 8, "reason": "401, events held", "code": "unauthorized", "rebind_from": ["es-1"], "held": True}
     outputs = {"main": {**fixed, "rebind_to": None, "forward": True, **waiting}}
     return {"epoch": epoch, "revision": 6, "events": 8, "bytes": 9, "oldest_seconds": oldest, "outputs": outputs}
 
@@ -91,7 +91,7 @@ PATHS = NAMES.filter(str.isprintable)
 def test_a_shell_and_the_program_read_from_a_command_what_was_meant(
     source: str, target: str, directory: str, epoch: int, revision: int
 ) -> None:
-    found = drain(epoch=epoch, rebind_to=target, credentials=[source]) | {"revision": revision}
+    found = drain(epoch=epoch, rebind_to=target, rebind_from=[source]) | {"revision": revision}
     given: list[tuple[str, str, dict[str, Any]]] = []
 
     def gave(state: Path, name: str, params: dict[str, Any], *, json: bool) -> None:

@@ -92,7 +92,15 @@ def test_an_input_of_files_says_how_many_it_follows(figures: dict[str, int], wor
     assert tables["units"] == [("inputs.a", "file", "HEALTHY", words)]
 
 
-WAITING = {"events": 8, "reason": "401", "credentials": ["es-1"], "held": True, "rebind_to": "es-2", "forward": True}
+WAITING = {
+    "events": 8,
+    "reason": "401",
+    "credentials": ["es-1"],
+    "held": True,
+    "rebind_from": ["es-1"],
+    "rebind_to": "es-2",
+    "forward": True,
+}
 DRAIN = {"epoch": 0, "revision": 6, "oldest_seconds": 3.0, "outputs": {"main": WAITING}}
 
 
