@@ -53,6 +53,7 @@ class Pace:
     longest: float = 2.0
 
 
+_OPEN = (Outcome.LATER, Outcome.HELD)
 NOWHERE = "nowhere"
 """A name that somebody wrote by mistake: nobody answers there, until the world heals."""
 
@@ -74,7 +75,14 @@ class Backend:
         """A request arrives: note it, keep what is to be kept; returns what is not simply delivered, or raises."""
         self.stage.note("request", backend=self.name, output=output, credential=credential, events=events)
         self._refuse(credential, len(events))
-        return {at: answer for at, event in enumerate(events) if (answer := self._one(output, event)) is not None}
+        others: dict[int, Answer] = {}
+        for at, event in enumerate(events):
+            answer = self._one(output, event)
+            if answer is not None:
+                others[at] = answer
+            if answer is not None and answer.outcome in _OPEN and self.stage.scenario.is_ordered:
+                return others | dict.fromkeys(range(at, len(events)), answer)
+        return others
 
     def _refuse(self, credential: str, count: int) -> None:
         """A refusal of the request as a whole."""
@@ -124,7 +132,8 @@ class SimulatedOutput(Output, frozen=True):
     credential: Annotated[CredentialId, takes(API_KEY)] | None = None
 
     def feeding(self) -> Feeding:
-        return replace(super().feeding(), backoff=(self.backoff.first, self.backoff.longest))
+        pace = (self.backoff.first, self.backoff.longest)
+        return replace(super().feeding(), backoff=pace, **current().scenario.feeding)
 
     def targets(self, batch: Batch) -> Sequence[str]:
         return [event.stream for event in events_of(batch)]

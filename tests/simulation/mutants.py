@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lane import Lane
 from shipper.pipeline.session import Session
 from shipper.pipeline.slots import Slot
-from shipper.plugin import Answer, Answers, Outcome
+from shipper.plugin import Answer, Answers, Feeding, Outcome
 from shipper.policy.document import Node
 from shipper.policy.policy import Policy
 from shipper.policy.registry import Registry
@@ -30,6 +31,7 @@ from shipper.spool import credentials, drain_orders, revisions, schema
 from shipper.spool.queue import Arrival
 from shipper.spool.seal import Sealer
 from shipper.spool.spool import Spool
+from tests.simulation.backend import SimulatedOutput
 from tests.simulation.stage import Crashed
 
 
@@ -328,7 +330,17 @@ def answers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def leases_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A timer ends the sessions of a lapsed lease; nobody asks before a request."""
-    patch.setattr("shipper.pipeline.lane.Fenced", lambda sender, may_begin, cut_off: sender)
+    patch.setattr("shipper.pipeline.client.Fenced", lambda sender, may_begin, cut_off: sender)
+
+
+def order_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """An output wants its events in order: they are fed to it as to any other."""
+    original = SimulatedOutput.feeding
+
+    def feeding(self: SimulatedOutput) -> Feeding:
+        return replace(original(self), ordered=False, in_flight=self.workers)
+
+    patch.setattr(SimulatedOutput, "feeding", feeding)
 
 
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
@@ -348,6 +360,7 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     routes_forgotten: "Q1",
     nonces_by_the_clock: "E2",
     retry_after_forgotten: "O4",
+    order_forgotten: "O9",
     held_drains_are_dropped: "B10",
     inputs_are_all_replaced: "B13",
     the_old_pipeline_drains_first: "L3",

@@ -14,6 +14,7 @@ L1 and L3 are judged by the world itself, which waits in vain. The letters are t
     Q1  what was acknowledged was lost        O1  an event with a final answer was sent again
     O4  a busy destination was not left alone for as long as it asked
     O5  dead letters are not what was refused for ever
+    O9  in strict order an event had its final answer before an earlier one
     T1  an event went where nobody sent it: elsewhere without an order, with another credential or after an answer
     L1  it does not come to rest              L2  a credential is kept for ever
     L3  it waits for a destination it does not need                                   L6  a hot loop
@@ -390,6 +391,22 @@ def answered_is_not_sent_again(case: Case) -> Iterator[Violation]:
             seen.add((answer.life, answer.stamp))
 
 
+def order_is_kept(case: Case) -> Iterator[Violation]:
+    """O9: in strict order, what a stream wrote first under a revision had its first final answer first."""
+    if not case.scenario.is_ordered or case.may_forward or case.ended_by_order:
+        return
+    latest: dict[tuple[object, ...], tuple[int, int]] = {}
+    for (output, stream, number), answers in sorted(case.answers.items()):
+        first = answers[0]
+        if len(case.emitting[stream, number]) > 1:
+            continue
+        lane = (output, stream, first.target, first.stamp)
+        before, answered = latest.get(lane, (number, first.n))
+        if first.n < answered and case.emitted.get((stream, before), math.inf) < case.emitting[stream, number][0]:
+            yield Violation("O9", f"{output} had its answer for {stream} {number} before that for {before}")
+        latest[lane] = (number, first.n)
+
+
 def busy_is_left_alone(case: Case) -> Iterator[Violation]:
     """O4: what was refused for some seconds does not come again before, whatever happens elsewhere.
 
@@ -484,6 +501,7 @@ LAWS: tuple[Callable[[Case], Iterator[Violation]], ...] = (
     what_stays_reads_on,
     who_waits_long_does_not_look_healthy,
     answered_is_not_sent_again,
+    order_is_kept,
     busy_is_left_alone,
     dead_letters_are_the_refused,
     it_ends_in_order,

@@ -6,7 +6,8 @@ Each seed knows a random subset of the faults only: where everything fails all t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -16,7 +17,7 @@ RATES: dict[str, tuple[float, float]] = {
     "unauthorized": (0.02, 0.2),
     "too_large": (0.05, 0.3),
     "answer_lost": (0.05, 0.4),
-    "short_answer": (0.01, 0.1),
+    "short_answer": (0.005, 0.03),
     "hang": (0.01, 0.1),
     "slow_net": (0.05, 0.5),
     "output_bug": (0.01, 0.1),
@@ -119,6 +120,15 @@ LIMITS: dict[str, tuple[int, ...]] = {
 """Constants of the product, as small as they may be: a few events and lanes reach the bounds of each."""
 
 
+FEEDING: dict[str, tuple[Any, ...]] = {
+    "events": (1, 8, 4000),
+    "bytes": (200, 2 << 20),
+    "client": ("session", "lane"),
+    "ordered": (False, False, True),
+}
+"""What outputs may state."""
+
+
 AWAY = (*[None] * 5, "east", "west", "pull", "push")
 """Which destination refuses everything, or all of which stream, when all other faults are over, if one does."""
 PLACE_REFUSED = (*[0.0] * 7, 0.05, 0.3)
@@ -151,6 +161,8 @@ class Scenario:
     workers: int
     away: str | None = None
     limits: tuple[tuple[str, int], ...] = ()
+    feeding: Mapping[str, Any] = field(default_factory=dict)
+    """What outputs state of how they are fed."""
 
     @classmethod
     def draw(cls, seed: int) -> Scenario:
@@ -180,6 +192,7 @@ class Scenario:
             workers=random.randint(1, 4),
             away=Random(f"away {seed}").choice(AWAY),
             limits=tuple((name, Random(f"{name} {seed}").choice(values)) for name, values in LIMITS.items()),
+            feeding=_feeding(seed),
         )
 
     def names(self) -> set[str]:
@@ -189,6 +202,11 @@ class Scenario:
     @property
     def is_leased(self) -> bool:
         return any(step.kind == "lease" for step in self.steps)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Not where a stream is refused to the end: that stops a lane in order for good."""
+        return bool(self.feeding.get("ordered"))
 
     @property
     def is_fenced(self) -> bool:
@@ -210,6 +228,12 @@ class Scenario:
 
 def _step(random: Random, seconds: float, kind: str) -> Step:
     return Step(random.uniform(0.0, seconds), kind, random.getrandbits(32))
+
+
+def _feeding(seed: int) -> dict[str, Any]:
+    drawn = {name: Random(f"{name} {seed}").choice(values) for name, values in FEEDING.items()}
+    is_stopped = Random(f"away {seed}").choice(AWAY) in ("pull", "push")
+    return drawn | ({"ordered": False} if is_stopped else {})
 
 
 def _leases(random: Random, seconds: float) -> list[Step]:
