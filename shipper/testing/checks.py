@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import trio
 
-from shipper.plugin import Answers, Batch, Held, Later, Output, OutputContext, Processor, TooLarge
+from shipper.plugin import Answers, Batch, Feeding, Held, Later, Output, OutputContext, Processor, TooLarge
 
 _PATIENCE = 10.0
 _STRIKES = (0, 1, 2, 5, 50)
@@ -40,6 +40,7 @@ async def check_output(output: Output, context: OutputContext, batches: Sequence
     that is cancelled at some instant ends soon, and when the output is closed no descriptor is left open. The first
     batch is sent more than once for that. What `Sender.send` may raise is raised on.
     """
+    assert isinstance(output.feeding(), Feeding), "it does not say how it is to be fed"
     before = _descriptors()
     answers = []
     async with output.open(context) as sender:

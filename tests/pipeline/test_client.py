@@ -140,6 +140,13 @@ async def test_a_client_that_waits_is_closed_at_once(tmp_path: Path, what: str) 
             assert script.log == ["open k1", "send 1", "close k1"]
 
 
+async def test_a_client_that_waits_is_closed_when_the_process_stops(tmp_path: Path) -> None:
+    async with waiting(tmp_path) as (_, script):
+        assert script.open_senders == 1
+
+    assert script.log == ["open k1", "send 1", "close k1"]
+
+
 async def test_a_client_under_way_is_closed_when_its_credential_is_supplied_anew(tmp_path: Path) -> None:
     async with lasting(tmp_path) as (on, script):
         await on.enter()
