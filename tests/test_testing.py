@@ -2,9 +2,14 @@
 
 import asyncio
 import gzip
+import logging
+import os
+import socket
 import ssl
-from collections.abc import AsyncIterator
+import struct
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import orjson
@@ -21,12 +26,15 @@ from shipper.plugin import (
     Credential,
     Endpoint,
     Fields,
+    Input,
+    InputContext,
     Later,
     Outcome,
     Output,
     OutputContext,
     Processor,
     Sender,
+    Source,
     StartFailed,
     merged,
 )
@@ -35,9 +43,13 @@ from shipper.testing import (
     BulkDestination,
     RecordingInputContext,
     Reply,
+    check_close,
+    check_input,
     check_output,
     check_processor,
+    checks,
     open_destination,
+    traces,
 )
 
 KEY_1 = Credential({"api_key": "one:first-secret"})
@@ -419,3 +431,129 @@ def test_a_bad_processor_does_not(broken: str) -> None:
 
     with pytest.raises(AssertionError):
         check_processor(Shout(broken=broken), batch)
+
+
+LEFT: list[int] = []
+
+
+class Reading(Input, frozen=True):
+    """Emits numbers up to 5, and misbehaves."""
+
+    fault: str = ""
+
+    @asynccontextmanager
+    async def open(self, context: InputContext) -> AsyncIterator[Source]:
+        if self.fault == "reads early":
+            await context.emit(Batch.events([{"message": "0"}]))
+        yield Reader(self.fault, context)
+
+
+class Reader:
+    def __init__(self, fault: str, context: InputContext) -> None:
+        self.fault, self.context = fault, context
+
+    def __repr__(self) -> str:
+        return str(self.context.credentials["key"].fields) if self.fault == "leaks" else "<Reader>"
+
+    async def run(self) -> None:
+        number = int((await self.context.positions()).get("n", b"0"))
+        if self.fault == "tells":
+            self.context.report(f"refused {self.context.credentials['key'].fields}")
+        if self.fault == "logs":
+            logging.getLogger("reader").warning("%s", self.context.credentials["key"].fields)
+        if self.fault == "leaves a descriptor":
+            LEFT.append(os.dup(2))
+        for n in range(number, 5):
+            await self.step(n)
+
+    async def step(self, n: int) -> None:
+        batch, positions = Batch.events([{"message": f"number {n}"}]), {"n": b"%d" % (n + 1)}
+        if self.fault == "commits first":
+            await self.context.emit(positions=positions)
+            await self.context.emit(batch)
+        elif self.fault == "commits late":
+            await self.context.emit(batch)
+            await self.context.emit(positions=positions)
+        elif self.fault == "ignores a cancel":
+            try:
+                await self.context.emit(batch, positions=positions)
+            except trio.Cancelled:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(1)
+        else:
+            await self.context.emit(batch, positions=positions)
+
+    def change(self, settings: Any, credentials: Mapping[str, Credential]) -> None:
+        """Nothing can be changed."""
+
+
+def with_key(stored: Mapping[str, bytes]) -> RecordingInputContext:
+    return RecordingInputContext(positions=stored, credentials={"key": KEY_1})
+
+
+async def test_a_good_input_passes_the_check() -> None:
+    events = await check_input(Reading(), 5, context=with_key)
+
+    assert [event["message"] for event in events] == [f"number {n}" for n in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "complaint"),
+    [
+        ("reads early", "before `run`"),
+        ("leaks", "secret"),
+        ("tells", "secret"),
+        ("logs", "secret"),
+        ("commits first", "has lost events"),
+        ("commits late", "goes on elsewhere"),
+        ("ignores a cancel", "does not end"),
+        ("leaves a descriptor", "descriptors"),
+    ],
+)
+async def test_a_bad_input_does_not(fault: str, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "PATIENCE", 0.3)
+    monkeypatch.setattr(checks, "PATIENCE", 0.3)
+    with pytest.raises(AssertionError, match=complaint):
+        await check_input(Reading(fault=fault), 5, context=with_key)
+    while LEFT:
+        os.close(LEFT.pop())
+
+
+class Flushing(Output, frozen=True, kw_only=True):
+    """Sends bytes over TCP; `aborts` its connection or has the kernel deliver the rest."""
+
+    host: str
+    port: int
+    aborts: bool = True
+
+    @asynccontextmanager
+    async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
+        async with await trio.open_tcp_stream(self.host, self.port) as stream:
+            if self.aborts:
+                stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            yield Flusher(stream)
+
+
+class Flusher:
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+
+    async def send(self, batch: Batch) -> Answers:
+        await self.stream.send_all(batch.body)
+        return Answers(batch.count)
+
+
+LARGE = Batch.lines(b"x" * (4 << 20) + b"\n", offset=0, shared={})
+
+
+async def test_an_output_that_aborts_sends_nothing_after_it_is_closed() -> None:
+    await check_close(lambda host, port: Flushing(host=host, port=port), OutputContext("main", None, None), LARGE)  # type: ignore[arg-type]
+
+
+async def test_an_output_whose_kernel_sends_the_rest_is_found() -> None:
+    with pytest.raises(AssertionError, match="bytes were sent after the output was closed"):
+        await check_close(
+            lambda host, port: Flushing(host=host, port=port, aborts=False),
+            OutputContext("main", None, None),  # type: ignore[arg-type]
+            LARGE,
+        )

@@ -9,16 +9,18 @@
 
 - `context`: `RecordingInputContext` stands in for the shipper behind an input.
 - `destination`: `BulkDestination`, a real HTTP server on loopback that speaks the bulk API and misbehaves on request.
-- `checks`: what every output and every processor must hold, as assertions.
+- `checks`: what every input, processor and output must hold, as assertions: cancelled at each wait, closed, restarted.
+- `stalled`: a peer that reads nothing, to see what is sent after an output was closed.
 
 Nothing here replaces a part of a plugin: sockets, files and requests are real. aiohttp is needed by `destination` only.
 """
 
 from __future__ import annotations
 
-from shipper.testing.checks import check_output, check_processor
+from shipper.testing.checks import check_close, check_input, check_output, check_processor
 from shipper.testing.context import RecordingInputContext
 from shipper.testing.destination import BulkDestination, Document, Reply, Request, open_destination
+from shipper.testing.stalled import StalledPeer, open_stalled_peer
 
 __all__ = [
     "BulkDestination",
@@ -26,7 +28,11 @@ __all__ = [
     "RecordingInputContext",
     "Reply",
     "Request",
+    "StalledPeer",
+    "check_close",
+    "check_input",
     "check_output",
     "check_processor",
     "open_destination",
+    "open_stalled_peer",
 ]

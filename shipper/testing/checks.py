@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from pathlib import Path
+import threading
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 
 import orjson
 import trio
 
-from shipper.plugin import Answers, Batch, Feeding, Held, Later, Output, OutputContext, Processor, TooLarge
+from shipper.plugin import (
+    Answers,
+    Batch,
+    Feeding,
+    Fields,
+    Held,
+    Input,
+    Later,
+    Outcome,
+    Output,
+    OutputContext,
+    Processor,
+    Sender,
+    Source,
+    TooLarge,
+)
+from shipper.testing.context import RecordingInputContext
+from shipper.testing.stalled import open_stalled_peer
+from shipper.testing.traces import PATIENCE, Secrets, Traces, struck
 
-_PATIENCE = 10.0
-_STRIKES = (0, 1, 2, 5, 50)
-"""After how many steps of the scheduler a send is cancelled."""
+MOST_STRIKES = 64
+"""Instants at which a plugin is cancelled."""
+_MOMENT = 0.05
+"""Seconds without room; peers may try again and again meanwhile."""
+
+
+# -- processors --------------------------------------------------------------------------------------------------------
 
 
 def check_processor(processor: Processor, batch: Batch) -> Batch:
     """Run a processor and return what it made; raises AssertionError where it breaks the contract.
 
     The batch that came in is as it was; the ids that go on are some of those that came, in their order; a second run
-    makes the same, so nothing was kept from the first.
+    makes the same in another thread, so nothing was kept from the first; a batch of no events stays one.
     """
     before = batch.pack()
     result = processor.process(batch)
     assert batch.pack() == before, "the batch that came in was changed"
-    assert _rows(result) == _rows(processor.process(batch)), "two runs differ"
+    assert _rows(result) == _rows(_elsewhere(processor, batch)), "two runs differ"
+    assert not processor.process(batch.replace([], [])).count, "a batch without events became one with some"
     assert (result.origin, result.seq) == (batch.origin, batch.seq), "the batch lost its id"
     came = iter(_ids(batch))
     assert all(any(i == id_ for i in came) for id_ in _ids(result)), "an id is new, or out of order"
@@ -33,58 +55,207 @@ def check_processor(processor: Processor, batch: Batch) -> Batch:
     return result
 
 
+def _elsewhere(processor: Processor, batch: Batch) -> Batch:
+    """What it makes in a thread that has run nothing before."""
+    made: list[Batch] = []
+    thread = threading.Thread(target=lambda: made.append(processor.process(batch)))
+    thread.start()
+    thread.join()
+    assert made, "it cannot run in another thread"
+    return made[0]
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------------
+
+
 async def check_output(output: Output, context: OutputContext, batches: Sequence[Batch]) -> list[Answers]:
     """Send each batch and return the answers; raises AssertionError where the output breaks the contract.
 
-    An answer covers exactly its batch; neither a `repr` nor a reason shows a secret or the text of an event; a send
-    that is cancelled at some instant ends soon, and when the output is closed no descriptor is left open. The first
-    batch is sent more than once for that. What `Sender.send` may raise is raised on.
+    An answer covers exactly its batch; neither a `repr` nor a reason nor the log shows a secret, nor the first two the
+    text of an event; a send that is cancelled at any of its waits ends soon, and when the output is closed no
+    descriptor, thread or task is left. The first batch is sent many times for that. What `Sender.send` may raise is
+    raised on.
     """
     assert isinstance(output.feeding(), Feeding), "it does not say how it is to be fed"
-    before = _descriptors()
+    await trio.to_thread.run_sync(output.load)
+    traces, secrets = Traces(), Secrets(_secrets(context))
     answers = []
-    async with output.open(context) as sender:
-        _assert_hides(context, [], repr(output), repr(sender), repr(context))
-        for batch in batches:
-            try:
-                answer = await sender.send(batch)
-            except (Later, Held, TooLarge) as error:
-                _assert_hides(context, [batch], str(error))
-                raise
-            assert answer.count == batch.count, "the answers are not as many as the events"
-            assert all(0 <= position < batch.count for position in answer.others), "an answer for no event"
-            _assert_hides(context, [batch], *(other.reason for other in answer.others.values()))
-            answers.append(answer)
-    for batch in batches[:1]:
-        for steps in _STRIKES:
-            await _check_cancel(output, context, batch, steps)
-    await _wait_for_descriptors(before)
+    with secrets.kept_from_the_log():
+        async with output.open(context) as sender:
+            _assert_hides(context, [], repr(output), repr(sender), repr(context))
+            for batch in batches:
+                answers.append(await _checked_send(sender, context, batch))
+        for batch in batches[:1]:
+            await _check_cancel(output, context, batch)
+    await traces.wait_until_gone()
     return answers
 
 
-async def _check_cancel(output: Output, context: OutputContext, batch: Batch, steps: int) -> None:
-    with trio.fail_after(_PATIENCE):
-        async with output.open(context) as sender, trio.open_nursery() as nursery:
-            nursery.start_soon(sender.send, batch)
-            for _ in range(steps):
-                await trio.lowlevel.checkpoint()
+async def _checked_send(sender: Sender, context: OutputContext, batch: Batch) -> Answers:
+    try:
+        answer = await sender.send(batch)
+    except (Later, Held, TooLarge) as error:
+        _assert_hides(context, [batch], str(error))
+        raise
+    assert answer.count == batch.count, "the answers are not as many as the events"
+    assert all(0 <= position < batch.count for position in answer.others), "an answer for no event"
+    assert all(isinstance(other.outcome, Outcome) for other in answer.others.values()), "an answer without an outcome"
+    assert answer.retry_after is None or answer.retry_after >= 0, "a time to wait that is below 0"
+    _assert_hides(context, [batch], *(other.reason for other in answer.others.values()))
+    return answer
+
+
+async def _check_cancel(output: Output, context: OutputContext, batch: Batch) -> None:
+    async def once() -> None:
+        async with output.open(context) as sender:
+            await sender.send(batch)
+
+    for at in range(1, MOST_STRIKES + 1):
+        try:
+            if not await struck(once, at):
+                return
+        except (Later, Held, TooLarge) as error:
+            _assert_hides(context, [batch], str(error))
+        except trio.TooSlowError:
+            raise AssertionError(f"cancelled after its step {at}, it does not end") from None
+
+
+async def check_close(output_to: Callable[[str, int], Output], context: OutputContext, batch: Batch) -> None:
+    """Whether nothing is sent after an output is closed; raises AssertionError.
+
+    `output_to` makes the output for a host and a port, where a peer reads nothing. The batch has some megabytes that do
+    not compress, so that much of it waits to be sent when the output is closed.
+    """
+    async with open_stalled_peer() as peer:
+        output = output_to(*peer.address)
+        await trio.to_thread.run_sync(output.load)
+        with trio.fail_after(PATIENCE):
+            async with output.open(context) as sender, trio.open_nursery() as nursery:
+                nursery.start_soon(sender.send, batch)
+                await peer.wait_until_full()
+                nursery.cancel_scope.cancel()
+        wrong = await peer.wrong()
+    assert wrong is None, wrong
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------------
+
+
+def _message(event: Fields) -> Hashable:
+    return str(event.get("message"))
+
+
+Feed = Callable[[RecordingInputContext], Awaitable[None]]
+
+
+async def check_input(
+    input: Input,
+    count: int,
+    *,
+    context: Callable[[Mapping[str, bytes]], RecordingInputContext] = lambda stored: RecordingInputContext(
+        positions=stored
+    ),
+    feed: Feed | None = None,
+    key: Callable[[Fields], Hashable] = _message,
+    resumes: bool = True,
+) -> list[Fields]:
+    """Read `count` events and return them; raises AssertionError where the input breaks the contract.
+
+    Nothing is read before `run`; what waits for room is stored when there is some; the log, what is
+    reported and each `repr` show no secret; an input that is cancelled at any of its waits ends soon and leaves no
+    descriptor, thread or task behind. One that `resumes` goes on from its positions then: each event comes once, in the
+    same order; `key` says which one it is. `context` makes one with stored positions. `feed` is run beside each run of
+    an input whose peers send, and sends the same again and again until it is taken.
+    """
+    await trio.to_thread.run_sync(input.load)
+    traces = Traces()
+    first = context({})
+    secrets = Secrets([field for credential in first.credentials.values() for field in credential.fields.values()])
+    with secrets.kept_from_the_log():
+        events = await _read(input, first, count, feed, secrets)
+        await _check_room(input, context({}), count, feed)
+        keys = [key(event) for event in events]
+        for at in range(1, MOST_STRIKES + 1):
+            if not await _check_restart(input, context, keys, key, feed, resumes=resumes, at=at):
+                break
+    first.close()
+    await traces.wait_until_gone()
+    return events
+
+
+async def _read(
+    input: Input, context: RecordingInputContext, count: int, feed: Feed | None, secrets: Secrets | None = None
+) -> list[Fields]:
+    with trio.fail_after(PATIENCE):
+        async with input.open(context) as source:
+            assert not context.batches, "something was read before `run`"
+            if secrets is not None:
+                secrets.check(repr(input), repr(source))
+            async with trio.open_nursery() as nursery:
+                _start(nursery, source, context, feed)
+                await context.wait_for(count)
+                nursery.cancel_scope.cancel()
+    if secrets is not None:
+        secrets.check(*(problem for problem in context.problems if problem))
+    return context.events
+
+
+def _start(nursery: trio.Nursery, source: Source, context: RecordingInputContext, feed: Feed | None) -> None:
+    nursery.start_soon(source.run)
+    if feed is not None:
+        nursery.start_soon(feed, context)
+
+
+async def _check_room(input: Input, context: RecordingInputContext, count: int, feed: Feed | None) -> None:
+    context.full = True
+    with trio.fail_after(PATIENCE):
+        async with input.open(context) as source, trio.open_nursery() as nursery:
+            _start(nursery, source, context, feed)
+            await trio.sleep(_MOMENT)
+            context.full = False
+            await context.wait_for(count)
             nursery.cancel_scope.cancel()
+    context.close()
 
 
-async def _wait_for_descriptors(before: int) -> None:
-    """A connection that was closed here is noticed a little later by a server in this process."""
-    with trio.move_on_after(_PATIENCE):
-        while _descriptors() > before:  # noqa: ASYNC110 - nobody tells when a descriptor closes
-            await trio.sleep(0.01)
-    assert _descriptors() <= before, "something was left open"
+async def _check_restart(
+    input: Input,
+    make: Callable[[Mapping[str, bytes]], RecordingInputContext],
+    keys: Sequence[Hashable],
+    key: Callable[[Fields], Hashable],
+    feed: Feed | None,
+    *,
+    resumes: bool,
+    at: int,
+) -> bool:
+    """Cancel it after a step, and go on; false if it has read all before that."""
+    before = make({})
+    try:
+        was_struck = await struck(lambda: _read(input, before, len(keys), feed), at)
+    except trio.TooSlowError:
+        raise AssertionError(f"cancelled after its step {at}, it does not end") from None
+    after = make(before.stored)
+    if resumes and before.count < len(keys):
+        try:
+            await _read(input, after, len(keys) - before.count, feed)
+        except trio.TooSlowError:
+            raise AssertionError(f"cancelled after its step {at}, it has lost events, or does not go on") from None
+    read = [key(event) for event in before.events + after.events]
+    assert not resumes or read == keys, f"cancelled after its step {at}, it goes on elsewhere than where it was"
+    before.close()
+    after.close()
+    return was_struck
 
 
-def _descriptors() -> int:
-    return len(os.listdir("/dev/fd")) if Path("/dev/fd").is_dir() else 0
+# -- both --------------------------------------------------------------------------------------------------------------
+
+
+def _secrets(context: OutputContext) -> list[str]:
+    return [text for credential in context.credentials.values() for text in credential.secrets()]
 
 
 def _assert_hides(context: OutputContext, batches: Sequence[Batch], *texts: str) -> None:
-    secrets = [text for credential in context.credentials.values() for text in credential.secrets()]
+    secrets = _secrets(context)
     messages = [str(event.get("message", "")) for batch in batches for event in batch.own()]
     for text in texts:
         assert not any(secret in text for secret in secrets), "a secret is shown"

@@ -137,6 +137,10 @@ class RecordingInputContext:
             self._bound[endpoint] = bind(endpoint, family, address, mode=mode, receive_buffer=receive_buffer)
         return self._bound[endpoint].socket
 
+    def close(self) -> None:
+        """Close its sockets now."""
+        _close(self._bound)
+
     def _notify(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
@@ -146,3 +150,4 @@ def _close(bound: dict[Endpoint, Bound]) -> None:
     for one in bound.values():
         one.remove()
         one.close()
+    bound.clear()

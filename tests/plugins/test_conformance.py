@@ -1,0 +1,166 @@
+"""Every plugin that comes along holds the contract, as `shipper.testing` judges it. A new one needs a case here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from shipper.plugin import Asyncio, Batch, Credential, Endpoint, Input, Output, OutputContext, Processor
+from shipper.sdk.aio import open_asyncio
+from shipper.testing import (
+    RecordingInputContext,
+    check_close,
+    check_input,
+    check_output,
+    check_processor,
+    open_destination,
+)
+from shipper_plugins.inputs.elasticsearch import ElasticsearchInput
+from shipper_plugins.inputs.file import FileInput
+from shipper_plugins.inputs.generate import GenerateInput
+from shipper_plugins.outputs import console
+from shipper_plugins.outputs.console import ConsoleOutput
+from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
+from shipper_plugins.outputs.file import FileOutput
+from shipper_plugins.processors.add_fields import AddFields
+from shipper_plugins.processors.drop import Condition, Drop
+from shipper_plugins.processors.parse import Parse
+
+KEY = Credential.parse({"api_key": "conformance:a-secret-of-the-test"})
+LINES = Batch.lines(b'first line\n{"n": 1}\nlast line of all\n', offset=0, shared={"host": {"name": "web-1"}})
+BATCH = replace(LINES, origin=b"0123456789abcdef", seq=7)
+
+Case = Callable[[Asyncio, Path], Any]
+
+
+@pytest.fixture
+async def aio() -> AsyncIterator[Asyncio]:
+    async with open_asyncio() as opened:
+        yield opened
+
+
+def of(kind: str) -> list[str]:
+    """The types that come along."""
+    return sorted(
+        entry.name for entry in entry_points(group=f"shipper.{kind}") if entry.dist and entry.dist.name == "shipper"
+    )
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------------
+
+
+async def check_file(aio: Asyncio, path: Path) -> type[Input]:
+    (path / "a.log").write_bytes(b"".join(b"line %d\n" % number for number in range(20)))
+    await check_input(FileInput(paths=(str(path / "*.log"),)), 20)
+    return FileInput
+
+
+async def check_generate(aio: Asyncio, path: Path) -> type[Input]:
+    await check_input(GenerateInput(count=20, bytes=10), 20)
+    return GenerateInput
+
+
+async def check_receiver(aio: Asyncio, path: Path) -> type[Input]:
+    body = b"".join(b'{"create":{}}\n{"message":"line %d"}\n' % number for number in range(5))
+    head = f"POST /_bulk HTTP/1.1\r\nHost: localhost\r\nAuthorization: {KEY.authorization()}\r\n"
+    head += f"Content-Type: application/x-ndjson\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    free = Endpoint("tcp", "127.0.0.1")
+
+    async def feed(context: RecordingInputContext) -> None:
+        address = (await context.listen(free)).getsockname()[:2]
+        while not context.count:
+            try:
+                async with await trio.open_tcp_stream(*address) as stream:
+                    await stream.send_all(head.encode() + body)
+                    while await stream.receive_some():
+                        pass
+            except (OSError, trio.BrokenResourceError):
+                pass
+            await trio.sleep(0.01)
+
+    await check_input(
+        ElasticsearchInput(address="127.0.0.1:0", credentials=("key",)),
+        5,
+        context=lambda stored: RecordingInputContext(positions=stored, credentials={"key": KEY}, aio=aio),
+        feed=feed,
+        resumes=False,
+    )
+    return ElasticsearchInput
+
+
+INPUTS: dict[str, Case] = {"elasticsearch": check_receiver, "file": check_file, "generate": check_generate}
+
+
+@pytest.mark.parametrize("type", of("inputs"))
+async def test_an_input_holds_the_contract(type: str, aio: Asyncio, tmp_path: Path) -> None:
+    assert type in INPUTS, "give this input a case in INPUTS"
+    assert await INPUTS[type](aio, tmp_path) is found("inputs", type)
+
+
+# -- processors --------------------------------------------------------------------------------------------------------
+
+PROCESSORS: dict[str, list[Processor]] = {
+    "add_fields": [AddFields(fields={"service.name": "shop"})],
+    "drop": [Drop(when=Condition(equals={"message": "first line"}))],
+    "parse": [Parse(format="json"), Parse(format="nginx")],
+}
+
+
+@pytest.mark.parametrize("type", of("processors"))
+def test_a_processor_holds_the_contract(type: str) -> None:
+    assert type in PROCESSORS, "give this processor a case in PROCESSORS"
+    for processor in PROCESSORS[type]:
+        assert isinstance(processor, found("processors", type))
+        check_processor(processor, BATCH)
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------------
+
+
+async def check_bulk(aio: Asyncio, path: Path) -> type[Output]:
+    context = OutputContext("main", aio, KEY)
+    large = Batch.documents([b'{"n":"%s"}' % os.urandom(1 << 20).hex().encode() for _ in range(4)])
+    async with open_destination(aio, keys={KEY}) as destination:
+        output = ElasticsearchOutput(hosts=(destination.url,), credential="key")
+        await check_output(output, context, [BATCH])
+    await check_close(
+        lambda host, port: ElasticsearchOutput(hosts=(f"http://{host}:{port}",), credential="key"),
+        context,
+        replace(large, origin=b"0123456789abcdef", seq=8),
+    )
+    return ElasticsearchOutput
+
+
+async def check_file_output(aio: Asyncio, path: Path) -> type[Output]:
+    await check_output(FileOutput(path=str(path / "out.ndjson")), OutputContext("main", aio, None), [BATCH])
+    return FileOutput
+
+
+async def check_console(aio: Asyncio, path: Path) -> type[Output]:
+    await check_output(ConsoleOutput(), OutputContext("main", aio, None), [BATCH])
+    return ConsoleOutput
+
+
+OUTPUTS: dict[str, Case] = {"console": check_console, "elasticsearch": check_bulk, "file": check_file_output}
+
+
+@pytest.mark.parametrize("type", of("outputs"))
+async def test_an_output_holds_the_contract(
+    type: str, aio: Asyncio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert type in OUTPUTS, "give this output a case in OUTPUTS"
+    with (tmp_path / "console").open("wb") as file:
+        monkeypatch.setattr(console, "_STANDARD_ERROR", file.fileno())
+        assert await OUTPUTS[type](aio, tmp_path) is found("outputs", type)
+
+
+def found(kind: str, type: str) -> Any:
+    (entry,) = entry_points(group=f"shipper.{kind}", name=type)
+    return entry.load()
