@@ -34,7 +34,13 @@ LAYERS = [
 INSIDE = {
     "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}],
     "status": [{"observer", "http"}, {"ages", "health", "metrics"}],
-    "revisions": [{"deadline", "forwarding"}, {"rollout", "orders", "requeue"}, {"machine"}, {"offer", "statements"}],
+    "revisions": [
+        {"deadline", "forwarding"},
+        {"rollout", "orders", "requeue"},
+        {"machine"},
+        {"effects"},
+        {"offer", "statements"},
+    ],
     "pipeline": [
         {"intake", "delivery"},
         {"lane"},

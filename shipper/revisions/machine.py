@@ -1,10 +1,9 @@
 """The decisions in the life of a revision: a state machine without I/O.
 
-Each method takes one thing that happened and returns steps: a generator of effects, to be performed in their order. An
-effect that has an answer gets it by `send`; an error that is part of a contract (`ShipperError`) gets in by `throw`.
-So wherever a step waits for its answer, the steps of other events may run in between; each then decides anew from
-what is known by then. What is within one `InOrder` runs beside no other `InOrder`: from a commit until what it makes
-true was said. Effects that return no answer are performed at once, without a pause.
+Each method takes one thing that happened and returns steps: a generator of effects (`effects`), to be performed in
+their order. It gets the answer of an effect by `send`, and an error that is part of a contract (`ShipperError`) by
+`throw`. While an effect takes its time, the steps of other events may run; each decides from what is known by then.
+What is within one `InOrder` runs beside no other `InOrder`: from a commit until what it makes true was said.
 
     policy ─> Read, Check ─> Store: received ─> Open ─> Cut, Switch: active ─> Advance: drained, released
               │ any doubt: refused              │ StartFailed: refused; the old pipeline runs on
@@ -15,12 +14,35 @@ statements were delivered. Ids of credentials are all that it needs of secrets; 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from shipper.pipeline.keyring import is_id
 from shipper.pipeline.plan import Plan, digest
+from shipper.revisions.effects import (
+    Activated,
+    Advance,
+    Changed,
+    Check,
+    Close,
+    Cut,
+    Forget,
+    ForgetCredentials,
+    ForgetRevision,
+    GiveUp,
+    InOrder,
+    Keep,
+    Look,
+    Open,
+    Read,
+    Release,
+    Say,
+    Start,
+    Steps,
+    Store,
+    Switch,
+    Withdraw,
+)
 from shipper.revisions.offer import (
     Candidate,
     Offer,
@@ -39,187 +61,10 @@ from shipper.spool.credentials import Before
 from shipper.spool.revisions import Known
 from shipper.values import Reason, Receipt, Revision, Revisions
 
-T = TypeVar("T")
-
 FULL = 64
 """Revisions that were replaced before they were stored."""
 FULL_CHARACTERS = 1 << 20
 """Of their texts. What a policy is in memory may be many times its text."""
-
-
-# -- effects -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class InOrder:
-    """Perform these steps to their end, whoever stops waiting for them, and beside no other such steps."""
-
-    steps: Generator[Effect, Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Say:
-    """Say it, in the order of these effects; call `delivered` with the number when it was written, or never."""
-
-    number: int
-    statement: Statement
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Make a plan of an offer, or take the one that is there, and parse its secrets.
-
-    The answer is the plan and the secrets by their ids. Raises PolicyError or CredentialError.
-    """
-
-    offer: Offer
-    plan: Plan | None
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """Raise CredentialError if the plan lacks a secret, with these and those that are held."""
-
-    plan: Plan
-    offered: Mapping[str, Credential] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Bring up `next` until there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """Stop waiting for what is being done for a candidate; what was begun under `InOrder` ends first."""
-
-    candidate: Candidate
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Hold these secrets but for the withdrawn ones; who misses one of them goes on."""
-
-    offered: Mapping[str, Credential] = field(repr=False)
-    withdrawn: Collection[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    """Hold these secrets no longer. The answer is what of the inputs closes for that."""
-
-    ids: Collection[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Hold these secrets no longer; `entirely`: their ids are free again."""
-
-    ids: Collection[str]
-    entirely: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The answer is what is stored, of the revisions from `since` on, with the ids in use."""
-
-    still_used: Collection[str]
-    since: Revision | None
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Make a candidate durable, and those that were skipped for it.
-
-    The answer is what it changes against the active revision, and the revisions that it superseded.
-    """
-
-    candidate: Candidate
-    active: Known | None
-    skipped: Sequence[Candidate]
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """Open the inputs of a plan beside those that run. The answer is these. Raises StartFailed."""
-
-    plan: Plan
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """Close what was opened."""
-
-    prepared: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Make a plan active in one transaction, or resume it where it is. The answer is its lanes."""
-
-    plan: Plan
-    resumes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """Intake and delivery go over to a plan, after the one `before`. The answer is what of the old inputs closes."""
-
-    plan: Plan
-    before: Plan | None
-    cut: Any
-    prepared: Any
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetRevision:
-    """Forget a received revision."""
-
-    at: Revision
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetCredentials:
-    """Forget those of these ids that nothing stored refers to. The answer is what was forgotten (`Forgotten`)."""
-
-    ids: Collection[str]
-    still_used: Collection[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """Commit `drained` for the newest revision of which it is true.
-
-    `closing` is the oldest revision under which an input still closes. The answer is its receipt, if there is a new
-    one, and the ids that became free and that it does not list.
-    """
-
-    closing: Revision | None
-    still_used: Collection[str]
-    before: Before
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Commit which credentials became free; the answer is their ids."""
-
-    still_used: Collection[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """What there is to be seen from outside may have changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Activated:
-    """A revision has become active: what depends on that may go on, `settle` too."""
-
-
-Effect: TypeAlias = (
-    InOrder | Say | Read | Check | Start | GiveUp | Keep | Withdraw | Forget | Look | Store | Open | Close | Cut
-) | (Switch | ForgetRevision | ForgetCredentials | Advance | Release | Changed | Activated)
-Steps: TypeAlias = Generator[Effect, Any, T]
 
 
 class Closing(Protocol):
@@ -364,7 +209,8 @@ class Machine:
 
     def _refuse(self, offer: Offer, sha256: str, reason: Reason, problems: Iterable[Problem]) -> Say:
         """Refuse what was not stored."""
-        kept = {*self.in_use, *self._pending_use()}
+        replaced = {id for old in self.spent for id in old.plan.credentials}  # their own refusals are yet to come
+        kept = {*self.in_use, *self._pending_use(), *replaced}
         forgotten = sorted(id for id in set(offer.carried).difference(kept) if is_id(id))
         return self._refused(offer.at, sha256, reason, without_secrets(problems, offer.credentials), forgotten)
 

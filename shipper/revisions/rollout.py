@@ -29,8 +29,9 @@ from shipper.policy.registry import Registry
 from shipper.process import log
 from shipper.process.signal import Signal
 from shipper.protocol import bounds
-from shipper.revisions import machine as effects
-from shipper.revisions.machine import Effect, Machine, Steps
+from shipper.revisions import effects
+from shipper.revisions.effects import Effect, Immediate, Steps
+from shipper.revisions.machine import Machine
 from shipper.revisions.offer import Candidate, Offer, check_credentials
 from shipper.revisions.statements import Refused, Statement
 from shipper.sdk.credentials import Credential
@@ -195,7 +196,7 @@ class Rollout:
     # -- what is done --------------------------------------------------------------------------------------------------
 
     async def _perform(self, steps: Steps[T]) -> T:
-        """Do these effects in their order; what those that are no transaction, plan or input do, they do at once."""
+        """Do these effects in their order."""
         with closing(steps):
             answer: Any = None
             error: ShipperError | None = None
@@ -238,7 +239,7 @@ class Rollout:
                 return self._do_at_once(effect)
         return None
 
-    def _do_at_once(self, effect: Effect) -> Any:
+    def _do_at_once(self, effect: Immediate) -> Any:
         match effect:
             case effects.Say(number, statement):
                 self._tell(number, statement)

@@ -1,0 +1,195 @@
+"""What the machine of revisions has done: those effects that take their time first, then those that are done at once.
+
+An effect says what its answer is, if it has one, and which errors it raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from shipper.pipeline.plan import Plan
+from shipper.revisions.offer import Candidate, Offer
+from shipper.revisions.statements import Statement
+from shipper.sdk.credentials import Credential
+from shipper.spool.credentials import Before
+from shipper.spool.revisions import Known
+from shipper.values import Revision
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """Perform these steps to their end, whoever stops waiting for them, and beside no other such steps."""
+
+    steps: Generator[Effect, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Make a plan of an offer, or take the one that is there, and parse its secrets.
+
+    The answer is the plan and the secrets by their ids. Raises PolicyError or CredentialError.
+    """
+
+    offer: Offer
+    plan: Plan | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The answer is what is stored, of the revisions from `since` on, with the ids in use."""
+
+    still_used: Collection[str]
+    since: Revision | None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Make a candidate durable, and those that were skipped for it.
+
+    The answer is what it changes against the active revision, and the revisions that it superseded.
+    """
+
+    candidate: Candidate
+    active: Known | None
+    skipped: Sequence[Candidate]
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open the inputs of a plan beside those that run. The answer is these. Raises StartFailed."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Make a plan active in one transaction, or resume it where it is. The answer is its lanes."""
+
+    plan: Plan
+    resumes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRevision:
+    """Forget a received revision."""
+
+    at: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetCredentials:
+    """Forget those of these ids that nothing stored refers to. The answer is what was forgotten (`Forgotten`)."""
+
+    ids: Collection[str]
+    still_used: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Commit `drained` for the newest revision of which it is true.
+
+    `closing` is the oldest revision under which an input still closes. The answer is its receipt, if there is a new
+    one, and the ids that became free and that it does not list.
+    """
+
+    closing: Revision | None
+    still_used: Collection[str]
+    before: Before
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Commit which credentials became free; the answer is their ids."""
+
+    still_used: Collection[str]
+
+
+# -- done at once ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Say it, in the order of these effects; call `delivered` with the number when it was written, or never."""
+
+    number: int
+    statement: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Bring up `next` until there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Stop waiting for what is being done for a candidate; what was begun under `InOrder` ends first."""
+
+    candidate: Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Raise CredentialError if the plan lacks a secret, with these and those that are held."""
+
+    plan: Plan
+    offered: Mapping[str, Credential] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Hold these secrets but for the withdrawn ones; who misses one of them goes on."""
+
+    offered: Mapping[str, Credential] = field(repr=False)
+    withdrawn: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Hold these secrets no longer. The answer is what of the inputs closes for that."""
+
+    ids: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Hold these secrets no longer; `entirely`: their ids are free again."""
+
+    ids: Collection[str]
+    entirely: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Intake and delivery go over to a plan, after the one `before`. The answer is what of the old inputs closes."""
+
+    plan: Plan
+    before: Plan | None
+    cut: Any
+    prepared: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close what was opened."""
+
+    prepared: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Activated:
+    """A revision has become active: what depends on that may go on, `settle` too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What there is to be seen from outside may have changed."""
+
+
+Lasting: TypeAlias = InOrder | Read | Look | Store | Open | Cut | ForgetRevision | ForgetCredentials | Advance | Release
+Immediate: TypeAlias = Say | Start | GiveUp | Check | Keep | Withdraw | Forget | Switch | Close | Activated | Changed
+Effect: TypeAlias = Lasting | Immediate
+Steps: TypeAlias = Generator[Effect, Any, T]
