@@ -22,7 +22,7 @@ async def load(unit: str, config: Input | Output) -> None:
 
     On cancel the thread is left behind, since an import cannot be ended.
     """
-    if type(config) in _loaded:
+    if type(config) in _loaded or type(config).load in (Input.load, Output.load):
         return
     try:
         await trio.to_thread.run_sync(config.load, abandon_on_cancel=True)
