@@ -218,9 +218,9 @@ def recognized(text: str) -> Credential | None:
     return Credential.parse({"api_key": text}) if is_key else None
 
 
-def public_name(credential: Credential) -> str:
-    """What the backend calls it: the id of an API key, the name of a user; empty where a credential has neither."""
-    text = credential.fields.get("username") or _id_of_api_key(credential.fields.get("api_key", ""))
+def public_name(fields: Mapping[str, str]) -> str:
+    """What the backend calls a credential: the id of an API key, the name of a user; empty where it has neither."""
+    text = fields.get("username") or _id_of_api_key(fields.get("api_key", ""))
     return text if text.isprintable() else ""
 
 

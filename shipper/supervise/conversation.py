@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -63,9 +63,11 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Run `on_release` for a released credential until it succeeds, then call `revoked`."""
+    """Revoke a released credential, when nobody else holds it either; then call `forget`."""
 
     kept: Kept
+    again: bool = False
+    """Whether an earlier process has told of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +102,19 @@ class Conversation:
         *,
         fresh: bool,
         state_keys: Sequence[bytes] = (),
-        revokes: bool = True,
         once: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`fresh`: there was no ledger before. `revokes`: there is a command to run for released credentials."""
+        """`fresh`: there was no ledger before."""
         self.ledger = ledger
         self.observed: Observed | None = None
         self.ready: Ready | None = None
         self._fresh = fresh
         self._state_keys = state_keys
-        self._revokes = revokes
         self._clock = clock
         self._releases = Releases()
+        self._expected: frozenset[str] = frozenset()
+        """What the next `wants` refers to."""
         self._tree: Node | None = None
         """What the files say; None until they said something valid, and the policy of an earlier process runs on."""
         self._once = Once() if once else None
@@ -155,12 +157,16 @@ class Conversation:
     def begin(self) -> Effects:
         """The supervisor has started: what was released before and is not revoked yet."""
         for kept in self.ledger.pending:
-            yield from self._revocation(kept)
+            yield Revoke(kept, again=True)
+
+    def expect(self, ids: Iterable[str]) -> None:
+        """A policy that refers to these ids is about to come by `wants`: until then none of them is released."""
+        self._expected = frozenset(ids)
 
     def wants(self, wanted: Wanted, *, asked: bool = False) -> Effects:
         """The files say something valid, perhaps what they said before; `asked` by a person, say so."""
         before = self.ledger.at
-        self._tree = wanted.tree
+        self._tree, self._expected = wanted.tree, frozenset()
         if self.ledger.adopt(wanted):
             yield Save()
         for kept in wanted.credentials.values():
@@ -211,12 +217,10 @@ class Conversation:
             self._releases.unsent(at)
             yield from self._free()
 
-    def revoked(self, id: str) -> Effects:
-        """`on_release` has succeeded for a credential."""
-        kept = self.ledger.forget(id)
-        yield Save()
-        if kept is not None:
-            yield Say("revoked", {"credential": id, "name": kept.name})
+    def forget(self, id: str) -> Effects:
+        """A released credential is revoked."""
+        if self.ledger.forget(id) is not None:
+            yield Save()
 
     def heard(self, message: messages.Outbound) -> Effects:
         """The sidecar said something."""
@@ -396,23 +400,14 @@ class Conversation:
     def _free(self) -> Effects:
         """Everything that may be revoked now."""
         held = [id for id, kept in self.ledger.kept.items() if not kept.released]
-        free = self._releases.free(held, self.ledger.ids)
+        free = self._releases.free(held, {*self.ledger.ids, *self._expected})
         for id in free:
             self.ledger.release(id)
             self._releases.forget(id)
         if free:
             yield Save()
         for id in free:
-            kept = self.ledger.kept[id]
-            yield Say("released", {"credential": id, "name": kept.name, "sources": kept.sources})
-            yield from self._revocation(kept)
-
-    def _revocation(self, kept: Kept) -> Effects:
-        if self._revokes:
-            yield Revoke(kept)
-        else:
-            self.ledger.forget(kept.id)
-            yield Save()
+            yield Revoke(self.ledger.kept[id])
 
 
 def _revisions(message: Ready | Observed) -> tuple[Revision | None, ...]:

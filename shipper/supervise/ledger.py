@@ -49,7 +49,7 @@ class Kept(msgspec.Struct):
     @property
     def name(self) -> str:
         """What the backend calls it: the id of an API key, the name of a user; empty where a credential has neither."""
-        return public_name(self.credential)
+        return public_name(self.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Ledger(msgspec.Struct):
     def adopt(self, wanted: Wanted) -> bool:
         """Give the policy a new number if it means something new; says whether anything must be saved."""
         before = self._remembered()
-        self.kept |= wanted.credentials
+        self.kept |= {id: msgspec.structs.replace(kept) for id, kept in wanted.credentials.items()}
         self.ids = sorted(wanted.credentials)
         self.version = wanted.version
         if wanted.signature == self.signature:
@@ -113,16 +113,12 @@ class Ledger(msgspec.Struct):
         """The ids that a content may still be given out under."""
         return {kept.canonical: kept.id for kept in self.kept.values() if not kept.released}
 
-    def outdates(self, wanted: Wanted) -> bool:
-        """Whether an id of the policy was released since the files were read: then they must be read again."""
-        return any(id not in self.kept or self.kept[id].released for id in wanted.reused)
-
     def release(self, id: str) -> None:
         """From now on the id is never referred to again; its secret stays until `forget`."""
         self.kept[id].released = True
 
     def forget(self, id: str) -> Kept | None:
-        """`on_release` has succeeded; returns what is forgotten."""
+        """A released credential is revoked; returns what is forgotten."""
         return self.kept.pop(id, None)
 
     @property

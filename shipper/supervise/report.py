@@ -102,7 +102,8 @@ def _structured(value: Any) -> Any:
 
 def in_words(what: str, fields: Fields) -> list[str]:
     """The lines for one thing that happened; a backend's words in it cannot steer the terminal."""
-    return [printable(line) for line in _WORDS[what](fields)]
+    first, *more = map(printable, _WORDS[what](fields))
+    return [f"{printable(fields['member'])}: {first}" if "member" in fields else first, *more]
 
 
 def _line(template: str) -> Callable[[Fields], list[str]]:

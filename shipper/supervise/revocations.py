@@ -1,4 +1,7 @@
-"""The revocations under way: released credentials for which `on_release` runs, or waits for its next attempt."""
+"""The revocations under way: released credentials for which `on_release` runs, or waits for its next attempt.
+
+Without such a command a released credential is only told, and forgotten.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,36 @@ import trio
 from shipper.supervise.config import OnRelease
 from shipper.supervise.ledger import Kept
 from shipper.supervise.revoke import Revoker
-from shipper.supervise.standing import Troubles, unrevoked
+from shipper.supervise.standing import Everywhere, Troubles, unrevoked
 
 
 class Revocations:
-    """They share one `Revoker`, and so its limit of commands at a time."""
+    """They share one `Revoker`, and so its limit of commands at a time. Each credential is revoked once at a time."""
 
     def __init__(
         self,
-        config: OnRelease,
+        config: OnRelease | None,
         environment: Callable[[], Mapping[str, str]],
-        troubles: Troubles,
+        troubles: Troubles | Everywhere,
         say: Callable[..., None],
         done: Callable[[str], Awaitable[None]],
     ) -> None:
         """`done(id)` makes durable that a credential is revoked; the others are told of what fails meanwhile."""
-        self._revoker = Revoker(config, environment, self._failed)
+        self._revoker = Revoker(config, environment, self._failed) if config is not None else None
         self._troubles, self._say, self._done = troubles, say, done
-        self._under_way = 0
+        self._under_way: set[str] = set()
         self._fewer = trio.Event()
 
-    def begin(self, nursery: trio.Nursery, kept: Kept) -> None:
-        """Revoke a credential, however long it takes; cancelled, it is begun again by the next process."""
-        self._under_way += 1
+    def begin(self, nursery: trio.Nursery, kept: Kept, *, again: bool = False) -> None:
+        """Tell of a released credential, unless `again`, and revoke it, however long it takes.
+
+        One that is under way is not begun twice. Cancelled, it is begun again by the next process.
+        """
+        if kept.id in self._under_way:
+            return
+        if not again:
+            self._say("released", credential=kept.id, name=kept.name, sources=kept.sources)
+        self._under_way.add(kept.id)
         nursery.start_soon(self._revoke, kept)
 
     async def ended(self) -> None:
@@ -41,10 +51,13 @@ class Revocations:
             await self._fewer.wait()
 
     async def _revoke(self, kept: Kept) -> None:
-        await self._revoker.revoke(kept)
-        self._troubles.over(unrevoked(kept.id))
+        if self._revoker is not None:
+            await self._revoker.revoke(kept)
+            self._troubles.over(unrevoked(kept.id))
         await self._done(kept.id)
-        self._under_way -= 1
+        if self._revoker is not None:
+            self._say("revoked", credential=kept.id, name=kept.name)
+        self._under_way.discard(kept.id)
         self._fewer.set()
 
     def _failed(self, id: str, reason: str, seconds: float) -> None:

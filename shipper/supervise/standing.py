@@ -8,7 +8,7 @@ server it is told (`supervision`), in a key of `observe`, which others ignore: w
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -78,6 +78,24 @@ class Troubles:
             for cause, texts in self._messages.items()
             for text in texts
         ]
+
+
+class Everywhere:
+    """The troubles of several members, where one hinders all of them."""
+
+    def __init__(self, of_each: Sequence[Troubles]) -> None:
+        self._of_each = of_each
+
+    def begin(self, cause: str, messages: Iterable[str], *, kind: str | None = None) -> None:
+        """As `Troubles.begin`, for each."""
+        known = list(islice(messages, _MOST))
+        for troubles in self._of_each:
+            troubles.begin(cause, known, kind=kind)
+
+    def over(self, cause: str) -> bool:
+        """As `Troubles.over`, for each; says whether any had it."""
+        had = [troubles for troubles in self._of_each if troubles.over(cause)]
+        return bool(had)
 
 
 def unrevoked(id: str) -> str:

@@ -152,7 +152,7 @@ def test_a_header_that_cannot_be_made_is_refused_without_the_secret(fields):
 def test_an_api_key_is_recognized_by_its_form_and_named_by_its_public_part(key):
     credential = recognized(key)
 
-    assert (credential.fields, public_name(credential)) == ({"api_key": key}, "id")
+    assert (credential.fields, public_name(credential.fields)) == ({"api_key": key}, "id")
 
 
 @pytest.mark.parametrize("text", ["", "hunter2.x", "a: b", "{hunter2", "id:hunter 2", "h\xfcnter"])

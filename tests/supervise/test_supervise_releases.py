@@ -419,7 +419,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule()
     def on_release_succeeds(self) -> None:
-        self.perform(self.talk.revoked(self.running.pop()))
+        self.perform(self.talk.forget(self.running.pop()))
 
     @rule()
     def sidecar_crashes(self) -> None:

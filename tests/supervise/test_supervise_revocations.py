@@ -6,6 +6,7 @@ import os
 import resource
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -64,6 +65,32 @@ async def test_a_command_gets_the_limit_of_open_files_that_the_supervisor_was_st
         revocations.begin(nursery, Kept("es-1", {}, [], []))
         with trio.fail_after(30):
             await revoked.wait()
+
+
+@pytest.mark.parametrize(("command", "words"), [(("true",), ["released", "revoked"]), (None, ["released"])])
+async def test_a_release_is_told_once_with_the_name_that_the_backend_knows(
+    command: tuple[str, ...] | None, words: list[str]
+) -> None:
+    """Without a command nothing is revoked, and the credential is forgotten all the same."""
+    told: list[tuple[str, str]] = []
+    forgotten: list[str] = []
+
+    def say(what: str, **fields: Any) -> None:
+        told.append((what, fields["name"]))
+
+    async def done(id: str) -> None:
+        forgotten.append(id)
+
+    config = OnRelease(command=command) if command else None
+    revocations = Revocations(config, lambda: os.environ, Troubles(), say, done)
+    async with trio.open_nursery() as nursery:
+        for again in (False, True):
+            revocations.begin(nursery, Kept("es-1", {"api_key": "id:es-1"}, [], []), again=again)
+        with trio.fail_after(30):
+            await revocations.ended()
+
+    assert told == [(word, "id") for word in words]
+    assert forgotten == ["es-1"]
 
 
 async def failure(script: str, longest: str = "20s") -> str:

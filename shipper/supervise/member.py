@@ -1,0 +1,411 @@
+"""One member: a state directory with its ledger, the conversation, and the sidecar that this is held with.
+
+All decisions fall in `Conversation`, one at a time under one lock, and their effects are performed in order before the
+next thing that happened is looked at. So a `Save` that cannot be done (a full disk) holds everything that stands behind
+it, and nothing is sent or revoked that the state does not know. The sidecar ships on meanwhile; other members do not
+notice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import trio
+
+from shipper.protocol.messages import Error, Observed, Ready, Result
+from shipper.sdk.codes import Code
+from shipper.sdk.descriptors import in_words
+from shipper.sdk.retry import backoff
+from shipper.supervise import standing
+from shipper.supervise.answers import Answer
+from shipper.supervise.child import Child, Said, told
+from shipper.supervise.collected import Holding
+from shipper.supervise.conversation import (
+    HEARTBEAT,
+    Again,
+    Conversation,
+    Effect,
+    Effects,
+    Finish,
+    Revoke,
+    Save,
+    Say,
+    Send,
+    Serving,
+)
+from shipper.supervise.launcher import RETRY_SECONDS, Launcher
+from shipper.supervise.ledger import Kept, Ledger, Wanted
+from shipper.supervise.once import lasting
+from shipper.supervise.options import Options
+from shipper.supervise.order_results import Orders, refused
+from shipper.supervise.questions import Order, Question
+from shipper.supervise.secrets import hide
+from shipper.supervise.standing import UNABLE, UNSAVED, UNSERVED, Troubles
+from shipper.supervise.vault import Vault
+
+_STABLE_SECONDS = 60.0
+_WRONGLY_CALLED = (2, 78)
+_SILENCE_SECONDS = 4 * HEARTBEAT
+_SAVE_SECONDS = (0.1, 10.0)
+_OVERTIME_SECONDS = 5.0
+_KILLED_SECONDS = 1.0
+_ANSWER_SECONDS = 1.0
+
+
+class Around(Protocol):
+    """What a member needs of its agent; nothing of it waits."""
+
+    def say(self, member: Member, what: str, fields: Mapping[str, Any]) -> None:
+        """Tell the people."""
+        ...
+
+    def environment(self) -> Mapping[str, str]:
+        """For a sidecar: without secrets."""
+        ...
+
+    def released(self, *, again: bool) -> None:
+        """The member has released a credential; `again` if an earlier process told of it."""
+        ...
+
+    def answered(self, member: Member, answer: Answer) -> None:
+        """A version of the policy has reached a stage."""
+        ...
+
+    def serving(self) -> None:
+        """A policy is active for the first time."""
+        ...
+
+    def stopping(self) -> None:
+        """The member has begun to stop."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What is wanted, until the member takes it up; a newer one takes its place."""
+
+    wanted: Wanted
+    asked: bool
+    over: Sequence[str]
+    """What is told of it then."""
+
+
+class Member:
+    """`run` it once. `status` is its exit status, and `killed` says whether it was not ended in order."""
+
+    def __init__(self, options: Options, vault: Vault, around: Around) -> None:
+        """Of the options, `state` names the directory that the vault owns. Raises StateLocked."""
+        ledger, existed = vault.load()
+        for kept in ledger.kept.values():
+            hide(kept.credential)
+        self.state = options.state
+        self.troubles = Troubles(self._pass_on)
+        self.status, self.killed = 0, False
+        self._options, self._vault, self._around = options, vault, around
+        self._conversation = Conversation(
+            ledger,
+            fresh=not existed,
+            state_keys=options.config.state_keys if vault.is_taken_over else (),
+            once=options.once,
+        )
+        self._released: set[str] = set()
+        """Ids whose release is durable."""
+        self._lock = trio.Lock()
+        self._offer: _Offer | None = None
+        self._offered = trio.Event()
+        self._child: Child | None = None
+        self._passed_on: Mapping[str, Any] | None = None
+        """What this sidecar was told of how we stand."""
+        self._orders = Orders()
+        self._observed = trio.Event()
+        self._phase = "starting"
+        self._stopping = trio.Event()
+        self._within = 0.0
+        command = options.config.launch(options.state)
+        self._launcher = Launcher(command, around.environment, self._stopping, self._launch_failed)
+
+    @property
+    def name(self) -> str:
+        """What reports and sources of policies call it."""
+        return str(self.state)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._conversation.ledger
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    async def run(self) -> None:
+        """Keep a sidecar running by what is offered, until it is stopped."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._end_in_time)
+            await self._perform(self._conversation.begin())
+            await self._adopt()
+            nursery.start_soon(self._follow_offers)
+            if self._options.once_timeout < math.inf:
+                nursery.start_soon(self._watch_time)
+            await self._keep_sidecar()
+            self._phase = "ended"
+            nursery.cancel_scope.cancel("the sidecar has stopped as asked")
+
+    async def answer(self, question: Question) -> Mapping[str, Any]:
+        """What a person is told who asks."""
+        return await self._order(question) if isinstance(question, Order) else await self._told()
+
+    async def _order(self, order: Order) -> dict[str, Any]:
+        if self._child is None or not self._conversation.connected:
+            result = refused(f"the sidecar takes no order now ({self._phase})", Code.NOT_RUNNING)
+        else:
+            self._say("ordered", name=order.name, params=order.params)
+            result = await self._orders.give(self._child.send, order.name, order.params)
+        return {name: getattr(result, name) for name in ("status", "message", "code", "result")}
+
+    async def _told(self) -> dict[str, Any]:
+        """What `shipper status` shows, of this moment if the sidecar answers soon; no secrets."""
+        if self._child is not None:
+            self._observe(self._child)
+            with trio.move_on_after(_ANSWER_SECONDS):
+                await self._observed.wait()
+        pid = self._child.pid if self._child else None
+        return standing.told(self._conversation, self.troubles, self._phase, pid, self._restarts)
+
+    def _say(self, what: str, **fields: Any) -> None:
+        self._around.say(self, what, fields)
+
+    # -- the policy ----------------------------------------------------------------------------------------------------
+
+    def offer(self, wanted: Wanted, *, asked: bool = False, over: Sequence[str] = ()) -> None:
+        """Make this the policy as soon as the state can be saved; from now on none of its credentials is released.
+
+        `asked` by a person, say if it is nothing new; and then say, with its revision, what is `over` by it.
+        """
+        before = self._offer
+        if before is not None:
+            asked, over = asked or before.asked, list(dict.fromkeys([*before.over, *over]))
+        self._offer = _Offer(wanted, asked, over)
+        self._conversation.expect(wanted.credentials)
+        self._offered.set()
+
+    async def _follow_offers(self) -> None:
+        while True:
+            await self._offered.wait()
+            await self._adopt()
+
+    async def _adopt(self) -> None:
+        async with self._lock:
+            offer, self._offer = self._offer, None
+            self._offered = trio.Event()
+            if offer is None:
+                return
+            for effect in self._conversation.wants(offer.wanted, asked=offer.asked):
+                await self._effect(effect)
+        self._pass_on()
+        for what in offer.over:
+            self._say(what, revision=str(self.ledger.at))
+
+    async def forget(self, id: str) -> None:
+        """A released credential is revoked; returns when that is durable."""
+        await self._perform(self._conversation.forget(id))
+        self._released.discard(id)
+
+    @property
+    def released(self) -> list[Kept]:
+        """Credentials that this member never uses again, also after a crash in this instant."""
+        return [kept for id, kept in self.ledger.kept.items() if id in self._released]
+
+    @property
+    def holding(self) -> Holding:
+        """The same, beside what it still may use."""
+        held = (kept.canonical for id, kept in self.ledger.kept.items() if id not in self._released)
+        return Holding(frozenset(held), {kept.id: kept.canonical for kept in self.released})
+
+    # -- effects -------------------------------------------------------------------------------------------------------
+
+    async def _perform(self, effects: Effects) -> None:
+        """Perform what one thing that happened leads to, before the next one is looked at."""
+        async with self._lock:
+            for effect in effects:
+                await self._effect(effect)
+        self._pass_on()
+
+    async def _effect(self, effect: Effect) -> None:
+        match effect:
+            case Save():
+                await self._save()
+            case Send(message):
+                for replaced in self._child.send(message) if self._child is not None else ():
+                    for consequence in self._conversation.unsent(replaced):
+                        await self._effect(consequence)
+            case Say(what, fields):
+                self._around.say(self, what, fields)
+            case Answer():
+                self._around.answered(self, effect)
+            case Revoke(kept, again):
+                self._released.add(kept.id)
+                self._around.released(again=again)
+            case Again():
+                self._nursery.start_soon(self._again, effect)
+            case Serving():
+                self._around.serving()
+            case Finish(status):
+                self.stop(status)
+
+    async def _save(self) -> None:
+        for seconds in backoff(*_SAVE_SECONDS):
+            try:
+                await trio.to_thread.run_sync(self._vault.save, self.ledger)
+                self.troubles.over(UNSAVED)
+                return
+            except OSError as error:
+                self.troubles.begin(UNSAVED, [in_words(error)])
+                self._say("save_failed", state="DEGRADED", message=in_words(error))
+                await trio.sleep(seconds)
+
+    async def _again(self, timer: Again) -> None:
+        await trio.sleep(timer.seconds)
+        await self._perform(self._conversation.due(timer))
+
+    # -- the sidecar ---------------------------------------------------------------------------------------------------
+
+    async def _keep_sidecar(self) -> None:
+        """Launch the sidecar, and again when it ends, until the member stops."""
+        waits = backoff(*RETRY_SECONDS)
+        while not self._stopping.is_set():
+            since = trio.current_time()
+            reason = await self._one_sidecar()
+            if self._stopping.is_set():
+                return
+            if self._conversation.failure is None and trio.current_time() - since > _STABLE_SECONDS:
+                waits = backoff(*RETRY_SECONDS)
+            seconds = next(waits)
+            self._phase = f"restarting ({reason})"
+            self._say("ended", reason=reason, seconds=seconds)
+            with trio.move_on_after(seconds):
+                await self._stopping.wait()
+
+    async def _one_sidecar(self) -> str:
+        """How one sidecar process ended."""
+        child = self._child = await self._launcher.launch()
+        if child is None:
+            return ""
+        self._say("launched", pid=child.pid)
+        await self._perform(self._conversation.started())
+        if self._stopping.is_set():
+            self._ask_to_stop(child)
+        else:
+            self._phase = "running"
+        try:
+            code = await child.converse(self._hear, self._silence)
+        finally:
+            self._child = self._passed_on = None
+        if child.silent:
+            self._say("silent", seconds=_SILENCE_SECONDS)
+        self._conversation.ended()
+        self._orders.lost()
+        if self._stopping.is_set():
+            self.status = self.status or (1 if code else 0)
+        elif code in _WRONGLY_CALLED or self._conversation.hopeless:
+            self.stop(78)
+        return told(code)
+
+    @property
+    def _restarts(self) -> int:
+        return max(0, self._launcher.launches - 1)
+
+    def _pass_on(self) -> None:
+        """Tell the sidecar how we stand, if it has not heard it and has a status server to show it."""
+        ready = self._conversation.ready
+        if self._child is None or ready is None or ready.http is None:
+            return
+        if self._passed_on != self._supervision():
+            self._observe(self._child)
+
+    def _observe(self, child: Child) -> None:
+        """Each time with all: it takes the place of one that was not written yet."""
+        self._passed_on = self._supervision()
+        child.send({"type": "observe", "supervisor": self._passed_on})
+
+    def _supervision(self) -> dict[str, Any]:
+        return standing.supervision(self._conversation, self.troubles, self._restarts)
+
+    def _launch_failed(self, reason: str, seconds: float) -> None:
+        self.troubles.begin(UNABLE, [reason])
+        self._say("launch_failed", state="DEGRADED", message=reason, seconds=seconds)
+
+    async def _hear(self, message: Said | None) -> None:
+        if message is None:
+            self._say("garbled")
+        else:
+            await self._perform(self._conversation.heard(message))
+            if isinstance(message, Ready | Error):
+                self._note_start()
+            if isinstance(message, Result):
+                self._orders.answered(message)
+            if isinstance(message, Observed):
+                self._observed.set()
+                self._observed = trio.Event()
+
+    def _note_start(self) -> None:
+        """What the start of the sidecar, or its end, means for the whole."""
+        address, ready = self._options.config.http, self._conversation.ready
+        if self._conversation.failure:
+            self.troubles.begin(UNABLE, [self._conversation.failure])
+        elif ready is not None:
+            self.troubles.over(UNABLE)
+            self.troubles.over(UNSERVED)
+            if address is not None and ready.http is None:
+                self.troubles.begin(UNSERVED, [f"{address} cannot be used, perhaps since another process has it"])
+                self._say("unserved", state="DEGRADED", address=address)
+
+    def _silence(self) -> float:
+        """Seconds without a line after which a sidecar is taken for dead; opening a large spool may take long."""
+        return _SILENCE_SECONDS if self._conversation.connected else math.inf
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def stop(self, status: int, grace: float | None = None) -> None:
+        """Stop in order, once; `grace` in seconds, if it is not the one of the options."""
+        if self._stopping.is_set():
+            return
+        self.status = status
+        self._phase = "stopping"
+        self._stopping.set()
+        self._around.stopping()
+        if self._child is not None or self._launcher.launching:
+            self._within = self._options.grace if grace is None else grace
+            self._say("stopping", seconds=self._within)
+        if self._child is not None:
+            self._ask_to_stop(self._child)
+
+    def _ask_to_stop(self, child: Child) -> None:
+        """Asked again behind the hello, it is asked once: the newer `stop` takes the place of one before the hello."""
+        child.send({"type": "stop", "within_seconds": self._within})
+
+    async def _end_in_time(self) -> None:
+        """End what does not end by itself: a sidecar, and then what waits for a state that cannot be saved."""
+        await self._stopping.wait()
+        await trio.sleep(self._within + _OVERTIME_SECONDS)
+        if self._child is not None:
+            self._child.kill()
+            await trio.sleep(_KILLED_SECONDS)
+        reason = UNSAVED if UNSAVED in self.troubles else "the sidecar does not end"
+        self.status, self.killed = 1, True
+        self._say("killed", reason=reason)
+        self._nursery.cancel_scope.cancel(reason)
+
+    async def _watch_time(self) -> None:
+        """`--once-timeout`: how long a destination may refuse, or no sidecar start."""
+        await lasting(self._options.once_timeout, self._hindered)
+        self._say("waits", reason=self._conversation.waits_for)
+        self.stop(1, grace=0.0)
+
+    def _hindered(self) -> bool:
+        """A sidecar that has ended hinders until the next one tells of itself; the first may take long to start."""
+        observed = self._conversation.observed
+        return observed.state in ("DEGRADED", "FAILED") if observed else self._launcher.launches > 1
