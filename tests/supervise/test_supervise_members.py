@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -22,7 +23,7 @@ from shipper.supervise.answers import Answer
 from shipper.supervise.config import Config, OnRelease
 from shipper.supervise.desired import Desired
 from shipper.supervise.files import Files
-from shipper.supervise.ledger import Wanted
+from shipper.supervise.ledger import Ledger, Wanted
 from shipper.supervise.options import Options
 from shipper.supervise.policy_source import Known
 from shipper.supervise.questions import Status, ask
@@ -155,24 +156,55 @@ async def test_each_member_drains_by_itself_and_what_both_released_is_revoked_on
     assert "hunter" not in json.dumps(place.out.read_text())
 
 
-async def test_a_member_that_cannot_save_its_state_holds_up_nobody_else(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save, full = Vault.save, False
+class Disk:
+    """Of member b; it may be `full`."""
 
-    def saved(vault: Vault, *arguments: Any) -> None:
-        if full and vault._directory.name == "b":
-            raise OSError(28, "No space left on device")
-        save(vault, *arguments)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = False
+        self._save = Vault.save
+        monkeypatch.setattr(Vault, "save", lambda vault, ledger: self.save(vault, ledger))
 
-    monkeypatch.setattr(Vault, "save", saved)
+    def save(self, vault: Vault, ledger: Ledger) -> None:
+        if self.full and vault._directory.name == "b":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._save(vault, ledger)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+async def test_a_release_counts_when_the_member_would_know_of_it_after_a_crash(place: Place, disk: Disk) -> None:
     async with open_asyncio() as aio, open_destination(aio, keys={key(1), key(2), key(3)}) as destination:
         place.write(destination.url)
         place.rotate(1)
         async with place.agent():
             for member in ("a", "b"):
                 await place.until("ack", member, revision="1", stage="drained")
-            full = True
+            pid = (await place.until("launched", "b"))["pid"]
+            os.kill(pid, signal.SIGSTOP)
+            place.rotate(2)
+            await place.until("ack", "a", revision="2", stage="drained")
+            await place.until("sent", "b", revision="2")
+            disk.full = True
+            os.kill(pid, signal.SIGCONT)
+            await place.until("save_failed", "b")
+            place.rotate(3)
+            await place.until("ack", "a", revision="3", stage="drained")
+            assert place.happened("released") == []
+            disk.full = False
+            await place.when(lambda: sorted(place.revoked) == ["id1", "id2"])
+
+
+async def test_a_member_that_cannot_save_its_state_holds_up_nobody_else(place: Place, disk: Disk) -> None:
+    async with open_asyncio() as aio, open_destination(aio, keys={key(1), key(2), key(3)}) as destination:
+        place.write(destination.url)
+        place.rotate(1)
+        async with place.agent():
+            for member in ("a", "b"):
+                await place.until("ack", member, revision="1", stage="drained")
+            disk.full = True
             for number in (2, 3):
                 place.rotate(number)
                 await place.until("ack", "a", revision=str(number), stage="drained")
@@ -180,7 +212,7 @@ async def test_a_member_that_cannot_save_its_state_holds_up_nobody_else(
             healthy = await trio.to_thread.run_sync(ask, place.directory / "a", Status())
             assert not place.happened("sent", "b", revision="2")
             assert place.revoked == []
-            full = False
+            disk.full = False
             await place.when(lambda: sorted(place.revoked) == ["id1", "id2"])
 
     assert healthy["troubles"] == []
