@@ -547,13 +547,13 @@ LARGE = Batch.lines(b"x" * (4 << 20) + b"\n", offset=0, shared={})
 
 
 async def test_an_output_that_aborts_sends_nothing_after_it_is_closed() -> None:
-    await check_close(lambda host, port: Flushing(host=host, port=port), OutputContext("main", None, None), LARGE)  # type: ignore[arg-type]
+    await check_close(lambda host, port: Flushing(host=host, port=port), OutputContext("main", None), LARGE)  # type: ignore[arg-type]
 
 
 async def test_an_output_whose_kernel_sends_the_rest_is_found() -> None:
     with pytest.raises(AssertionError, match="bytes were sent after the output was closed"):
         await check_close(
             lambda host, port: Flushing(host=host, port=port, aborts=False),
-            OutputContext("main", None, None),  # type: ignore[arg-type]
+            OutputContext("main", None),  # type: ignore[arg-type]
             LARGE,
         )

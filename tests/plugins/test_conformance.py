@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.plugin import Asyncio, Batch, Credential, Endpoint, Input, Output, OutputContext, Processor
+from shipper.plugin import Asyncio, Batch, Credential, CredentialId, Endpoint, Input, Output, OutputContext, Processor
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import (
     RecordingInputContext,
@@ -125,13 +125,13 @@ def test_a_processor_holds_the_contract(type: str) -> None:
 
 
 async def check_bulk(aio: Asyncio, path: Path) -> type[Output]:
-    context = OutputContext("main", aio, KEY)
+    context = OutputContext("main", aio, {"key": KEY})
     large = Batch.documents([b'{"n":"%s"}' % os.urandom(1 << 20).hex().encode() for _ in range(4)])
     async with open_destination(aio, keys={KEY}) as destination:
-        output = ElasticsearchOutput(hosts=(destination.url,), credential="key")
+        output = ElasticsearchOutput(hosts=(destination.url,), credential=CredentialId("key"))
         await check_output(output, context, [BATCH])
     await check_close(
-        lambda host, port: ElasticsearchOutput(hosts=(f"http://{host}:{port}",), credential="key"),
+        lambda host, port: ElasticsearchOutput(hosts=(f"http://{host}:{port}",), credential=CredentialId("key")),
         context,
         replace(large, origin=b"0123456789abcdef", seq=8),
     )
@@ -139,12 +139,12 @@ async def check_bulk(aio: Asyncio, path: Path) -> type[Output]:
 
 
 async def check_file_output(aio: Asyncio, path: Path) -> type[Output]:
-    await check_output(FileOutput(path=str(path / "out.ndjson")), OutputContext("main", aio, None), [BATCH])
+    await check_output(FileOutput(path=str(path / "out.ndjson")), OutputContext("main", aio), [BATCH])
     return FileOutput
 
 
 async def check_console(aio: Asyncio, path: Path) -> type[Output]:
-    await check_output(ConsoleOutput(), OutputContext("main", aio, None), [BATCH])
+    await check_output(ConsoleOutput(), OutputContext("main", aio), [BATCH])
     return ConsoleOutput
 
 
