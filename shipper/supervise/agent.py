@@ -31,7 +31,7 @@ from shipper.supervise.policy_source import PolicySource
 from shipper.supervise.report import Report
 from shipper.supervise.revocations import Revocations
 from shipper.supervise.secrets import SecretsAbsent
-from shipper.supervise.standing import ABSENT, INVALID, Everywhere
+from shipper.supervise.standing import ABSENT, Everywhere
 from shipper.supervise.vault import Vault
 from shipper.supervise.watch import Watch
 
@@ -61,6 +61,7 @@ class Agent:
     ) -> None:
         """One member for each state directory with its vault. Raises StateLocked."""
         self._options, self._environment, self._report, self._source = options, environment, report, source
+        self._wrong = standing.invalid(source.name)
         self._notify = Notify(environment)
         self._warned: Sequence[Problem] = ()
         self._members = [Member(replace(options, state=state), vault, self) for state, vault in vaults.items()]
@@ -84,7 +85,7 @@ class Agent:
                 await nursery.start(questions.serve, member.state, member.answer, askers)
             self._say("watching", paths=self._source.watched, method=self._source.method)
             if first is not None:
-                self._offer(first)
+                self._offer(first, asked=False, over={})
             nursery.start_soon(self._follow_source)
             async with trio.open_nursery() as running:
                 for member in self._members:
@@ -115,7 +116,8 @@ class Agent:
             if self._has_policy or (isinstance(error, SecretsAbsent) and not self._options.once):
                 self._invalid(error)
                 return None
-            self._say("invalid", errors=error.problems, consequence="; there is nothing to run")
+            fields = {"source": self._source.name, "consequence": "; there is nothing to run"}
+            self._say("invalid", errors=error.problems, **fields)
             raise
 
     async def _read(self) -> Wanted:
@@ -131,7 +133,7 @@ class Agent:
         known = [pair for member in self._members for pair in member.ledger.known.items()]
         return {content: id for content, id in known if id not in released}
 
-    def _offer(self, wanted: Wanted, *, asked: bool = False, over: Sequence[str] = ()) -> None:
+    def _offer(self, wanted: Wanted, *, asked: bool, over: Mapping[str, Mapping[str, Any]]) -> None:
         """Tell what was not told of the reading before, and offer it to all, in the instant after `_read`."""
         new = [problem for problem in wanted.warnings if problem not in self._warned]
         self._warned = wanted.warnings
@@ -150,21 +152,31 @@ class Agent:
             except PolicyError as error:
                 self._invalid(error, known=tuple(before) == tuple(error.problems) and not asked)
             else:
-                words = {"present": ABSENT, "valid": INVALID}
-                self._offer(wanted, asked=asked, over=[what for what in words if self._troubles.over(words[what])])
+                self._offer(wanted, asked=asked, over=self._over())
             if asked:
                 self._notify.send("READY=1")
+
+    def _over(self) -> dict[str, Mapping[str, Any]]:
+        """What is told when a policy is valid again."""
+        over: dict[str, Mapping[str, Any]] = {}
+        if self._troubles.over(ABSENT):
+            over["present"] = {}
+        if self._troubles.over(self._wrong):
+            over["valid"] = {"source": self._source.name}
+        return over
 
     def _invalid(self, error: PolicyError, *, known: bool = False) -> None:
         """The last valid policy runs on, if there is one; `known` problems are not told again."""
         absent = isinstance(error, SecretsAbsent) and not self._runs
-        self._troubles.over(INVALID if absent else ABSENT)
-        self._troubles.begin(ABSENT if absent else INVALID, map(str, error.problems))
+        self._troubles.over(self._wrong if absent else ABSENT)
+        self._troubles.begin(
+            ABSENT if absent else self._wrong, map(str, error.problems), kind=None if absent else "policy"
+        )
         if absent:
             self._notify.send("READY=1", f"STATUS={ABSENT}")
         if not known:
             consequence = "; the last valid policy runs on" if self._runs else "; there is nothing to run"
-            fields = {} if absent else {"consequence": consequence}
+            fields = {} if absent else {"source": self._source.name, "consequence": consequence}
             self._say("absent" if absent else "invalid", state="DEGRADED", errors=error.problems, **fields)
 
     # -- what members need ---------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ notice.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -89,8 +89,8 @@ class _Offer:
 
     wanted: Wanted
     asked: bool
-    over: Sequence[str]
-    """What is told of it then."""
+    over: Mapping[str, Mapping[str, Any]]
+    """What is told then, beside the revision: words, each with its fields."""
 
 
 class Member:
@@ -180,14 +180,14 @@ class Member:
 
     # -- the policy ----------------------------------------------------------------------------------------------------
 
-    def offer(self, wanted: Wanted, *, asked: bool = False, over: Sequence[str] = ()) -> None:
+    def offer(self, wanted: Wanted, *, asked: bool, over: Mapping[str, Mapping[str, Any]]) -> None:
         """Make this the policy as soon as the state can be saved; from now on none of its credentials is released.
 
-        `asked` by a person, say if it is nothing new; and then say, with its revision, what is `over` by it.
+        `asked` by a person, say if it is nothing new; and then say what is `over` by it, beside its revision.
         """
         before = self._offer
         if before is not None:
-            asked, over = asked or before.asked, list(dict.fromkeys([*before.over, *over]))
+            asked, over = asked or before.asked, {**before.over, **over}
         self._offer = _Offer(wanted, asked, over)
         self._conversation.expect(wanted.credentials)
         self._offered.set()
@@ -206,8 +206,8 @@ class Member:
             for effect in self._conversation.wants(offer.wanted, asked=offer.asked):
                 await self._effect(effect)
         self._pass_on()
-        for what in offer.over:
-            self._say(what, revision=str(self.ledger.at))
+        for what, fields in offer.over.items():
+            self._say(what, revision=str(self.ledger.at), **fields)
 
     async def forget(self, id: str) -> None:
         """A released credential is revoked; returns when that is durable."""

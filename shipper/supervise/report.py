@@ -202,10 +202,10 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "nack": lambda f: [f"revision {f['revision']} refused: {f['reason']}", *_problems(f["errors"])],
     "refused": _line("revision {revision} was refused again and again under new numbers; change a file or send SIGHUP"),
     "invalid": lambda f: [
-        f"{_degraded(f)}the files are not a valid policy{f['consequence']}",
+        f"{_degraded(f)}{f['source']} are not a valid policy{f['consequence']}",
         *_problems(f["errors"]),
     ],
-    "valid": _line("the files are valid again (revision {revision})"),
+    "valid": _line("{source} are valid again (revision {revision})"),
     "absent": lambda f: [
         "DEGRADED: nothing runs before every secret is there, which is waited for",
         *_problems(f["errors"]),

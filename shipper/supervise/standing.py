@@ -22,7 +22,6 @@ from shipper.supervise.conversation import Conversation
 UNABLE = "the sidecar cannot start"
 UNSERVED = "there is no status server"
 UNSAVED = "the state cannot be saved"
-INVALID = "the files are not a valid policy"
 ABSENT = "nothing runs before every secret is there"
 KEYLESS = "nothing runs before the state key is there"
 UNHEARD = "not everybody who asks is answered"
@@ -30,7 +29,6 @@ _KINDS = {
     UNABLE: "sidecar",
     UNSERVED: "http",
     UNSAVED: "state",
-    INVALID: "policy",
     ABSENT: "secret",
     KEYLESS: "state_key",
     UNHEARD: "askers",
@@ -96,6 +94,11 @@ class Everywhere:
         """As `Troubles.over`, for each; says whether any had it."""
         had = [troubles for troubles in self._of_each if troubles.over(cause)]
         return bool(had)
+
+
+def invalid(source: str) -> str:
+    """The cause of a source of policies that gives nothing valid; its kind is `policy`."""
+    return f"{source} are not a valid policy"
 
 
 def unrevoked(id: str) -> str:
