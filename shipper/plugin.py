@@ -68,7 +68,6 @@ from shipper.sdk.inotify import Inotify, Mask
 from shipper.sdk.meters import Counter, Gauge, Histogram, Meters, meters
 from shipper.sdk.resolve import AddressInfo, resolve
 from shipper.sdk.retry import backoff
-from shipper.sdk.secret_source import LARGEST as LARGEST_SECRET
 from shipper.sdk.secret_source import Absent, SecretSource, Unreadable, text_of
 from shipper.sdk.sockets import newly_lost, receive_buffer
 from shipper.sdk.tallies import Failure, Requests
@@ -81,7 +80,6 @@ __all__ = [
     "BASIC",
     "BEARER_TOKEN",
     "CERTIFICATE",
-    "LARGEST_SECRET",
     "NATS",
     "OAUTH2_CLIENT",
     "PASSWORD",

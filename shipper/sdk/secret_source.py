@@ -31,6 +31,8 @@ class SecretSource(msgspec.Struct, frozen=True):
     """What people and programs are told of it, behind the kind: `/run/keys/es` of `file:/run/keys/es`. Its last part,
     as of a path, becomes part of the credential's id."""
 
+    largest: ClassVar[int] = LARGEST
+    """Bytes that a content may have."""
     placeholder: ClassVar[str] = "NAME"
     """What hints show behind the kind: `{env: NAME}`."""
     schema: ClassVar[Mapping[str, Any]] = {"type": "string"}
@@ -58,7 +60,7 @@ class SecretSource(msgspec.Struct, frozen=True):
         return ()
 
     def read(self, environment: Mapping[str, str]) -> bytes:
-        """The content; of one with more than `LARGEST` bytes it may be cut behind one more.
+        """The content; of one with more than `largest` bytes it may be cut behind one more.
 
         Called in a worker thread, and ends by itself within seconds. Raises OSError, or Unreadable with a text that has
         nothing of the content; it is Absent where a policy that needs nothing else can wait for it. Of any other error

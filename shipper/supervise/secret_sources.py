@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from shipper.plugin import LARGEST_SECRET, Absent, SecretSource, Unreadable, in_words, text_of
+from shipper.plugin import Absent, SecretSource, Unreadable, in_words, text_of
 from shipper.supervise.reading import content
 
 
@@ -28,7 +28,7 @@ class FileSecret(SecretSource, frozen=True):
 
     def read(self, environment: Mapping[str, str]) -> bytes:
         try:
-            return content(Path(self.name), LARGEST_SECRET)
+            return content(Path(self.name), self.largest)
         except FileNotFoundError as error:
             raise Absent(f"cannot be read: {in_words(error)}") from None
 
@@ -68,7 +68,7 @@ class SystemdSecret(SecretSource, frozen=True):
         return [self._path(environment)]
 
     def read(self, environment: Mapping[str, str]) -> bytes:
-        return content(self._path(environment), LARGEST_SECRET)
+        return content(self._path(environment), self.largest)
 
     def _path(self, environment: Mapping[str, str]) -> Path:
         directory = environment.get("CREDENTIALS_DIRECTORY")

@@ -71,7 +71,7 @@ def vault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def referring(written: str) -> Any:
-    return references(document.read(POLICY % written, file="/etc/shipper/p.yaml"))
+    return references(document.read(POLICY % written, file="/etc/shipper/p.yaml"), Registry.installed())
 
 
 def test_its_secrets_are_read_named_and_labelled_as_those_of_any_kind(vault: Path) -> None:
