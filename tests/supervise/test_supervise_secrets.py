@@ -81,7 +81,7 @@ def test_references_are_found_by_the_types_of_settings_at_any_depth() -> None:
         ("systemd:client", "outputs.main.tls[1].client"),
     ]
     assert [place.shapes for (place,) in found.values()] == [(API_KEY, BASIC), (API_KEY,)]
-    main = document.plain(substituted(tree, FAKES, {one: one.name for one in found}))["outputs"]["main"]
+    main = document.plain(substituted(tree, FAKES, {one: one.source.name for one in found}))["outputs"]["main"]
     assert (main["sasl"], main["tls"][1]) == ({"secret": "SASL"}, {"kind": "own", "client": "client"})
     assert document.plain(tree)["outputs"]["main"]["sasl"] == {"secret": {"env": "SASL"}}
 
