@@ -173,7 +173,8 @@ async def judge_revisions(spool: Spool, told: Told, oldest: Revision | None) -> 
     for known in standing.stored.known:
         assert await spool.policy_text(known.at)
         for ack in told.acks("drained"):
-            assert at(ack) != known.at or ack == msgspec.to_builtins(known.drained)
+            stored = known.drained and {"type": "ack", "stage": "drained", **msgspec.to_builtins(known.drained)}
+            assert at(ack) != known.at or ack == stored
 
 
 def at(message: Message) -> Revision:
