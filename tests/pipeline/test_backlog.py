@@ -374,6 +374,7 @@ class Lanes(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
+    @precondition(lambda self: self.read is None)  # the same task does both
     @rule()
     def front(self) -> None:
         for each in self.window(self.backlog.front, 2):
