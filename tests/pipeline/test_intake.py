@@ -476,16 +476,20 @@ async def test_an_input_that_emits_what_cannot_be_fails_by_its_name_until_it_emi
             await context.emit(batch)
         await trio.sleep_forever()
 
+    failures: list[str] = []
+
+    async def noting_the_failure(context: InputContext) -> None:
+        await trio.lowlevel.checkpoint()
+        if "close" in spring.log:
+            failures.append(str(on.intake.running["in"].failure))
+
     async with theatre(tmp_path) as on:
         spring = SPRINGS["in"]
-        spring.on_run = emitting_once
+        spring.on_run, spring.on_open = emitting_once, noting_the_failure
         await running(on)
-        await spring.until(lambda: "close" in spring.log)
-        await trio.testing.wait_all_tasks_blocked()
-        failed = on.intake.running["in"].failure
         await spring.until(lambda: spring.log.count("run") == 2)
 
-        assert failed is not None
+        (failed,) = failures
         assert failed.startswith("input in (scripted) emitted what cannot be stored: ")
         assert (on.intake.running["in"].failure, on.intake.running["in"].port.fault) == (None, failed)
         await spring.context.emit(events(1))
