@@ -281,7 +281,8 @@ class Source(Protocol):
         name any more are not released before it returns. It may be under way several times.
 
         And it may have `def figures(self) -> Mapping[str, int]`, cheap and called often: `files` that it follows
-        and their `unread_bytes`, as they are now. They are shown, and become metrics.
+        and their `unread_bytes`, as they are now; `connections` that are open; `lost_datagrams` and `refused_peers`
+        since it was opened. They are shown, and become metrics.
         """
         ...
 

@@ -212,6 +212,35 @@ async def test_what_a_client_sends_is_in_a_file_when_the_agent_has_stopped(tmp_p
     assert (event["_id"], event["message"]) == ("beat-1", "hello")
 
 
+async def test_syslog_messages_are_in_a_file_with_their_fields(tmp_path: Path) -> None:
+    port, archive = free_port(), tmp_path / "syslog.ndjson"
+    environment = {"LISTEN": f"127.0.0.1:{port}", "ARCHIVE": str(archive)}
+    command = [sys.executable, "-m", "shipper", "supervise", str(POLICIES / "syslog-to-file.yaml"), "--json"]
+    agent = await trio.lowlevel.open_process(
+        [*command, "--state", str(tmp_path / "state")], env=os.environ | environment, stdout=subprocess.PIPE
+    )
+    try:
+        with trio.fail_after(PATIENCE):
+            await said(agent, "active")
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all(b"<34>1 2026-05-17T12:34:56Z web-1 su 23 ID47 - over TCP\n")
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                sender.sendto(b"<34>May 17 12:34:56 web-1 su[23]: over UDP", ("127.0.0.1", port))
+            while not archive.exists() or archive.read_text().count("\n") < 2:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+    finally:
+        agent.terminate()
+        with trio.fail_after(PATIENCE):
+            await agent.wait()
+        assert agent.stdout is not None
+        await agent.stdout.aclose()
+
+    events = [json.loads(line) for line in archive.read_text().splitlines()]
+    assert sorted(event["message"] for event in events) == ["over TCP", "over UDP"]
+    assert {event["process"]["name"] for event in events} == {"su"}
+    assert {event["host"]["name"] for event in events} == {"web-1"}
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])

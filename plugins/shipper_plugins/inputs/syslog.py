@@ -1,0 +1,230 @@
+"""The `syslog` input: RFC 5424 and RFC 3164 over UDP, TCP, TLS and sockets in the file system.
+
+    inputs:
+      devices:
+        type: syslog
+        addresses: ["udp://:514", "tcp://:514"]
+        allow_from: ["10.0.0.0/8"]
+        timezone: Europe/Berlin
+      servers:
+        type: syslog
+        addresses: ["tls://:6514"]
+        tls: {certificate: /etc/shipper/tls.crt, key: /etc/shipper/tls.key, client_ca: /etc/shipper/clients.pem}
+      programs:
+        type: syslog
+        addresses: ["unixgram:/run/shipper/log"]
+
+*Who may send.* Syslog knows no passwords. On loopback everybody on this host may send, at a socket in the file system
+whoever its `mode` lets write: the user of this process, by default. Another address is refused unless the policy says
+who may send there: by `allow_from`, or, of `tls://`, by `client_ca`, the authority of the senders' certificates. The
+source of a datagram can be forged by anybody on its way, so `allow_from` is a bar for UDP, not a lock.
+
+*What can be lost.* A message counts when it is durable in the queue. While that is full, nothing is read: connections
+stand still, datagrams fill the buffer of their socket and are dropped by the kernel, which is counted and shown. Syslog
+has no acknowledgement: a sender believes that a message has arrived when its own kernel has sent it. So what the
+kernels hold is lost if this process or its host is killed, and so are the events of the last milliseconds, which are
+gathered to be stored together. When the input or the process ends in order, connections leave (`syslog_streams`), and
+what has arrived is read.
+
+*Changes.* Its places are its addresses. Everything else is changed while it runs: sockets and connections stay, and the
+next message is read by the new settings. Connections that were opened with another certificate or key leave first.
+
+This file says what a policy may ask for, `syslog_source` runs it. Without I/O are `syslog_frames` (the bytes of a
+connection become messages), `syslog_message` with `syslog_time` (a message becomes fields) and `syslog_door` (who may
+send); `syslog_streams` and `syslog_datagrams` read, `syslog_gathering` stores.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import msgspec
+
+from shipper.plugin import (
+    BadOption,
+    Credential,
+    Duration,
+    Endpoint,
+    Input,
+    InputContext,
+    Material,
+    Shape,
+    Size,
+    Source,
+)
+from shipper_plugins.inputs.elasticsearch import ServerTls
+from shipper_plugins.inputs.syslog_door import Door, Network
+from shipper_plugins.inputs.syslog_message import Reading
+from shipper_plugins.inputs.syslog_time import zone_of
+from shipper_plugins.inputs.tail.lines import Charset
+from shipper_plugins.loopback import is_loopback
+
+_OF_TLS: frozenset[Shape] = frozenset({"certificate"})
+_MOST_BYTES = 1 << 20
+_Address = Annotated[str, msgspec.Meta(min_length=1)]
+_Mode = Annotated[str, msgspec.Meta(pattern=r"^0?[0-7]{3}(?!\n)$", description="three digits of octal, such as 0660")]
+
+
+class SyslogTls(ServerTls, frozen=True, kw_only=True):
+    """The certificate that the input shows, two files or a credential, and whose certificates it asks for."""
+
+    client_ca: Material | None = None
+    """PEM file of the authorities whose certificates a sender must have one of (default: it needs none)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.client_ca is not None:
+            _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.client_ca)
+
+    def context(self, credentials: Mapping[str, Credential]) -> ssl.SSLContext:
+        """Raises ValueError for a credential that is no certificate."""
+        context = super().context(credentials)
+        context.num_tickets = 0  # a sender that does not read must find nothing but our end when it looks for that
+        if self.client_ca is not None:
+            _trust(context, self.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+class SyslogInput(Input, frozen=True, kw_only=True):
+    """Receives syslog messages (RFC 5424, RFC 3164) over UDP, TCP, TLS and sockets in the file system."""
+
+    addresses: Annotated[tuple[_Address, ...], msgspec.Meta(min_length=1, max_length=16)]
+    """Where to listen: `udp://host:port`, `tcp://host:port`, `tls://host:port`, `unixgram:/path`, `unix:/path`. Other
+    than loopback only with `allow_from`, or `tls.client_ca`."""
+    allow_from: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] | None = None
+    """Networks such as `10.0.0.0/8` and addresses of those who may send; others are counted and not heard."""
+    tls: SyslogTls | None = None
+    """The certificate for `tls://`."""
+    timezone: str = "local"
+    """The zone of times without one: `local` (of this host), `Europe/Berlin`, `+02:00`."""
+    encoding: str = "utf-8"
+    """The encoding of messages that do not say theirs (`latin-1`); bytes that are invalid in it are replaced."""
+    max_message_bytes: Size = Size(64 << 10)
+    """A longer message is cut, and marked by `log.flags: [truncated]`."""
+    max_connections: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 256
+    """How many connections may be open; one more replaces one that never sent anything, or is closed."""
+    idle_timeout: Duration = Duration(3600)
+    """How long a connection may be silent."""
+    receive_buffer: Size = Size(4 << 20)
+    """For datagrams that wait to be read; the kernel gives no more than net.core.rmem_max."""
+    mode: _Mode = "0600"
+    """Who may write to a socket in the file system."""
+    keep_original: bool = False
+    """Whether `event.original` is the whole message as it came."""
+
+    def __post_init__(self) -> None:
+        self._check_addresses()
+        for option, least, most in (("max_message_bytes", 480, _MOST_BYTES), ("receive_buffer", 4096, 1 << 30)):
+            if not least <= getattr(self, option) <= most:
+                raise BadOption(f"{option} is between {Size(least)} and {Size(most)}", option)
+        if not 1 <= self.idle_timeout <= 7 * 86400:
+            raise BadOption("idle_timeout is between 1s and 7d", "idle_timeout")
+        try:
+            zone_of(self.timezone)
+        except ValueError as error:
+            raise BadOption(str(error), "timezone") from None
+        _check_encoding(self.encoding)
+
+    def _check_addresses(self) -> None:
+        places = []
+        networks = self.networks
+        for number, endpoint in enumerate(self.endpoints):
+            if (endpoint.place or endpoint) in places:
+                raise BadOption("this address is named twice", "addresses", number)
+            places.append(endpoint.place or endpoint)
+            if endpoint.scheme == "tls" and self.tls is None:
+                raise BadOption("an address of tls needs the certificate, as tls", "addresses", number)
+            knows_senders = endpoint.scheme == "tls" and self.tls is not None and self.tls.client_ca is not None
+            if not (endpoint.path or is_loopback(endpoint.host) or knows_senders or networks is not None):
+                text = "an address other than loopback needs allow_from, the networks of those who may send"
+                raise BadOption(f"{text}, or tls with client_ca", "addresses", number)
+        if self.tls is not None and all(endpoint.scheme != "tls" for endpoint in self.endpoints):
+            raise BadOption("tls is of no use without an address such as tls://127.0.0.1:6514", "tls")
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Raises BadOption."""
+        return tuple(_endpoint(text, number) for number, text in enumerate(self.addresses))
+
+    @property
+    def networks(self) -> tuple[Network, ...] | None:
+        """Raises BadOption."""
+        if self.allow_from is None:
+            return None
+        return tuple(_network(text, number) for number, text in enumerate(self.allow_from))
+
+    @property
+    def file_mode(self) -> int:
+        """Of a socket in the file system."""
+        return int(self.mode, 8)
+
+    def identity(self) -> Any:
+        """Its addresses, in any order."""
+        return sorted(map(str, self.endpoints))
+
+    def listens(self) -> Sequence[Endpoint]:
+        return self.endpoints
+
+    def credential_ids(self) -> tuple[str, ...]:
+        return (self.tls.credential,) if self.tls is not None and self.tls.credential is not None else ()
+
+    def takes(self) -> Mapping[str, Collection[Shape]]:
+        return dict.fromkeys(self.credential_ids(), _OF_TLS)
+
+    @asynccontextmanager
+    async def open(self, context: InputContext) -> AsyncIterator[Source]:
+        from shipper_plugins.inputs.syslog_source import SyslogSource
+
+        source = SyslogSource(self, context)
+        await source.listen()
+        yield source
+
+    def door(self, credentials: Mapping[str, Credential], tls: ssl.SSLContext | None = None) -> Door:
+        """Who may send now, and how it is read; raises ValueError for a credential that is no certificate.
+
+        `tls` is the context of the same certificate and key, if there is one already.
+        """
+        return Door(
+            reading=Reading(self.encoding, zone_of(self.timezone), self.keep_original),
+            max_bytes=self.max_message_bytes,
+            max_connections=self.max_connections,
+            idle_seconds=self.idle_timeout,
+            allow_from=self.networks,
+            tls=None if self.tls is None else tls or self.tls.context(credentials),
+        )
+
+
+def _endpoint(text: str, number: int) -> Endpoint:
+    if not text.startswith(("unix:", "unixgram:")) and "://" not in text:
+        raise BadOption("an address says its transport, such as udp://127.0.0.1:514", "addresses", number)
+    return Endpoint.parse(text, "addresses", number)
+
+
+def _network(text: str, number: int) -> Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError:
+        raise BadOption("not a network or an address, such as 10.0.0.0/8", "allow_from", number) from None
+
+
+def _check_encoding(encoding: str) -> None:
+    """Raises BadOption unless it is a charset in which ASCII stays ASCII: by that messages are told apart."""
+    ascii_text = "".join(map(chr, range(128)))
+    try:
+        if Charset.of(encoding).width == 1 and ascii_text.encode(encoding) == ascii_text.encode():
+            return
+    except ValueError:
+        pass
+    raise BadOption("not an encoding that has ASCII as it is; utf-8, latin-1 and cp1252 are some", "encoding")
+
+
+def _trust(context: ssl.SSLContext, authorities: Material) -> None:
+    try:
+        context.load_verify_locations(cadata=authorities.pem)
+    except ssl.SSLError as error:
+        raise ValueError(f"client_ca: bad TLS material: {error.reason or 'not a certificate'}") from None

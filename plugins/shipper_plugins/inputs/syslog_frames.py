@@ -1,0 +1,139 @@
+"""The bytes of a connection become frames, one for each message (RFC 6587). No I/O.
+
+    5 <1>ab          octet counting: a number, a space, and so many bytes
+    <1>ab⏎           a line: up to a line feed or a NUL; a carriage return before it is not part of the frame
+
+Each frame says for itself which it is: one that begins with a number up to `MOST_OCTETS` and a space is counted, all
+others are lines. Line ends between frames are skipped, since some senders count their bytes and end them by a line feed
+too. The frames do not depend on how the bytes were split on their way, and take time linear in them.
+
+What is longer than `max_bytes` is cut, and the rest of it skipped without being kept: `Frames` never holds more than
+that and a few bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+MOST_OCTETS: Final = 200_000_000
+"""A larger number, which no sender counts, is the beginning of a line."""
+
+_COUNT = re.compile(rb"[1-9][0-9]{0,8}")
+_BETWEEN = re.compile(rb"[\r\n\0]*")
+_END = re.compile(rb"[\n\0]")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The bytes of one message, without what framed them; never empty."""
+
+    body: bytes
+    is_cut: bool = False
+    """Whether it is not whole: it was too long, or the connection ended before it did."""
+
+
+class Frames:
+    """The frames of one connection, as its bytes come."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """Frames of at most `max_bytes`, which can be changed at any time."""
+        self.max_bytes = max_bytes
+        self._held = bytearray()
+        self._looked = 0
+        """How many of the held bytes have no end of a line, if they are a line."""
+        self._skip_octets = 0
+        self._skip_line = False
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are complete with these bytes."""
+        self._held += data
+        frames: list[Frame] = []
+        at = 0
+        while (found := self._next(at)) is not None:
+            frame, at = found
+            if frame is not None:
+                frames.append(frame)
+        del self._held[:at]
+        return frames
+
+    def end(self) -> list[Frame]:
+        """The frame that the end of the connection left unfinished; a last line is whole without its end."""
+        rest, self._held = bytes(self._held), bytearray()
+        self._looked = 0
+        if self._skip_octets or self._skip_line:
+            return []
+        start = _after_between(rest, 0)
+        counted = _count(rest, start)
+        if counted is not None and counted[0]:
+            body = rest[counted[1] :][: self.max_bytes]
+            return [Frame(body, is_cut=True)] if body else []
+        body = rest[start:]
+        return [self._line(body)] if body else []
+
+    def _next(self, at: int) -> tuple[Frame | None, int] | None:
+        """What begins at `at` of the held bytes, and where the next one begins; None if more bytes are needed."""
+        if self._skip_octets:
+            skipped = min(self._skip_octets, len(self._held) - at)
+            self._skip_octets -= skipped
+            return (None, at + skipped) if skipped else None
+        if self._skip_line:
+            return self._skip(at)
+        start = _after_between(self._held, at)
+        if start > at:
+            return None, start
+        if start == len(self._held):
+            return None
+        counted = _count(self._held, start)
+        if counted is None:
+            return None
+        octets, begin = counted
+        return self._take(octets, begin) if octets else self._take_line(start)
+
+    def _take(self, octets: int, begin: int) -> tuple[Frame | None, int] | None:
+        kept = min(octets, self.max_bytes)
+        if len(self._held) - begin < kept:
+            return None
+        self._skip_octets = octets - kept
+        return Frame(bytes(self._held[begin : begin + kept]), is_cut=kept < octets), begin + kept
+
+    def _take_line(self, start: int) -> tuple[Frame | None, int] | None:
+        end = _END.search(self._held, start + self._looked)
+        if end is not None:
+            self._looked = 0
+            return self._line(bytes(self._held[start : end.start()])), end.end()
+        self._looked = len(self._held) - start
+        if self._looked <= self.max_bytes + 1:  # one byte may be the carriage return of its end
+            return None
+        self._looked = 0
+        self._skip_line = True
+        return Frame(bytes(self._held[start : start + self.max_bytes]), is_cut=True), len(self._held)
+
+    def _line(self, body: bytes) -> Frame:
+        body = body.removesuffix(b"\r")
+        return Frame(body[: self.max_bytes], is_cut=len(body) > self.max_bytes)
+
+    def _skip(self, at: int) -> tuple[None, int] | None:
+        end = _END.search(self._held, at)
+        self._skip_line = end is None
+        if end is not None:
+            return None, end.end()
+        return (None, len(self._held)) if at < len(self._held) else None
+
+
+def _after_between(held: bytes | bytearray, at: int) -> int:
+    found = _BETWEEN.match(held, at)
+    return found.end() if found else at
+
+
+def _count(held: bytes | bytearray, start: int) -> tuple[int, int] | None:
+    """The number of bytes of a counted frame and where they begin; 0 of a line; None if that is not known yet."""
+    digits = _COUNT.match(held, start)
+    if digits is None:
+        return 0, start
+    if digits.end() == len(held):
+        return None
+    octets = int(digits[0])
+    is_counted = held[digits.end() : digits.end() + 1] == b" " and octets <= MOST_OCTETS
+    return (octets, digits.end() + 1) if is_counted else (0, start)

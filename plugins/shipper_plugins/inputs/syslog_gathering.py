@@ -1,0 +1,89 @@
+"""Events of many small messages become batches, so that a thousand datagrams are not a thousand transactions.
+
+Who reads asks for `room` before each step, and so waits while the queue is full: by then at most `chunk_bytes` are
+gathered, and what one step adds. The first event waits `SECONDS` for others; while a batch is being stored, the next
+one grows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+import trio
+
+from shipper.plugin import Batch, DataStream, Fields, InputContext, encoded
+
+SECONDS = 0.02
+_log = logging.getLogger(__name__)
+_FULL = 256 << 10
+"""Bytes that wait for no others."""
+
+
+class Gathering:
+    """What was read and is not stored yet."""
+
+    def __init__(self, context: InputContext, stream: DataStream) -> None:
+        self._context = context
+        self.stream = stream
+        """Of events that are stored from now on."""
+        self._documents: list[bytes] = []
+        self._bytes = self._unsure = 0
+        self._some, self._full, self._roomy, self._closing = trio.Event(), trio.Event(), trio.Event(), trio.Event()
+        self._scope = trio.CancelScope(shield=True)
+
+    async def room(self) -> None:
+        """Wait until something may be added."""
+        while self._bytes >= self._context.chunk_bytes:
+            await self._roomy.wait()
+
+    def add(self, events: Sequence[Fields]) -> None:
+        """Gather events; to be called in one step with what `room` allowed."""
+        if not events:
+            return
+        documents = encoded(events)
+        self._documents += documents
+        self._bytes += sum(map(len, documents))
+        self._some.set()
+        if self._bytes >= min(_FULL, self._context.chunk_bytes):
+            self._full.set()
+
+    async def store(self) -> None:
+        """Store what is gathered, until `close` was called and nothing is left or its time is over.
+
+        A cancel from outside is not heeded: only `close` ends it. What has no room by then is lost, and logged.
+        """
+        with self._scope:
+            while True:
+                await self._some.wait()
+                if not self._documents:
+                    return
+                with trio.move_on_after(SECONDS):
+                    await self._full.wait()
+                await self._emit()
+        if self._scope.cancelled_caught:
+            _log.warning(
+                "input %s: %d messages that were read had no room in the queue when it ended",
+                self._context.name,
+                self._unsure + len(self._documents),
+            )
+
+    async def _emit(self) -> None:
+        documents, self._documents, self._bytes = self._documents, [], 0
+        self._roomy.set()
+        self._some, self._full, self._roomy = trio.Event(), trio.Event(), trio.Event()
+        if self._closing.is_set():
+            self._some.set()
+            self._full.set()
+        shared = {"data_stream": msgspec.to_builtins(self.stream)}
+        self._unsure = len(documents)
+        await self._context.emit(Batch.documents(documents, shared=shared))
+        self._unsure = 0
+
+    def close(self, seconds: float) -> None:
+        """Nothing will be added any more; `store` has so much time for what is there."""
+        self._closing.set()
+        self._some.set()
+        self._full.set()
+        self._scope.deadline = trio.current_time() + seconds

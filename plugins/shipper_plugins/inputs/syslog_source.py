@@ -1,0 +1,167 @@
+"""A running `syslog` input: its sockets, connections and datagrams, and what it reports of them."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from shipper.plugin import Code, Credential, Endpoint, InputContext, StartFailed, receive_buffer
+from shipper_plugins.inputs.syslog_datagrams import Datagrams
+from shipper_plugins.inputs.syslog_gathering import Gathering
+from shipper_plugins.inputs.syslog_streams import Streams
+
+if TYPE_CHECKING:
+    from shipper_plugins.inputs.syslog import SyslogInput
+
+END_SECONDS = 1.0
+"""In which peers end their connections when the input ends; as long again may it take to store what was read."""
+LOOK_SECONDS = 1.0
+CROWDED_SECONDS = 10.0
+LOST_SECONDS = 60.0
+"""How long it is shown that datagrams were lost, after the last one."""
+
+_log = logging.getLogger(__name__)
+
+
+class SyslogSource:
+    """See `Source`."""
+
+    def __init__(self, settings: SyslogInput, context: InputContext) -> None:
+        """Raises StartFailed for a credential that is no certificate."""
+        self._settings, self._context = settings, context
+        try:
+            self._door = settings.door(context.credentials)
+        except ValueError as error:
+            raise StartFailed(str(error), code=Code.CREDENTIAL_INVALID) from None
+        self._gathering = Gathering(context, settings.data_stream)
+        self._streams = Streams(lambda: self._door, self._gathering, self._note_crowd)
+        self._datagrams: list[Datagrams] = []
+        self._listeners: list[tuple[Endpoint, socket.socket]] = []
+        self._closed: str | None = None
+        self._crowded, self._crowded_until = "", 0.0
+        self._newly_lost, self._lost_until = 0, 0.0
+
+    async def listen(self) -> None:
+        """Open all sockets; raises StartFailed."""
+        for endpoint in self._settings.endpoints:
+            listener = await self._listener(endpoint)
+            if endpoint.is_of_datagrams:
+                self._datagrams.append(Datagrams(endpoint, listener, lambda: self._door, self._gathering))
+            else:
+                self._listeners.append((endpoint, listener))
+
+    async def _listener(self, endpoint: Endpoint) -> socket.socket:
+        """The socket with what the settings say of it, which is open already after a change of them."""
+        size = self._settings.receive_buffer if endpoint.is_of_datagrams else None
+        mode = self._settings.file_mode if endpoint.path else None
+        listener = await self._context.listen(endpoint, mode=mode, receive_buffer=size)
+        if size is not None and (there := receive_buffer(listener)) < size:
+            text = "input %s: the receive buffer of %s has %d bytes, not %d: see net.core.rmem_max"
+            _log.info(text, self._context.name, endpoint, there, size)
+        return listener
+
+    async def run(self) -> None:
+        """See `Source.run`; when cancelled, what is on its way has `END_SECONDS` to come, and to be stored."""
+        self._report()
+        async with trio.open_nursery() as lasting:
+            lasting.start_soon(self._gathering.store)
+            try:
+                async with trio.open_nursery() as reading:
+                    for endpoint, listener in self._listeners:
+                        reading.start_soon(self._streams.accept, endpoint, listener, lasting)
+                    for datagrams in self._datagrams:
+                        reading.start_soon(datagrams.read)
+                    reading.start_soon(self._look)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await self._end()
+
+    async def _end(self) -> None:
+        await self._streams.leave_all(END_SECONDS)
+        with trio.move_on_after(END_SECONDS):
+            for datagrams in self._datagrams:
+                await self._read_rest(datagrams)
+        self._gathering.close(END_SECONDS)
+
+    async def _read_rest(self, datagrams: Datagrams) -> None:
+        """What is in the socket's buffer, as far as there is room for it."""
+        await self._gathering.room()
+        while datagrams.read_some():
+            await trio.lowlevel.checkpoint()
+            await self._gathering.room()
+
+    def change(self, settings: SyslogInput, credentials: Mapping[str, Credential]) -> None:
+        """See `Source.change`; where a credential does not fit, no TLS connection can be opened, and that is told."""
+        before, self._settings = self._settings, settings
+        is_kept = settings.tls is not None and self._closed is None and settings.tls.is_kept(before.tls, credentials)
+        try:
+            self._door = settings.door(credentials, self._door.tls if is_kept else None)
+            self._closed = None
+        except ValueError as error:
+            self._door = settings.door(credentials, _nobody())
+            self._closed = str(error)
+        self._gathering.stream = settings.data_stream
+        self._report()
+
+    async def changed(self) -> None:
+        """See `Source.changed`: connections that were opened with another certificate or key are closed."""
+        for endpoint in self._settings.endpoints:
+            await self._listener(endpoint)
+        await self._streams.renew()
+
+    def figures(self) -> dict[str, int]:
+        """See `Source.figures`."""
+        figures = {"refused_peers": self._streams.refused + sum(one.refused for one in self._datagrams)}
+        if self._listeners:
+            figures["connections"] = len(self._streams)
+        if self._datagrams:
+            figures["lost_datagrams"] = sum(one.lost for one in self._datagrams)
+        return figures
+
+    # -- what is wrong -------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Look for datagrams that were lost, and for troubles that are over."""
+        while True:
+            now = trio.current_time()
+            lost = sum(one.count_lost() for one in self._datagrams)
+            if now >= self._lost_until:
+                self._newly_lost = 0
+            if lost:
+                self._newly_lost += lost
+                self._lost_until = now + LOST_SECONDS
+            if now >= self._crowded_until:
+                self._crowded = ""
+            self._report()
+            await trio.sleep(LOOK_SECONDS)
+
+    def _note_crowd(self, why: str, connections: int) -> None:
+        if not self._crowded:
+            _log.warning("input %s: %s", self._context.name, why)
+        self._crowded, self._crowded_until = why, trio.current_time() + CROWDED_SECONDS
+        if connections:
+            self._context.turned_away(connections)
+        self._report()
+
+    def _report(self) -> None:
+        lost = self._newly_lost and (
+            f"datagrams lost, for which the buffers of the sockets had no room: {self._newly_lost}; "
+            "see receive_buffer, and why the queue is slow"
+        )
+        problems = [
+            (Code.CREDENTIAL_INVALID, self._closed),
+            (Code.CROWDED, self._crowded),
+            (Code.DATA_LOST, lost),
+        ]
+        told = [(code, text) for code, text in problems if text]
+        self._context.report("; ".join(text for _, text in told) or None, code=told[0][0] if told else Code.OK)
+
+
+def _nobody() -> ssl.SSLContext:
+    """Without a certificate every handshake fails."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,0 +1,175 @@
+"""Connections of a `syslog` input: which are accepted, how long they stay, and how they end without a loss.
+
+A connection is open for `idle_seconds` after its last byte. There are so many at most; one more takes the place of the
+oldest that has never sent a message, or is closed itself.
+
+*Leaving.* Syslog has no acknowledgement: what a sender has written may be on its way when a connection is closed. So
+none is closed at once. It leaves: the peer sees the end of our side, and what it sends until it ends its own is read,
+for `LEAVING_SECONDS` at most. rsyslog looks for that end before it sends, and connects again without a loss; over TLS
+that holds because nothing else of ours waits there to be read, neither a session ticket nor a `close_notify`. A peer
+that does not look, as syslog-ng over TLS, writes on until the connection is closed, and loses what it writes then.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+import trio
+
+from shipper.plugin import Endpoint, in_words, is_reserved, is_short, shortage
+from shipper_plugins.inputs.syslog_door import Door, Peer
+from shipper_plugins.inputs.syslog_frames import Frame, Frames
+from shipper_plugins.inputs.syslog_gathering import Gathering
+
+HANDSHAKE_SECONDS = 10.0
+LEAVING_SECONDS = 5.0
+PAUSE_SECONDS = 0.5
+_CHUNK = 16 << 10
+_STEP = 200
+"""Messages between two steps of other tasks."""
+
+
+class Connection:
+    """One of a peer; it ends when its scope is cancelled."""
+
+    def __init__(self, raw: trio.socket.SocketType, peer: Peer, tls: ssl.SSLContext | None) -> None:
+        self.raw, self.peer, self.tls = raw, peer, tls
+        self.scope = trio.CancelScope(shield=True)
+        """What cancels the input does not end a connection: it leaves."""
+        self.ended = trio.Event()
+        self.leaves = False
+        self.is_silent = True
+        """Whether it has not sent a message yet."""
+
+    def leave(self, seconds: float) -> None:
+        """Say the end of our side; the rest of the other one has so much time."""
+        self.scope.deadline = min(self.scope.deadline, trio.current_time() + seconds)
+        if not self.leaves:
+            self.leaves = True
+            with suppress(OSError):
+                self.raw.shutdown(socket.SHUT_WR)
+
+
+class Streams:
+    """All connections of one input; `crowded` is called with why some were turned away, and how many."""
+
+    def __init__(self, door: Callable[[], Door], gathering: Gathering, crowded: Callable[[str, int], None]) -> None:
+        self._door, self._gathering, self._crowded = door, gathering, crowded
+        self._open: dict[Connection, None] = {}
+        """The oldest first."""
+        self.refused = 0
+        """How many came from somewhere else than the door lets in."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def accept(self, endpoint: Endpoint, listener: socket.socket, nursery: trio.Nursery) -> None:
+        """Accept until cancelled; connections live in the nursery."""
+        accepting = trio.socket.from_stdlib_socket(listener)
+        while True:
+            try:
+                raw, address = await accepting.accept()
+            except OSError as error:  # no descriptors left, or the peer has gone again
+                if is_short(error):
+                    self._crowded(in_words(error), 0)
+                await trio.sleep(PAUSE_SECONDS)
+                continue
+            self._welcome(endpoint, raw, address, nursery)
+
+    def _welcome(self, endpoint: Endpoint, raw: trio.socket.SocketType, address: object, nursery: trio.Nursery) -> None:
+        door, peer = self._door(), Peer.of(endpoint, address)
+        if is_reserved(raw.fileno()):
+            raw.close()
+            self._crowded(shortage(), 1)
+        elif not door.lets_in(peer):
+            raw.close()
+            self.refused += 1
+        elif len(self._open) >= door.max_connections and not self._displace(door.max_connections):
+            raw.close()
+        else:
+            connection = Connection(raw, peer, door.tls if endpoint.scheme == "tls" else None)
+            self._open[connection] = None
+            nursery.start_soon(self._serve, connection)
+
+    def _displace(self, most: int) -> bool:
+        """Whether there is room for one more now."""
+        self._crowded(f"connections closed, since {most} are open, as many as there may be; see who connects", 1)
+        silent = next((connection for connection in self._open if connection.is_silent), None)
+        if silent is not None:
+            del self._open[silent]
+            silent.scope.cancel()
+        return silent is not None
+
+    async def leave(self, connections: Iterable[Connection], seconds: float) -> None:
+        """Have connections leave, and return when they are closed."""
+        leaving = list(connections)
+        for connection in leaving:
+            connection.leave(seconds)
+        for connection in leaving:
+            await connection.ended.wait()
+
+    async def leave_all(self, seconds: float) -> None:
+        """The same of all that are open."""
+        await self.leave(self._open, seconds)
+
+    async def renew(self) -> None:
+        """The same of those that were opened with another certificate than that of now."""
+        tls = self._door().tls
+        await self.leave([one for one in self._open if one.tls is not None and one.tls is not tls], LEAVING_SECONDS)
+
+    # -- one connection ------------------------------------------------------------------------------------------------
+
+    async def _serve(self, connection: Connection) -> None:
+        try:
+            with connection.scope, suppress(trio.BrokenResourceError, OSError):
+                stream = await _opened(connection)
+                if stream is not None:
+                    await self._read(connection, stream)
+        finally:
+            connection.raw.close()
+            self._open.pop(connection, None)
+            connection.ended.set()
+
+    async def _read(self, connection: Connection, stream: trio.abc.ReceiveStream) -> None:
+        frames = Frames(self._door().max_bytes)
+        try:
+            while data := await self._receive(connection, stream):
+                frames.max_bytes = self._door().max_bytes
+                await self._add(connection, frames.feed(data))
+        except trio.BrokenResourceError:  # a reset, which ends a last line too
+            pass
+        await self._add(connection, frames.end())
+
+    async def _receive(self, connection: Connection, stream: trio.abc.ReceiveStream) -> bytes:
+        await self._gathering.room()
+        if not connection.leaves:
+            with trio.move_on_after(self._door().idle_seconds):
+                return bytes(await stream.receive_some(_CHUNK))
+            connection.leave(LEAVING_SECONDS)
+        return bytes(await stream.receive_some(_CHUNK))
+
+    async def _add(self, connection: Connection, frames: list[Frame]) -> None:
+        door = self._door()
+        for start in range(0, len(frames), _STEP):
+            await self._gathering.room()
+            events = [door.event(one.body, connection.peer, is_cut=one.is_cut) for one in frames[start : start + _STEP]]
+            self._gathering.add([event for event in events if event is not None])
+            connection.is_silent = False
+            await trio.lowlevel.checkpoint()
+
+
+async def _opened(connection: Connection) -> trio.abc.ReceiveStream | None:
+    """The bytes of a connection; None if its handshake fails, or takes too long."""
+    if connection.peer.path == "":
+        connection.raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    plain = trio.SocketStream(connection.raw)
+    if connection.tls is None:
+        return plain
+    stream = trio.SSLStream(plain, connection.tls, server_side=True, https_compatible=True)
+    with trio.move_on_after(HANDSHAKE_SECONDS):
+        await stream.do_handshake()
+        return stream
+    return None

@@ -1,0 +1,97 @@
+"""The bytes of a connection become frames, however they are split."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper_plugins.inputs.syslog_frames import MOST_OCTETS, Frame, Frames
+
+LIMIT = 16
+STREAMS = st.lists(
+    st.sampled_from([b"5 ", b"17 ", b"200 ", b"0 ", b"07 ", b"<1>", b"a", b"9", b"1234567890 ", b"\r\n", b"\n", b"\0"])
+    | st.binary(max_size=20),
+    max_size=40,
+).map(b"".join)
+
+
+def read(*pieces: bytes, limit: int = LIMIT) -> list[Frame]:
+    frames = Frames(limit)
+    found = [frame for piece in pieces for frame in frames.feed(piece)]
+    return found + frames.end()
+
+
+def bodies(*pieces: bytes, limit: int = 100) -> list[bytes]:
+    return [frame.body for frame in read(*pieces, limit=limit)]
+
+
+@given(STREAMS, st.data())
+def test_any_split_of_the_bytes_gives_the_same_frames(stream, data):
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
+    pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+
+    assert read(*pieces) == read(stream)
+    assert read(*[stream[i : i + 1] for i in range(len(stream))]) == read(stream)
+
+
+@given(STREAMS)
+def test_no_frame_is_empty_or_longer_than_the_limit_and_little_is_held(stream):
+    frames = Frames(LIMIT)
+    for byte in stream:
+        assert all(0 < len(frame.body) <= LIMIT for frame in frames.feed(bytes([byte])))
+        assert len(frames._held) <= LIMIT + 12
+    assert all(0 < len(frame.body) <= LIMIT for frame in frames.end())
+
+
+@given(st.lists(st.binary(min_size=1, max_size=LIMIT), max_size=20))
+def test_counted_messages_are_read_whatever_they_hold(messages):
+    stream = b"".join(b"%d %b" % (len(message), message) for message in messages)
+
+    assert read(stream) == [Frame(message) for message in messages]
+
+
+@given(
+    st.lists(st.from_regex(rb"<[^\r\n\0]{0,15}", fullmatch=True), max_size=20), st.sampled_from([b"\n", b"\r\n", b"\0"])
+)
+def test_lines_are_read_whatever_ends_them(lines, end):
+    assert read(b"".join(line + end for line in lines)) == [Frame(line) for line in lines]
+
+
+def test_each_frame_says_how_it_is_framed():
+    assert bodies(b"<1>a\n6 <2>b\ncd<3>e\r\n5 <4>fg<5>h") == [b"<1>a", b"<2>b\nc", b"d<3>e", b"<4>fg", b"<5>h"]
+
+
+def test_line_ends_behind_a_counted_frame_are_skipped():
+    assert bodies(b"4 <1>a\n4 <1>b\r\n\0") == [b"<1>a", b"<1>b"]
+
+
+@pytest.mark.parametrize("line", [b"12a", b"12", b"0 a", b"-1 a", b"%d a" % (MOST_OCTETS + 1), b"12345678901 a"])
+def test_what_is_no_count_is_a_line(line):
+    assert bodies(line + b"\n<1>b\n") == [line, b"<1>b"]
+
+
+@pytest.mark.parametrize("size", [LIMIT - 1, LIMIT])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b""])
+def test_a_message_of_the_limit_is_whole(size, end):
+    assert read(b"x" * size + end) == [Frame(b"x" * size)]
+
+
+@pytest.mark.parametrize("size", [LIMIT + 1, LIMIT + 2, 1000])
+def test_a_longer_message_is_cut_and_the_next_one_is_whole(size):
+    cut = Frame(b"x" * LIMIT, is_cut=True)
+
+    assert read(b"x" * size + b"\n<1>b\n") == [cut, Frame(b"<1>b")]
+    assert read(b"%d %b4 <1>b" % (size, b"x" * size)) == [cut, Frame(b"<1>b")]
+
+
+def test_a_counted_frame_that_the_end_of_the_connection_cuts_is_marked():
+    assert read(b"10 <1>a") == [Frame(b"<1>a", is_cut=True)]
+    assert read(b"10 ") == []
+
+
+def test_the_time_is_linear_in_the_bytes_of_a_line_that_comes_in_single_ones():
+    frames, looked = Frames(1 << 20), 0
+    for _ in range(100_000):
+        assert frames.feed(b"x") == []
+        assert frames._looked > looked
+        looked = frames._looked
+    assert len(frames.feed(b"\n")[0].body) == 100_000
