@@ -60,6 +60,13 @@ def test_each_frame_says_how_it_is_framed():
     assert bodies(b"<1>a\n6 <2>b\ncd<3>e\r\n5 <4>fg<5>h") == [b"<1>a", b"<2>b\nc", b"d<3>e", b"<4>fg", b"<5>h"]
 
 
+def test_a_line_behind_a_long_count_that_came_alone_is_read():
+    frames = Frames(1 << 20)
+    frames.feed(b"12345")
+
+    assert [len(frame.body) for frame in frames.feed(b" " + b"x" * 12345 + b"a\n")] == [12345, 1]
+
+
 def test_line_ends_behind_a_counted_frame_are_skipped():
     assert bodies(b"4 <1>a\n4 <1>b\r\n\0") == [b"<1>a", b"<1>b"]
 

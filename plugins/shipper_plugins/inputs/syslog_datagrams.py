@@ -15,7 +15,7 @@ from shipper.plugin import Endpoint, Fields, newly_lost
 from shipper_plugins.inputs.syslog_door import Door, Peer
 from shipper_plugins.inputs.syslog_gathering import Gathering
 
-MOST_AT_ONCE = 200
+MOST_AT_ONCE = 100
 
 
 class Datagrams:
@@ -28,10 +28,9 @@ class Datagrams:
         self._door, self._gathering = door, gathering
         self._buffer = bytearray()
         self.lost = 0
-        """How many the kernel has dropped since this input was opened."""
+        """How many the kernel has dropped, those included that came while no input read the socket."""
         self.refused = 0
         """How many came from somewhere else than the door lets in."""
-        newly_lost(listener)
 
     async def read(self) -> None:
         """Read until cancelled; raises OSError."""

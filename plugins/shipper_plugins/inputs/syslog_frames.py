@@ -65,7 +65,7 @@ class Frames:
         if self._skip_octets or self._skip_line:
             return []
         start = _after_between(rest, 0)
-        counted = _count(rest, start)
+        counted = _octets(rest, start)
         if counted is not None and counted[0]:
             body = rest[counted[1] :][: self.max_bytes]
             return [Frame(body, is_cut=True)] if body else []
@@ -85,7 +85,7 @@ class Frames:
             return None, start
         if start == len(self._held):
             return None
-        counted = _count(self._held, start)
+        counted = _octets(self._held, start)
         if counted is None:
             return None
         octets, begin = counted
@@ -127,7 +127,7 @@ def _after_between(held: bytes | bytearray, at: int) -> int:
     return found.end() if found else at
 
 
-def _count(held: bytes | bytearray, start: int) -> tuple[int, int] | None:
+def _octets(held: bytes | bytearray, start: int) -> tuple[int, int] | None:
     """The number of bytes of a counted frame and where they begin; 0 of a line; None if that is not known yet."""
     digits = _COUNT.match(held, start)
     if digits is None:

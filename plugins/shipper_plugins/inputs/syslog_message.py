@@ -72,7 +72,8 @@ class Reading:
             return None
         text = self._text(body, is_cut).removeprefix(_BOM)
         fields = _parsed(text, self.zone, now)
-        fields.setdefault("@timestamp", written(now))
+        if "@timestamp" not in fields:
+            fields["@timestamp"] = written(now)
         if self.keeps_original:
             fields.setdefault("event", {})["original"] = text
         if is_cut:

@@ -28,7 +28,7 @@ HANDSHAKE_SECONDS = 10.0
 LEAVING_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
 _CHUNK = 16 << 10
-_STEP = 200
+_STEP = 100
 """Messages between two steps of other tasks."""
 
 

@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 
 MOST_AHEAD: Final = timedelta(days=7)
 _CLOCKS_DIFFER = timedelta(minutes=5)
+_MOST_OFFSET = timedelta(days=1)
 _YEARS_BACK = 8
 """From one 29 February to the one before it, over the year 2100 too."""
 
@@ -79,7 +80,8 @@ def _found(instant: datetime | None, fraction: str | None, end: int) -> tuple[st
 
 
 def _years(now: datetime) -> list[int]:
-    return [now.year + 1 - back for back in range(_YEARS_BACK + 2)]
+    latest = (now + MOST_AHEAD + _MOST_OFFSET).year
+    return [latest - back for back in range(_YEARS_BACK + 2)]
 
 
 def _instant(
