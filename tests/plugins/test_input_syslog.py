@@ -364,18 +364,26 @@ async def test_datagrams_without_room_are_counted_and_shown_for_a_while(monkeypa
 
 async def test_what_a_peer_has_sent_when_the_input_ends_is_stored():
     context = RecordingInputContext()
-    async with running(TCP, UDP, context=context) as shipper:
+    async with running(TCP, context=context) as shipper:
         stream = await shipper.connect()
         await stream.send_all(b"<13>one\n")
         await context.wait_for(1)
-        address = await shipper.address(1)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            await stream.send_all(b"<13>two\n")
-            sender.sendto(b"<13>three", address)
+        await stream.send_all(b"<13>two\n")
     await ended(stream)
     await stream.aclose()
 
-    assert sorted(shipper.messages) == ["one", "three", "two"]
+    assert shipper.messages == ["one", "two"]
+
+
+async def test_datagrams_that_were_not_read_are_left_to_the_input_that_takes_the_socket_over():
+    context = RecordingInputContext()
+    async with running(UDP, context=context) as shipper:
+        address = await shipper.address()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(b"<13>one", address)
+    assert not context.count
+    async with running(UDP, context=context):
+        await context.wait_for(1)
 
 
 async def test_an_input_whose_queue_is_full_ends_all_the_same_and_says_what_is_lost(caplog, monkeypatch):

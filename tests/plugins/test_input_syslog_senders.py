@@ -162,34 +162,3 @@ async def test_every_message_of_a_real_sender_comes_once(tmp_path, authority, na
     assert not [event for event in context.events if "tags" in event]
     host = socket.gethostname().partition(".")[0]
     assert {event.get("host", {}).get("name", host).partition(".")[0] for event in of_app} <= {host, "127"}
-
-
-async def test_a_certificate_is_rotated_under_the_load_of_rsyslog_and_every_message_comes_once(tmp_path, authority):
-    scheme, prepare = SENDERS["rsyslog tls counted"]
-    (tmp_path / "in.log").write_text("")
-    with trio.fail_after(PATIENCE):
-        async with (
-            receiver(scheme, tmp_path, authority) as (context, source, place),
-            sending(prepare(tmp_path, **place)),
-            trio.open_nursery() as writing,
-        ):
-            writing.start_soon(write_slowly, tmp_path / "in.log")
-            for heard in (20, 120, 220):
-                await context.wait_for(heard)
-                source.change(SyslogInput(addresses=("tls://127.0.0.1:0",), tls=shown(authority)), {})
-                await source.changed()
-            await context.wait_until(lambda: len(set(messages(context))) >= COUNT)
-
-    assert sorted(messages(context)) == TEXTS
-
-
-async def write_slowly(log):
-    with log.open("a") as file:
-        for text in TEXTS:
-            file.write(f"{text}\n")
-            file.flush()
-            await trio.sleep(0.005)
-
-
-def messages(context):
-    return [event["message"] for event in context.events]

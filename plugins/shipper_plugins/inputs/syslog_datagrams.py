@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 
@@ -37,23 +38,19 @@ class Datagrams:
         while True:
             await self._gathering.room()
             await trio.lowlevel.wait_readable(self._listener)
-            self.read_some()
+            self._read_some()
 
-    def read_some(self) -> bool:
-        """Gather what is there, up to `MOST_AT_ONCE`, and say whether there may be more; raises OSError."""
+    def _read_some(self) -> None:
+        """Gather what is there, up to `MOST_AT_ONCE`; raises OSError."""
         door = self._door()
         if len(self._buffer) != door.max_bytes + 1:
             self._buffer = bytearray(door.max_bytes + 1)
         events: list[Fields] = []
-        try:
+        with suppress(BlockingIOError):
             for _ in range(MOST_AT_ONCE):
                 if (event := self._event(door)) is not None:
                     events.append(event)
-        except BlockingIOError:
-            return False
-        finally:
-            self._gathering.add(events)
-        return True
+        self._gathering.add(events)
 
     def _event(self, door: Door) -> Fields | None:
         size, address = self._listener.recvfrom_into(self._buffer)

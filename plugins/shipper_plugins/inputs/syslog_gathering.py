@@ -52,7 +52,7 @@ class Gathering:
     async def store(self) -> None:
         """Store what is gathered, until `close` was called and nothing is left or its time is over.
 
-        A cancel from outside is not heeded: only `close` ends it. What has no room by then is lost, and logged.
+        A cancel from outside is not heeded: only `close` ends it. What is left then is lost, and logged.
         """
         with self._scope:
             while True:
@@ -64,7 +64,7 @@ class Gathering:
                 await self._emit()
         if self._scope.cancelled_caught:
             _log.warning(
-                "input %s: %d messages that were read had no room in the queue when it ended",
+                "input %s: %d messages that were read could not be stored before it ended",
                 self._context.name,
                 self._unsure + len(self._documents),
             )

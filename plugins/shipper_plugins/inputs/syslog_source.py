@@ -82,18 +82,9 @@ class SyslogSource:
                     await self._end()
 
     async def _end(self) -> None:
+        """Datagrams that the kernel holds are left to the input that takes the socket over, if there is one."""
         await self._streams.leave_all(END_SECONDS)
-        with trio.move_on_after(END_SECONDS):
-            for datagrams in self._datagrams:
-                await self._read_rest(datagrams)
         self._gathering.close(END_SECONDS)
-
-    async def _read_rest(self, datagrams: Datagrams) -> None:
-        """What is in the socket's buffer, as far as there is room for it."""
-        await self._gathering.room()
-        while datagrams.read_some():
-            await trio.lowlevel.checkpoint()
-            await self._gathering.room()
 
     def change(self, settings: SyslogInput, credentials: Mapping[str, Credential]) -> None:
         """See `Source.change`; where a credential does not fit, no TLS connection can be opened, and that is told."""

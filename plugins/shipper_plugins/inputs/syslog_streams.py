@@ -5,8 +5,8 @@ oldest that has never sent a message, or is closed itself.
 
 *Leaving.* Syslog has no acknowledgement: what a sender has written may be on its way when a connection is closed. So
 none is closed at once. It leaves: the peer sees the end of our side, and what it sends until it ends its own is read,
-for `LEAVING_SECONDS` at most. rsyslog looks for that end before it sends, and connects again without a loss; over TLS
-that holds because nothing else of ours waits there to be read, neither a session ticket nor a `close_notify`. A peer
+for `LEAVING_SECONDS` at most. rsyslog looks for that end before it sends, and mostly connects again without a loss;
+over TLS it sees it since nothing else of ours waits there to be read, neither session ticket nor `close_notify`. A peer
 that does not look, as syslog-ng over TLS, writes on until the connection is closed, and loses what it writes then.
 """
 
