@@ -23,10 +23,20 @@ def _load(name):
 @pytest.fixture(scope="package")
 def opensearch():
     """A running OpenSearch node with security: `url`, `ca`, and its administrator's requests."""
-    module = _load("opensearch")
+    yield from _running("opensearch")
+
+
+@pytest.fixture(scope="package")
+def kafka():
+    """A running Kafka broker: its addresses, `ca`, and its administrator's requests."""
+    yield from _running("kafka")
+
+
+def _running(name):
+    module = _load(name)
     with contextlib.ExitStack() as stack:
         try:
-            node = stack.enter_context(module.running())
+            server = stack.enter_context(module.running())
         except module.Unavailable as why:
             pytest.skip(str(why))
-        yield node
+        yield server

@@ -1,0 +1,412 @@
+"""The brokers of one cluster, under one credential: who leads what, and which records they have. In the asyncio thread.
+
+*Once each.* The client is an idempotent producer. A record batch has a sequence number in its partition, and a broker
+appends each number once. A batch whose answer did not come is *in doubt*: it is kept as it was sent, nothing else goes
+to its partition, and `recall` sends it again under the same number until a broker says what became of it. So its events
+are delivered once for as long as the client lives, over connections, leaders and restarts of brokers. The events of a
+doubt that a client leaves behind are sent again by the next one: then it is their id that tells them apart.
+
+*No retry and no backoff.* What a broker answers is an answer; the lane decides when to ask again.
+
+The library's own producer is not used: it retries a failed login for ever and shows none, and writes what it holds when
+it is closed. Of it we take the format: requests, answers, record batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka.protocol.metadata import MetadataRequest_v5
+from aiokafka.protocol.produce import ProduceRequest_v8
+from aiokafka.protocol.transaction import InitProducerIdRequest_v0
+
+from shipper.plugin import Answer, Code, Held, Later, NotBegun, Outcome
+from shipper_plugins.outputs import kafka_answers as codes
+from shipper_plugins.outputs.kafka_connection import Access, Address, Connection, Lost, connect, where
+from shipper_plugins.outputs.kafka_records import Chunk, Places
+
+_FRESH_SECONDS = 300.0
+_PATIENCE = 1.0
+"""Seconds of throttling that are waited for in a request; longer ones are the lane's to wait for."""
+
+Producer = tuple[int, int]
+"""Its id and epoch, which the cluster gives."""
+Refusal = Later | Held | NotBegun
+
+
+@dataclass(slots=True)
+class Topic:
+    """What the cluster says of a topic; `leaders` has the broker of each partition, None where there is none."""
+
+    code: int
+    leaders: dict[int, int | None]
+    known_at: float
+
+    @property
+    def is_stale(self) -> bool:
+        return (
+            self.code != codes.NONE
+            or None in self.leaders.values()
+            or time.monotonic() - self.known_at > _FRESH_SECONDS
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """What was sent to one partition; whoever sends holds the lock."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    producer: Producer | None = None
+    sequence: int = 0
+    doubt: Doubt | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Doubt:
+    """A record batch that may have been appended; `ids` are those of its events."""
+
+    chunk: Chunk
+    ids: frozenset[str]
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one record batch: a broker's code, or the error in place of one."""
+
+    chunk: Chunk
+    code: int = codes.NONE
+    error: Refusal | None = None
+    bad: Sequence[int] = ()
+    """Places, within the batch, of the records that the broker names as invalid."""
+    after: Verdict | Answer | None = None
+    """Why it was not sent: another batch of its partition was not appended, or is in doubt."""
+
+    @property
+    def is_appended(self) -> bool:
+        """Whether the partition has its records."""
+        return self.error is None and self.after is None and self.code in (codes.NONE, codes.DUPLICATE_SEQUENCE)
+
+    @property
+    def cause(self) -> Verdict | Answer:
+        """What kept it from being appended: itself, or what it came after."""
+        return self.after or self
+
+    def answer(self) -> Answer:
+        """The answer for its events, if it was not appended."""
+        if isinstance(self.after, Answer):
+            return self.after
+        if self.after is not None:
+            return self.after.answer()
+        if self.error is not None:
+            outcome = Outcome.HELD if isinstance(self.error, Held) else Outcome.LATER
+            code = Code.UNAVAILABLE if isinstance(self.error, NotBegun) else self.error.code
+            return Answer(outcome, str(self.error), code=code)
+        return codes.answer(self.code, self.chunk.topic)
+
+
+class Client:
+    """Connections, metadata and sequence numbers; `answered` is called, in trio, when the first records were."""
+
+    def __init__(self, bootstrap: Sequence[Address], access: Access, answered: Callable[[], object]) -> None:
+        self._bootstrap = random.sample(bootstrap, len(bootstrap))
+        self._access = access
+        self._answered: Callable[[], object] | None = answered
+        self._connections: dict[Address, Connection] = {}
+        self._connecting: dict[Address, asyncio.Lock] = {}
+        self._opened: list[Connection] = []
+        self._brokers: dict[int, Address] = {}
+        self._topics: dict[str, Topic] = {}
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._asking = asyncio.Lock()
+        self._producer: Producer | None = None
+        self._delivered: set[str] = set()
+        """Ids of events that were in doubt and turned out to be delivered, until they are claimed."""
+
+    async def close(self) -> None:
+        """Abort every connection; returns when their sockets are closed."""
+        for connection in self._opened:
+            connection.abort()
+        await self._access.closed()
+
+    # -- events in doubt -----------------------------------------------------------------------------------------------
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there are events in doubt, or some that were."""
+        return bool(self._delivered) or any(state.doubt is not None for state in self._partitions.values())
+
+    async def recall(self, ids: Sequence[str]) -> tuple[set[int], dict[int, Answer]]:
+        """Send again what is in doubt; then say which of these events were delivered, and which are in doubt still.
+
+        Raises Later, Held or NotBegun if nothing can be learned.
+        """
+        await self._settle()
+        delivered = {at for at, id in enumerate(ids) if id in self._delivered}
+        self._delivered.difference_update([ids[at] for at in delivered])
+        waiting: dict[int, Answer] = {}
+        for state in self._partitions.values():
+            if (doubt := state.doubt) is not None:
+                waiting |= {at: doubt.answer for at, id in enumerate(ids) if id in doubt.ids}
+        return delivered, waiting
+
+    async def _settle(self) -> None:
+        places = sorted(place for place, state in self._partitions.items() if state.doubt is not None)
+        async with self._locked(places):
+            doubts = [doubt for place in places if (doubt := self._partitions[place].doubt) is not None]
+            if not doubts:
+                return
+            await self._look_up({doubt.chunk.topic for doubt in doubts})
+            for verdict in await self._produce([doubt.chunk for doubt in doubts]):
+                self._learn(verdict)
+
+    def _learn(self, verdict: Verdict) -> None:
+        state = self._partitions[verdict.chunk.place]
+        assert state.doubt is not None
+        if verdict.is_appended:
+            self._delivered |= state.doubt.ids
+            state.doubt = None
+        elif verdict.error is None and verdict.code in codes.UNKNOWN_PRODUCER:
+            state.doubt = None  # nobody knows any more
+            self._producer = None
+        else:
+            state.doubt.answer = verdict.answer()
+
+    # -- metadata ------------------------------------------------------------------------------------------------------
+
+    async def places(self, topics: Iterable[str]) -> tuple[dict[str, Places], dict[str, Answer]]:
+        """Where records of these topics can go; or the answer for all events of a topic that has no place.
+
+        Raises Later, Held or NotBegun if no broker says.
+        """
+        names = set(topics)
+        await self._look_up(names)
+        found: dict[str, Places] = {}
+        refused: dict[str, Answer] = {}
+        for name in names:
+            topic = self._topics[name]
+            led = [number for number, leader in topic.leaders.items() if leader is not None]
+            free = [number for number in led if not self._is_in_doubt(name, number)]
+            if topic.code != codes.NONE:
+                refused[name] = codes.answer(topic.code, name)
+            elif not led:
+                refused[name] = codes.answer(codes.LEADER_NOT_AVAILABLE, name)
+            else:
+                found[name] = Places(len(topic.leaders), free or led)
+        return found, refused
+
+    def _is_in_doubt(self, topic: str, number: int) -> bool:
+        state = self._partitions.get((topic, number))
+        return state is not None and state.doubt is not None
+
+    async def _look_up(self, names: set[str]) -> None:
+        async with self._asking:
+            wanted = [name for name in names if name not in self._topics or self._topics[name].is_stale]
+            if not wanted:
+                return
+            answer = await self._ask_any(MetadataRequest_v5(sorted(wanted), False))
+            self._brokers |= {number: (host, port) for number, host, port, _ in answer.brokers}
+            now = time.monotonic()
+            for code, name, _, partitions in answer.topics:
+                leaders = {number: leader if leader >= 0 else None for _, number, leader, *_ in sorted(partitions)}
+                numbered = {number: leaders[number] for number in sorted(leaders)}
+                self._topics[name] = Topic(code, numbered, now)
+            for name in wanted:
+                if name not in self._topics:
+                    self._topics[name] = Topic(codes.UNKNOWN_TOPIC, {}, now)
+
+    def _forget(self, topic: str) -> None:
+        """What is known of a topic is out of date."""
+        if topic in self._topics:
+            self._topics[topic].known_at = -_FRESH_SECONDS
+
+    async def _ask_any(self, request: Any) -> Any:
+        """Ask whoever is connected, else one broker after the other; raises the last error, a refusal at once."""
+        try:
+            async with asyncio.timeout(self._access.seconds):
+                return await self._ask_each(request)
+        except TimeoutError:
+            raise Later(f"no broker answers within {self._access.seconds:g}s", code=Code.TIMED_OUT) from None
+
+    async def _ask_each(self, request: Any) -> Any:
+        connected = [address for address, connection in self._connections.items() if not connection.is_closed]
+        last: Later = Later("no broker")
+        for address in dict.fromkeys([*connected, *self._bootstrap, *self._brokers.values()]):
+            try:
+                connection = await self._connection(address)
+                return await connection.request(request)
+            except Later as error:
+                last = error
+        raise Later(str(last), last.retry_after, code=last.code)
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    async def _connection(self, address: Address) -> Connection:
+        async with self._connecting.setdefault(address, asyncio.Lock()):
+            connection = self._connections.get(address)
+            if connection is not None and time.monotonic() > connection.expires_at:
+                connection.retire()
+                connection = None
+            if connection is None or connection.is_closed:
+                self._opened = [one for one in self._opened if not one.is_closed]
+                connection = self._connections[address] = await connect(address, self._access)
+                self._opened.append(connection)
+        throttled = connection.free_at - time.monotonic()
+        if throttled > _PATIENCE:
+            raise Later(f"{where(address)}: the broker throttles", throttled, code=Code.OVERLOADED)
+        if throttled > 0:
+            await asyncio.sleep(throttled)
+        return connection
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    async def deliver(self, chunks: Sequence[Chunk], ids: Callable[[Chunk], Iterable[str]]) -> list[Verdict]:
+        """Have record batches appended, those of one partition in their order; a verdict for each, in any order.
+
+        `ids` is asked for the ids of the events of a batch that comes into doubt.
+        """
+        verdicts: list[Verdict] = []
+        rest = list(chunks)
+        stopped: dict[tuple[str, int], Verdict] = {}
+        while rest:
+            turn = {chunk.place: chunk for chunk in reversed(rest)}
+            rest = [chunk for chunk in rest if turn[chunk.place] is not chunk]
+            verdicts += [Verdict(turn[place], after=first) for place, first in stopped.items() if place in turn]
+            said = await self._deliver([chunk for place, chunk in turn.items() if place not in stopped], ids)
+            stopped |= {verdict.chunk.place: verdict for verdict in said if not verdict.is_appended}
+            verdicts += said
+        return verdicts
+
+    async def _deliver(self, chunks: Sequence[Chunk], ids: Callable[[Chunk], Iterable[str]]) -> list[Verdict]:
+        """The same for batches of different partitions."""
+        places = sorted(chunk.place for chunk in chunks)
+        async with self._locked(places):
+            verdicts = []
+            sound = []
+            for chunk in chunks:
+                if (doubt := self._partitions[chunk.place].doubt) is not None:
+                    verdicts.append(Verdict(chunk, after=doubt.answer))
+                else:
+                    sound.append(chunk)
+            try:
+                await self._number(sound)
+            except (Later, Held, NotBegun) as error:
+                return [*verdicts, *(Verdict(chunk, error=error) for chunk in sound)]
+            return verdicts + await self._produce_anew(sound, ids)
+
+    async def _produce_anew(self, chunks: Sequence[Chunk], ids: Callable[[Chunk], Iterable[str]]) -> list[Verdict]:
+        said: list[Verdict] = []
+        try:
+            said = await self._produce(chunks)
+            return said
+        finally:  # also if it was cancelled: then all of it may have been appended
+            known = {verdict.chunk.place: verdict for verdict in said}
+            for chunk in chunks:
+                self._note(chunk, known.get(chunk.place), ids)
+
+    def _note(self, chunk: Chunk, verdict: Verdict | None, ids: Callable[[Chunk], Iterable[str]]) -> None:
+        """Advance the sequence of a partition, unless the batch was certainly not appended."""
+        state = self._partitions[chunk.place]
+        if verdict is not None and verdict.error is None and verdict.code in codes.UNKNOWN_PRODUCER:
+            self._producer = None
+        if verdict is None or _is_doubtful(verdict):
+            answer = Answer(Outcome.LATER, "no answer yet") if verdict is None else verdict.answer()
+            state.doubt = Doubt(chunk, frozenset(ids(chunk)), answer)
+        elif not verdict.is_appended:
+            return
+        state.sequence = (state.sequence + len(chunk.positions)) & 0x7FFFFFFF
+
+    async def _number(self, chunks: Sequence[Chunk]) -> None:
+        """Give record batches their places; raises Later, Held or NotBegun if there is no producer's id."""
+        if not chunks:
+            return
+        producer = await self._identified()
+        for chunk in chunks:
+            state = self._partitions[chunk.place]
+            if state.producer != producer:
+                state.producer, state.sequence = producer, 0
+            chunk.stamp(*producer, state.sequence)
+
+    async def _identified(self) -> Producer:
+        async with self._asking:
+            if self._producer is None:
+                answer = await self._ask_any(InitProducerIdRequest_v0(None, 60_000))
+                if answer.error_code != codes.NONE:
+                    raise codes.refusal(answer.error_code, "no producer id")
+                self._producer = (answer.producer_id, answer.producer_epoch)
+            return self._producer
+
+    async def _produce(self, chunks: Sequence[Chunk]) -> list[Verdict]:
+        """One request to each leader."""
+        by_leader: dict[Address | None, list[Chunk]] = {}
+        for chunk in chunks:
+            by_leader.setdefault(self._leader(chunk), []).append(chunk)
+        homeless = [Verdict(chunk, codes.LEADER_NOT_AVAILABLE) for chunk in by_leader.pop(None, [])]
+        asked = [self._ask_leader(leader, part) for leader, part in by_leader.items() if leader is not None]
+        verdicts = [verdict for part in await asyncio.gather(*asked) for verdict in part] + homeless
+        for verdict in verdicts:
+            if verdict.error is not None or verdict.code in codes.MOVED:
+                self._forget(verdict.chunk.topic)
+        return verdicts
+
+    def _leader(self, chunk: Chunk) -> Address | None:
+        topic = self._topics.get(chunk.topic)
+        leader = None if topic is None else topic.leaders.get(chunk.partition)
+        return None if leader is None else self._brokers.get(leader)
+
+    async def _ask_leader(self, leader: Address, chunks: Sequence[Chunk]) -> list[Verdict]:
+        try:
+            connection = await self._connection(leader)
+            answer = await connection.request(self._request(chunks))
+        except (Later, Held, NotBegun) as error:
+            return [Verdict(chunk, error=error) for chunk in chunks]
+        if self._answered is not None:
+            self._access.aio.tell(self._answered)
+            self._answered = None
+        said = {
+            (topic, number): (code, [place for place, _ in records])
+            for topic, partitions in answer.topics
+            for number, code, _, _, _, records, _ in partitions
+        }
+        silent = Lost(f"{connection.where}: no answer for a partition", code=Code.BAD_ANSWER)
+        return [
+            Verdict(chunk, code=said[chunk.place][0], bad=said[chunk.place][1])
+            if chunk.place in said
+            else Verdict(chunk, error=silent)
+            for chunk in chunks
+        ]
+
+    def _request(self, chunks: Sequence[Chunk]) -> ProduceRequest_v8:
+        topics: dict[str, list[tuple[int, bytes]]] = {}
+        for chunk in chunks:
+            topics.setdefault(chunk.topic, []).append((chunk.partition, bytes(chunk.data)))
+        return ProduceRequest_v8(None, -1, int(self._access.seconds * 1000), list(topics.items()))
+
+    def _locked(self, places: Sequence[tuple[str, int]]) -> AsyncExitStack:
+        """Partitions in one order for all who lock them, so that nobody waits in a circle."""
+        return _Locked([self._partitions.setdefault(place, Partition()).lock for place in places])
+
+
+class _Locked(AsyncExitStack):
+    def __init__(self, locks: Sequence[asyncio.Lock]) -> None:
+        super().__init__()
+        self._locks = locks
+
+    async def __aenter__(self) -> _Locked:
+        try:
+            for lock in self._locks:
+                await self.enter_async_context(lock)
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+
+def _is_doubtful(verdict: Verdict) -> bool:
+    return isinstance(verdict.error, Lost) or (verdict.error is None and codes.is_in_doubt(verdict.code))

@@ -1,0 +1,324 @@
+"""One connection to a broker. Its coroutines run in the asyncio thread.
+
+*Closing is aborting*, as for HTTP (`http_client`): a connection ends without another byte, under SO_LINGER {1, 0} from
+the first one on. `may_begin` is asked before each request is written, those that log in included.
+
+A request whose answer did not come may have been carried out: then, and only then, `Lost` is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakSet
+
+from aiokafka.protocol.admin import (
+    ApiVersionRequest_v0,
+    SaslAuthenticateRequest_v1,
+    SaslHandShakeRequest_v1,
+)
+from aiokafka.protocol.api import RequestStruct
+from aiokafka.protocol.metadata import MetadataRequest_v5
+from aiokafka.protocol.produce import ProduceRequest_v8
+from aiokafka.protocol.transaction import InitProducerIdRequest_v0
+
+from shipper.plugin import AddressInfo, Asyncio, Code, Credential, Held, Later, NotBegun, in_words, is_short, resolve
+from shipper_plugins.outputs import kafka_answers as codes
+from shipper_plugins.outputs.kafka_scram import Scram
+
+LARGEST_ANSWER = 16 << 20
+_CONNECT = 10.0
+_CLOSE = 5.0
+_RESET = struct.pack("ii", 1, 0)
+_SIZE = struct.Struct(">i")
+_NEEDED = (ProduceRequest_v8, MetadataRequest_v5, InitProducerIdRequest_v0)
+_SASL_NEEDED = (SaslHandShakeRequest_v1, SaslAuthenticateRequest_v1)
+_LOGIN_LIFE = 0.8
+"""Of the time that a broker lets a login last, after which a new connection takes over."""
+
+Address = tuple[str, int]
+
+
+class Lost(Later):
+    """A request was written, and there is no answer: it may have been carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How brokers are reached, and as whom."""
+
+    aio: Asyncio
+    tls: ssl.SSLContext | None
+    server_name: str | None
+    mechanism: str | None
+    credential: Credential | None
+    seconds: float
+    may_begin: Callable[[], bool]
+    sockets: WeakSet[socket.socket] = field(default_factory=WeakSet)
+    """All that were opened."""
+
+    async def closed(self) -> None:
+        """Returns when no socket is left, after all connections were aborted."""
+        async with asyncio.timeout(_CLOSE):  # aborted transports close theirs in the next steps; checked, not believed
+            while any(made.fileno() >= 0 for made in self.sockets):  # noqa: ASYNC110 - nobody tells when
+                await asyncio.sleep(0)
+
+
+def where(address: Address) -> str:
+    """An address in words."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Connection(asyncio.Protocol):
+    """A connection that is logged in; made by `connect`."""
+
+    def __init__(self, address: Address, access: Access) -> None:
+        self.where = where(address)
+        self.is_closed = False
+        self.free_at = 0.0
+        """When the broker takes the next request, on the clock of `time.monotonic`: it throttles."""
+        self.expires_at = float("inf")
+        """When the login has to be renewed, on the same clock."""
+        self._access = access
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._waiting: deque[tuple[int, RequestStruct, asyncio.Future[Any]]] = deque()
+        self._number = 0
+        self._is_retired = False
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    async def request(self, request: RequestStruct) -> Any:
+        """The answer to one request; raises NotBegun or Later where it was not written, Lost where it was."""
+        if self.is_closed or self._transport is None:
+            raise Later(f"{self.where}: the connection was closed", code=Code.UNREACHABLE)
+        if not self._access.may_begin():
+            raise NotBegun("nothing may be sent now")
+        self._number = (self._number + 1) & 0x7FFFFFFF
+        text = request.build_request_header(self._number, "shipper").encode() + request.encode()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((self._number, request, answer))
+        self._transport.write(_SIZE.pack(len(text)) + text)
+        try:
+            async with asyncio.timeout(self._access.seconds):
+                return await answer
+        except TimeoutError:
+            self.abort()
+            raise Lost(f"{self.where}: timed out after {self._access.seconds:g}s", code=Code.TIMED_OUT) from None
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Close it, without another byte."""
+        self._end(f"{self.where}: the connection was closed", Code.NO_ANSWER)
+
+    def retire(self) -> None:
+        """Close it when the last answer that is waited for has come."""
+        self._is_retired = True
+        if not self._waiting:
+            self.abort()
+
+    def _end(self, reason: str, code: str) -> None:
+        self.is_closed = True
+        if self._transport is not None:
+            self._transport.abort()
+        while self._waiting:
+            _, _, answer = self._waiting.popleft()
+            if not answer.done():
+                answer.set_exception(Lost(reason, code=code))
+
+    # -- what asyncio calls --------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        cause = cause_of(exc) if isinstance(exc, OSError) else "connection closed before the answer"
+        self._end(f"{self.where}: {cause}", Code.NO_ANSWER)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        try:
+            while (frame := self._frame()) is not None:
+                self._answered(frame)
+        except Exception:  # whatever a peer's bytes make the library raise
+            self._end(f"{self.where}: the answer is not Kafka's", Code.BAD_ANSWER)
+        if self._is_retired and not self._waiting:
+            self.abort()
+
+    def _frame(self) -> bytes | None:
+        if len(self._received) < _SIZE.size:
+            return None
+        (size,) = _SIZE.unpack_from(self._received)
+        if not 0 <= size <= LARGEST_ANSWER:
+            raise ValueError("the answer is too large")
+        end = _SIZE.size + size
+        if len(self._received) < end:
+            return None
+        frame = bytes(self._received[_SIZE.size : end])
+        del self._received[:end]
+        return frame
+
+    def _answered(self, frame: bytes) -> None:
+        number, request, answer = self._waiting.popleft()
+        (said,) = _SIZE.unpack_from(frame)
+        try:
+            if said != number:
+                raise ValueError("an answer to another request")
+            response = request.RESPONSE_TYPE.decode(frame[_SIZE.size :])
+        except Exception:
+            self._waiting.appendleft((number, request, answer))
+            raise
+        throttled = getattr(response, "throttle_time_ms", 0)
+        if throttled > 0:
+            self.free_at = time.monotonic() + throttled / 1000
+        if not answer.done():
+            answer.set_result(response)
+
+    # -- logging in ----------------------------------------------------------------------------------------------------
+
+    async def log_in(self) -> None:
+        """Make it usable; raises Later, Held or NotBegun."""
+        versions = await self.request(ApiVersionRequest_v0())
+        offered = {key: (least, most) for key, least, most in versions.api_versions}
+        mechanism = self._access.mechanism
+        for needed in (*_NEEDED, *(_SASL_NEEDED if mechanism else ())):
+            least, most = offered.get(needed.API_KEY, (0, -1))
+            if not least <= needed.API_VERSION <= most:
+                raise Held(f"{self.where}: the broker is not Kafka 2.4 or newer")
+        if mechanism is not None:
+            await self._authenticate(mechanism)
+
+    async def _authenticate(self, mechanism: str) -> None:
+        credential = self._access.credential
+        assert credential is not None
+        username, password = credential.fields["username"], credential.fields["password"]
+        hello = await self.request(SaslHandShakeRequest_v1(mechanism))
+        if hello.error_code != codes.NONE:
+            offers = (
+                ", ".join(sorted(name for name in hello.enabled_mechanisms if name in _MECHANISMS)) or "none of ours"
+            )
+            raise Held(f"{self.where}: the broker does not take {mechanism}; it takes {offers}", code=Code.REFUSED)
+        if mechanism == "PLAIN":
+            last = await self._token(b"\0".join([b"", username.encode(), password.encode()]))
+        else:
+            last = await self._scram(Scram(mechanism, username, password))
+        if last.session_lifetime_ms > 0:
+            self.expires_at = time.monotonic() + last.session_lifetime_ms / 1000 * _LOGIN_LIFE
+
+    async def _scram(self, scram: Scram) -> Any:
+        challenge = await self._token(scram.first())
+        try:
+            proof = await asyncio.to_thread(scram.final, challenge.sasl_auth_bytes)
+            end = await self._token(proof)
+            scram.check(end.sasl_auth_bytes)
+        except ValueError as error:
+            raise Held(f"{self.where}: SCRAM: the broker is not to be trusted: {error}", code=Code.REFUSED) from None
+        return end
+
+    async def _token(self, token: bytes) -> Any:
+        answer = await self.request(SaslAuthenticateRequest_v1(token))
+        if answer.error_code != codes.NONE:
+            raise codes.refusal(answer.error_code, self.where)
+        return answer
+
+
+_MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
+
+
+async def connect(address: Address, access: Access) -> Connection:
+    """A connection that is logged in; raises Later, Held or NotBegun. No request of the caller's was written then."""
+    if not access.may_begin():
+        raise NotBegun("nothing may be sent now")
+    made = Connection(address, access)
+    try:
+        async with asyncio.timeout(min(_CONNECT, access.seconds)):
+            await _join(made, address, access)
+            await made.log_in()
+    except Lost as error:  # nothing of the caller's
+        made.abort()
+        raise Later(str(error), code=error.code) from None
+    except TimeoutError:
+        made.abort()
+        raise Later(f"{made.where}: no connection in time", code=Code.TIMED_OUT) from None
+    except OSError as error:
+        made.abort()
+        raise Later(f"{made.where}: {cause_of(error)}", code=_code(error)) from None
+    except BaseException:
+        made.abort()
+        raise
+    return made
+
+
+async def _join(made: Connection, address: Address, access: Access) -> None:
+    """To the first of a name's addresses that takes it."""
+    host, port = address
+
+    async def ask() -> list[AddressInfo]:
+        return await resolve(host, port, flags=socket.AI_ADDRCONFIG)
+
+    last: OSError = OSError(0, "no address")
+    for family, kind, protocol, _, found in await access.aio.answer(ask):
+        try:
+            await _join_one(made, access, socket.socket(family, kind, protocol), found, host)
+        except ssl.SSLError:
+            raise
+        except OSError as error:
+            last = error
+        else:
+            return
+    raise last
+
+
+async def _join_one(made: Connection, access: Access, one: socket.socket, found: Any, host: str) -> None:
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    one.setblocking(False)
+    access.sockets.add(one)
+    loop = asyncio.get_running_loop()
+    name = (access.server_name or host) if access.tls is not None else None
+    try:
+        await loop.sock_connect(one, found)
+        await loop.create_connection(lambda: made, sock=one, ssl=access.tls, server_hostname=name)
+    except BaseException:
+        if made._transport is None:  # else the transport closes it
+            one.close()
+        raise
+
+
+def cause_of(error: OSError) -> str:
+    """The cause in a few words, none of them the peer's."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"certificate verify failed: {error.verify_message}"
+        case ssl.SSLError(reason=str(reason)):
+            return f"TLS: {reason.lower().replace('_', ' ')}"
+        case socket.gaierror():
+            return f"name not found ({error.strerror or 'no answer'})"
+        case OSError() if is_short(error):
+            return in_words(error)
+        case OSError(errno=int(number)) if number:
+            return os.strerror(number).lower()
+        case _:
+            return error.strerror or "connection closed"
+
+
+def _code(error: OSError) -> str:
+    match error:
+        case ssl.SSLError():
+            return Code.TLS_FAILED
+        case socket.gaierror():
+            return Code.NAME_NOT_FOUND
+        case _:
+            return Code.NO_DESCRIPTORS if is_short(error) else Code.UNREACHABLE

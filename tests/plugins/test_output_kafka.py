@@ -1,0 +1,95 @@
+"""The options of the `kafka` output; what it does is tested against a real broker (`tests/backends/test_kafka.py`)."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from shipper.plugin import BadOption, Code, Credential, OutputContext, StartFailed
+from shipper.sdk.aio import open_asyncio
+from shipper_plugins.outputs.kafka import KafkaOutput, Sasl
+
+_BASIC = Credential.parse({"username": "u", "password": "canary-secret"})
+_SCHEMA = Path(__file__).parents[2] / "policies" / "shipper.schema.json"
+_WITHOUT_LIBRARY = """
+import sys
+for name in ("aiokafka", "cramjam"):
+    sys.modules[name] = None
+from shipper.__main__ import main
+main()
+"""
+
+
+def output(**options: Any) -> KafkaOutput:
+    return KafkaOutput(**{"hosts": ("localhost:9092",), **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "at"),
+    [
+        ({"hosts": ("a:1", "a:1")}, ("hosts", 1)),
+        ({"hosts": ("a:1", "b:99999")}, ("hosts", 1)),
+        ({"hosts": ("a:0",)}, ("hosts", 0)),
+        ({"sasl": Sasl()}, ("sasl",)),
+        ({"hosts": ("a:1",), "sasl": Sasl(mechanism="PLAIN"), "credential": "c"}, ("sasl", "mechanism")),
+        ({"timeout": 0}, ("timeout",)),
+        ({"request_max_bytes": 10}, ("request_max_bytes",)),
+        ({"request_max_bytes": 1 << 30}, ("request_max_bytes",)),
+    ],
+)
+def test_an_option_that_cannot_be_is_named(options: dict[str, Any], at: tuple[object, ...]) -> None:
+    with pytest.raises(BadOption) as error:
+        output(**options)
+    assert error.value.at == at
+
+
+def test_a_key_makes_it_ordered() -> None:
+    assert output(key="user.id").feeding().in_flight == 1
+    assert output(key="user.id").feeding().ordered
+    assert not output().feeding().ordered
+
+
+def test_a_credential_over_a_plain_connection_is_told() -> None:
+    assert output(hosts=("kafka:9092",), sasl=Sasl(), credential="c").warnings()
+    assert not output(sasl=Sasl(), credential="c").warnings()
+
+
+@pytest.mark.parametrize(
+    ("options", "credential"),
+    [
+        ({"credential": "c"}, _BASIC),
+        ({"credential": "c", "sasl": Sasl()}, Credential.parse({"certificate": "c", "key": "k"})),
+        ({"credential": "c"}, Credential.parse({"certificate": "c", "key": "k"})),
+    ],
+)
+async def test_a_credential_that_does_not_fit_is_no_start(options: dict[str, Any], credential: Credential) -> None:
+    with trio.fail_after(20):
+        async with open_asyncio() as aio:
+            with pytest.raises(StartFailed) as failed:
+                async with output(**options).open(OutputContext("main", aio, credential)):
+                    pass
+    assert failed.value.code == Code.CREDENTIAL_INVALID
+    assert "canary-secret" not in str(failed.value)
+
+
+def without_library(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", _WITHOUT_LIBRARY, *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_a_policy_without_the_library_is_refused_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    policy = tmp_path / "p.yaml"
+    policy.write_text("version: 1\noutputs:\n  main: {type: kafka, hosts: ['localhost:9092'], topic: t}\n")
+    done = without_library("validate", str(policy))
+    assert done.returncode == 78
+    assert "pip install 'shipper[kafka]'" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_the_schema_needs_no_library() -> None:
+    done = without_library("schema")
+    assert done.stdout == _SCHEMA.read_text()
