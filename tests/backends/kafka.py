@@ -105,6 +105,15 @@ class Kafka:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(30)
 
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Killed, for as long as the block runs."""
+        self.kill()
+        try:
+            yield
+        finally:
+            self.start()
+
     @cached_property
     def _admin(self) -> AdminClient:
         """Kept: what it was asked is given up when it is forgotten."""
@@ -157,17 +166,31 @@ class Kafka:
 
     # -- records -------------------------------------------------------------------------------------------------------
 
+    def count(self, topic: str) -> int:
+        """How many records a topic has."""
+        with closing(self._consumer()) as consumer:
+            return sum(high - low for _, low, high in _ranges(consumer, topic))
+
     def records(self, topic: str) -> list[Message]:
         """All records of a topic, by partition and offset."""
-        settings = {"bootstrap.servers": self.plain, "group.id": secrets.token_hex(8), "enable.auto.commit": False}
         found: list[Message] = []
-        with closing(Consumer({**settings, "log_level": 0})) as consumer:
-            for partition in sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions):
-                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+        with closing(self._consumer()) as consumer:
+            for partition, low, high in _ranges(consumer, topic):
                 if low < high:
                     consumer.assign([TopicPartition(topic, partition, low)])
                     found += _read(consumer, high, high - low)
         return found
+
+    def _consumer(self) -> Consumer:
+        settings = {"bootstrap.servers": self.plain, "group.id": secrets.token_hex(8), "enable.auto.commit": False}
+        return Consumer({**settings, "log_level": 0})
+
+
+def _ranges(consumer: Consumer, topic: str) -> list[tuple[int, int, int]]:
+    """Each partition, with its first offset and the next one."""
+    partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+    places = [TopicPartition(topic, partition) for partition in partitions]
+    return [(place.partition, *consumer.get_watermark_offsets(place, timeout=10)) for place in places]
 
 
 def _read(consumer: Consumer, high: int, most: int) -> list[Message]:
