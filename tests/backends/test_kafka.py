@@ -105,6 +105,9 @@ class Proxy:
         self.connections = 0
         self.received = 0
         """Bytes from the output."""
+        self.reading = trio.Event()
+        """Until it is set, nothing more of the output is read."""
+        self.reading.set()
         self.withholds: Callable[[int], bool] = lambda received: False
         """Asked, before an answer goes back, whether the connection is cut instead."""
 
@@ -124,6 +127,7 @@ class Proxy:
         async for data in client:
             self.received += len(data)
             await server.send_all(data)
+            await self.reading.wait()
         scope.cancel()
 
     async def _down(self, client: trio.SocketStream, server: trio.SocketStream, scope: trio.CancelScope) -> None:
@@ -292,7 +296,7 @@ async def test_nobody_there_is_later(aio: Asyncio) -> None:
 
 async def test_a_batch_whose_answer_was_lost_is_sent_again_and_appended_once(kafka, aio: Asyncio) -> None:
     user = kafka.create_user("doubtful", topics="doubtful")
-    topic = kafka.create_topic("doubtful", 2)
+    topic = kafka.create_topic("doubtful")
     first, second = batch("one", "two"), batch("three")
     async with proxied(kafka) as proxy, sasl_output(kafka.front, topic).open(context(aio, user)) as sender:
         await settled(sender, batch("zero"))
@@ -398,6 +402,21 @@ async def test_no_byte_comes_after_a_close_and_no_connection_is_left(kafka, aio:
         assert received < began + 8_000_000
         await trio.sleep(0.5)
         assert proxy.received == received
+
+
+async def test_a_close_does_not_wait_for_a_peer_that_reads_no_more(kafka, aio: Asyncio) -> None:
+    user = kafka.create_user("stalled", topics="stalled")
+    topic = kafka.create_topic("stalled", 8)
+    much = sasl_output(kafka.front, topic, compression="none", request_max_bytes=Size(4 << 20))
+    async with proxied(kafka) as proxy:
+        async with much.open(context(aio, user)) as sender:
+            await settled(sender, batch("one"))
+            proxy.reading = trio.Event()
+            with trio.move_on_after(1):  # for buffers to fill
+                await sender.send(batch(*("x" * 1000 for _ in range(24_000))))
+            before = trio.current_time()
+        assert trio.current_time() - before < 2
+        assert not _connections_to(kafka.front)
 
 
 async def test_nothing_is_sent_when_nothing_may_begin(kafka, aio: Asyncio) -> None:

@@ -211,12 +211,11 @@ class Client:
             if not wanted:
                 return
             answer = await self._ask_any(MetadataRequest_v5(sorted(wanted), False))
-            self._brokers |= {number: (host, port) for number, host, port, _ in answer.brokers}
+            self._brokers |= {number: (host, port) for number, host, port, _ in answer.brokers or ()}
             now = time.monotonic()
-            for code, name, _, partitions in answer.topics:
-                leaders = {number: leader if leader >= 0 else None for _, number, leader, *_ in sorted(partitions)}
-                numbered = {number: leaders[number] for number in sorted(leaders)}
-                self._topics[name] = Topic(code, numbered, now)
+            for code, name, _, partitions in answer.topics or ():
+                leaders = {number: leader if leader >= 0 else None for _, number, leader, *_ in partitions or ()}
+                self._topics[name] = Topic(code, leaders, now)
             for name in wanted:
                 if name not in self._topics:
                     self._topics[name] = Topic(codes.UNKNOWN_TOPIC, {}, now)
@@ -370,9 +369,9 @@ class Client:
             self._access.aio.tell(self._answered)
             self._answered = None
         said = {
-            (topic, number): (code, [place for place, _ in records])
-            for topic, partitions in answer.topics
-            for number, code, _, _, _, records, _ in partitions
+            (topic, number): (code, [place for place, _ in records or ()])
+            for topic, partitions in answer.topics or ()
+            for number, code, _, _, _, records, _ in partitions or ()
         }
         silent = Lost(f"{connection.where}: no answer for a partition", code=Code.BAD_ANSWER)
         return [

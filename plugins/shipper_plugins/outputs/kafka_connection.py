@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
     async def log_in(self) -> None:
         """Make it usable; raises Later, Held or NotBegun."""
         versions = await self.request(ApiVersionRequest_v0())
-        offered = {key: (least, most) for key, least, most in versions.api_versions}
+        offered = {key: (least, most) for key, least, most in versions.api_versions or ()}
         mechanism = self._access.mechanism
         for needed in (*_NEEDED, *(_SASL_NEEDED if mechanism else ())):
             least, most = offered.get(needed.API_KEY, (0, -1))
@@ -220,9 +220,9 @@ class Connection(asyncio.Protocol):
     async def _scram(self, scram: Scram) -> Any:
         challenge = await self._token(scram.first())
         try:
-            proof = await asyncio.to_thread(scram.final, challenge.sasl_auth_bytes)
+            proof = await asyncio.to_thread(scram.final, challenge.sasl_auth_bytes or b"")
             end = await self._token(proof)
-            scram.check(end.sasl_auth_bytes)
+            scram.check(end.sasl_auth_bytes or b"")
         except ValueError as error:
             raise Held(f"{self.where}: SCRAM: the broker is not to be trusted: {error}", code=Code.REFUSED) from None
         return end

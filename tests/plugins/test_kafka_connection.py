@@ -1,0 +1,187 @@
+"""A connection to a broker that is scripted: answers that throttle, come late, or are none."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from aiokafka.protocol.metadata import MetadataRequest_v5, MetadataResponse_v5
+
+from shipper.plugin import Asyncio, Code, Held, Later, NotBegun
+from shipper.sdk.aio import open_asyncio
+from shipper_plugins.outputs.kafka_client import Client
+from shipper_plugins.outputs.kafka_connection import Access, Lost, connect
+
+_KEYS = {0: (3, 13), 3: (0, 13), 18: (0, 4), 22: (0, 5)}
+_VERSIONS = struct.pack(">hi", 0, len(_KEYS)) + b"".join(struct.pack(">hhh", key, *span) for key, span in _KEYS.items())
+
+Answer = Callable[[int, bytes], Awaitable[bytes | None]]
+"""From the key of a request and its text; None closes the connection."""
+
+
+def metadata(throttle_ms: int = 0) -> bytes:
+    return bytes(MetadataResponse_v5(throttle_ms, [], "c", 1, []).encode())
+
+
+@asynccontextmanager
+async def broker(aio: Asyncio, answer: Answer, versions: bytes = _VERSIONS) -> AsyncIterator[Access]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                text = await reader.readexactly(size)
+                key, _, number = struct.unpack_from(">hhi", text)
+                said = versions if key == 18 else await answer(key, text)
+                if said is None:
+                    break
+                writer.write(struct.pack(">ii", len(said) + 4, number) + said)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def start() -> asyncio.Server:
+        return await asyncio.start_server(serve, "127.0.0.1", 0)
+
+    async def stop() -> None:
+        server.close()
+        await access.closed()
+
+    server = await aio.call(start)
+    access = Access(aio, None, None, None, None, 2.0, lambda: True)
+    _PORTS[id(access)] = server.sockets[0].getsockname()[1]
+    try:
+        yield access
+    finally:
+        await aio.call(stop)
+
+
+_PORTS: dict[int, int] = {}
+
+
+@pytest.fixture
+async def aio() -> AsyncIterator[Asyncio]:
+    with trio.fail_after(30):
+        async with open_asyncio() as opened:
+            yield opened
+
+
+async def ask(aio: Asyncio, access: Access) -> object:
+    async def run() -> object:
+        connection = await connect(("127.0.0.1", _PORTS[id(access)]), access)
+        try:
+            return await connection.request(MetadataRequest_v5([], False))
+        finally:
+            connection.abort()
+
+    return await aio.call(run)
+
+
+async def test_an_answer_is_read(aio: Asyncio) -> None:
+    async def answer(key: int, text: bytes) -> bytes:
+        return metadata()
+
+    async with broker(aio, answer) as access:
+        assert isinstance(await ask(aio, access), MetadataResponse_v5)
+
+
+async def test_a_request_without_an_answer_is_lost(aio: Asyncio) -> None:
+    async def answer(key: int, text: bytes) -> None:
+        return None
+
+    async with broker(aio, answer) as access:
+        with pytest.raises(Lost) as lost:
+            await ask(aio, access)
+    assert lost.value.code == Code.NO_ANSWER
+
+
+async def test_an_answer_that_takes_too_long_is_lost(aio: Asyncio) -> None:
+    async def answer(key: int, text: bytes) -> None:
+        await asyncio.sleep(60)
+
+    async with broker(aio, answer) as access:
+        with pytest.raises(Lost) as lost:
+            await ask(aio, access)
+    assert lost.value.code == Code.TIMED_OUT
+
+
+@pytest.mark.parametrize("said", [b"", b"\x00", b"\x7f" * 40, metadata()[:-1]])
+async def test_an_answer_that_is_not_kafkas_is_lost(aio: Asyncio, said: bytes) -> None:
+    async def answer(key: int, text: bytes) -> bytes:
+        return said
+
+    async with broker(aio, answer) as access:
+        with pytest.raises(Lost) as lost:
+            await ask(aio, access)
+    assert lost.value.code == Code.BAD_ANSWER
+
+
+async def test_an_old_broker_is_held(aio: Asyncio) -> None:
+    async def answer(key: int, text: bytes) -> bytes:
+        return metadata()
+
+    old = struct.pack(">hi", 0, 1) + struct.pack(">hhh", 0, 0, 2)
+    async with broker(aio, answer, old) as access:
+        with pytest.raises(Held, match="or newer"):
+            await ask(aio, access)
+
+
+async def test_a_broker_that_throttles_is_left_alone_for_so_long(aio: Asyncio) -> None:
+    asked: list[float] = []
+    throttles = iter([300, 5000, 0])
+
+    async def answer(key: int, text: bytes) -> bytes:
+        asked.append(time.monotonic())
+        return metadata(next(throttles))
+
+    async with broker(aio, answer) as access:
+
+        async def run() -> None:
+            client = Client([("127.0.0.1", _PORTS[id(access)])], access, lambda: None)
+            try:
+                for _ in range(3):
+                    await client.places(["t"])
+            finally:
+                await client.close()
+
+        with pytest.raises(Later) as later:
+            await aio.call(run)
+    assert len(asked) == 2
+    assert asked[1] - asked[0] >= 0.29
+    assert later.value.code == Code.OVERLOADED
+    assert 4 < (later.value.retry_after or 0) <= 5
+
+
+async def test_an_answer_of_nulls_names_no_topic(aio: Asyncio) -> None:
+    async def answer(key: int, text: bytes) -> bytes:
+        return b"\xff" * 40
+
+    async with broker(aio, answer) as access:
+
+        async def run() -> object:
+            client = Client([("127.0.0.1", _PORTS[id(access)])], access, lambda: None)
+            try:
+                return await client.places(["t"])
+            finally:
+                await client.close()
+
+        places, refused = await aio.call(run)  # type: ignore[misc]
+    assert (places, set(refused)) == ({}, {"t"})
+
+
+async def test_nothing_is_written_when_nothing_may_begin(aio: Asyncio) -> None:
+    async def answer(key: int, text: bytes) -> bytes:
+        return metadata()
+
+    async with broker(aio, answer) as open_access:
+        may = [True, True, False]
+        access = Access(aio, None, None, None, None, 2.0, lambda: may.pop(0))
+        _PORTS[id(access)] = _PORTS[id(open_access)]
+        with pytest.raises(NotBegun):
+            await ask(aio, access)
+        assert not may
