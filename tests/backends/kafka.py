@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -118,6 +118,18 @@ class Kafka:
     def _admin(self) -> AdminClient:
         """Kept: what it was asked is given up when it is forgotten."""
         return AdminClient({"bootstrap.servers": self.plain, "log_level": 0})
+
+    @staticmethod
+    def connections(address: str, pid: int) -> list[str]:
+        """Those of a process to an address, as the system lists them."""
+        host, _, port = address.rpartition(":")
+        remote = "".join(f"{int(part):02X}" for part in reversed(host.split("."))) + f":{int(port):04X}"
+        rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+        links = set()
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                links.add(str(descriptor.readlink()))
+        return [row[1] for row in rows if row[2] == remote and f"socket:[{row[9]}]" in links]
 
     # -- topics and users ----------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -396,7 +397,7 @@ async def test_no_byte_comes_after_a_close_and_no_connection_is_left(kafka, aio:
                 while proxy.received < began + 1_000_000:
                     await trio.lowlevel.checkpoint()
                 nursery.cancel_scope.cancel()
-        assert not _connections_to(kafka.front)
+        assert not kafka.connections(kafka.front, os.getpid())
         await until(lambda: not proxy.connections)  # what is on its way through the proxy
         received = proxy.received
         assert received < began + 8_000_000
@@ -416,7 +417,7 @@ async def test_a_close_does_not_wait_for_a_peer_that_reads_no_more(kafka, aio: A
                 await sender.send(batch(*("x" * 1000 for _ in range(24_000))))
             before = trio.current_time()
         assert trio.current_time() - before < 2
-        assert not _connections_to(kafka.front)
+        assert not kafka.connections(kafka.front, os.getpid())
 
 
 async def test_nothing_is_sent_when_nothing_may_begin(kafka, aio: Asyncio) -> None:
@@ -434,18 +435,3 @@ async def test_nothing_is_sent_when_nothing_may_begin(kafka, aio: Asyncio) -> No
         may = True
         await sender.send(batch("three"))
     assert messages(kafka, topic) == ["one", "three"]
-
-
-def _connections_to(address: str) -> list[str]:
-    """Of this process, as the system lists them."""
-    host, _, port = address.rpartition(":")
-    remote = "".join(f"{int(part):02X}" for part in reversed(host.split("."))) + f":{int(port):04X}"
-    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
-    inodes = {row[9] for row in rows if row[2] == remote}
-    links = []
-    for link in Path("/proc/self/fd").iterdir():
-        try:
-            links.append(str(link.readlink()))
-        except OSError:
-            continue
-    return [inode for inode in inodes if f"socket:[{inode}]" in links]

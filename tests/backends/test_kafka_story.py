@@ -140,3 +140,24 @@ async def test_a_topic_that_is_made_later_gets_what_waited_for_it(kafka, tmp_pat
         await sidecar.state(lambda m: m["queue"]["events"] == 0, seconds=60)
         await sidecar.stop()
     assert numbers(kafka, "patient") == Counter(range(10))
+
+
+async def test_a_credential_that_is_withdrawn_has_no_connection_left(kafka, tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    await write(log, range(100))
+    topic = kafka.create_topic("withdrawn")
+    user = kafka.create_user("withdrawn", topics="withdrawn")
+    async with launched(tmp_path / "state") as sidecar:
+        await sidecar.hello()
+        await sidecar.policy(1, text(kafka, log, topic, user[0]), secret(user))
+        await sidecar.state(lambda m: m["queue"]["events"] == 0 and kafka.count(topic) == 100)
+        await sidecar.send({"type": "credentials", "credentials": {user[0]: None}})
+        await write(log, range(100, 200))
+        await sidecar.state(lambda m: any(u.get("code") == "credential_withdrawn" for u in m["units"]))
+        left = kafka.connections(kafka.sasl, sidecar.process.pid)
+        await sidecar.send({"type": "credentials", "credentials": secret(user)})
+        await sidecar.state(lambda m: m["queue"]["events"] == 0 and kafka.count(topic) == 200)
+        again = kafka.connections(kafka.sasl, sidecar.process.pid)
+        await sidecar.stop()
+    assert (left, bool(again)) == ([], True)
+    assert numbers(kafka, topic) == Counter(range(200))
