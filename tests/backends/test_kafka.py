@@ -381,6 +381,20 @@ def once_beyond(limit: int) -> Callable[[int], bool]:
     return lambda received: received > limit and next(cuts, False)
 
 
+async def test_topics_that_were_forgotten_go_on_where_they_were(
+    kafka, aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shipper_plugins.outputs import kafka_client
+
+    monkeypatch.setattr(kafka_client, "MOST_TOPICS", 1)
+    names = [kafka.create_topic(f"forgotten-{n}") for n in range(3)]
+    async with output(kafka.plain, None, topic_field="to").open(context(aio)) as sender:
+        for turn in range(4):
+            for name in names:
+                assert await settled(sender, Batch.events([{"to": name, "message": f"{turn}"}])) == {}
+    assert [messages(kafka, name) for name in names] == [["0", "1", "2", "3"]] * 3
+
+
 # -- closing -----------------------------------------------------------------------------------------------------------
 
 

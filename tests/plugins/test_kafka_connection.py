@@ -14,6 +14,7 @@ from aiokafka.protocol.metadata import MetadataRequest_v5, MetadataResponse_v5
 
 from shipper.plugin import Asyncio, Code, Held, Later, NotBegun
 from shipper.sdk.aio import open_asyncio
+from shipper_plugins.outputs import kafka_client
 from shipper_plugins.outputs.kafka_client import Client
 from shipper_plugins.outputs.kafka_connection import Access, Lost, connect
 
@@ -172,6 +173,25 @@ async def test_an_answer_of_nulls_names_no_topic(aio: Asyncio) -> None:
 
         places, refused = await aio.call(run)  # type: ignore[misc]
     assert (places, set(refused)) == ({}, {"t"})
+
+
+async def test_a_flood_of_topics_is_not_remembered(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(key: int, text: bytes) -> bytes:
+        return metadata()
+
+    monkeypatch.setattr(kafka_client, "MOST_TOPICS", 100)
+    async with broker(aio, answer) as access:
+
+        async def run() -> int:
+            client = Client([("127.0.0.1", _PORTS[id(access)])], access, lambda: None)
+            try:
+                for n in range(50):
+                    await client.places([f"{n}-{m}" for m in range(10)])
+                return len(client._topics)
+            finally:
+                await client.close()
+
+        assert await aio.call(run) <= 110
 
 
 async def test_nothing_is_written_when_nothing_may_begin(aio: Asyncio) -> None:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from shipper_plugins.outputs.kafka_client import Client, Verdict
     from shipper_plugins.outputs.kafka_records import Chunk, Places
 
+_MOST_LIMITS = 10_000
 _SMALL_BYTES = 64 << 10
 """Of a record. A topic that has no room for one so small has a wrong limit."""
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+)):([0-9]{1,5})")
@@ -232,7 +233,8 @@ class _Kafka:
             if not sending.knows_anything:
                 raise
             sending.stop(error)
-        self._limits |= sending.learned
+        if len(self._limits) < _MOST_LIMITS:
+            self._limits |= sending.learned
         return sending.answers()
 
     async def _recall(self, sending: _Sending) -> None:

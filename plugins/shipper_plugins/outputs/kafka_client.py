@@ -32,6 +32,8 @@ from shipper_plugins.outputs.kafka_connection import Access, Address, Connection
 from shipper_plugins.outputs.kafka_records import Chunk, Places
 
 _FRESH_SECONDS = 300.0
+MOST_TOPICS = 10_000
+"""That are remembered: events may name any."""
 _PATIENCE = 1.0
 """Seconds of throttling that are waited for in a request; longer ones are the lane's to wait for."""
 
@@ -207,6 +209,7 @@ class Client:
 
     async def _look_up(self, names: set[str]) -> None:
         async with self._asking:
+            self._forget_most(names)
             wanted = [name for name in names if name not in self._topics or self._topics[name].is_stale]
             if not wanted:
                 return
@@ -219,6 +222,14 @@ class Client:
             for name in wanted:
                 if name not in self._topics:
                     self._topics[name] = Topic(codes.UNKNOWN_TOPIC, {}, now)
+
+    def _forget_most(self, names: set[str]) -> None:
+        """Keep memory bounded: a new producer begins, so what is forgotten of a partition is not missed."""
+        states = self._partitions.values()
+        if len(self._topics) > MOST_TOPICS and not any(state.lock.locked() for state in states):
+            self._topics = {name: topic for name, topic in self._topics.items() if name in names}
+            self._partitions = {at: state for at, state in self._partitions.items() if state.doubt is not None}
+            self._producer = None
 
     def _forget(self, topic: str) -> None:
         """What is known of a topic is out of date."""
