@@ -21,9 +21,9 @@ from shipper.plugin import (
     Answer,
     Asyncio,
     Batch,
-    ClientTls,
     Code,
     Credential,
+    CredentialId,
     Held,
     Later,
     Material,
@@ -36,7 +36,7 @@ from shipper.plugin import (
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.units import Duration
 from shipper.testing import check_output
-from shipper_plugins.outputs.kafka import KafkaOutput, Sasl
+from shipper_plugins.outputs.kafka import KafkaOutput, KafkaTls, Sasl
 
 pytestmark = pytest.mark.backend
 
@@ -57,7 +57,7 @@ def batch(*messages: str, **shared: object) -> Batch:
 
 def context(aio: Asyncio, credential: tuple[str, str] | None = None, **more: object) -> OutputContext:
     user = None if credential is None else {"username": credential[0], "password": credential[1]}
-    return OutputContext("main", aio, None if user is None else Credential.parse(user), **more)  # type: ignore[arg-type]
+    return OutputContext("main", aio, {} if user is None else {"ship": Credential.parse(user)}, **more)  # type: ignore[arg-type]
 
 
 def output(address: str, topic: str | None, **more: object) -> KafkaOutput:
@@ -65,8 +65,8 @@ def output(address: str, topic: str | None, **more: object) -> KafkaOutput:
 
 
 def sasl_output(address: str, topic: str, ca: Path | None = None, **more: object) -> KafkaOutput:
-    tls = None if ca is None else ClientTls(ca=Material.read(str(ca)))
-    return output(address, topic, sasl=Sasl(), credential="ship", tls=tls, **more)
+    tls = None if ca is None else KafkaTls(ca=Material.read(str(ca)))
+    return output(address, topic, sasl=Sasl(credential=CredentialId("ship")), tls=tls, **more)
 
 
 def values(kafka, topic: str) -> list[dict]:
@@ -203,9 +203,9 @@ async def test_a_certificate_is_a_credential(kafka, aio: Asyncio) -> None:
     certificate = issued.cert_chain_pems[0].bytes()
     kafka.permit("User:certified", topic)
     pem = {"certificate": certificate.decode(), "key": issued.private_key_pem.bytes().decode()}
-    tls = ClientTls(ca=Material.read(str(kafka.ca)))
-    with_it = OutputContext("main", aio, Credential.parse(pem))
-    async with output(kafka.tls, topic, tls=tls, credential="c").open(with_it) as sender:
+    tls = KafkaTls(ca=Material.read(str(kafka.ca)), credential=CredentialId("c"))
+    with_it = OutputContext("main", aio, {"c": Credential.parse(pem)})
+    async with output(kafka.tls, topic, tls=tls).open(with_it) as sender:
         assert await settled(sender, batch("one")) == {}
     assert messages(kafka, topic) == ["one"]
 

@@ -21,7 +21,7 @@ ROTATIONS = 8
 def text(kafka, log: Path, topic: str, user: str, *, address: str = "", more: str = "") -> str:
     tls = f"tls: {{ca: {kafka.ca}}}"
     where = f'hosts: ["{address or kafka.sasl}"], topic: {topic}'
-    output = f"  main: {{type: kafka, {where}, {tls}, sasl: {{mechanism: SCRAM-SHA-512}}, credential: {user}}}\n"
+    output = f"  main: {{type: kafka, {where}, {tls}, sasl: {{mechanism: SCRAM-SHA-512, credential: {user}}}}}\n"
     return policy(outputs=output, inputs=f'  access: {{type: file, paths: ["{log}"]}}\n', more=more)
 
 

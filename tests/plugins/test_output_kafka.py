@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.plugin import BadOption, Code, Credential, OutputContext, StartFailed
+from shipper.plugin import BadOption, Code, Credential, CredentialId, OutputContext, StartFailed
 from shipper.sdk.aio import open_asyncio
-from shipper_plugins.outputs.kafka import KafkaOutput, Sasl
+from shipper_plugins.outputs.kafka import KafkaOutput, KafkaTls, Sasl
 
-_BASIC = Credential.parse({"username": "u", "password": "canary-secret"})
+_ID = CredentialId("c")
 _SCHEMA = Path(__file__).parents[2] / "policies" / "shipper.schema.json"
 _WITHOUT_LIBRARY = """
 import sys
@@ -33,8 +33,7 @@ def output(**options: Any) -> KafkaOutput:
         ({"hosts": ("a:1", "a:1")}, ("hosts", 1)),
         ({"hosts": ("a:1", "b:99999")}, ("hosts", 1)),
         ({"hosts": ("a:0",)}, ("hosts", 0)),
-        ({"sasl": Sasl()}, ("sasl",)),
-        ({"hosts": ("a:1",), "sasl": Sasl(mechanism="PLAIN"), "credential": "c"}, ("sasl", "mechanism")),
+        ({"hosts": ("a:1",), "sasl": Sasl(mechanism="PLAIN", credential=_ID)}, ("sasl", "mechanism")),
         ({"timeout": 0}, ("timeout",)),
         ({"request_max_bytes": 10}, ("request_max_bytes",)),
         ({"request_max_bytes": 17 << 20}, ("request_max_bytes",)),
@@ -53,23 +52,16 @@ def test_a_key_makes_it_ordered() -> None:
 
 
 def test_a_credential_over_a_plain_connection_is_told() -> None:
-    assert output(hosts=("kafka:9092",), sasl=Sasl(), credential="c").warnings()
-    assert not output(sasl=Sasl(), credential="c").warnings()
+    assert output(hosts=("kafka:9092",), sasl=Sasl(credential=_ID)).warnings()
+    assert not output(sasl=Sasl(credential=_ID)).warnings()
 
 
-@pytest.mark.parametrize(
-    ("options", "credential"),
-    [
-        ({"credential": "c"}, _BASIC),
-        ({"credential": "c", "sasl": Sasl()}, Credential.parse({"certificate": "c", "key": "k"})),
-        ({"credential": "c"}, Credential.parse({"certificate": "c", "key": "k"})),
-    ],
-)
-async def test_a_credential_that_does_not_fit_is_no_start(options: dict[str, Any], credential: Credential) -> None:
+async def test_a_certificate_that_is_none_is_no_start() -> None:
+    tls, secret = KafkaTls(credential=_ID), Credential.parse({"certificate": "-----BEGIN", "key": "canary-secret"})
     with trio.fail_after(20):
         async with open_asyncio() as aio:
             with pytest.raises(StartFailed) as failed:
-                async with output(**options).open(OutputContext("main", aio, credential)):
+                async with output(tls=tls).open(OutputContext("main", aio, {_ID: secret})):
                     pass
     assert failed.value.code == Code.CREDENTIAL_INVALID
     assert "canary-secret" not in str(failed.value)

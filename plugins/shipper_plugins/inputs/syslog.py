@@ -39,8 +39,7 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -51,11 +50,8 @@ from shipper.plugin import (
     Duration,
     Endpoint,
     Input,
-    InputContext,
     Material,
-    Shape,
     Size,
-    Source,
 )
 from shipper_plugins.inputs.elasticsearch import ServerTls
 from shipper_plugins.inputs.syslog_door import Door, Network
@@ -64,7 +60,6 @@ from shipper_plugins.inputs.syslog_time import zone_of
 from shipper_plugins.inputs.tail.lines import Charset
 from shipper_plugins.loopback import is_loopback
 
-_OF_TLS: frozenset[Shape] = frozenset({"certificate"})
 _MOST_BYTES = 1 << 20
 _Address = Annotated[str, msgspec.Meta(min_length=1)]
 _Mode = Annotated[str, msgspec.Meta(pattern=r"^0?[0-7]{3}(?!\n)$", description="three digits of octal, such as 0660")]
@@ -170,20 +165,6 @@ class SyslogInput(Input, frozen=True, kw_only=True):
 
     def listens(self) -> Sequence[Endpoint]:
         return self.endpoints
-
-    def credential_ids(self) -> tuple[str, ...]:
-        return (self.tls.credential,) if self.tls is not None and self.tls.credential is not None else ()
-
-    def takes(self) -> Mapping[str, Collection[Shape]]:
-        return dict.fromkeys(self.credential_ids(), _OF_TLS)
-
-    @asynccontextmanager
-    async def open(self, context: InputContext) -> AsyncIterator[Source]:
-        from shipper_plugins.inputs.syslog_source import SyslogSource
-
-        source = SyslogSource(self, context)
-        await source.listen()
-        yield source
 
     def door(self, credentials: Mapping[str, Credential], tls: ssl.SSLContext | None = None) -> Door:
         """Who may send now, and how it is read; raises ValueError for a credential that is no certificate.

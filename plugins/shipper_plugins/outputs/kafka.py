@@ -22,13 +22,15 @@ import msgspec
 import trio
 
 from shipper.plugin import (
+    BASIC,
+    CERTIFICATE,
     Answer,
     Answers,
     BadOption,
     Batch,
     ClientTls,
     Code,
-    Credential,
+    CredentialId,
     Duration,
     Feeding,
     Held,
@@ -39,10 +41,10 @@ from shipper.plugin import (
     OutputContext,
     Sender,
     Settings,
-    Shape,
     Size,
     StartFailed,
     client_context,
+    takes,
 )
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs.kafka_rows import TOPIC, Layout, Rows, rows, topics
@@ -78,32 +80,41 @@ HeaderName = Annotated[str, msgspec.Meta(min_length=1, max_length=255, descripti
 
 
 class Sasl(Settings, frozen=True, kw_only=True):
-    """How to log in, with the user name and password of the output's credential."""
+    """How to log in, with a user name and a password."""
 
+    credential: Annotated[CredentialId, takes(BASIC)]
+    """The id of the secret {username, password}."""
     mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"] = "SCRAM-SHA-512"
     """PLAIN sends the password as it is: only with `tls`."""
+
+
+class KafkaTls(ClientTls, frozen=True, kw_only=True):
+    """How to check the brokers, and the certificate to show them."""
+
+    credential: Annotated[CredentialId, takes(CERTIFICATE)] | None = None
+    """The id of the secret {certificate, key} by which brokers know this client (default: none is shown)."""
 
 
 class KafkaOutput(Output, frozen=True, kw_only=True):
     """Writes events to topics of Kafka 2.4 or newer, each once; needs `pip install 'shipper[kafka]'`."""
 
     live: ClassVar[frozenset[str]] = Output.live | {"compression", "request_max_bytes", "timeout"}
-    takes: ClassVar[frozenset[Shape]] = frozenset({"basic", "certificate"})
     tells_of_answers: ClassVar[bool] = True
 
     hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1, max_length=64)]
     """Some brokers of one cluster, such as kafka-1:9092; they name the others."""
-    tls: ClientTls | None = None
+    tls: KafkaTls | None = None
     """How to check the brokers; without it, connections are not encrypted. `{}` trusts the system's authorities."""
     sasl: Sasl | None = None
-    """How to log in. A credential that is a certificate needs none."""
+    """How to log in; brokers that know a client by its certificate need none."""
     topic: Topic | None = None
     """Topic of all events, or of those without a `topic_field` (default: the name of their data stream)."""
     topic_field: Field | None = None
     """Field whose text is the topic of an event; what cannot be one makes a dead letter."""
     key: Field | None = None
-    """Field whose value is the key of a record. Records of one key go to one partition, in their order, so there is one
-    request to each broker at once, whatever `workers` says."""
+    """Field whose value is the key of a record (default: the key that an input gave the event). With this, records of
+    one key go to one partition, in their order, so there is one request to each broker at once, whatever `workers`
+    says."""
     headers: dict[HeaderName, Field] = msgspec.field(default_factory=dict)
     """Headers of a record, each with the field of its value; one that an event does not have is left out."""
     id_header: HeaderName | None = "shipper-id"
@@ -125,8 +136,6 @@ class KafkaOutput(Output, frozen=True, kw_only=True):
                 raise BadOption("a host's port is a number from 1 to 65535, as in kafka-1:9092", "hosts", number)
             if host in self.hosts[:number]:
                 raise BadOption("a host is named twice", "hosts", number)
-        if self.sasl is not None and self.credential is None:
-            raise BadOption("sasl needs a credential with user name and password", "sasl")
         if self.sasl is not None and self.sasl.mechanism == "PLAIN" and self.tls is None and not self._is_here():
             raise BadOption("PLAIN sends the password as it is: it needs tls", "sasl", "mechanism")
         if not 0 < self.timeout <= 3600:
@@ -136,14 +145,19 @@ class KafkaOutput(Output, frozen=True, kw_only=True):
 
     def feeding(self) -> Feeding:
         """See `Output.feeding`."""
-        return replace(super().feeding(), client="lane", ordered=self.key is not None)
+        grouping = ("data_stream",) if self.topic is None else ()
+        return replace(super().feeding(), client="lane", ordered=self.key is not None, grouping=grouping)
+
+    def load(self) -> None:
+        """See `Output.load`: the library, 0.1 s."""
+        import shipper_plugins.outputs.kafka_client  # noqa: F401
 
     def targets(self, batch: Batch) -> Sequence[str]:
         """See `Output.targets`: their topics."""
         return topics(batch, self.layout())
 
     def warnings(self) -> Sequence[str]:
-        if self.credential is None or self.tls is not None or self._is_here():
+        if self.sasl is None or self.tls is not None or self._is_here():
             return ()
         return ["records go to the brokers unencrypted, though a credential is used; write tls: {}"]
 
@@ -164,7 +178,7 @@ class KafkaOutput(Output, frozen=True, kw_only=True):
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
         """See `Output.open`."""
         try:
-            client = await trio.to_thread.run_sync(partial(_client, self, context, context.credential))
+            client = await trio.to_thread.run_sync(partial(_client, self, context))
         except ValueError as error:
             raise StartFailed(f"output {context.name}: {error}", code=Code.CREDENTIAL_INVALID) from None
         try:
@@ -184,24 +198,18 @@ def _address(host: str) -> tuple[str, int]:
     return match[1] or match[2], int(match[3])
 
 
-def _client(output: KafkaOutput, context: OutputContext, credential: Credential | None) -> Client:
-    """In a thread: the library takes 0.1 s to import. Raises ValueError for a credential that cannot be used here."""
+def _client(output: KafkaOutput, context: OutputContext) -> Client:
+    """In a thread: to load certificates takes a while. Raises ValueError for a certificate that is none."""
     from shipper_plugins.outputs.kafka_client import Client
     from shipper_plugins.outputs.kafka_connection import Access
 
-    shape = None if credential is None else credential.shape
-    if output.sasl is not None and shape != "basic":
-        raise ValueError("sasl needs a credential with user name and password")
-    if output.sasl is None and shape == "basic":
-        raise ValueError("a user name and password need sasl")
-    if output.tls is None and shape == "certificate":
-        raise ValueError("a certificate needs tls")
+    certificate = None if output.tls is None else context.credentials.get(output.tls.credential or "")
     access = Access(
         context.aio,
-        None if output.tls is None else client_context(output.tls, credential),
+        None if output.tls is None else client_context(output.tls, certificate),
         None if output.tls is None else output.tls.server_name,
         None if output.sasl is None else output.sasl.mechanism,
-        credential,
+        None if output.sasl is None else context.credentials[output.sasl.credential],
         float(output.timeout),
         context.may_begin,
     )

@@ -13,13 +13,12 @@ from typing import Any
 
 import orjson
 
-from shipper.plugin import Batch, DataStream, Fields
+from shipper.plugin import Batch, Fields
+from shipper_plugins import data_streams
 
 TOPIC = r"^(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}(?!\n)$"
 """What Kafka takes as the name of a topic."""
 _TOPIC = re.compile(TOPIC)
-_stream = DataStream()
-_DEFAULT_STREAM = f"{_stream.type}-{_stream.dataset}-{_stream.namespace}"
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -50,7 +49,7 @@ class Rows:
 def rows(batch: Batch, layout: Layout) -> Rows:
     """The parts of all records; takes some milliseconds for thousands of events."""
     fields = _EventFields(batch)
-    keys = None if layout.key is None else [_raw(value) for value in fields.each(layout.key)]
+    keys = batch.keys if layout.key is None else [_raw(value) for value in fields.each(layout.key)]
     values = batch.json_lines().split(b"\n")[:-1]
     return Rows(_topics(batch, layout, fields), keys, _headers(batch, layout, fields), values)
 
@@ -61,7 +60,7 @@ def topics(batch: Batch, layout: Layout) -> Sequence[str]:
 
 
 def _topics(batch: Batch, layout: Layout, fields: _EventFields) -> Sequence[str]:
-    names = layout.topic or batch.data_streams() or _DEFAULT_STREAM
+    names = layout.topic or data_streams.of(batch) or data_streams.DEFAULT
     otherwise = [names] * batch.count if isinstance(names, str) else names
     if layout.topic_field is not None:
         said = fields.each(layout.topic_field)
@@ -104,7 +103,7 @@ class _EventFields:
         if path[0] in self._batch.shared and path[0] != "log":
             return [_at(self._batch.shared, path)] * self._batch.count
         if self._whole is None:
-            self._whole = self._batch.whole()
+            self._whole = self._batch.plain()
         return [_at(event, path) for event in self._whole]
 
 
