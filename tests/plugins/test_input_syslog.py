@@ -13,7 +13,7 @@ import trio
 import trio.lowlevel
 import trustme
 
-from shipper.plugin import BadOption, Code, Credential, DataStream, Duration, Endpoint, Material, Size, StartFailed
+from shipper.plugin import BadOption, Code, Credential, Duration, Endpoint, Material, Size, StartFailed
 from shipper.policy import policy
 from shipper.policy.registry import Registry
 from shipper.sdk.errors import PolicyError
@@ -211,17 +211,6 @@ async def test_what_ipv4_sends_to_all_addresses_has_its_own_address():
             sender.sendto(b"<13>x", ("127.0.0.1", port))
             await shipper.context.wait_for(1)
             assert shipper.context.events[0]["log"]["source"]["address"] == f"127.0.0.1:{sender.getsockname()[1]}"
-
-
-async def test_events_have_the_data_stream_of_the_input():
-    async with running(TCP, data_stream=DataStream(dataset="su")) as shipper, await shipper.connect() as stream:
-        await stream.send_all(b"<13>su: one\n")
-        await shipper.context.wait_for(1)
-        await shipper.change(TCP, data_stream=DataStream(dataset="do"))
-        await stream.send_all(b"<13>su: two\n")
-        await shipper.context.wait_for(2)
-
-    assert [event["data_stream"]["dataset"] for event in shipper.context.events] == ["su", "do"]
 
 
 async def test_a_socket_in_the_file_system_is_for_whom_its_mode_says(tmp_path):

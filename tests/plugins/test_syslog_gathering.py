@@ -3,7 +3,6 @@
 import orjson
 import trio
 
-from shipper.plugin import DataStream
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.syslog_gathering import Gathering
 
@@ -12,7 +11,7 @@ EVENT = {"message": "x" * 1000}
 
 async def test_what_comes_together_is_one_batch(autojump_clock):
     context = RecordingInputContext()
-    gathering = Gathering(context, DataStream(dataset="su"))
+    gathering = Gathering(context)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gathering.store)
         for number in range(100):
@@ -23,12 +22,11 @@ async def test_what_comes_together_is_one_batch(autojump_clock):
         gathering.close(1)
 
     assert len(context.batches) == 1
-    assert context.batches[0].data_streams() == "logs-su-default"
 
 
 async def test_much_waits_for_no_more(autojump_clock):
     context = RecordingInputContext()
-    gathering = Gathering(context, DataStream())
+    gathering = Gathering(context)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gathering.store)
         started = trio.current_time()
@@ -41,7 +39,7 @@ async def test_much_waits_for_no_more(autojump_clock):
 async def test_who_reads_waits_while_much_is_gathered_and_goes_on_when_that_is_stored(autojump_clock):
     context = RecordingInputContext()
     context.full = True
-    gathering = Gathering(context, DataStream())
+    gathering = Gathering(context)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gathering.store)
         added = 0
@@ -62,7 +60,7 @@ async def test_who_reads_waits_while_much_is_gathered_and_goes_on_when_that_is_s
 
 async def test_what_is_gathered_at_the_end_is_stored_within_its_time(autojump_clock):
     context = RecordingInputContext()
-    gathering = Gathering(context, DataStream())
+    gathering = Gathering(context)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gathering.store)
         gathering.add([EVENT])

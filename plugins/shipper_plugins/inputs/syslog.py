@@ -39,7 +39,8 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import msgspec
@@ -50,8 +51,10 @@ from shipper.plugin import (
     Duration,
     Endpoint,
     Input,
+    InputContext,
     Material,
     Size,
+    Source,
 )
 from shipper_plugins.inputs.elasticsearch import ServerTls
 from shipper_plugins.inputs.syslog_door import Door, Network
@@ -165,6 +168,14 @@ class SyslogInput(Input, frozen=True, kw_only=True):
 
     def listens(self) -> Sequence[Endpoint]:
         return self.endpoints
+
+    @asynccontextmanager
+    async def open(self, context: InputContext) -> AsyncIterator[Source]:
+        from shipper_plugins.inputs.syslog_source import SyslogSource
+
+        source = SyslogSource(self, context)
+        await source.listen()
+        yield source
 
     def door(self, credentials: Mapping[str, Credential], tls: ssl.SSLContext | None = None) -> Door:
         """Who may send now, and how it is read; raises ValueError for a credential that is no certificate.

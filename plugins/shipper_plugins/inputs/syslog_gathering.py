@@ -10,10 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import msgspec
 import trio
 
-from shipper.plugin import Batch, DataStream, Fields, InputContext, encoded
+from shipper.plugin import Batch, Fields, InputContext, encoded
 
 SECONDS = 0.02
 _log = logging.getLogger(__name__)
@@ -24,9 +23,8 @@ _FULL = 256 << 10
 class Gathering:
     """What was read and is not stored yet."""
 
-    def __init__(self, context: InputContext, stream: DataStream) -> None:
+    def __init__(self, context: InputContext) -> None:
         self._context = context
-        self.stream = stream
         """Of events that are stored from now on."""
         self._documents: list[bytes] = []
         self._bytes = self._unsure = 0
@@ -76,9 +74,8 @@ class Gathering:
         if self._closing.is_set():
             self._some.set()
             self._full.set()
-        shared = {"data_stream": msgspec.to_builtins(self.stream)}
         self._unsure = len(documents)
-        await self._context.emit(Batch.documents(documents, shared=shared))
+        await self._context.emit(Batch.documents(documents))
         self._unsure = 0
 
     def close(self, seconds: float) -> None:

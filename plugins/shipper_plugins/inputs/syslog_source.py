@@ -38,7 +38,7 @@ class SyslogSource:
             self._door = settings.door(context.credentials)
         except ValueError as error:
             raise StartFailed(str(error), code=Code.CREDENTIAL_INVALID) from None
-        self._gathering = Gathering(context, settings.data_stream)
+        self._gathering = Gathering(context)
         self._streams = Streams(lambda: self._door, self._gathering, self._note_crowd)
         self._datagrams: list[Datagrams] = []
         self._listeners: list[tuple[Endpoint, socket.socket]] = []
@@ -96,7 +96,6 @@ class SyslogSource:
         except ValueError as error:
             self._door = settings.door(credentials, _nobody())
             self._closed = str(error)
-        self._gathering.stream = settings.data_stream
         self._report()
 
     async def changed(self) -> None:
