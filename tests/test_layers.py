@@ -45,7 +45,7 @@ INSIDE = {
         {"intake", "delivery"},
         {"lane"},
         {"session", "client"},
-        {"loading", "parcels", "hold"},
+        {"loading", "parcels", "hold", "settling"},
         {
             "attempt",
             "backlog",

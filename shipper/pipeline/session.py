@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate, groupby, takewhile
@@ -28,6 +28,7 @@ from shipper.pipeline.loading import Loading
 from shipper.pipeline.loans import Borrower, Loan
 from shipper.pipeline.parcels import Parcel
 from shipper.pipeline.recent import Recent
+from shipper.pipeline.settling import Settling
 from shipper.pipeline.slots import Slot
 from shipper.pipeline.suspects import WITNESSES, blames_event, code_of, said
 from shipper.pipeline.tap import Taps
@@ -38,11 +39,8 @@ from shipper.sdk.codes import Code
 from shipper.sdk.errors import Held, Later, StartFailed, TooLarge, raised_at
 from shipper.sdk.event import Batch, together
 from shipper.sdk.feeding import Feeding
-from shipper.sdk.units import events_in_words
-from shipper.spool.dead_letters import Full
-from shipper.spool.queue import Entry, Settlement
+from shipper.spool.queue import Entry
 from shipper.spool.spool import Spool
-from shipper.values import Counts
 
 _log = log.get(__name__)
 
@@ -55,8 +53,6 @@ NOTING = 4
 SLOW_SECONDS = 10.0
 """Without an answer, after which a request is reported."""
 LETTERS_FULL = "the dead-letter store is full, rejected events are held"
-QUIET_SECONDS = 10.0
-"""Between two lines of the log about dead letters."""
 
 
 Sent = tuple[Attempt, list[tuple[Entry, range]]]
@@ -106,16 +102,13 @@ class Session:
         self.is_client_suspect = False
         """Whether the output failed by a bug, so that what is open may not work any more."""
         self._lane, self._output, self._targets, self._spool = lane, output, targets, spool
-        self._taps, self._news, self._counters = taps, news, counters
+        self._taps, self._news = taps, news
         self._report, self._slot, self._loans = report, slot, loans
         self._is_active, self._settle_barrier = is_active, settle_barrier
         self._on_answer, self._on_success = on_answer, on_success
         self._feeding, self._lingers, self._backoff = feeding, lingers, backoff
         self._refused = 0
         self._refused_waits = backoff()
-        self._rejected = 0
-        self._rejected_reason: str | None = None
-        self._quiet_until = 0.0
         self._over = trio.Event()
         self._gathered: list[Entry] = []
         """Entries above the front that wait for more to be sent with them."""
@@ -130,6 +123,7 @@ class Session:
             is_ending=lambda: self._ending,
             on_damage=self._note_damage,
         )
+        self._settling = Settling(lane=lane, output=output, spool=spool, counters=counters, is_quiet=self._is_quiet)
         self._noting = trio.Semaphore(NOTING)
         self._ending = False
 
@@ -432,9 +426,8 @@ class Session:
             self.backlog.refuse(name, answer.reason, now, wait, answer.code)
 
     async def _note_damage(self, entry: Entry) -> None:
-        _log.error("stored events are damaged", output=self._output, events=entry.events)
         with trio.CancelScope(shield=True):
-            await self._settle({entry.seq: Settlement(Counts(damaged=entry.events))})
+            await self._settling.damaged(entry)
         self.backlog.settled(entry.seq)
         self._news.set()
 
@@ -481,7 +474,7 @@ class Session:
 
     async def _note_answers(self, attempt: Attempt, parts: Sequence[tuple[Entry, range]]) -> None:
         worst, freed = attempt.worst(), self._spool.letters_freed
-        settlements = await self._settle_what_fits(attempt, parts)
+        settlements = await self._settling.settle(attempt, parts)
         if not self.progressed and any(settlement is not None for settlement in settlements.values()):
             self.progressed = True
             self._on_success()
@@ -497,31 +490,11 @@ class Session:
                 self.backlog.left(entry.seq, keys, now, worst.reason, wait, worst.code)
                 if lacks_room:
                     self.backlog.left_for_room(entry.seq, now, LETTERS_FULL)
-            self._see_to_letters(settlement)
         if freed != self._spool.letters_freed:
             self.backlog.has_room(now)
         self._open_targets(attempt)
         if self.trouble is None:
             self._report(*self._problem())
-
-    async def _settle_what_fits(
-        self, attempt: Attempt, parts: Sequence[tuple[Entry, range]]
-    ) -> dict[int, Settlement | None]:
-        """Rejected events for which the dead-letter store has no room stay as they are, and only they."""
-        fits: Mapping[int, Collection[int]] | None = None
-        while True:
-            settlements = {
-                entry.seq: attempt.settlement(
-                    self._output, part, letters=None if fits is None else fits.get(entry.seq, ())
-                )
-                for entry, part in parts
-            }
-            try:
-                await self._settle(settlements)
-            except Full as full:  # once more: another lane was quicker, and then none is written
-                fits = full.fits if fits is None else {}
-            else:
-                return settlements
 
     def _open_targets(self, attempt: Attempt) -> None:
         """What was left behind for targets that took events is sent again."""
@@ -539,32 +512,7 @@ class Session:
             return (f"{left}, events held" if self.backlog.closed else left), self.backlog.code()
         if overdue := self.overdue():
             return overdue, Code.NO_ANSWER
-        return self._rejected_reason, Code.REJECTED
-
-    def _see_to_letters(self, settlement: Settlement | None) -> None:
-        """Dead letters are logged; an output that has nothing but dead letters is not doing its job."""
-        if settlement is None:
-            return
-        if settlement.counts.delivered or settlement.counts.duplicate:
-            self._rejected, self._rejected_reason = 0, None
-        else:
-            self._rejected += len(settlement.letters)
-            reason = settlement.letters[-1].reason
-            self._rejected_reason = f"{events_in_words(self._rejected)} refused for good in a row, the last: {reason}"
-        if settlement.letters and trio.current_time() >= self._quiet_until:
-            self._quiet_until = trio.current_time() + QUIET_SECONDS
-            events, reason = len(settlement.letters), settlement.letters[-1].reason
-            _log.warning("events became dead letters", output=self._output, events=events, reason=reason)
-
-    async def _settle(self, settlements: Mapping[int, Settlement | None]) -> None:
-        changed = {seq: settlement for seq, settlement in settlements.items() if settlement is not None}
-        if not changed:
-            return
-        letters_dropped = await self._spool.settle(self._lane, changed, patient=self._is_quiet())
-        self._counters["letters_dropped"] += letters_dropped
-        for settlement in changed.values():
-            for name in ("delivered", "duplicate", "dead_letter", "damaged"):
-                self._counters[name] += getattr(settlement.counts, name)
+        return self._settling.rejected_reason, Code.REJECTED
 
 
 async def _sent(group: Sequence[tuple[Entry, Batch]], only: int | None, grouping: Sequence[str]) -> Sent:
