@@ -25,10 +25,11 @@ class NotActive(ShipperError):
 
 
 class Packed(NamedTuple):
-    """A batch, ready to be sealed; `events` events."""
+    """A batch, ready to be sealed; `events` events. `lanes`: those that it is for, if not those of its arrival."""
 
     events: int
     body: bytes
+    lanes: tuple[int, ...] | None = None
 
 
 class Entered(NamedTuple):
@@ -86,25 +87,29 @@ class Arrival:
     batches: Sequence[Packed]
     positions: Mapping[str, bytes | None] = field(default_factory=dict)
 
+    def lanes_of(self, packed: Packed) -> Sequence[int]:
+        """The lanes that one of its batches is for."""
+        return self.lanes if packed.lanes is None else packed.lanes
+
 
 def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, arrival: Arrival) -> list[Entered]:
     """The cut of an input: its batches, their places in every lane, and its positions. Raises NotActive."""
     if get_meta(db, "active") != str(arrival.revision):
         raise NotActive
     epoch, number = arrival.revision
-    route = json.dumps(list(arrival.lanes))
     entered = []
     for packed in arrival.batches:
+        lanes = arrival.lanes_of(packed)
         seq = next_seq(db)
         sealed = sealer.seal("batch", seq, epoch, number, packed.body)
         size = len(sealed)
         db.execute(
             "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (seq, epoch, number, packed.events, size, now, origin, route, sealed),
+            (seq, epoch, number, packed.events, size, now, origin, json.dumps(list(lanes)), sealed),
         )
         db.executemany(
             "INSERT INTO todo VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [(lane, seq, BATCH, epoch, number, packed.events, size, now) for lane in arrival.lanes],
+            [(lane, seq, BATCH, epoch, number, packed.events, size, now) for lane in lanes],
         )
         entered.append(Entered(seq, packed.events, size))
     for key, position in arrival.positions.items():

@@ -416,9 +416,8 @@ class Spool:
 
 
 def _count(arrival: Arrival, entered: list[Entered], figures: Figures) -> list[Entered]:
-    lanes = frozenset(arrival.lanes)
-    for batch in entered:
-        figures.add(arrival.revision, lanes, batch.events, batch.size)
+    for packed, batch in zip(arrival.batches, entered, strict=True):
+        figures.add(arrival.revision, frozenset(arrival.lanes_of(packed)), batch.events, batch.size)
     return entered
 
 

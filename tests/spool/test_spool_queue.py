@@ -49,6 +49,15 @@ def rows() -> Rows:
     return Rows()
 
 
+def test_each_batch_of_an_arrival_has_the_lanes_that_it_names(rows: Rows) -> None:
+    batch = Batch.documents([b'{"n":1}'])
+    packed = [Packed(1, batch.pack()), Packed(1, batch.pack(), (2,)), Packed(1, batch.pack(), (1,))]
+    both, second, first = queue.enter(rows.db, rows.sealer, ORIGIN, 5.0, Arrival(AT, "in", (1, 2), packed))
+
+    assert [entry.seq for entry in queue.window(rows.db, 1, 0, 9)] == [both.seq, first.seq]
+    assert [entry.seq for entry in queue.window(rows.db, 2, 0, 9)] == [both.seq, second.seq]
+
+
 def test_what_entered_is_read_by_every_lane_with_its_ids(rows: Rows) -> None:
     (entered,) = rows.enter(3, a=b"1")
     for lane in (1, 2):
