@@ -70,6 +70,7 @@ from shipper.sdk.resolve import AddressInfo, resolve
 from shipper.sdk.retry import backoff
 from shipper.sdk.secret_source import Absent, SecretSource, Unreadable, text_of
 from shipper.sdk.sockets import newly_lost, receive_buffer
+from shipper.sdk.stage import Ledger, Part, Stage, StageContext
 from shipper.sdk.tallies import Failure, Requests
 from shipper.sdk.tls import ClientTls, Material, client_context, server_context
 from shipper.sdk.units import Duration, Size
@@ -111,6 +112,7 @@ __all__ = [
     "Input",
     "InputContext",
     "Later",
+    "Ledger",
     "Mask",
     "Material",
     "Meters",
@@ -118,6 +120,7 @@ __all__ = [
     "Outcome",
     "Output",
     "OutputContext",
+    "Part",
     "PluginFault",
     "Processor",
     "Requests",
@@ -128,6 +131,8 @@ __all__ = [
     "Shape",
     "Size",
     "Source",
+    "Stage",
+    "StageContext",
     "StartFailed",
     "TooLarge",
     "Unreadable",
@@ -185,20 +190,45 @@ class DataStream(Settings, frozen=True):
 
 
 class Processor(Settings, frozen=True):
-    """Changes the events of a batch, before they are stored."""
+    """Changes the events of a batch, before they are stored.
 
-    def process(self, batch: Batch) -> Batch:
+    Most have `process` alone: a function of one batch. One that keeps something from one batch to the next, or needs
+    what is to be opened and closed, has `open` instead: see `Stage`.
+    """
+
+    keeps: ClassVar[str] = ""
+    """Of a stage that keeps something: what, how much of it at most, and what happens then. It is shown in the schema;
+    all of it is lost when the process ends."""
+
+    def process(self, batch: Batch) -> Batch | Sequence[Part]:
         """The batch as it goes on, perhaps with fewer events; keeps nothing beyond the call. Runs in any thread.
 
-        An event that cannot be handled goes on, marked by `tagged`; if the call raises, or returns a batch that cannot
+        Several parts go on each for themselves, to the outputs that they name, of those that the batch was for. An
+        event that cannot be handled goes on, marked by `tagged`; if the call raises, or returns a batch that cannot
         be, all events of the batch are. What it counts of itself is in `meters()`, within the call.
         """
         raise NotImplementedError
+
+    def open(self, context: StageContext) -> AbstractAsyncContextManager[Stage]:
+        """Acquire what it needs (raise StartFailed: it refuses the revision), for one input.
+
+        A stage stays open over revisions that have the same processor with the same settings at the same input.
+        """
+        raise NotImplementedError
+
+    @property
+    def is_stage(self) -> bool:
+        """Whether it is to be opened."""
+        return type(self).open is not Processor.open
 
     @property
     def is_slow(self) -> bool:
         """Whether a batch of few bytes may take some milliseconds too: then it is not processed in the main thread."""
         return False
+
+    def named_outputs(self) -> Sequence[tuple[Sequence[str | int], str]]:
+        """The outputs that its settings name, each with the path of that setting: the policy has to have them."""
+        return ()
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------------
@@ -219,7 +249,8 @@ class InputContext(Protocol):
     ) -> None:
         """Store batches together with the input's new positions, in one transaction; returns when all is durable.
 
-        That return is the acknowledgement for a peer. `positions` are merged into the stored ones (None removes one);
+        That return is the acknowledgement for a peer; it waits for events that a stage holds (unless `Input.rereads`).
+        `positions` are merged into the stored ones (None removes one);
         never put an event's text there, they are stored in the clear. While there is no room, on a full disk too,
         waits, or raises Backpressure at once if `wait` is false, and has stored nothing. If cancelled, the batches were
         either stored with their positions, or not at all. Raises PluginFault for a batch that cannot be, such as one
@@ -236,7 +267,10 @@ class InputContext(Protocol):
         ...
 
     async def positions(self) -> dict[str, bytes]:
-        """The stored positions of this input (by its name and type); call it in `Source.run`, not before."""
+        """The positions of this input (by its name and type); call it in `Source.run`, not before.
+
+        They are those that are stored, and of an input that `rereads` those of what a stage holds.
+        """
         ...
 
     def report(self, problem: str | None, *, code: str = Code.INPUT_DEGRADED) -> None:
@@ -295,6 +329,10 @@ class Input(Settings, frozen=True):
     ending: ClassVar[Mapping[str, bool | int | str]] = {}
     """Settings by which it ends at the end of what is there, for `shipper supervise --once`: they take the place of
     those that a policy has. Empty if it ends by itself anyway, or never does."""
+    rereads: ClassVar[bool] = False
+    """Whether it can read again from `InputContext.positions` what it has emitted. Then `emit` need not wait for events
+    that a stage holds: it returns, and the positions become durable together with them. If they cannot be stored, the
+    input is closed and opened again."""
 
     data_stream: DataStream = msgspec.field(default_factory=DataStream)
     """The data stream of the events."""

@@ -201,9 +201,12 @@ async def _ship(options: Options, hello: Hello, conversation: Conversation, outb
                 stop = await conversation.run(parts)
                 parts.observing.stopping = "STOPPING"
                 parts.observing.ask()
+                ends = trio.current_time() + stop.within_seconds
+                with trio.move_on_at(ends):
+                    await parts.intake.finish()
             taking_in.cancel_scope.cancel("told to stop")
         parts.delivery.hurry()
-        with trio.move_on_after(stop.within_seconds) as grace:
+        with trio.move_on_at(ends) as grace:
             delivering.start_soon(conversation.stopping, grace, parts)
             await parts.performing.finished()
             await parts.delivered()

@@ -35,10 +35,14 @@ from shipper.plugin import (
     Outcome,
     Output,
     OutputContext,
+    Part,
     Processor,
     Sender,
     Settings,
     Source,
+    Stage,
+    StageContext,
+    StartFailed,
     meters,
     takes,
 )
@@ -300,6 +304,12 @@ class ScriptedInput(Input, frozen=True):
             spring.log.append("close")
 
 
+class RereadingInput(ScriptedInput, frozen=True):
+    """The same, and it can read again from its positions."""
+
+    rereads: ClassVar[bool] = True
+
+
 class _Scripting:
     def __init__(self, spring: Spring, context: InputContext) -> None:
         self.spring, self.context = spring, context
@@ -346,14 +356,84 @@ class ScriptedProcessor(Processor, frozen=True):
         return self.does == "wait"
 
 
+class ScriptedStage(Processor, frozen=True):
+    """Counts events from 1 on, each by its `count`; holds them for `holds` seconds, or not at all; see `Workshop`."""
+
+    holds: float | None = None
+    does: str = ""
+    mark: str = "count"
+    to: tuple[str, ...] | None = None
+
+    @asynccontextmanager
+    async def open(self, context: StageContext) -> AsyncIterator[Stage]:
+        WORKSHOP.log.append(f"open {self.mark}")
+        if self.does == "refuse":
+            raise StartFailed("the file is gone")
+        stage = _Counting(self, context)
+        WORKSHOP.open.append(stage)
+        try:
+            yield stage
+        finally:
+            WORKSHOP.open.remove(stage)
+            WORKSHOP.log.append(f"close {self.mark}")
+
+
+class Workshop:
+    """What became of scripted stages."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.open: list[_Counting] = []
+
+
+WORKSHOP = Workshop()
+
+
+class _Counting(Stage):
+    def __init__(self, settings: ScriptedStage, context: StageContext) -> None:
+        self.settings, self.context = settings, context
+        self.count = self.counted = 0
+        self.held: list[Part] = []
+        self._due: float | None = None
+
+    def process(self, part: Part) -> Sequence[Part]:
+        numbers = range(self.count + 1, self.count + part.batch.count + 1)
+        self.count += part.batch.count
+        events = zip(part.batch.own(), numbers, strict=True)
+        batch = part.batch.replace([event | {self.settings.mark: number} for event, number in events])
+        outputs = part.outputs if self.settings.to is None else frozenset(self.settings.to)
+        made = Part(batch, outputs)
+        if self.settings.holds is None:
+            return [made]
+        self._due = self._due or self.context.now() + self.settings.holds
+        self.held.append(made)
+        return []
+
+    def flush(self) -> Sequence[Part]:
+        if self.settings.does == "fail":
+            raise ZeroDivisionError("a secret")
+        held, self.held, self._due = self.held, [], None
+        return held
+
+    @property
+    def due(self) -> float | None:
+        return self._due
+
+    def commit(self) -> None:
+        self.counted = self.count
+
+    def rollback(self) -> None:
+        self.count, self.held, self._due = self.counted, [], None
+
+
 GATE = threading.Event()
 """Lets processors that wait go on."""
 
 REGISTRY = Registry(
     {
         "outputs": {"scripted": ScriptedOutput, "telling": TellingOutput, "nested": NestedOutput},
-        "inputs": {"scripted": ScriptedInput},
-        "processors": {"scripted": ScriptedProcessor},
+        "inputs": {"scripted": ScriptedInput, "rereading": RereadingInput},
+        "processors": {"scripted": ScriptedProcessor, "stage": ScriptedStage},
     }
 )
 
@@ -587,6 +667,7 @@ async def theatre(path: Path, *, keep: bool = False) -> AsyncIterator[Theatre]:
         DESTINATIONS.clear()
         SPRINGS.clear()
         GATE.clear()
+        WORKSHOP.log.clear()
     for name in ("main", "other"):
         DESTINATIONS.setdefault(name, Destination())
     for name in ("in", "more"):

@@ -45,7 +45,8 @@ INSIDE = {
         {"intake", "delivery"},
         {"lane"},
         {"session", "client"},
-        {"loading", "parcels", "hold", "settling"},
+        {"loading", "parcels", "hold", "settling", "stages"},
+        {"chain"},
         {
             "attempt",
             "backlog",

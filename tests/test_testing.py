@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -32,9 +32,12 @@ from shipper.plugin import (
     Outcome,
     Output,
     OutputContext,
+    Part,
     Processor,
     Sender,
     Source,
+    Stage,
+    StageContext,
     StartFailed,
     merged,
 )
@@ -47,6 +50,7 @@ from shipper.testing import (
     check_input,
     check_output,
     check_processor,
+    check_stage,
     checks,
     open_destination,
     traces,
@@ -431,6 +435,72 @@ def test_a_bad_processor_does_not(broken: str) -> None:
 
     with pytest.raises(AssertionError):
         check_processor(Shout(broken=broken), batch)
+
+
+class Gather(Processor, frozen=True):
+    """Holds events, and misbehaves."""
+
+    broken: str = ""
+
+    @asynccontextmanager
+    async def open(self, context: StageContext) -> AsyncIterator[Stage]:
+        yield Gathering(self.broken)
+
+
+class Gathering(Stage):
+    def __init__(self, broken: str) -> None:
+        self.broken = broken
+        self.held: list[Part] = []
+
+    def process(self, part: Part) -> Sequence[Part]:
+        if self.broken == "changes":
+            part.batch.shared["seen"] = True
+        self.held.append(part)
+        return []
+
+    def flush(self) -> Sequence[Part]:
+        held = self.held
+        if self.broken != "keeps":
+            self.held = []
+        return held
+
+    @property
+    def due(self) -> float | None:
+        return 1.0 if self.held or self.broken == "always due" else None
+
+    def rollback(self) -> None:
+        self.held = []
+
+
+async def test_a_good_stage_passes_the_check() -> None:
+    assert await check_stage(Gather(), [lines("a"), lines("b")]) == [Part(lines("a")), Part(lines("b"))]
+
+
+@pytest.mark.parametrize("broken", ["changes", "keeps", "always due"])
+async def test_a_bad_stage_does_not(broken: str) -> None:
+    with pytest.raises(AssertionError):
+        await check_stage(Gather(broken), [lines("a"), lines("b")])
+
+
+class Counts(Processor, frozen=True):
+    """Numbers its parts, and does not take back."""
+
+    @asynccontextmanager
+    async def open(self, context: StageContext) -> AsyncIterator[Stage]:
+        yield Numbering()
+
+
+class Numbering(Stage):
+    count = 0
+
+    def process(self, part: Part) -> Sequence[Part]:
+        self.count += 1
+        return [part._replace(batch=part.batch.share({"n": self.count}))]
+
+
+async def test_a_stage_that_cannot_take_back_fails_the_check() -> None:
+    with pytest.raises(AssertionError, match="left a trace"):
+        await check_stage(Counts(), [lines("a")])
 
 
 LEFT: list[int] = []

@@ -162,6 +162,8 @@ class Actions:
         inputs = self._intake.running.items()
         points = [f"inputs.{name}" for name, _ in inputs]
         points += [f"inputs.{name}.processors.{n}" for name, r in inputs for n in range(len(r.plan.processors))]
+        branches = {output: len(those) for _, r in inputs for output, those in r.plan.branches.items()}
+        points += [f"outputs.{name}.processors.{n}" for name, count in sorted(branches.items()) for n in range(count)]
         return points + sorted({f"outputs.{lane.key.output}" for lane in self._delivery.lanes.values()})
 
     async def _dead_letters(self, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,8 @@
 revision an event belongs to is decided by the spool alone: a batch is stored only if the revision it was prepared for
 is still the active one in that very transaction. One that comes too late, or that still waits for room at the cut, is
 prepared again from what the input gave, under the new revision. So a cut waits for no batch, and an input that two
-revisions share runs through it: there is no moment at which it is stopped.
+revisions share runs through it: there is no moment at which it is stopped. Only one with stages is, for an instant, or
+for SETTLE_SECONDS where they hold what cannot be stored (`stages`).
 
 Room is a matter of bytes: what active lanes hold (and what retired lanes hold beyond a limit of their own) stays within
 the queue's limit. A batch larger than the limit enters when nothing else is there.
@@ -17,9 +18,9 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -27,22 +28,24 @@ from itertools import chain
 import trio
 
 from shipper.pipeline import door
+from shipper.pipeline.chain import Chain, Link, bounded
 from shipper.pipeline.envelope import Envelope
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lane import Lane
 from shipper.pipeline.libraries import load
 from shipper.pipeline.listeners import Listeners
 from shipper.pipeline.plan import InputPlan, Plan
+from shipper.pipeline.stages import Emission, Group, Made, Opened, Place, Stages, open_all
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Credential, Processor, Source
+from shipper.plugin import Credential, Part, Processor, Source, StageContext
 from shipper.process import log
 from shipper.process.groups import failures_apart
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, checked, of_os_error
 from shipper.sdk.endpoints import Endpoint
 from shipper.sdk.errors import Backpressure, PluginFault, StartFailed, raised_at
-from shipper.sdk.event import Batch, tagged, tagged_here
-from shipper.sdk.meters import Meters, Panel, measured
+from shipper.sdk.event import Batch, tagged_here
+from shipper.sdk.meters import Panel
 from shipper.sdk.retry import backoff
 from shipper.sdk.tallies import Taken
 from shipper.spool.queue import Arrival, Entered, NotActive, Packed
@@ -60,8 +63,8 @@ INLINE_BYTES = 4 << 10
 INLINE_PLAIN_BYTES = 32 << 10
 """Without processors: to compress as much takes 50 µs, a worker thread and back 100."""
 WORKER_THREADS = 2
-MOST_EVENTS = 16384
-"""Of a stored batch: a mebibyte of empty lines was 700 MiB as JSON, since each event has what all share."""
+SETTLE_SECONDS = 3.0
+"""How long a cut, or a stop, waits for what stages hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +72,29 @@ class Route:
     """Where an input's events go under one revision."""
 
     revision: Revision
-    processors: Sequence[Processor]
-    lanes: Sequence[Lane]
+    chain: Chain
+    lanes: Mapping[str, Lane]
+    """By output."""
     envelope: Envelope
-    meters: Sequence[Meters]
-    """Of the processors."""
+
+    def lanes_of(self, made: Made) -> list[Lane]:
+        return [lane for name, lane in self.lanes.items() if made.outputs is None or name in made.outputs]
 
 
-Ready = Sequence[tuple[Batch, Packed]]
+Ready = Sequence[Made]
 
 
 class Port:
     """What one running input sees of the shipper: the `InputContext` of the plugin contract."""
 
-    def __init__(self, intake: Intake, name: str, type: str, credentials: Mapping[str, Credential]) -> None:
+    def __init__(
+        self, intake: Intake, name: str, type: str, credentials: Mapping[str, Credential], *, rereads: bool = False
+    ) -> None:
         self.name, self.type = name, type
         self.credentials = credentials
+        self.stages = Stages(self, rereads=rereads)
+        self.read_again: Callable[[], None] = lambda: None
+        """Closes the source, which is opened again."""
         self.aio = intake.aio
         self.problem: str | None = None
         self.fault: str | None = None
@@ -120,14 +130,45 @@ class Port:
                     raise Backpressure("no revision takes events from this input yet")
                 await switched.wait()
                 continue
+            if route.chain.stages:
+                with self._faults():
+                    if await self.stages.emit(Emission(batches, arrived, positions or {}, wait)):
+                        return
+                continue
+            if not self.stages.is_idle:
+                await self.stages.free()
+                continue
             with self._faults():
                 ready, failures = await self._intake.process(route, self.name, batches, arrived)
             if await self._intake.enter(self, route, ready, positions or {}, wait=wait):
-                self._count(batches, ready, failures)
-                self._set_fault(None)
+                self._count(
+                    sum(batch.count for batch in batches), sum(len(batch.body) for batch in batches), ready, failures
+                )
                 return
             if self._route is route:
                 await switched.wait()
+
+    # -- the owner of its stages ---------------------------------------------------------------------------------------
+
+    async def process(self, emission: Emission) -> tuple[Ready, int]:
+        """See `stages.Owner`."""
+        return await self._intake.process(self._there(), self.name, emission.batches, emission.arrived)
+
+    async def flush(self) -> tuple[Ready, int]:
+        """See `stages.Owner`."""
+        return await self._intake.flush(self._there())
+
+    async def store(self, group: Group) -> bool:
+        """See `stages.Owner`."""
+        return await self._intake.enter(self, self._there(), group.made, group.positions, wait=group.wait)
+
+    def stored(self, group: Group) -> None:
+        """See `stages.Owner`."""
+        self._count(group.events, group.bytes, group.made, group.failures)
+
+    def _there(self) -> Route:
+        assert self._route is not None, "stages are asked for nothing before there is a route"
+        return self._route
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -144,19 +185,22 @@ class Port:
             self.fault = fault
             self._intake.on_change()
 
-    def _count(self, batches: Sequence[Batch], ready: Ready, failures: int) -> None:
-        taken, events = self.taken, sum(batch.count for batch in batches)
+    def _count(self, events: int, size: int, ready: Ready, failures: int) -> None:
+        taken = self.taken
         taken.events += events
-        taken.bytes += sum(len(batch.body) for batch in batches)
-        taken.filtered += events - sum(packed.events for _, packed in ready)
+        taken.bytes += size
+        taken.filtered += max(0, events - sum(made.packed.events for made in ready))
         taken.failures += failures
+        self._set_fault(None)
 
     @property
     def chunk_bytes(self) -> int:
         return max(CHUNK_BYTES[0], min(self._intake.max_bytes // CHUNKS, CHUNK_BYTES[1]))
 
     async def positions(self) -> dict[str, bytes]:
-        return await self._intake.spool.positions(f"{self.type}/{self.name}")
+        pending = await self.stages.pending()
+        stored = {**await self._intake.spool.positions(f"{self.type}/{self.name}"), **pending}
+        return {key: position for key, position in stored.items() if position is not None}
 
     def report(self, problem: str | None, *, code: str = Code.INPUT_DEGRADED) -> None:
         code = Code.OK if problem is None else checked(code)
@@ -175,6 +219,14 @@ class Port:
 
     def is_switched_from(self, route: Route) -> bool:
         return self._route is not route
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What was opened for a revision: inputs, and the stages of every input, also of those that run already."""
+
+    inputs: dict[str, Running] = field(default_factory=dict)
+    stages: dict[str, dict[Place, Opened]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +259,7 @@ class Running:
         """That of the failure."""
         self.ended = False
         self._has_no_figures = False
+        port.read_again = lambda: self.opened.cancel("what it has emitted was not stored")
 
     def figures(self) -> dict[str, int]:
         """What the source says of itself, and counts; of what it says nothing if that is not in numbers."""
@@ -250,40 +303,86 @@ class Intake:
         self.retired_max_bytes = 1 << 30
         self.lanes: Mapping[int, Lane] = {}
         self._reserved = 0
+        self._plan: Plan | None = None
         self._threads = trio.CapacityLimiter(WORKER_THREADS)
         self._nursery = nursery
         self._keyring = keyring
 
     # -- make before break ---------------------------------------------------------------------------------------------
 
-    async def prepare(self, plan: Plan) -> dict[str, Running]:
-        """Open the inputs of a plan that do not run yet. Raises StartFailed, and then, or on cancel, closes them."""
-        prepared: dict[str, Running] = {}
+    async def prepare(self, plan: Plan) -> Prepared:
+        """Open the inputs and the stages of a plan that do not run yet.
+
+        Raises StartFailed, and then, or on cancel, closes them.
+        """
+        prepared = Prepared()
         try:
             for name, input in plan.inputs.items():
-                if input.outputs and not self._is_kept(name, input):
-                    running = Running(input, Port(self, name, input.spec.type, self._keyring.of(input.credentials)))
-                    prepared[name] = running
+                if not input.outputs:
+                    continue
+                is_kept = self._is_kept(name, input)
+                kept = self.running[name].port.stages.opened if is_kept else {}
+                prepared.stages[name] = await self._open_stages(name, input, kept)
+                if not is_kept:
+                    credentials = self._keyring.of(input.credentials)
+                    port = Port(self, name, input.spec.type, credentials, rereads=input.spec.config.rereads)
+                    running = prepared.inputs[name] = Running(input, port)
                     await self._nursery.start(self._run, running, name=f"input {name}")
         except BaseException:
             self.withdraw(prepared)
             raise
         return prepared
 
-    def withdraw(self, prepared: Mapping[str, Running]) -> None:
-        """Close inputs that were prepared for a revision that does not become active."""
-        for running in prepared.values():
-            running.scope.cancel("the revision did not become active")
+    async def _open_stages(self, name: str, input: InputPlan, kept: Mapping[Place, Opened]) -> dict[Place, Opened]:
+        async def start(place: Place, opened: Opened) -> None:
+            meters = self.panel.of(*_unit_of(name, place, opened.processor))
+            context = StageContext(name, self.aio, meters, lambda: time.monotonic())
+            await self._nursery.start(opened.run, context, name=f"stage of input {name}")
 
-    def switch(self, plan: Plan, prepared: Mapping[str, Running], lanes: Mapping[str, Lane]) -> list[Closing]:
+        return await open_all(input.all_processors(), kept, start)
+
+    def withdraw(self, prepared: Prepared) -> None:
+        """Close what was prepared for a revision that does not become active."""
+        for running in prepared.inputs.values():
+            running.scope.cancel("the revision did not become active")
+        for name, stages in prepared.stages.items():
+            kept = self.running[name].port.stages.opened.values() if name in self.running else ()
+            for opened in stages.values():
+                if opened not in kept:
+                    opened.close()
+
+    async def settle(self, plan: Plan) -> None:
+        """Before a cut: have stored what stages hold of inputs whose way changes with this plan, if that is soon done.
+
+        Until `switch` or `resume` inputs with stages take in nothing.
+        """
+        with trio.move_on_after(SETTLE_SECONDS):
+            async with trio.open_nursery() as nursery:
+                for name, running in self.running.items():
+                    is_changed = not (self._is_kept(name, plan.inputs.get(name)) and plan.keeps_way(name, self._plan))
+                    nursery.start_soon(partial(running.port.stages.settle, flush=is_changed))
+
+    def resume(self) -> None:
+        """There was no cut."""
+        for running in self.running.values():
+            running.port.stages.resume()
+
+    async def finish(self) -> None:
+        """The process stops: have stored what stages hold, if that is soon done, and take in nothing more."""
+        with trio.move_on_after(SETTLE_SECONDS):
+            async with trio.open_nursery() as nursery:
+                for running in self.running.values():
+                    nursery.start_soon(partial(running.port.stages.settle, flush=True))
+
+    def switch(self, plan: Plan, prepared: Prepared, lanes: Mapping[str, Lane]) -> list[Closing]:
         """The cut: from now on all events enter under `plan`. Returns what of the inputs is closing."""
         closing = []
         for name, running in list(self.running.items()):
-            if name in prepared or name not in plan.inputs or not plan.inputs[name].outputs:
+            if name in prepared.inputs or name not in plan.inputs or not plan.inputs[name].outputs:
                 running.scope.cancel("a newer revision replaced or removed this input")
                 closing.append(Closing(frozenset(running.port.credentials), running.closed))
                 del self.running[name]
-        self.running.update(prepared)
+        self.running.update(prepared.inputs)
         self.held = {name: input for name, input in plan.inputs.items() if not input.outputs}
         self.taken = {name: taken for name, taken in self.taken.items() if name in plan.inputs}
         self.turned_away = Counter({name: count for name, count in self.turned_away.items() if name in plan.inputs})
@@ -296,13 +395,30 @@ class Intake:
             running.plan = input
             if self._supply(running) or changed:
                 closing += self._change(running, before)
-            to = [lanes[output] for output in input.outputs]
-            meters = [self.panel.of(*unit) for unit in _units(name, input)]
-            envelope = Envelope.of(input.spec.config)
-            running.port.switch(Route(plan.at, input.processors, to, envelope, meters))
+            opened = prepared.stages.get(name, {})
+            way = self._chain(name, input, opened)
+            is_way_kept = self._plan is not None and plan.keeps_way(name, self._plan)
+            running.port.switch(
+                Route(plan.at, way, {output: lanes[output] for output in input.outputs}, Envelope.of(input.spec.config))
+            )
+            if running.port.stages.switch(way, opened, is_kept=is_way_kept):
+                self._nursery.start_soon(running.port.stages.run)
             running.go.set()
+        self._plan = plan
         self.spool.made_room()
         return closing
+
+    def _chain(self, name: str, input: InputPlan, opened: Mapping[Place, Opened]) -> Chain:
+        def links(output: str, processors: Sequence[Processor]) -> list[Link]:
+            places = [(output, number) for number in range(len(processors))]
+            units = [_unit_of(name, *each) for each in zip(places, processors, strict=True)]
+            return [
+                Link(one, self.panel.of(*unit), unit[0], opened[place].stage if place in opened else None)
+                for one, place, unit in zip(processors, places, units, strict=True)
+            ]
+
+        branches = {output: links(output, those) for output, those in input.branches.items()}
+        return Chain(input.outputs, links("", input.processors), branches)
 
     def resupply(self) -> list[Closing]:
         """Secrets were withdrawn, or supplied: inputs go on with those that are held. Returns what is closing."""
@@ -339,9 +455,9 @@ class Intake:
         self._nursery.start_soon(self._settle, running, settle, closing.closed)
         return [closing]
 
-    def _is_kept(self, name: str, input: InputPlan) -> bool:
+    def _is_kept(self, name: str, input: InputPlan | None) -> bool:
         running = self.running.get(name)
-        if running is None or running.plan.identity != input.identity:
+        if running is None or input is None or running.plan.identity != input.identity:
             return False
         return not running.ended or running.plan.spec.config == input.spec.config
 
@@ -369,6 +485,7 @@ class Intake:
                 while not running.ended:
                     with failures_apart(partial(self._failed, running)), trio.CancelScope() as running.opened:
                         settings, credentials = running.plan.spec.config, running.port.credentials
+                        running.port.stages.reopened()
                         await load(f"input {running.port.name}", settings)
                         async with settings.open(running.port) as running.source:
                             task_status.started()
@@ -378,12 +495,14 @@ class Intake:
                                 running.source.change(running.plan.spec.config, running.port.credentials)
                             self._note_failure(running, None)
                             await running.source.run()
+                            await running.port.stages.flush()
                             running.ended = True
                     if not running.ended:
                         running.source = None
                         await trio.sleep(next(waits))
         finally:
             self.listeners.release(running.port)
+            running.port.stages.close()
             running.closed.set()
             self.on_closed()
             self.on_change()
@@ -408,11 +527,15 @@ class Intake:
 
         In a worker thread if there is much of it, or one is slow.
         """
-        inline = INLINE_BYTES if route.processors else INLINE_PLAIN_BYTES
-        slow = any(processor.is_slow for processor in route.processors)
-        if not slow and sum(len(batch.body) for batch in batches) <= inline:
+        inline = INLINE_BYTES if route.chain.has_links else INLINE_PLAIN_BYTES
+        if not route.chain.is_slow and sum(len(batch.body) for batch in batches) <= inline:
             return _process(route, name, batches, arrived, self.taps)
         return await trio.to_thread.run_sync(_process, route, name, batches, arrived, self.taps, limiter=self._threads)
+
+    async def flush(self, route: Route) -> tuple[Ready, int]:
+        """What the stages of a route hold, packed, and how often one could not handle an event."""
+        moment = datetime.fromtimestamp(time.time(), UTC)
+        return await trio.to_thread.run_sync(_flush, route, moment, self.taps, limiter=self._threads)
 
     async def enter(
         self,
@@ -424,7 +547,7 @@ class Intake:
         wait: bool,
     ) -> bool:
         """Store batches that were prepared for `route`; false if its revision is not the active one any more."""
-        size = sum(len(packed.body) for _, packed in ready)
+        size = sum(len(made.packed.body) for made in ready)
         if not ready and not positions:
             return True
         if ready and not await self._room(port, route, size, wait=wait):
@@ -432,9 +555,9 @@ class Intake:
         self._reserved += size
 
         def arrived(entered: Sequence[Entered]) -> None:
-            for (batch, _), stored in zip(ready, entered, strict=True):
-                placed = replace(batch, origin=self.spool.origin, seq=stored.seq)
-                for lane in route.lanes:
+            for made, stored in zip(ready, entered, strict=True):
+                placed = replace(made.batch, origin=self.spool.origin, seq=stored.seq)
+                for lane in route.lanes_of(made):
                     lane.arrived(stored.seq, placed)
 
         entered: list[Entered] = []
@@ -446,8 +569,8 @@ class Intake:
                 Arrival(
                     route.revision,
                     f"{port.type}/{port.name}",
-                    [lane.id for lane in route.lanes],
-                    [packed for _, packed in ready],
+                    [lane.id for lane in route.lanes.values()],
+                    [_for_lanes(route, made) for made in ready],
                     positions,
                 ),
                 arrived,
@@ -516,48 +639,43 @@ def _unit(name: str, type: str) -> tuple[str, str]:
 
 def _units(name: str, input: InputPlan) -> list[tuple[str, str]]:
     """Those of its processors."""
-    return [(f"inputs.{name}.processors.{at}", type(one).__qualname__) for at, one in enumerate(input.processors)]
+    return [_unit_of(name, place, one) for place, one in input.all_processors().items()]
+
+
+def _unit_of(name: str, place: Place, processor: Processor) -> tuple[str, str]:
+    """That of a processor: of an input, or of an output, whichever input its events came from."""
+    output, number = place
+    owner = f"outputs.{output}" if output else f"inputs.{name}"
+    return f"{owner}.processors.{number}", type(processor).__qualname__
+
+
+def _for_lanes(route: Route, made: Made) -> Packed:
+    if made.outputs is None:
+        return made.packed
+    return made.packed._replace(lanes=tuple([lane.id for lane in route.lanes_of(made)]))
 
 
 def _process(route: Route, name: str, batches: Sequence[Batch], arrived: datetime, taps: Taps) -> tuple[Ready, int]:
     """Raises PluginFault for a batch that cannot be; no processor has seen any of them then."""
-    ready, failures = [], -tagged_here()
+    ready, failures = list[Made](), -tagged_here()
     sound = [door.check(batch) for batch in batches]
     for batch in chain.from_iterable([bounded(route.envelope.on(batch, arrived)) for batch in sound]):
         taps.offer(f"inputs.{name}", batch)
-        for number, processor in enumerate(route.processors):
-            with measured(route.meters[number]):
-                batch = _apply(processor, batch)
-            taps.offer(f"inputs.{name}.processors.{number}", batch)
-        if batch.count:
-            ready.append((batch, Packed(batch.count, batch.pack())))
+        ready += _made(route.chain.on(batch, taps))
     return ready, failures + tagged_here()
 
 
-def bounded(batch: Batch) -> Iterator[Batch]:
-    """The same events, in order, in batches of at most MOST_EVENTS; for a batch that has not entered yet."""
-    if batch.count <= MOST_EVENTS:
-        yield batch
-    else:
-        for half in batch.pieces(len(batch.body) // 2):
-            yield from bounded(replace(half, items=None))
+def _flush(route: Route, moment: datetime, taps: Taps) -> tuple[Ready, int]:
+    failures = -tagged_here()
+    ready = list(_made(route.chain.flush(lambda batch: route.envelope.on(batch, moment), taps)))
+    return ready, failures + tagged_here()
 
 
-def _apply(processor: Processor, batch: Batch) -> Batch:
-    """What the processor returns; if it fails, or what it returns cannot be, all events as they were, tagged."""
-    try:
-        return door.check(processor.process(batch), batch)
-    except Exception as error:
-        name = type(processor).__name__
-        _log.error("a processor failed", processor=name, error=_describe(error))
-        return _tagged(batch, f"{name} failed: {_kind(error)}")
-
-
-def _tagged(batch: Batch, message: str) -> Batch:
-    try:
-        return batch.replace([tagged(event, message) for event in batch.own()])
-    except (TypeError, ValueError, RecursionError):
-        raise PluginFault("a document is not valid JSON, or nested too deeply") from None
+def _made(parts: Iterable[Part]) -> Iterator[Made]:
+    for part in parts:
+        for batch in bounded(part.batch) if part.batch.items is None else (part.batch,):
+            if batch.count:
+                yield Made(batch, Packed(batch.count, batch.pack()), part.outputs)
 
 
 def _as_start_failed(running: Running, error: Exception) -> StartFailed:
@@ -568,10 +686,6 @@ def _as_start_failed(running: Running, error: Exception) -> StartFailed:
 
 def _describe(error: Exception) -> str:
     return str(error) if isinstance(error, (StartFailed, OSError, PluginFault)) else raised_at(error)
-
-
-def _kind(error: Exception) -> str:
-    return str(error) if isinstance(error, PluginFault) else type(error).__name__
 
 
 def _code(error: Exception) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shipper.plugin import Processor
@@ -42,6 +42,13 @@ class InputPlan:
     outputs: tuple[str, ...]
     credentials: tuple[str, ...]
     """The ids that its settings refer to."""
+    branches: Mapping[str, tuple[Processor, ...]] = field(default_factory=dict)
+    """By output: the processors that events for it pass then; without the outputs that have none."""
+
+    def all_processors(self) -> Mapping[tuple[str, int], Processor]:
+        """By place: the output that they belong to ("" for those before), and the number among them."""
+        lists = {"": self.processors, **self.branches}
+        return {(name, number): one for name, those in lists.items() for number, one in enumerate(those)}
 
     @property
     def identity(self) -> tuple[str, str, Any]:
@@ -93,6 +100,13 @@ class Plan:
         kept = {output.key for output in self.outputs.values()}
         return "live" if active is None or kept.issuperset(lanes) else "barrier"
 
+    def keeps_way(self, name: str, before: Plan | None) -> bool:
+        """Whether the events of an input go the same way, to the same lanes, as under the plan before."""
+        mine = self.inputs.get(name)
+        if before is None or mine is None or mine != before.inputs.get(name):
+            return False
+        return all(self.outputs[output].key == before.outputs[output].key for output in mine.outputs)
+
     def stored(self, change: Change) -> Text:
         """What the spool keeps of it."""
         return Text(self.at, self.sha256, self.meaning, change, sorted(self.credentials), self.text)
@@ -128,7 +142,8 @@ def make(at: Revision, text: str, registry: Registry) -> Plan:
 
 def _input(spec: InputSpec, policy: Policy) -> InputPlan:
     outputs = spec.outputs if spec.outputs is not None else tuple(policy.outputs)
-    return InputPlan(spec, (*spec.processors, *policy.processors), outputs, _ids(uses(spec.config)))
+    branches = {name: those for name in outputs if (those := policy.outputs[name].processors)}
+    return InputPlan(spec, (*spec.processors, *policy.processors), outputs, _ids(uses(spec.config)), branches)
 
 
 def _output(spec: OutputSpec) -> OutputPlan:

@@ -8,7 +8,8 @@ from shipper.sdk.event import Batch, Fields
 
 
 class Taps:
-    """Points are `inputs.NAME`, `inputs.NAME.processors.N` (after the N-th) and `outputs.NAME`."""
+    """Points are `inputs.NAME`, `inputs.NAME.processors.N` (after the N-th), `outputs.NAME.processors.N` and
+    `outputs.NAME`."""
 
     def __init__(self) -> None:
         self._open: dict[str, list[tuple[list[Batch], int]]] = {}

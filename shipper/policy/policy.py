@@ -9,14 +9,14 @@ which are the other half of a lane's identity.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from shipper.plugin import Duration, Input, Output, Processor, Settings, Size
-from shipper.policy.document import Node, below, read, shown, suggest
+from shipper.policy.document import Node, below, followed, read, shown, suggest
 from shipper.policy.registry import Kind, Registry, UnknownType
 from shipper.policy.settings import Reader, TooMany, digest, exported, restored
 from shipper.policy.uses import uses
@@ -43,11 +43,12 @@ class InputSpec(msgspec.Struct, frozen=True):
 
 
 class OutputSpec(msgspec.Struct, frozen=True):
-    """An output as the policy wants it."""
+    """An output as the policy wants it; its processors act before its queue."""
 
     name: str
     type: str
     config: Output
+    processors: tuple[Processor, ...] = ()
 
 
 class Queue(Settings, frozen=True):
@@ -172,8 +173,8 @@ class _PolicyReader(Reader):
     def input(self, name: str, node: Node, path: str) -> InputSpec | None:
         type, config = self.plugin("inputs", node, path, ("processors", "outputs"))
         entries = node.value if isinstance(node.value, dict) else {}
-        processors = self.processors(entries.get("processors"), below(path, "processors"))
         outputs = self.routes(entries.get("outputs"), below(path, "outputs"))
+        processors = self.processors(entries.get("processors"), below(path, "processors"), outputs)
         if config is None:
             return None
         self.listener(name, config, node, path)
@@ -188,23 +189,45 @@ class _PolicyReader(Reader):
                 self.problem(path, node.mark, message)
 
     def output(self, name: str, node: Node, path: str) -> OutputSpec | None:
-        type, config = self.plugin("outputs", node, path)
+        type, config = self.plugin("outputs", node, path, ("processors",))
+        entries = node.value if isinstance(node.value, dict) else {}
+        processors = self.processors(entries.get("processors"), below(path, "processors"), (name,))
         if config is None:
             return None
         try:
             check_feeding(config)
         except PluginFault as error:
             self.problem(path, node.mark, str(error), error.code)
-        return OutputSpec(name, type, config)
+        return OutputSpec(name, type, config, processors)
 
-    def processors(self, node: Node | None, path: str) -> tuple[Processor, ...]:
+    def processors(self, node: Node | None, path: str, outputs: tuple[str, ...] | None = None) -> tuple[Processor, ...]:
+        """The processors of a list, which may name these outputs (None: all)."""
         if node is None:
             return ()
         if not isinstance(node.value, list):
             self.problem(path, node.mark, "expected a list of processors, such as [{type: add_fields, …}]")
             return ()
-        made = [self.plugin("processors", child, below(path, at))[1] for at, child in enumerate(node.value)]
+        made = [self.processor(child, below(path, at), outputs) for at, child in enumerate(node.value)]
         return tuple(processor for processor in made if processor is not None)
+
+    def processor(self, node: Node, path: str, outputs: tuple[str, ...] | None) -> Processor | None:
+        processor: Processor | None = self.plugin("processors", node, path)[1]
+        for within, output in () if processor is None else self.named_outputs(processor, node, path):
+            place, shown_path = followed(node, path, within)
+            if output not in self.declared:
+                self.no_such_output(output, place, shown_path)
+            elif outputs is not None and output not in outputs:
+                text = f'events do not go to the output "{shown(output)}" from here'
+                self.problem(shown_path, place.mark, text, Code.UNKNOWN_OUTPUT)
+        return processor
+
+    def named_outputs(self, processor: Processor, node: Node, path: str) -> Sequence[tuple[Sequence[str | int], str]]:
+        try:
+            return [(list(within), str(output)) for within, output in processor.named_outputs()]
+        except Exception as error:
+            text = f"{type(processor).__name__} cannot say which outputs it names: {type(error).__name__}"
+            self.problem(path, node.mark, text, Code.BAD_OPTION)
+            return ()
 
     def plugin(self, kind: Kind, node: Node, path: str, reserved: tuple[str, ...] = ()) -> tuple[str, Any]:
         """The type and the settings of a plugin; None instead of these if there was a problem."""
@@ -242,12 +265,15 @@ class _PolicyReader(Reader):
         if not isinstance(item.value, str):
             self.problem(path, item.mark, "expected the name of an output")
         elif item.value not in self.declared:
-            hint = suggest(item.value, self.declared)
-            self.problem(path, item.mark, f'there is no output "{shown(item.value)}"{hint}', Code.UNKNOWN_OUTPUT)
+            self.no_such_output(item.value, item, path)
         elif item.value in names:
             self.problem(path, item.mark, "this output is named twice")
         else:
             names[item.value] = None
+
+    def no_such_output(self, name: str, node: Node, path: str) -> None:
+        hint = suggest(name, self.declared)
+        self.problem(path, node.mark, f'there is no output "{shown(name)}"{hint}', Code.UNKNOWN_OUTPUT)
 
 
 # -- what two policies are compared by, and what is kept of one --------------------------------------------------------
@@ -259,7 +285,7 @@ def meaning(policy: Policy) -> str:
         {
             "inputs": {name: _input(spec) for name, spec in policy.inputs.items()},
             "processors": [_part(processor) for processor in policy.processors],
-            "outputs": {name: [spec.type, _part(spec.config)] for name, spec in policy.outputs.items()},
+            "outputs": {name: _output(spec) for name, spec in policy.outputs.items()},
             "rest": [exported(part) for part in (policy.queue, policy.dead_letters, policy.drain, policy.log_level)],
         }
     )
@@ -268,6 +294,12 @@ def meaning(policy: Policy) -> str:
 def _input(spec: InputSpec) -> Any:
     outputs = None if spec.outputs is None else sorted(spec.outputs)
     return [spec.type, _part(spec.config), [_part(processor) for processor in spec.processors], outputs]
+
+
+def _output(spec: OutputSpec) -> Any:
+    """Without processors as it always was: a stored revision keeps its meaning over versions."""
+    own = [[_part(processor) for processor in spec.processors]] if spec.processors else []
+    return [spec.type, _part(spec.config), *own]
 
 
 def _part(config: Settings) -> Any:

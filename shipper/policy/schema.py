@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from shipper.plugin import Material
+from shipper.plugin import Material, Processor
 from shipper.policy.policy import NAME, VERSION, DeadLetters, Drain, LogLevel, Queue
 from shipper.policy.registry import BASES, Kind, Registry, UnknownType
 from shipper.policy.secret_sources import installed
@@ -133,11 +133,18 @@ class _Generator:
         }
 
     def plugin(self, kind: Kind, type: str) -> Schema:
-        schema = self.struct(self.registry.find(kind, type))
+        plugin = self.registry.find(kind, type)
+        schema = self.struct(plugin)
+        if issubclass(plugin, Processor) and plugin.keeps:
+            schema["description"] = (
+                f"{schema.get('description', '')}\n\nIt keeps, until the process ends: {plugin.keeps}"
+            )
         own: Schema = {"type": {"const": type}}
         if kind == "inputs":
             outputs = {"description": "Names of outputs (default: all).", "type": "array", "items": _TEXT}
             own |= {"processors": _processors("Run before the policy's own."), "outputs": outputs}
+        if kind == "outputs":
+            own |= {"processors": _processors("Run on the events for this output alone, before its queue.")}
         return {**schema, "properties": own | schema["properties"]}
 
     def struct(self, struct: type[msgspec.Struct]) -> Schema:

@@ -66,6 +66,16 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
+class Settle:
+    """Have stored, under the revision that is active, what processors hold of inputs that a plan changes.
+
+    It takes some seconds at most. Until `Switch`, or until a `Cut` fails, inputs with such processors take in nothing.
+    """
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """Make a plan active in one transaction, or resume it where it is. The answer is its lanes."""
 
@@ -189,7 +199,9 @@ class Changed:
     """What there is to be seen from outside may have changed."""
 
 
-Lasting: TypeAlias = InOrder | Read | Look | Store | Open | Cut | ForgetRevision | ForgetCredentials | Advance | Release
+Lasting: TypeAlias = (
+    InOrder | Read | Look | Store | Open | Settle | Cut | ForgetRevision | ForgetCredentials | Advance | Release
+)
 Immediate: TypeAlias = Say | Start | GiveUp | Check | Keep | Withdraw | Forget | Switch | Close | Activated | Changed
 Effect: TypeAlias = Lasting | Immediate
 Steps: TypeAlias = Generator[Effect, Any, T]

@@ -5,7 +5,7 @@ their order. It gets the answer of an effect by `send`, and an error that is par
 `throw`. While an effect takes its time, the steps of other events may run; each decides from what is known by then.
 What is within one `InOrder` runs beside no other `InOrder`: from a commit until what it makes true was said.
 
-    policy ─> Read, Check ─> Store: received ─> Open ─> Cut, Switch: active ─> Advance: drained, released
+    policy ─> Read, Check ─> Store: received ─> Open, Settle ─> Cut, Switch: active ─> Advance: drained, released
               │ any doubt: refused              │ StartFailed: refused; the old pipeline runs on
 
 The machine knows what is on its way, what is stored as of the last `Look`, which inputs still close, and which
@@ -37,6 +37,7 @@ from shipper.revisions.effects import (
     Read,
     Release,
     Say,
+    Settle,
     Start,
     Steps,
     Store,
@@ -265,6 +266,7 @@ class Machine:
             yield Close(prepared)
             return
         candidate.decided = True
+        yield Settle(candidate.plan)
         yield InOrder(self._activate(candidate, prepared))
 
     def ended(self, candidate: Candidate) -> Steps[None]:

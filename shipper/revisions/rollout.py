@@ -225,8 +225,14 @@ class Rollout:
             case effects.Open(plan):
                 await load_all({name: output.spec.config for name, output in plan.outputs.items()})
                 return await self._intake.prepare(plan)
+            case effects.Settle(plan):
+                await self._intake.settle(plan)
             case effects.Cut(plan, resumes):
-                return await (self._resume(plan) if resumes else self._cut(plan))
+                try:
+                    return await (self._resume(plan) if resumes else self._cut(plan))
+                except BaseException:
+                    self._intake.resume()
+                    raise
             case effects.ForgetRevision(at):
                 await self._spool.forget(at)
             case effects.ForgetCredentials(ids, still_used):

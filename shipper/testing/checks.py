@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar, cast
 
 import orjson
 import trio
 
 from shipper.plugin import (
     Answers,
+    Asyncio,
     Batch,
     Feeding,
     Fields,
@@ -19,9 +22,12 @@ from shipper.plugin import (
     Outcome,
     Output,
     OutputContext,
+    Part,
     Processor,
     Sender,
     Source,
+    Stage,
+    StageContext,
     TooLarge,
 )
 from shipper.testing.context import RecordingInputContext
@@ -44,10 +50,10 @@ def check_processor(processor: Processor, batch: Batch) -> Batch:
     makes the same in another thread, so nothing was kept from the first; a batch of no events stays one.
     """
     before = batch.pack()
-    result = processor.process(batch)
+    result = _processed(processor, batch)
     assert batch.pack() == before, "the batch that came in was changed"
-    assert _rows(result) == _rows(_elsewhere(processor, batch)), "two runs differ"
-    assert not processor.process(batch.replace([], [])).count, "a batch without events became one with some"
+    assert _rows(result) == _rows(_elsewhere(lambda: _processed(processor, batch))), "two runs differ"
+    assert not _processed(processor, batch.replace([], [])).count, "a batch without events became one with some"
     assert (result.origin, result.seq) == (batch.origin, batch.seq), "the batch lost its id"
     came = iter(_ids(batch))
     assert all(any(i == id_ for i in came) for id_ in _ids(result)), "an id is new, or out of order"
@@ -55,14 +61,78 @@ def check_processor(processor: Processor, batch: Batch) -> Batch:
     return result
 
 
-def _elsewhere(processor: Processor, batch: Batch) -> Batch:
+def _processed(processor: Processor, batch: Batch) -> Batch:
+    made = processor.process(batch)
+    assert isinstance(made, Batch), "it makes no batch; of one that makes parts `check_stage` is the judge"
+    return made
+
+
+_Made = TypeVar("_Made")
+
+
+def _elsewhere(run: Callable[[], _Made]) -> _Made:
     """What it makes in a thread that has run nothing before."""
-    made: list[Batch] = []
-    thread = threading.Thread(target=lambda: made.append(processor.process(batch)))
+    made: list[_Made] = []
+    thread = threading.Thread(target=lambda: made.append(run()))
     thread.start()
     thread.join()
     assert made, "it cannot run in another thread"
     return made[0]
+
+
+async def check_stage(processor: Processor, batches: Sequence[Batch], *, aio: Asyncio | None = None) -> list[Part]:
+    """Run a processor that is opened, or makes parts, over batches and return all parts, those of a flush too.
+
+    Raises AssertionError where it breaks the contract. The batches that came in are as they were; a part can be packed,
+    and names its outputs by a set; what was taken back leaves no trace, so that a second run in another thread makes
+    the same, also one batch at a time; after a flush nothing is held, and nothing is due; when it is closed no
+    descriptor, thread or task is left. The clock stands still meanwhile.
+    """
+    traces, before = Traces(), [batch.pack() for batch in batches]
+    context = StageContext("test", cast(Asyncio, aio), now=lambda: 1000.0)
+    async with processor.open(context) if processor.is_stage else _unopened(processor) as stage:
+        parts = _run(stage, batches)
+        assert [batch.pack() for batch in batches] == before, "a batch that came in was changed"
+        assert not stage.flush(), "it holds something after a flush"
+        stage.rollback()
+        for batch in batches:
+            _run(stage, [batch])
+        stage.rollback()
+        assert _all_rows(_elsewhere(lambda: _run(stage, batches))) == _all_rows(parts), (
+            "what was taken back left a trace"
+        )
+        stage.commit()
+        assert stage.due is None, "it holds something after a flush and a commit"
+        assert not stage.flush(), "it holds something after a commit"
+    await traces.wait_until_gone()
+    return parts
+
+
+class _Unopened(Stage):
+    def __init__(self, processor: Processor) -> None:
+        self._processor = processor
+
+    def process(self, part: Part) -> Sequence[Part]:
+        made = self._processor.process(part.batch)
+        return [part._replace(batch=made)] if isinstance(made, Batch) else made
+
+
+@asynccontextmanager
+async def _unopened(processor: Processor) -> AsyncIterator[Stage]:
+    yield _Unopened(processor)
+
+
+def _run(stage: Stage, batches: Sequence[Batch]) -> list[Part]:
+    assert isinstance(stage, Stage), "it opened what is no Stage"
+    made = [part for batch in batches for part in stage.process(Part(batch))] + list(stage.flush())
+    for part in made:
+        assert part.outputs is None or isinstance(part.outputs, frozenset), "its outputs are no set"
+        assert len(_rows(Batch.unpack(part.batch.pack(), origin=b"", seq=0))) == part.batch.count, "the count is wrong"
+    return made
+
+
+def _all_rows(parts: Sequence[Part]) -> list[tuple[list[object], frozenset[str] | None]]:
+    return [(_rows(part.batch), part.outputs) for part in parts]
 
 
 # -- outputs -----------------------------------------------------------------------------------------------------------

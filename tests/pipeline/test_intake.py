@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper.pipeline.intake import MOST_EVENTS
+from shipper.pipeline.chain import MOST_EVENTS
 from shipper.plugin import Backpressure, InputContext, PluginFault, StartFailed
 from shipper.sdk.event import Batch
 from shipper.spool.queue import NotActive

@@ -39,6 +39,7 @@ def change(text: str) -> str:
         (BASE.replace("credential: k1", "credential: k1, live_setting: 5"), "live"),
         (BASE.replace("mark: common", "mark: another"), "live"),
         (BASE + "  third: {type: scripted}\n", "live"),
+        (BASE.replace("to: other}", "to: other, processors: [{type: scripted}]}"), "live"),
         (BASE.replace("k1", "k2"), "barrier"),
         (BASE.replace("to: other", "to: elsewhere"), "barrier"),
         (BASE.replace("  other: {type: scripted, to: other}\n", ""), "barrier"),
@@ -58,6 +59,21 @@ def test_an_input_has_its_own_processors_first_and_all_outputs_by_default() -> N
 
     assert [processor.mark for processor in made.processors] == ["own", "common"]  # type: ignore[attr-defined]
     assert made.outputs == ("main", "other")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_kept"),
+    [
+        (BASE + "log_level: debug\n", True),
+        (BASE + "  third: {type: scripted}\n", False),
+        (BASE.replace("credential: k1", "credential: k1, workers: 5"), True),
+        (BASE.replace("mark: common", "mark: another"), False),
+        (BASE.replace("k1", "k2"), False),
+        (BASE.replace("to: other}", "to: other, processors: [{type: scripted}]}"), False),
+    ],
+)
+def test_an_input_keeps_its_way_if_nothing_behind_it_changes(text: str, is_kept: bool) -> None:
+    assert plan(text).keeps_way("in", plan()) is is_kept
 
 
 def test_every_credential_is_known_with_the_place_that_names_it() -> None:

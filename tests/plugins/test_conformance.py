@@ -20,6 +20,7 @@ from shipper.testing import (
     check_input,
     check_output,
     check_processor,
+    check_stage,
     open_destination,
 )
 from shipper_plugins.inputs.elasticsearch import ElasticsearchInput
@@ -30,8 +31,13 @@ from shipper_plugins.outputs.console import ConsoleOutput
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
 from shipper_plugins.outputs.file import FileOutput
 from shipper_plugins.processors.add_fields import AddFields
+from shipper_plugins.processors.aggregate import Aggregate
+from shipper_plugins.processors.dedupe import Dedupe
 from shipper_plugins.processors.drop import Condition, Drop
 from shipper_plugins.processors.parse import Parse
+from shipper_plugins.processors.route import Case as RouteCase
+from shipper_plugins.processors.route import Route
+from shipper_plugins.processors.throttle import Throttle
 
 KEY = Credential.parse({"api_key": "conformance:a-secret-of-the-test"})
 LINES = Batch.lines(b'first line\n{"n": 1}\nlast line of all\n', offset=0, shared={"host": {"name": "web-1"}})
@@ -108,17 +114,26 @@ async def test_an_input_holds_the_contract(type: str, aio: Asyncio, tmp_path: Pa
 
 PROCESSORS: dict[str, list[Processor]] = {
     "add_fields": [AddFields(fields={"service.name": "shop"})],
+    "aggregate": [Aggregate(), Aggregate(group_by=("message",), fields={"n": "sum", "log.offset": "last"})],
+    "dedupe": [Dedupe(), Dedupe(fields=("host.name",))],
     "drop": [Drop(when=Condition(equals={"message": "first line"}))],
     "parse": [Parse(format="json"), Parse(format="nginx")],
+    "route": [Route(routes=(RouteCase(when=Condition(equals={"message": "first line"}), outputs=("main",)),))],
+    "throttle": [Throttle(rate=1), Throttle(rate=2, fields=("host.name",), when_over="tag")],
 }
+MAKE_PARTS = {"route"}
+"""Of those that are not opened."""
 
 
 @pytest.mark.parametrize("type", of("processors"))
-def test_a_processor_holds_the_contract(type: str) -> None:
+async def test_a_processor_holds_the_contract(type: str) -> None:
     assert type in PROCESSORS, "give this processor a case in PROCESSORS"
     for processor in PROCESSORS[type]:
         assert isinstance(processor, found("processors", type))
-        check_processor(processor, BATCH)
+        if processor.is_stage or type in MAKE_PARTS:
+            await check_stage(processor, [BATCH, replace(BATCH, seq=8)])
+        else:
+            check_processor(processor, BATCH)
 
 
 # -- outputs -----------------------------------------------------------------------------------------------------------

@@ -94,12 +94,26 @@ class Odd(Output, frozen=True, kw_only=True):
     bug: Unreadable | None = None
 
 
+class Give(Processor, frozen=True):
+    to: tuple[str, ...] = ()
+    fails: bool = False
+
+    def named_outputs(self):
+        if self.fails:
+            raise KeyError("hunter2")
+        return [(("to", at), name) for at, name in enumerate(self.to)]
+
+
 class Console(Output, frozen=True, kw_only=True):
     pretty: bool = False
 
 
 REGISTRY = Registry(
-    {"inputs": {"tail": Tail}, "processors": {"tag": Tag}, "outputs": {"sink": Sink, "console": Console, "odd": Odd}}
+    {
+        "inputs": {"tail": Tail},
+        "processors": {"tag": Tag, "give": Give},
+        "outputs": {"sink": Sink, "console": Console, "odd": Odd},
+    }
 )
 OUTPUTS = "version: 1\noutputs: "
 SINK = "version: 1\noutputs:\n  main:\n    type: sink\n    hosts: [https://a]\n"
@@ -260,7 +274,7 @@ def test_a_file_is_read_when_the_policy_is_validated(authority):
             "version: 1\noutputs: {o: {type: console, credential: a}}",
             (2, 30),
             "outputs.o.credential",
-            'unknown key "credential"; known here: flush, pretty, type, workers',
+            'unknown key "credential"; known here: flush, pretty, processors, type, workers',
         ),
         ("version: 1\ninputs: {i: {type: tail, paths: []}}", (2, 33), "inputs.i.paths", "expected list of length >= 1"),
         ("version: 1\ninputs: {i: {type: tail, paths: [1]}}", (2, 34), "inputs.i.paths[0]", "expected string"),
@@ -569,6 +583,45 @@ def test_the_order_of_processors_and_the_choice_of_outputs_are_part_of_the_meani
     ]
 
     assert len({meaning(parse(text, REGISTRY)) for text in processors}) == 5
+
+
+def test_the_processors_of_an_output_are_part_of_the_meaning_and_not_of_the_destination():
+    plain, marked = parse(SINK, REGISTRY), parse(SINK + "    processors: [{type: tag, fields: {a: 1}}]\n", REGISTRY)
+
+    assert meaning(plain) != meaning(marked)
+    assert destination(plain.outputs["main"]) == destination(marked.outputs["main"])
+    assert marked.outputs["main"].processors == (Tag(fields={"a": 1}),)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "message"),
+    [
+        (
+            "processors: [{type: give, to: [main, mian]}]",
+            "processors[0].to[1]",
+            'no output "mian" (did you mean "main"?)',
+        ),
+        ("processors: [{type: give, fails: true}]", "processors[0]", "cannot say which outputs it names: KeyError"),
+        (
+            "inputs: {i: {type: tail, paths: [a], outputs: [], processors: [{type: give, to: [main]}]}}",
+            "inputs.i.processors[0].to[0]",
+            'events do not go to the output "main" from here',
+        ),
+        (
+            "  o: {type: console, processors: [{type: give, to: [main]}]}",
+            "outputs.o.processors[0].to[0]",
+            'events do not go to the output "main" from here',
+        ),
+    ],
+)
+def test_a_processor_names_outputs_that_its_events_can_go_to(text, path, message):
+    with pytest.raises(PolicyError) as refused:
+        parse(SINK + text, REGISTRY)
+    (problem,) = refused.value.problems
+
+    assert problem.path == path
+    assert message in problem.message
+    assert "hunter2" not in problem.message
 
 
 def test_another_content_of_a_file_is_another_meaning_and_another_destination_but_another_path_is_not(tmp_path):

@@ -115,7 +115,7 @@ INVALID = [
     "{version: 1, outputs: {a: {type: sink, timeout: 5}}}",
     "{version: 1, outputs: {a: {type: sink, workers: 9}}}",
     "{version: 1, outputs: {a: {type: sink, workers: $N}}}",
-    "{version: 1, outputs: {a: {type: sink, processors: []}}}",
+    "{version: 1, outputs: {a: {type: sink, processors: {}}}}",
     "{version: 1, outputs: {a: {type: sink, credential: {api_key: x}}}}",
     "{version: 1, drain: {deadline: 5}}",
     "{version: 1, drain: {on_deadline: give_up}}",

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shipper.pipeline.plan import Location, OutputPlan, Plan, digest
+from shipper.pipeline.plan import Location, OutputPlan, Plan, Reference, digest
 from shipper.revisions import effects
 from shipper.revisions.effects import Effect, Lasting, Say, Steps
 from shipper.revisions.machine import Machine
@@ -18,6 +18,7 @@ from shipper.revisions.statements import Active, Received, Refused, Released
 from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import CredentialError, PolicyError, Problem, StartFailed
 from shipper.spool import credentials, revisions
+from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.spool import Standing
 from shipper.values import Receipt, Revision
 from tests.spool.test_spool_revisions import key, new_db, new_sealer
@@ -58,9 +59,10 @@ class Text:
     flaw: str
 
     def plan(self, at: Revision) -> Plan:
-        ids = {id: Location("outputs.main", 1, 1) for id in (self.output, self.input)}
-        outputs = {"main": OutputPlan(None, key("main", self.output), {})}  # type: ignore[arg-type]
-        return Plan(at, repr(self), digest(repr(self)), repr(self), None, {}, outputs, ids)  # type: ignore[arg-type]
+        place = Location("outputs.main", 1, 1)
+        references = tuple(Reference(id, "output", (), place) for id in (self.output, self.input))
+        outputs = {"main": OutputPlan(None, key("main", self.output), LaneSettings({}, ()))}  # type: ignore[arg-type]
+        return Plan(at, repr(self), digest(repr(self)), repr(self), None, {}, outputs, references)  # type: ignore[arg-type]
 
 
 @dataclass(repr=False)
@@ -292,7 +294,7 @@ class World:
             case Say(number, statement):
                 self.judge(number, statement, task)
             case _:
-                assert isinstance(effect, effects.Changed | effects.Close)
+                assert isinstance(effect, effects.Changed | effects.Close | effects.Settle)
         return None
 
     def switch(self, plan: Plan, before: Plan | None) -> list[Closing]:

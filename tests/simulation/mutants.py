@@ -245,7 +245,7 @@ def routes_forgotten(patch: pytest.MonkeyPatch) -> None:
     original = Intake.enter
 
     async def enter(self: Intake, port: Port, route: Any, *arguments: Any, **more: Any) -> bool:
-        one = replace(route, lanes=route.lanes[:1])
+        one = replace(route, lanes=dict(list(route.lanes.items())[:1]))
         return await original(self, port, one, *arguments, **more)
 
     patch.setattr(Intake, "enter", enter)

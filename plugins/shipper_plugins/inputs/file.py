@@ -28,6 +28,7 @@ class FileInput(Input, frozen=True, kw_only=True):
     """Follows the lines of log files, through rotation by rename, copy and truncate, and gzip."""
 
     ending: ClassVar[Mapping[str, bool | int | str]] = {"stop_at_end": True}
+    rereads: ClassVar[bool] = True
 
     paths: Annotated[tuple[_Glob, ...], msgspec.Meta(min_length=1)]
     """Absolute paths or globs: `*`, `?`, `[0-9]`, `[^0-9]`, and `**` for any number of directories. They are looked at

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import trio
@@ -31,6 +31,8 @@ _DIGITS = 12
 
 class GenerateInput(Input, frozen=True, kw_only=True):
     """Makes numbered messages."""
+
+    rereads: ClassVar[bool] = True
 
     rate: Annotated[float, msgspec.Meta(gt=0)] | None = None
     """Events per second (default: as fast as they can be stored)."""

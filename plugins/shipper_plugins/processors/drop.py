@@ -120,7 +120,7 @@ class Drop(Processor, frozen=True):
     def process(self, batch: Batch) -> Batch:
         """The batch without those events; it may be empty then."""
         test, shared = self.when.test(), batch.shared
-        kept = [i for i, own in enumerate(batch.own()) if not test(_look_up(own, shared))]
+        kept = [i for i, own in enumerate(batch.own()) if not test(look_up(own, shared))]
         return batch if len(kept) == batch.count else batch.pick(kept)
 
     @property
@@ -129,7 +129,9 @@ class Drop(Processor, frozen=True):
         return self.when.searches()
 
 
-def _look_up(own: Fields, shared: Fields) -> Callable[[str], Any]:
+def look_up(own: Fields, shared: Fields) -> Callable[[str], Any]:
+    """The values of an event by dotted names; its own come before those that it shares."""
+
     def look(name: str) -> Any:
         value = _find(own, name)
         return value if value is not None else _find(shared, name)

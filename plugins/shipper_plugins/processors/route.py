@@ -1,0 +1,68 @@
+"""`route`: which events go to which outputs.
+
+    type: route
+    routes:
+      - when: {equals: {log.level: error}}
+        outputs: [alerts, main]
+      - when: {has_fields: [http.response.status_code]}
+        outputs: [access]
+    default: [main]
+
+The first condition that an event meets decides; what meets none goes to `default`. Conditions are those of `drop`. An
+output that the input's own `outputs` leave out gets nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from shipper.plugin import Batch, Part, Processor, Settings
+from shipper_plugins.processors.drop import Condition, look_up
+
+
+class Case(Settings, frozen=True):
+    """Where the events go that meet a condition."""
+
+    when: Condition
+    """The condition."""
+    outputs: tuple[str, ...]
+    """Names of outputs; with none of them the events are dropped."""
+
+
+class Route(Processor, frozen=True, kw_only=True):
+    """Gives events to outputs by conditions; the first that an event meets decides."""
+
+    routes: Annotated[tuple[Case, ...], msgspec.Meta(min_length=1)]
+    """The conditions, in their order."""
+    default: tuple[str, ...] | None = None
+    """The outputs for events that meet none (default: all of the input; with none of them these are dropped)."""
+
+    def process(self, batch: Batch) -> Sequence[Part]:
+        """A part for each choice of outputs."""
+        cases = [(case.when.test(), frozenset(case.outputs)) for case in self.routes]
+        default = None if self.default is None else frozenset(self.default)
+        chosen: dict[frozenset[str] | None, list[int]] = {}
+        for position, own in enumerate(batch.own()):
+            look = look_up(own, batch.shared)
+            outputs = next((outputs for test, outputs in cases if test(look)), default)
+            chosen.setdefault(outputs, []).append(position)
+        if len(chosen) == 1:
+            return [Part(batch, outputs) for outputs in chosen]
+        return [Part(batch.pick(positions), outputs) for outputs, positions in chosen.items()]
+
+    @property
+    def is_slow(self) -> bool:
+        """See `Drop`."""
+        return any(case.when.searches() for case in self.routes)
+
+    def named_outputs(self) -> Sequence[tuple[Sequence[str | int], str]]:
+        """Those of all routes, and the default ones."""
+        of_routes = [
+            (("routes", number, "outputs", at), output)
+            for number, case in enumerate(self.routes)
+            for at, output in enumerate(case.outputs)
+        ]
+        return [*of_routes, *((("default", at), output) for at, output in enumerate(self.default or ()))]

@@ -1,0 +1,112 @@
+"""`throttle`: at most so many events a second.
+
+    {type: throttle, rate: 100, burst: 500, fields: [service.name]}
+
+Each key (the values of `fields`; without them all events together) has a bucket of `burst` tokens that fills with
+`rate` a second; an event takes one. What finds none is dropped and counted, or goes on with the tag `throttled`.
+
+Each input has buckets of its own, also where the processor stands at the policy or at an output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+from shipper.plugin import BadOption, Batch, Fields, Ledger, Part, Processor, Stage, StageContext
+from shipper_plugins.processors import keys
+
+
+class Throttle(Processor, frozen=True, kw_only=True):
+    """Lets a number of events pass in a second, for each key."""
+
+    keeps: ClassVar[str] = (
+        "a bucket for each of at most `max_keys` keys. Beyond that the key that was not seen for longest is forgotten; "
+        "if it comes again, its bucket is full."
+    )
+
+    rate: Annotated[float, msgspec.Meta(gt=0)]
+    """Events per second."""
+    burst: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Events that may pass at once after a pause (default: those of one second, at least 1)."""
+    fields: tuple[str, ...] = ()
+    """The fields by whose values events are told apart (default: all are taken together)."""
+    when_over: Literal["drop", "tag"] = "drop"
+    """What becomes of an event that is too many: `drop` (counted), or `tag`: it goes on with the tag `throttled`."""
+    max_keys: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
+    """How many keys are remembered."""
+
+    def __post_init__(self) -> None:
+        keys.check_names("fields", self.fields)
+        if self.rate > 1e12:
+            raise BadOption("rate is at most 1e12", "rate")
+
+    @asynccontextmanager
+    async def open(self, context: StageContext) -> AsyncIterator[Stage]:
+        """Acquires nothing."""
+        yield _Throttle(self, context)
+
+
+class _Throttle(Stage):
+    def __init__(self, settings: Throttle, context: StageContext) -> None:
+        self._settings, self._context = settings, context
+        self._burst = float(settings.burst if settings.burst is not None else max(1, int(settings.rate)))
+        self._buckets: Ledger[bytes, tuple[float, float]] = Ledger(settings.max_keys)
+        self._over = 0
+        self._counted = context.meters.counter("events_over", "Events that were more than the rate allows.")
+
+    def process(self, part: Part) -> Sequence[Part]:
+        """The part, without or with marks on what is too many."""
+        batch, now = part.batch, self._context.now()
+        names = self._settings.fields
+        over = [at for at, key in enumerate(_keys(batch, names)) if not self._take(key, now)]
+        if not over:
+            return [part]
+        self._over += len(over)
+        if self._settings.when_over == "tag":
+            return [part._replace(batch=_tagged(batch, set(over)))]
+        dropped = set(over)
+        return [part._replace(batch=batch.pick([at for at in range(batch.count) if at not in dropped]))]
+
+    def _take(self, key: bytes, now: float) -> bool:
+        """Take a token of a bucket, if there is one."""
+        tokens, at = self._buckets.get(key) or (self._burst, now)
+        tokens = min(self._burst, tokens + max(0.0, now - at) * self._settings.rate)
+        is_there = tokens >= 1
+        self._buckets.put(key, (tokens - is_there, now))
+        return is_there
+
+    @property
+    def due(self) -> float | None:
+        """At once if there are many new keys; it holds no events."""
+        return self._context.now() if self._buckets.full else None
+
+    def commit(self) -> None:
+        """The tokens are spent."""
+        self._buckets.commit()
+        self._counted.add(self._over)
+        self._over = 0
+
+    def rollback(self) -> None:
+        """The tokens are back."""
+        self._buckets.rollback()
+        self._over = 0
+
+
+def _keys(batch: Batch, names: Sequence[str]) -> Sequence[bytes]:
+    return list(keys.digests(batch, names)) if names else [b""] * batch.count
+
+
+def _tagged(batch: Batch, over: set[int]) -> Batch:
+    events = batch.own()
+    shared = batch.shared.get("tags")
+    return batch.replace([_with_tag(event, shared) if at in over else event for at, event in enumerate(events)])
+
+
+def _with_tag(event: Fields, shared: object) -> Fields:
+    old = event.get("tags", shared)
+    tags = list(old) if isinstance(old, list) else [] if old is None else [old]
+    return {**event, "tags": [*tags, "throttled"]}

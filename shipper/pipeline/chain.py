@@ -1,0 +1,197 @@
+"""The way of one input's events through its processors: one after the other, then those of each output.
+
+    batch ──> processor ──> stage ──┬──> outputs without processors
+                                    └──> processor of an output ──> that output
+
+It decides nothing but the way, and does no I/O. A batch becomes parts where a processor says so; each part knows the
+outputs that it is for. What a processor fails on goes on as it was, marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from shipper.pipeline import door
+from shipper.pipeline.tap import Taps
+from shipper.plugin import Part, Processor, Stage
+from shipper.process import log
+from shipper.sdk.errors import PluginFault, raised_at
+from shipper.sdk.event import Batch, tagged
+from shipper.sdk.meters import Meters, measured
+
+_log = log.get(__name__)
+
+MOST_EVENTS = 16384
+"""Of a stored batch: a mebibyte of empty lines was 700 MiB as JSON, since each event has what all share."""
+
+Clothe = Callable[[Batch], Batch]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A processor in its place; `stage` is what was opened of it, if it is one."""
+
+    processor: Processor
+    meters: Meters
+    point: str
+    """Where it is looked at (`Taps`)."""
+    stage: Stage | None = None
+
+    def on(self, part: Part) -> list[Part]:
+        """What goes on of a part; if that fails, or cannot be, all events as they were, tagged."""
+        try:
+            with measured(self.meters):
+                if self.stage is None:
+                    return _processed(self.processor, part)
+                made = [_anew(one) for one in _parts(self.stage.process(part))]
+                return [one._replace(outputs=part.outputs) if one.outputs is None else one for one in made]
+        except Exception as error:
+            return [part._replace(batch=_tagged(part.batch, self._failed(error)))]
+
+    def flush(self, clothe: Clothe) -> list[Part]:
+        """What its stage still holds, clothed in the envelope. Raises PluginFault if that fails."""
+        if self.stage is None:
+            return []
+        try:
+            with measured(self.meters):
+                parts = [_anew(one) for one in _parts(self.stage.flush())]
+            return [one._replace(batch=clothe(one.batch)) for one in parts if one.batch.count]
+        except Exception as error:
+            raise PluginFault(self._failed(error)) from None
+
+    def _failed(self, error: Exception) -> str:
+        name = type(self.processor).__name__
+        _log.error("a processor failed", processor=name, error=_describe(error))
+        return f"{name} failed: {_kind(error)}"
+
+
+@dataclass(frozen=True)
+class Chain:
+    """All processors of an input under one revision, and its outputs."""
+
+    outputs: Sequence[str]
+    links: Sequence[Link] = ()
+    branches: Mapping[str, Sequence[Link]] = field(default_factory=dict)
+
+    def all_links(self) -> Iterator[Link]:
+        """In the order in which they are passed."""
+        yield from self.links
+        for links in self.branches.values():
+            yield from links
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        """Those that were opened."""
+        return [link.stage for link in self.all_links() if link.stage is not None]
+
+    @cached_property
+    def has_links(self) -> bool:
+        return any(True for _ in self.all_links())
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it is not to be run in the main thread."""
+        return any(link.processor.is_slow for link in self.all_links())
+
+    def on(self, batch: Batch, taps: Taps) -> list[Part]:
+        """What a batch becomes: parts with events, and with outputs (None: all)."""
+        return list(self._branched(_through(self.links, [Part(batch)], taps), taps))
+
+    def flush(self, clothe: Clothe, taps: Taps) -> list[Part]:
+        """What the stages still hold; what one gives passes those behind it before they are flushed."""
+        parts = list(self._branched(_flushed(self.links, clothe, taps), taps))
+        for output, links in self.branches.items():
+            parts += _for(output, _flushed(links, clothe, taps))
+        return parts
+
+    def _branched(self, parts: Iterable[Part], taps: Taps) -> Iterator[Part]:
+        for part in parts:
+            if part.outputs is None and not self.branches:
+                yield part
+                continue
+            wanted = [name for name in self.outputs if part.outputs is None or name in part.outputs]
+            plain = frozenset(name for name in wanted if name not in self.branches)
+            if plain:
+                yield part._replace(outputs=plain)
+            for name in wanted:
+                if name in self.branches:
+                    yield from _for(name, _through(self.branches[name], [Part(part.batch, frozenset({name}))], taps))
+
+
+def bounded(batch: Batch) -> Iterator[Batch]:
+    """The same events, in order, in batches of at most MOST_EVENTS; for a batch that has not entered yet."""
+    if batch.count <= MOST_EVENTS:
+        yield batch
+    else:
+        for half in batch.pieces(len(batch.body) // 2):
+            yield from bounded(replace(half, items=None))
+
+
+def _through(links: Sequence[Link], parts: list[Part], taps: Taps) -> list[Part]:
+    for link in links:
+        parts = [made for part in parts for made in link.on(part)]
+        for part in parts:
+            taps.offer(link.point, part.batch)
+        parts = [part for part in parts if part.batch.count]
+    return parts
+
+
+def _flushed(links: Sequence[Link], clothe: Clothe, taps: Taps) -> list[Part]:
+    parts: list[Part] = []
+    for number, link in enumerate(links):
+        made = link.flush(clothe)
+        for part in made:
+            taps.offer(link.point, part.batch)
+        parts += _through(links[number + 1 :], made, taps)
+    return parts
+
+
+def _for(output: str, parts: Iterable[Part]) -> list[Part]:
+    """What the processors of an output made, for that output alone."""
+    only = frozenset({output})
+    return [part._replace(outputs=only) for part in parts if part.outputs is None or output in part.outputs]
+
+
+def _parts(made: object) -> list[Part]:
+    if not isinstance(made, list | tuple) or not all(isinstance(part, Part) for part in made):
+        raise PluginFault(f"a batch is expected, not {type(made).__name__}")
+    for part in made:
+        if part.outputs is not None and not isinstance(part.outputs, frozenset | set):
+            raise PluginFault(f"the outputs of a part are a set of names, not {type(part.outputs).__name__}")
+    return list(made)
+
+
+def _anew(part: Part) -> Part:
+    """What a stage made: its events have their places in this batch."""
+    batch = replace(part.batch, items=None) if isinstance(part.batch, Batch) else part.batch
+    return part._replace(batch=door.check(batch))
+
+
+def _processed(processor: Processor, part: Part) -> list[Part]:
+    made = processor.process(part.batch)
+    if isinstance(made, Batch):
+        return [part._replace(batch=door.check(made, part.batch))]
+    return [Part(door.check(one.batch, part.batch), _within(one.outputs, part.outputs)) for one in _parts(made)]
+
+
+def _within(outputs: frozenset[str] | None, before: frozenset[str] | None) -> frozenset[str] | None:
+    if outputs is None or before is None:
+        return before if outputs is None else outputs
+    return outputs & before
+
+
+def _tagged(batch: Batch, message: str) -> Batch:
+    try:
+        return batch.replace([tagged(event, message) for event in batch.own()])
+    except (TypeError, ValueError, RecursionError):
+        raise PluginFault("a document is not valid JSON, or nested too deeply") from None
+
+
+def _describe(error: Exception) -> str:
+    return str(error) if isinstance(error, PluginFault | OSError) else raised_at(error)
+
+
+def _kind(error: Exception) -> str:
+    return str(error) if isinstance(error, PluginFault) else type(error).__name__

@@ -1,0 +1,452 @@
+"""The stages of one running input: what they hold and what they gave is stored in one transaction, or taken back.
+
+    emit ──> process ──> group ──┬── nothing is held: at once ──────────────┐
+                                 └── until it is due, full, or flushed ─────┴──> flush, store ──> commit, or rollback
+
+Calls are serialised by a lock; emits that wait for it form a group with the one that has it. A group is stored as a
+whole, with all positions, under the route of that moment. Nothing is processed meanwhile: so to take back a group is to
+take back all since the last commit, and that is exact. Then its emits run again, as if they had never been processed.
+
+An input that `rereads` does not wait for what is held: its emit returns, and its position is pending like the events.
+If they cannot be stored, it is opened again, and until then nothing of it is taken.
+
+Around a cut (`settle` until `resume`) no emit is processed. What stages hold of an input whose way changes is stored
+before it. A full queue or a hanging disk holds the cut up for some seconds only: what is not stored by then is refused
+by the spool after it, and taken back.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+import trio
+
+from shipper.pipeline.chain import Chain
+from shipper.plugin import Processor, Stage, StageContext
+from shipper.process import log
+from shipper.process.groups import failures_apart
+from shipper.sdk.codes import Code
+from shipper.sdk.errors import Backpressure, StartFailed, raised_at
+from shipper.sdk.event import Batch
+from shipper.spool.queue import Packed
+
+_log = log.get(__name__)
+
+MOST_BYTES = 16 << 20
+"""Of a group: of what is to be stored, and of what it was made of where emits wait."""
+MOST_BATCHES = 1000
+"""Of a group: a transaction of so many takes some tens of milliseconds."""
+PATIENCE_SECONDS = 5.0
+"""How long a cancelled emit waits for a transaction that has begun; the store has as much."""
+
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A batch to be stored, and the names of its outputs (None: all)."""
+
+    batch: Batch
+    packed: Packed
+    outputs: frozenset[str] | None
+
+
+@dataclass(eq=False, slots=True)
+class Emission:
+    """One call of `emit`."""
+
+    batches: Sequence[Batch]
+    arrived: datetime
+    positions: Mapping[str, bytes | None]
+    wait: bool
+    ended: trio.Event = field(default_factory=trio.Event)
+    is_stored: bool = False
+    error: Exception | None = None
+
+    @property
+    def events(self) -> int:
+        return sum(batch.count for batch in self.batches)
+
+    @property
+    def size(self) -> int:
+        return sum(len(batch.body) for batch in self.batches)
+
+    def end(self, *, is_stored: bool = False, error: Exception | None = None) -> None:
+        self.is_stored, self.error = is_stored, error
+        self.ended.set()
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """What is stored together."""
+
+    stages: Sequence[Stage]
+    made: list[Made] = field(default_factory=list)
+    positions: dict[str, bytes | None] = field(default_factory=dict)
+    waiting: list[Emission] = field(default_factory=list)
+    events: int = 0
+    """Of all its emissions, as the input gave them."""
+    bytes: int = 0
+    failures: int = 0
+    size: int = 0
+    """Bytes that it takes in memory."""
+    has_returned: bool = False
+    """Whether an emission was answered before it was stored."""
+    is_storing: bool = False
+    is_void: bool = False
+    """It is to be taken back."""
+    due: float = -math.inf
+    """When it is to be stored; in the past: at once."""
+    ended: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def wait(self) -> bool:
+        return all(emission.wait for emission in self.waiting)
+
+    @property
+    def is_full(self) -> bool:
+        return self.size >= MOST_BYTES or len(self.made) >= MOST_BATCHES
+
+    def add(self, made: Sequence[Made], failures: int) -> None:
+        """What was made goes into it."""
+        self.made += made
+        self.size += sum(len(one.packed.body) for one in made)
+        self.failures += failures
+
+    def take(self, emission: Emission) -> None:
+        """It was processed."""
+        self.positions.update(emission.positions)
+        self.events += emission.events
+        self.bytes += emission.size
+
+
+class Owner(Protocol):
+    """The running input."""
+
+    async def process(self, emission: Emission) -> tuple[Sequence[Made], int]:
+        """What its processors make of an emission, and how often one could not handle an event."""
+
+    async def flush(self) -> tuple[Sequence[Made], int]:
+        """What its stages still hold."""
+
+    async def store(self, group: Group) -> bool:
+        """Store a group under the route of now; false if that is not the active one any more."""
+
+    def stored(self, group: Group) -> None:
+        """Count it."""
+
+    def read_again(self) -> None:
+        """What it has emitted was not stored: open it again."""
+
+
+class Stages:
+    """The stages of one running input; `run` is their task."""
+
+    def __init__(self, owner: Owner, *, rereads: bool = False) -> None:
+        self.opened: dict[Place, Opened] = {}
+        self._owner, self._rereads = owner, rereads
+        self._chain = Chain(())
+        self._lock = trio.Lock()
+        self._goes_on = trio.Event()
+        self._goes_on.set()
+        self._group: Group | None = None
+        self._news = trio.Event()
+        self._is_lost = False
+        self._retired: list[Opened] = []
+        self._scope = trio.CancelScope()
+        self._is_running = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is held, or being stored."""
+        return self._group is None and not self._is_lost and self._goes_on.is_set()
+
+    async def emit(self, emission: Emission) -> bool:
+        """Process an emission and wait until it is stored, or held; false if it is to run again. See `Port.emit`."""
+        async with self._turn():
+            if not self._chain.stages:  # they were taken away meanwhile
+                return False
+            group = self._group = self._group or Group(self._chain.stages)
+            try:
+                made, failures = await self._owner.process(emission)
+            except BaseException:
+                self._void(group)
+                raise
+            group.add(made, failures)
+            group.take(emission)
+            group.due = self._due(group)
+            returns = self._rereads and group.due > -math.inf
+            if returns:
+                group.has_returned = True
+            else:
+                group.waiting.append(emission)
+                group.size += emission.size
+            self._tell()
+        if returns:
+            return True
+        await self._ended(group, emission)
+        if emission.error is not None:
+            raise emission.error
+        return emission.is_stored
+
+    async def _ended(self, group: Group, emission: Emission) -> None:
+        """Wait for its end. If cancelled, it is withdrawn, or its transaction has ended, or hangs in the disk."""
+        try:
+            await emission.ended.wait()
+        except trio.Cancelled:
+            if not group.is_storing:
+                self._void(group)
+            else:
+                with trio.move_on_after(PATIENCE_SECONDS, shield=True):
+                    await emission.ended.wait()
+            raise
+
+    async def free(self) -> None:
+        """Wait until an emit that passes no stage may go on."""
+        if not self.is_idle:
+            async with self._turn():
+                group = self._group
+            if group is not None:
+                await group.ended.wait()
+
+    async def pending(self) -> dict[str, bytes | None]:
+        """The positions of what is held."""
+        if self.is_idle:
+            return {}
+        async with self._turn():
+            return {} if self._group is None else dict(self._group.positions)
+
+    # -- around a cut, and at the end ----------------------------------------------------------------------------------
+
+    async def settle(self, *, flush: bool) -> None:
+        """Let no emit be processed; wait for what is being stored, and if so wanted have stored what is held."""
+        if not self._is_running:
+            return
+        self._goes_on = trio.Event()
+        if flush:
+            await self.flush()
+        else:
+            async with self._lock:
+                pass
+
+    async def flush(self) -> None:
+        """Have stored what is held; returns when it is, or is taken back."""
+        if not self._is_running:
+            return
+        async with self._lock:
+            group = self._group
+            if group is None:
+                return
+            group.due = -math.inf
+            self._tell()
+        await group.ended.wait()
+
+    def switch(self, chain: Chain, opened: Mapping[Place, Opened], *, is_kept: bool) -> bool:
+        """From now on these processors; what is held was for the same way, or is taken back.
+
+        Returns whether `run` is to be started.
+        """
+        if self._group is not None and not is_kept and not self._group.is_storing:
+            self._void(self._group)
+        self._chain = chain
+        self._retired += [one for one in self.opened.values() if one not in opened.values()]
+        self.opened = dict(opened)
+        self.resume()
+        self._tell()
+        is_first, self._is_running = bool(opened) and not self._is_running, self._is_running or bool(opened)
+        return is_first
+
+    def resume(self) -> None:
+        """Emits go on."""
+        self._goes_on.set()
+
+    def reopened(self) -> None:
+        """The input begins from its positions again."""
+        self._is_lost = False
+
+    def close(self) -> None:
+        """The input is closed; what is held is lost, and was never acknowledged."""
+        self._scope.cancel("the input is closed")
+        for one in (*self.opened.values(), *self._retired):
+            one.close()
+
+    # -- transactions --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Store groups when they are due."""
+        with self._scope:
+            while True:
+                await self._until_due()
+                async with self._lock:
+                    self._tidy()
+                    if self._group is not None and self._group.due <= time.monotonic():
+                        await self._store(self._group)
+                    self._close_retired()
+
+    async def _until_due(self) -> None:
+        while True:
+            news, group = self._news, self._group
+            if self._retired or (group is not None and (group.is_void or group.due <= time.monotonic())):
+                return
+            with trio.move_on_after(math.inf if group is None else group.due - time.monotonic()):
+                await news.wait()
+
+    async def _store(self, group: Group) -> None:
+        """Raises nothing but Cancelled, and has taken back all then."""
+        try:
+            group.add(*await self._owner.flush())
+            if group.is_void:
+                self._take_back(group)
+                return
+            group.is_storing = True
+            stored = await self._owner.store(group)
+        except Exception as error:
+            self._take_back(group, error)
+        except BaseException:
+            self._take_back(group)
+            raise
+        else:
+            if stored:
+                self._commit(group)
+            else:
+                self._take_back(group)
+
+    def _commit(self, group: Group) -> None:
+        for stage in group.stages:
+            _call(stage.commit)
+        self._owner.stored(group)
+        for emission in group.waiting:
+            emission.end(is_stored=True)
+        self._group = None
+        group.ended.set()
+
+    def _take_back(self, group: Group, error: Exception | None = None) -> None:
+        for stage in group.stages:
+            _call(stage.rollback)
+        for emission in group.waiting:
+            emission.end(error=None if isinstance(error, Backpressure) and emission.wait else error)
+        if group.has_returned:
+            self._is_lost = True
+            self._owner.read_again()
+        self._group = None
+        group.ended.set()
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Nobody else processes or stores, and no cut is under way."""
+        while True:
+            async with self._lock:
+                self._tidy()
+                if self._goes_on.is_set() and not self._is_lost:
+                    yield
+                    return
+            if self._is_lost:  # who emits is about to be closed
+                await trio.sleep_forever()
+            await self._goes_on.wait()
+
+    def _tidy(self) -> None:
+        if self._group is not None and self._group.is_void:
+            self._take_back(self._group)
+
+    def _close_retired(self) -> None:
+        for one in self._retired:
+            one.close()
+        self._retired = []
+
+    def _void(self, group: Group) -> None:
+        group.is_void = True
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    def _due(self, group: Group) -> float:
+        """When it is to be stored: at once if nothing is held, or too much."""
+        try:
+            due = [due for stage in group.stages if (due := stage.due) is not None]
+        except Exception as error:
+            _log.error("a stage failed", error=raised_at(error))
+            due = []
+        return -math.inf if not due or group.is_full else min(due)
+
+
+def _call(what: Callable[[], None]) -> None:
+    try:
+        what()
+    except Exception as error:
+        _log.error("a stage failed", error=raised_at(error))
+
+
+# -- what is open ------------------------------------------------------------------------------------------------------
+
+
+class Opened:
+    """A processor that was opened, until it is closed."""
+
+    def __init__(self, processor: Processor) -> None:
+        self.processor = processor
+        self.stage: Stage
+        self._scope = trio.CancelScope()
+
+    async def run(self, context: StageContext, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Raises StartFailed if it cannot be opened; what fails later is told."""
+        is_open = False
+
+        def failed(error: Exception) -> None:
+            if not is_open:
+                raise _as_start_failed(context, self.processor, error) from error
+            _log.error("a stage failed", input=context.name, error=raised_at(error))
+
+        with self._scope, failures_apart(failed):
+            async with self.processor.open(context) as self.stage:
+                if not isinstance(self.stage, Stage):
+                    raise StartFailed(f"it opened {type(self.stage).__name__}, which is no Stage")
+                is_open = True
+                task_status.started()
+                await trio.sleep_forever()
+
+    def close(self) -> None:
+        """Have its context left, soon."""
+        self._scope.cancel("nothing uses this stage any more")
+
+
+def _as_start_failed(context: StageContext, processor: Processor, error: Exception) -> StartFailed:
+    cause = str(error) if isinstance(error, StartFailed | OSError) else raised_at(error)
+    code = error.code if isinstance(error, StartFailed) else Code.START_FAILED
+    return StartFailed(f"input {context.name}: {type(processor).__name__}: {cause}", code=code)
+
+
+async def open_all(
+    processors: Mapping[Place, Processor],
+    kept: Mapping[Place, Opened],
+    start: Callable[[Place, Opened], Awaitable[None]],
+) -> dict[Place, Opened]:
+    """An open stage for each processor that is to be opened: one of the `kept` with equal settings, or a new one.
+
+    Those of the same output count, in their order. Raises what `start` raises, and has closed the new ones then.
+    """
+    left, fresh = dict(kept), list[Opened]()
+    found: dict[Place, Opened] = {}
+    try:
+        for place, processor in processors.items():
+            if not processor.is_stage:
+                continue
+            same = [at for at, one in left.items() if at[0] == place[0] and one.processor == processor]
+            if same:
+                found[place] = left.pop(same[0])
+            else:
+                found[place] = Opened(processor)
+                fresh.append(found[place])
+                await start(place, found[place])
+    except BaseException:
+        for one in fresh:
+            one.close()
+        raise
+    return found

@@ -1,0 +1,94 @@
+"""The way through processors: parts, and the outputs that they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from shipper.pipeline.chain import Chain, Link
+from shipper.pipeline.tap import Taps
+from shipper.plugin import Batch, Meters, Part, PluginFault, Processor, Stage
+from tests.fakes import events
+
+
+class Split(Processor, frozen=True):
+    """The first event to some outputs, the others to others."""
+
+    first: frozenset[str] | None = None
+    others: frozenset[str] | None = None
+
+    def process(self, batch: Batch) -> Sequence[Part]:
+        return [
+            Part(batch.pick([0]), self.first),
+            Part(batch.pick(range(1, batch.count)), self.others),
+        ]
+
+
+class Mark(Processor, frozen=True):
+    mark: str = "seen"
+
+    def process(self, batch: Batch) -> Batch:
+        return batch.share({self.mark: True})
+
+
+class Odd(Processor, frozen=True):
+    """What it makes is none of what can be."""
+
+    def process(self, batch: Batch) -> Sequence[Part]:
+        return [Part(batch, "main")]  # type: ignore[arg-type]
+
+
+class Failing(Stage):
+    def process(self, part: Part) -> Sequence[Part]:
+        return []
+
+    def flush(self) -> Sequence[Part]:
+        raise ZeroDivisionError("a secret")
+
+
+def link(processor: Processor, stage: Stage | None = None) -> Link:
+    return Link(processor, Meters(), "point", stage)
+
+
+def test_each_part_goes_on_to_the_outputs_that_it_names_and_its_input_has() -> None:
+    chain = Chain(("a", "b"), [link(Split(frozenset({"a", "no"}), frozenset({"b"}))), link(Mark())])
+    parts = chain.on(events(1, 2, 3), Taps())
+
+    assert [(part.batch.whole(), part.outputs) for part in parts] == [
+        ([{"n": 1, "seen": True}], frozenset({"a"})),
+        ([{"n": 2, "seen": True}, {"n": 3, "seen": True}], frozenset({"b"})),
+    ]
+
+
+def test_a_second_split_divides_what_the_first_one_left() -> None:
+    first = Split(frozenset({"a"}), frozenset({"a", "b"}))
+    chain = Chain(("a", "b"), [link(first), link(Split(frozenset({"b"}), None))])
+    parts = chain.on(events(1, 2, 3), Taps())
+
+    assert [([event["n"] for event in part.batch.own()], part.outputs) for part in parts] == [
+        ([2], frozenset({"b"})),
+        ([3], frozenset({"a", "b"})),
+    ]
+
+
+def test_processors_of_an_output_see_a_copy_of_their_own() -> None:
+    chain = Chain(("a", "b", "c"), [link(Mark("all"))], {"b": [link(Mark("b"))], "c": [link(Mark("c"))]})
+    parts = chain.on(events(1), Taps())
+
+    assert {part.outputs: set(part.batch.shared) for part in parts} == {
+        frozenset({"a"}): {"all"},
+        frozenset({"b"}): {"all", "b"},
+        frozenset({"c"}): {"all", "c"},
+    }
+
+
+def test_what_names_its_outputs_wrongly_has_failed_and_marks_its_events() -> None:
+    (part,) = Chain(("a",), [link(Odd())]).on(events(1), Taps())
+
+    assert part.batch.own()[0]["error"] == {"message": "Odd failed: the outputs of a part are a set of names, not str"}
+
+
+def test_a_flush_that_fails_is_a_fault_that_quotes_nothing() -> None:
+    with pytest.raises(PluginFault, match=r"^Mark failed: ZeroDivisionError$"):
+        Chain(("a",), [link(Mark(), Failing())]).flush(lambda batch: batch, Taps())
