@@ -118,7 +118,7 @@ def _text(shape: Shape, stamp: int) -> str:
         {
             "version": 1,
             "inputs": inputs,
-            "processors": [{"type": "stamp", "stamp": stamp}],
+            "processors": [{"type": "stamp", "stamp": stamp}, *_hold(stamp)],
             "outputs": outputs,
             "queue": {"max_bytes": f"{shape.queue_bytes}B"},
             "drain": _drain(shape.deadline)
@@ -126,6 +126,11 @@ def _text(shape: Shape, stamp: int) -> str:
             "log_level": "error",
         }
     ).decode()
+
+
+def _hold(stamp: int) -> list[dict[str, Any]]:
+    """Every third policy has its events held for a while."""
+    return [{"type": "hold", "seconds": 0.1 * (stamp % 7)}] if stamp % 3 == 0 else []
 
 
 def _drain(deadline: tuple[float, str] | None) -> dict[str, str]:

@@ -34,7 +34,7 @@ from tests.simulation.backend import SimulatedOutput
 from tests.simulation.disk import Disk, SimulatedReaders, SimulatedWriter, opener
 from tests.simulation.node import Node
 from tests.simulation.stage import Crashed, Stage
-from tests.simulation.streams import PullInput, PushInput, StampProcessor
+from tests.simulation.streams import HoldProcessor, PullInput, PushInput, StampProcessor
 
 WALL = 1_700_000_000.0
 _PAIR_BYTES = KEY_ID_BYTES + 12
@@ -42,7 +42,7 @@ _PAIR_BYTES = KEY_ID_BYTES + 12
 _REGISTRY = Registry(
     {
         "inputs": {"pull": PullInput, "push": PushInput},
-        "processors": {"stamp": StampProcessor},
+        "processors": {"stamp": StampProcessor, "hold": HoldProcessor},
         "outputs": {"backend": SimulatedOutput},
     }
 )

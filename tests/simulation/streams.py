@@ -10,13 +10,27 @@ An event says whose it is and its number; the policy's processor stamps it with 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
 
-from shipper.plugin import Backpressure, Batch, Credential, Input, InputContext, Processor, Source, StartFailed
+from shipper.plugin import (
+    Backpressure,
+    Batch,
+    Credential,
+    Input,
+    InputContext,
+    Part,
+    Processor,
+    Source,
+    StageContext,
+    StartFailed,
+)
+from shipper.plugin import (
+    Stage as ProcessorStage,
+)
 from tests.simulation.stage import Stage, current
 
 PEERS = 3
@@ -55,6 +69,40 @@ class StampProcessor(Processor, frozen=True):
 
     def process(self, batch: Batch) -> Batch:
         return batch.share({"stamp": self.stamp})
+
+
+class HoldProcessor(Processor, frozen=True):
+    """Holds events for a while."""
+
+    seconds: float = 1.0
+
+    @asynccontextmanager
+    async def open(self, context: StageContext) -> AsyncIterator[ProcessorStage]:
+        yield _Holding(self.seconds, context)
+
+
+class _Holding(ProcessorStage):
+    def __init__(self, seconds: float, context: StageContext) -> None:
+        self._seconds, self._context = seconds, context
+        self._held: list[Part] = []
+        self._due: float | None = None
+
+    def process(self, part: Part) -> Sequence[Part]:
+        self._held.append(part)
+        self._due = self._due or self._context.now() + self._seconds
+        return []
+
+    def flush(self) -> Sequence[Part]:
+        held = self._held
+        self.rollback()
+        return held
+
+    @property
+    def due(self) -> float | None:
+        return self._due
+
+    def rollback(self) -> None:
+        self._held, self._due = [], None
 
 
 class _Stream(Input, frozen=True):
