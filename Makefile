@@ -43,5 +43,5 @@ clean:
 	@touch $@
 
 .venv/tested: .venv/installed
-	$(BIN)/python -m pip install --quiet --editable '.[kafka]' --group test
+	$(BIN)/python -m pip install --quiet --editable '.[kafka,otlp]' --group test
 	@touch $@

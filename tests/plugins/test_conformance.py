@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import trio
+from h2.connection import H2Connection
 
 from shipper.plugin import Asyncio, Batch, Credential, CredentialId, Endpoint, Input, Output, OutputContext, Processor
 from shipper.sdk.aio import open_asyncio
@@ -26,6 +28,9 @@ from shipper.testing import (
 from shipper_plugins.inputs.elasticsearch import ElasticsearchInput
 from shipper_plugins.inputs.file import FileInput
 from shipper_plugins.inputs.generate import GenerateInput
+from shipper_plugins.inputs.otlp import OtlpInput
+from shipper_plugins.otlp import grpc, protobuf
+from shipper_plugins.otlp.model import Group, Record
 from shipper_plugins.outputs import console
 from shipper_plugins.outputs.console import ConsoleOutput
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
@@ -40,6 +45,7 @@ from shipper_plugins.processors.route import Route
 from shipper_plugins.processors.throttle import Throttle
 
 KEY = Credential.parse({"api_key": "conformance:a-secret-of-the-test"})
+BEARER = Credential.parse({"bearer_token": "a-secret-of-the-test"})
 LINES = Batch.lines(b'first line\n{"n": 1}\nlast line of all\n', offset=0, shared={"host": {"name": "web-1"}})
 BATCH = replace(LINES, origin=b"0123456789abcdef", seq=7)
 
@@ -101,7 +107,55 @@ async def check_receiver(aio: Asyncio, path: Path) -> type[Input]:
     return ElasticsearchInput
 
 
-INPUTS: dict[str, Case] = {"elasticsearch": check_receiver, "file": check_file, "generate": check_generate}
+def over_http(body: bytes) -> bytes:
+    head = f"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nAuthorization: {BEARER.authorization()}\r\n"
+    head += f"Content-Type: application/x-protobuf\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def over_grpc(body: bytes) -> bytes:
+    client = H2Connection()
+    client.initiate_connection()
+    headers = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", grpc.PATH)]
+    headers += [("content-type", grpc.CONTENT_TYPE), ("authorization", BEARER.authorization())]
+    client.send_headers(1, headers)
+    client.send_data(1, grpc.framed(body), end_stream=True)
+    return client.data_to_send()
+
+
+async def check_otlp_receiver(aio: Asyncio, path: Path) -> type[Input]:
+    body = protobuf.encoded([Group(records=[Record(body=f"line {number}") for number in range(5)])])
+    free = Endpoint("tcp", "127.0.0.1")
+
+    for protocol, send in (("http", over_http), ("grpc", over_grpc)):
+
+        async def feed(context: RecordingInputContext, request: bytes = send(body)) -> None:
+            address = (await context.listen(free)).getsockname()[:2]
+            while not context.count:
+                with suppress(OSError, trio.BrokenResourceError):
+                    async with await trio.open_tcp_stream(*address) as stream:
+                        await stream.send_all(request)
+                        with trio.move_on_after(0.1):
+                            while not context.count and await stream.receive_some():
+                                pass
+
+        await check_input(
+            OtlpInput(**{"grpc": None, "http": None, protocol: "127.0.0.1:0", "credentials": ("key",)}),  # type: ignore[arg-type]
+            5,
+            context=lambda stored: RecordingInputContext(positions=stored, credentials={"key": BEARER}),
+            feed=feed,
+            key=lambda event: str(event["body"]),
+            resumes=False,
+        )
+    return OtlpInput
+
+
+INPUTS: dict[str, Case] = {
+    "elasticsearch": check_receiver,
+    "file": check_file,
+    "generate": check_generate,
+    "otlp": check_otlp_receiver,
+}
 
 
 @pytest.mark.parametrize("type", of("inputs"))

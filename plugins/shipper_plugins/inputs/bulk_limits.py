@@ -51,7 +51,7 @@ def fingerprint(authorization: str) -> bytes:
     """A digest that is equal for spellings of the same secret (case of the scheme, padding)."""
     scheme, _, token = authorization.strip().partition(" ")
     try:
-        secret = b64decode(token.strip().rstrip("=") + "==")
+        secret = token.strip().encode() if scheme.lower() == "bearer" else b64decode(token.strip().rstrip("=") + "==")
     except ValueError:
         secret = b""
     return hashlib.sha256(scheme.lower().encode(errors="replace") + b"\0" + secret).digest() if secret else b""

@@ -1,0 +1,263 @@
+"""The `otlp` input: receives logs of OpenTelemetry over gRPC and over HTTP, in protobuf and in JSON.
+
+    inputs:
+      apps:
+        type: otlp
+        grpc: 0.0.0.0:4317
+        http: 0.0.0.0:4318
+        credentials: [apps-2]
+        tls: {certificate: /etc/shipper/tls.crt, key: /etc/shipper/tls.key}
+
+    Server (shipper.sdk.server) ──> otlp_grpc, otlp_http: one connection ──> otlp_intake: one request ──> emit
+
+What an event looks like, `shipper_plugins.otlp.events` says. A request is answered when its records are durable. One
+that finds no room is answered RESOURCE_EXHAUSTED (429) with the time after which to come again; records that cannot be
+taken are counted in the answer (a partial success), and the others stored. Other paths than that of logs (traces,
+metrics) are answered UNIMPLEMENTED (404).
+
+Its place are its addresses, so a revision that adds or removes a key, or brings a new certificate, changes the running
+input: the next request with a removed key is refused, on an old connection too, and connections that were opened with
+another certificate end after the requests that are under way.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import msgspec
+import trio
+
+from shipper.plugin import (
+    API_KEY,
+    BASIC,
+    BEARER_TOKEN,
+    BadOption,
+    Code,
+    Credential,
+    CredentialId,
+    DataStream,
+    Endpoint,
+    Input,
+    InputContext,
+    Material,
+    Scheme,
+    Size,
+    Source,
+    StartFailed,
+    takes,
+)
+from shipper_plugins.inputs.bulk_limits import fingerprint
+from shipper_plugins.inputs.elasticsearch import ServerTls
+from shipper_plugins.loopback import is_loopback
+from shipper_plugins.otlp.libraries import check
+
+if TYPE_CHECKING:
+    from shipper.sdk.server import Server
+    from shipper_plugins.inputs.otlp_intake import Intake
+
+_log = logging.getLogger(__name__)
+
+_SCHEMES: tuple[Scheme, ...] = ("tcp",)
+_PROTOCOLS = {"grpc": "h2", "http": "http/1.1"}
+
+Key = Annotated[CredentialId, takes(BEARER_TOKEN, BASIC, API_KEY)]
+
+
+class OtlpServerTls(ServerTls, frozen=True, kw_only=True):
+    """The certificate that the input shows, and whether clients need one."""
+
+    client_ca: Material | None = None
+    """PEM file of the authorities whose certificates clients must show (default: they need none)."""
+
+    def context(self, credentials: Mapping[str, Credential]) -> ssl.SSLContext:
+        """See `ServerTls.context`."""
+        context = super().context(credentials)
+        if self.client_ca is not None:
+            try:
+                context.load_verify_locations(cadata=self.client_ca.pem)
+            except ssl.SSLError:
+                raise ValueError("client_ca holds no certificate") from None
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+class OtlpInput(Input, frozen=True, kw_only=True):
+    """Receives logs of OpenTelemetry (OTLP) over gRPC and HTTP."""
+
+    forwards: ClassVar[bool] = True
+
+    grpc: str | None = "127.0.0.1:4317"
+    """`host:port` to listen on for gRPC; null: not at all. Other than loopback only with `tls` and `credentials`."""
+    http: str | None = "127.0.0.1:4318"
+    """The same for HTTP, where logs are posted to `/v1/logs`."""
+    credentials: Annotated[tuple[Key, ...], msgspec.Meta(min_length=1)] | None = None
+    """The ids of the keys that may write, each a bearer_token, a username with its password, or an api_key (default:
+    anybody)."""
+    tls: OtlpServerTls | None = None
+    """Serve TLS; with `client_ca`, to clients that show a certificate, who need no key then."""
+    max_body_bytes: Size = Size(16 << 20)
+    """The largest body of a request, as it comes."""
+    max_decompressed_bytes: Size = Size(16 << 20)
+    """The largest body of a request, decompressed."""
+    data_stream: DataStream = msgspec.field(default_factory=lambda: DataStream(dataset="generic.otel"))
+    """The data stream of the events; Elasticsearch maps those of OpenTelemetry by datasets that end with `.otel`."""
+
+    def __post_init__(self) -> None:
+        endpoints = self.endpoints()
+        if not endpoints:
+            raise BadOption("one of grpc and http is an address", "grpc")
+        for option, endpoint in endpoints.items():
+            if not is_loopback(endpoint.host) and not self._is_guarded:
+                raise BadOption("an address other than loopback needs tls, and credentials or tls.client_ca", option)
+        if len(set(endpoints.values())) < len(endpoints):
+            raise BadOption("grpc and http are addresses of their own", "http")
+        for option in ("max_body_bytes", "max_decompressed_bytes"):
+            if not 1 <= getattr(self, option) <= 1 << 30:
+                raise BadOption(f"{option} is above 0 and at most 1GiB", option)
+
+    @property
+    def _is_guarded(self) -> bool:
+        return self.tls is not None and (self.credentials is not None or self.tls.client_ca is not None)
+
+    def endpoints(self) -> dict[str, Endpoint]:
+        """By option; raises BadOption."""
+        texts = {"grpc": self.grpc, "http": self.http}
+        return {
+            option: Endpoint.parse(text, option, schemes=_SCHEMES) for option, text in texts.items() if text is not None
+        }
+
+    def identity(self) -> Any:
+        return tuple(self.endpoints().items())
+
+    def listens(self) -> Sequence[Endpoint]:
+        return tuple(self.endpoints().values())
+
+    def load(self) -> None:
+        """See `Input.load`: the libraries of the extra `otlp`."""
+        check()
+        import shipper_plugins.inputs.otlp_grpc
+        import shipper_plugins.inputs.otlp_http  # noqa: F401
+
+    @asynccontextmanager
+    async def open(self, context: InputContext) -> AsyncIterator[Source]:
+        receiver = _Receiver(self, context)
+        await receiver.listen()
+        yield receiver
+
+    def keys(self, credentials: Mapping[str, Credential]) -> tuple[bytes, ...] | None:
+        """What requests have to show; None: nothing. Raises ValueError where no credential fits."""
+        if self.credentials is None:
+            return None
+        chosen = [credentials[id] for id in self.credentials if id in credentials]
+        if not chosen or not all(credential.fits(BEARER_TOKEN, BASIC, API_KEY) for credential in chosen):
+            raise ValueError(
+                "who may write is said by credentials of the shapes {bearer_token}, {username, password} or {api_key}"
+            )
+        return tuple(fingerprint(credential.authorization()) for credential in chosen)
+
+    def contexts(self, credentials: Mapping[str, Credential]) -> dict[str, ssl.SSLContext | None]:
+        """What connections are opened with, by option; raises ValueError for a credential that is no certificate."""
+        return {option: self._tls(option, credentials) for option in self.endpoints()}
+
+    def _tls(self, option: str, credentials: Mapping[str, Credential]) -> ssl.SSLContext | None:
+        if self.tls is None:
+            return None
+        context = self.tls.context(credentials)
+        context.set_alpn_protocols([_PROTOCOLS[option]])
+        return context
+
+
+class _Receiver:
+    """A running receiver."""
+
+    def __init__(self, settings: OtlpInput, context: InputContext) -> None:
+        from shipper.sdk.server import Server
+        from shipper_plugins.inputs.otlp_grpc import talk as over_grpc
+        from shipper_plugins.inputs.otlp_http import talk as over_http
+        from shipper_plugins.inputs.otlp_intake import Door, Intake
+
+        self._context, self._settings = context, settings
+        try:
+            keys, contexts = settings.keys(context.credentials), settings.contexts(context.credentials)
+        except ValueError as error:
+            raise StartFailed(str(error), code=Code.CREDENTIAL_INVALID) from None
+        self._door = Door
+        self._intake: Intake = Intake(self._made(settings, keys), context.emit)
+        talks = {"grpc": over_grpc, "http": over_http}
+        self._servers: dict[str, Server] = {
+            option: Server(self._intake.handler(talks[option]), tls=tls, tell=self._teller(option))
+            for option, tls in contexts.items()
+        }
+        self._closed: str | None = None
+        self._crowded: dict[str, str | None] = {}
+
+    async def listen(self) -> None:
+        """Raises StartFailed."""
+        endpoints = self._settings.endpoints()
+        self._listeners = {option: await self._context.listen(endpoint) for option, endpoint in endpoints.items()}
+
+    async def run(self) -> None:
+        """See `Source.run`."""
+        self._report()
+        async with trio.open_nursery() as nursery:
+            for option, server in self._servers.items():
+                nursery.start_soon(server.serve, self._listeners[option])
+
+    def change(self, settings: OtlpInput, credentials: Mapping[str, Credential]) -> None:
+        """See `Source.change`; where a credential does not fit, nobody may enter, and that is reported."""
+        before, self._settings = self._settings, settings
+        try:
+            keys = settings.keys(credentials)
+            is_kept = (
+                settings.tls == before.tls if settings.tls is None else settings.tls.is_kept(before.tls, credentials)
+            )
+            if not is_kept or self._closed:
+                for option, tls in settings.contexts(credentials).items():
+                    self._servers[option].tls = tls
+            self._intake.door, self._closed = self._made(settings, keys), None
+        except ValueError as error:
+            self._intake.door, self._closed = self._made(settings, ()), str(error)
+            for server in self._servers.values():
+                server.tls = None if settings.tls is None else _nobody()
+        self._report()
+
+    async def changed(self) -> None:
+        """See `Source.changed`: connections that were opened with another certificate or key are closed."""
+        async with trio.open_nursery() as nursery:
+            for server in self._servers.values():
+                nursery.start_soon(server.renew)
+
+    def _made(self, settings: OtlpInput, keys: tuple[bytes, ...] | None) -> Any:
+        return self._door(
+            keys=keys,
+            is_tls=settings.tls is not None,
+            max_body_bytes=settings.max_body_bytes,
+            max_decompressed_bytes=settings.max_decompressed_bytes,
+        )
+
+    def _teller(self, option: str) -> Any:
+        def tell(turned_away: int, problem: str | None) -> None:
+            if problem is not None:
+                _log.warning("input %s: %s", self._context.name, problem)
+            self._crowded[option] = problem
+            self._context.turned_away(turned_away)
+            self._report()
+
+        return tell
+
+    def _report(self) -> None:
+        problem = "; ".join(filter(None, (self._closed, *self._crowded.values())))
+        self._context.report(problem or None, code=Code.CREDENTIAL_INVALID if self._closed else Code.CROWDED)
+
+
+def _is_kept(tls: OtlpServerTls | None, before: OtlpServerTls | None, credentials: Mapping[str, Credential]) -> bool:
+    return before is None if tls is None else tls.is_kept(before, credentials)
+
+
+def _nobody() -> ssl.SSLContext:
+    """Without a certificate every handshake fails."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

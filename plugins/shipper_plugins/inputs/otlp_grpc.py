@@ -1,0 +1,239 @@
+"""OTLP over gRPC: one connection of the input `otlp`, with up to `MOST_STREAMS` requests at once. Imports h2.
+
+    receive ──> h2 ──> a task for each stream: admit, wait for the body, take, answer ──> h2 ──> send
+
+Answers are small: one that does not fit the window of its client, which has to allow for nothing, ends its stream.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import trio
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import ConnectionTerminated, DataReceived, Event, RequestReceived, StreamEnded, StreamReset
+from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes, Settings
+
+from shipper.sdk.server import Peer
+from shipper_plugins.inputs.bulk_limits import Share
+from shipper_plugins.inputs.otlp_intake import COMPRESSIONS, Door, Intake, Refused, hold, latest, too_large, too_slow
+from shipper_plugins.otlp import grpc, protobuf, status
+from shipper_plugins.otlp.model import Unfit
+from shipper_plugins.otlp.status import Grpc
+
+MOST_STREAMS = 32
+_WINDOW = 1 << 20
+_LARGEST_HEADER = 16 << 10
+_GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+
+_log = logging.getLogger(__name__)
+Headers = list[tuple[str, str]]
+
+
+async def talk(intake: Intake, peer: Peer) -> None:
+    """Answer the requests of a connection, until it ends."""
+    connection = _Connection(intake, peer)
+    async with trio.open_nursery() as nursery:
+        await connection.run(nursery)
+        nursery.cancel_scope.cancel()
+
+
+class _Stream:
+    """A request, as it comes."""
+
+    def __init__(self, id: int, headers: dict[str, str], door: Door, share: Share, stack: ExitStack) -> None:
+        self.id, self.headers, self.door, self.share, self.stack = id, headers, door, share, stack
+        self.body = bytearray()
+        self.is_whole = False
+        self.refusal: Refused | None = None
+        self.ended = trio.Event()
+        self.scope = trio.CancelScope()
+
+    def add(self, data: bytes) -> None:
+        if self.refusal is not None:
+            return
+        self.body += data
+        try:
+            if len(self.body) > self.door.max_body_bytes + grpc.PREFIX.size:
+                raise too_large(self.door.max_body_bytes)
+            hold(self.share, len(self.body))
+        except Refused as refusal:
+            self.body.clear()
+            self.refusal = refusal
+            self.ended.set()
+
+    def end(self) -> None:
+        self.is_whole = True
+        self.ended.set()
+
+    async def whole(self) -> bytes:
+        """The body; raises Refused."""
+        begun = trio.current_time()
+        while not self.ended.is_set():
+            with trio.move_on_at(latest(begun, len(self.body))) as late:
+                await self.ended.wait()
+            if late.cancelled_caught and trio.current_time() >= latest(begun, len(self.body)):
+                raise too_slow()
+        if self.refusal is not None:
+            raise self.refusal
+        return bytes(self.body)
+
+
+class _Connection:
+    def __init__(self, intake: Intake, peer: Peer) -> None:
+        self._intake, self._peer = intake, peer
+        self._h2 = H2Connection(H2Configuration(client_side=False, header_encoding="latin-1"))
+        self._h2.local_settings = Settings(
+            client=False,
+            initial_values={
+                SettingCodes.MAX_CONCURRENT_STREAMS: MOST_STREAMS,
+                SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW,
+                SettingCodes.MAX_HEADER_LIST_SIZE: _LARGEST_HEADER,
+            },
+        )
+        self._streams: dict[int, _Stream] = {}
+        self._sending = trio.Lock()
+        self._busy = ExitStack()
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        """Read until the connection ends."""
+        self._h2.initiate_connection()
+        self._h2.increment_flow_control_window(_WINDOW)
+        try:
+            await self._flush()
+            while block := await self._peer.receive():
+                try:
+                    events = self._h2.receive_data(block)
+                except ProtocolError:
+                    return
+                if any(isinstance(event, ConnectionTerminated) for event in events):
+                    return
+                for event in events:
+                    self._note(event, nursery)
+                await self._flush()
+        except _GONE:
+            return
+
+    def _note(self, event: Event, nursery: trio.Nursery) -> None:
+        match event:
+            case RequestReceived(stream_id=int(id), headers=headers):
+                stack = ExitStack()
+                share = stack.enter_context(self._intake.memory.share())
+                stream = _Stream(id, dict(headers or ()), self._intake.door, share, stack)  # type: ignore[arg-type]
+                self._streams[id] = stream
+                nursery.start_soon(self._serve, stream, nursery)
+            case DataReceived(stream_id=int(id), data=data, flow_controlled_length=int(length)):
+                if length:
+                    self._h2.acknowledge_received_data(length, id)
+                if (found := self._streams.get(id)) is not None:
+                    found.add(data or b"")
+            case StreamEnded(stream_id=int(id)):
+                if (found := self._streams.get(id)) is not None:
+                    found.end()
+            case StreamReset(stream_id=int(id)):
+                if (found := self._streams.get(id)) is not None:
+                    found.scope.cancel("the client has given the request up")
+
+    async def _serve(self, stream: _Stream, nursery: trio.Nursery) -> None:
+        with stream.stack, self._is_busy(stream), stream.scope:
+            try:
+                refusal = await self._taken(stream)
+                self._finish(stream, refusal)
+                await self._flush()
+            except _GONE:
+                nursery.cancel_scope.cancel()
+
+    @contextmanager
+    def _is_busy(self, stream: _Stream) -> Iterator[None]:
+        """The peer is busy from the first of its streams to the last."""
+        if len(self._streams) == 1:
+            self._busy.enter_context(self._peer.busy())
+        try:
+            yield
+        finally:
+            del self._streams[stream.id]
+            if not self._streams:
+                self._busy.close()
+
+    async def _taken(self, stream: _Stream) -> Refused | tuple[int, str]:
+        try:
+            return await self._take(stream)
+        except Refused as refusal:
+            return refusal
+        except Exception as error:
+            _log.error("a request could not be answered", exc_info=error)
+            return Refused(Grpc.INTERNAL, "internal error")
+
+    async def _take(self, stream: _Stream) -> tuple[int, str]:
+        headers, door = stream.headers, stream.door
+        door.admit(headers.get("authorization", ""), is_tls=self._peer.tls is not None)
+        self._intake.let_in(self._peer)
+        path = headers.get(":path", "")
+        if path != grpc.PATH:
+            said = "only logs are taken here" if path.startswith(grpc.SERVICES) else "this method is unknown"
+            raise Refused(Grpc.UNIMPLEMENTED, said)
+        if not _is_grpc(headers):
+            raise Refused(Grpc.INVALID_ARGUMENT, "the content-type is application/grpc")
+        compression = headers.get("grpc-encoding", "identity").strip().lower()
+        if compression not in COMPRESSIONS:
+            raise Refused(Grpc.UNIMPLEMENTED, "a message is compressed by gzip, or not at all")
+        try:
+            message, is_compressed = grpc.message_of(await stream.whole())
+        except Unfit as why:
+            raise Refused(Grpc.INVALID_ARGUMENT, str(why)) from None
+        return await self._intake.take(door, message, compression if is_compressed else "", protobuf, stream.share)
+
+    def _finish(self, stream: _Stream, result: Refused | tuple[int, str]) -> None:
+        """Have h2 write the answer, unless the stream, or the connection, has ended."""
+        try:
+            if isinstance(result, Refused):
+                self._h2.send_headers(stream.id, _head(stream) + _trailers(result), end_stream=True)
+            else:
+                message = grpc.framed(protobuf.answer(*result))
+                self._h2.send_headers(stream.id, _head(stream))
+                self._h2.send_data(stream.id, message)
+                self._h2.send_headers(stream.id, [("grpc-status", "0")], end_stream=True)
+            if not stream.is_whole:
+                self._h2.reset_stream(stream.id, ErrorCodes.NO_ERROR)
+        except ProtocolError:
+            self._abandon(stream)
+
+    def _abandon(self, stream: _Stream) -> None:
+        try:
+            self._h2.reset_stream(stream.id, ErrorCodes.ENHANCE_YOUR_CALM)
+        except ProtocolError:
+            return  # it has ended already
+
+    async def _flush(self) -> None:
+        async with self._sending:
+            if data := self._h2.data_to_send():
+                await self._peer.send(data)
+
+
+def _head(stream: _Stream) -> Headers:
+    if not _is_grpc(stream.headers):
+        return [(":status", "415"), ("content-type", grpc.CONTENT_TYPE)]
+    return [
+        (":status", "200"),
+        ("content-type", grpc.CONTENT_TYPE),
+        ("grpc-accept-encoding", ",".join(COMPRESSIONS)),
+    ]
+
+
+def _is_grpc(headers: dict[str, str]) -> bool:
+    return headers.get("content-type", "").partition(";")[0] in (grpc.CONTENT_TYPE, f"{grpc.CONTENT_TYPE}+proto")
+
+
+def _trailers(refusal: Refused) -> Headers:
+    details = status.written(refusal.code, refusal.message, refusal.retry_after)
+    return [
+        ("grpc-status", str(int(refusal.code))),
+        ("grpc-message", grpc.quoted(refusal.message)),
+        ("grpc-status-details-bin", base64.b64encode(details).rstrip(b"=").decode()),
+    ]

@@ -1,0 +1,158 @@
+"""A request of the input `otlp`, over whichever transport: who may enter with how much, and how it is stored.
+
+| what | bound |
+|---|---|
+| bodies held by all requests | 64 MiB, then 429; one request alone is always let in (to its own limits) |
+| body, received and decompressed | the policy's limits, then 413 |
+| objects that a body becomes | of one request after the other, in a worker thread |
+| time | after 30 s a body comes at 1 KiB/s |
+| connections | those of `shipper.sdk.server` |
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import trio
+
+from shipper.plugin import Backpressure, Batch, Size
+from shipper.sdk.server import Peer
+from shipper_plugins.inputs.bulk_answer import RequestRefused
+from shipper_plugins.inputs.bulk_limits import Inflation, Memory, Share, fingerprint
+from shipper_plugins.otlp import events
+from shipper_plugins.otlp.model import Decoded, Unfit
+from shipper_plugins.otlp.status import HTTP_OF, Grpc
+
+BODY_SECONDS = 30.0
+BODY_BYTES_PER_SECOND = 1024
+COME_AGAIN = 1.0
+"""Seconds after which to try again, where there is no room."""
+COMPRESSIONS = ("gzip", "identity")
+
+
+class Refused(Exception):
+    """Nothing of the request was stored; `status` is that of HTTP."""
+
+    def __init__(
+        self, code: Grpc, message: str, *, status: int | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+        self.status = HTTP_OF[code] if status is None else status
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What one revision says about requests."""
+
+    keys: tuple[bytes, ...] | None
+    """`fingerprint` of each Authorization header that is let in; None: everybody."""
+    is_tls: bool
+    max_body_bytes: int
+    max_decompressed_bytes: int
+
+    def admit(self, authorization: str, *, is_tls: bool) -> None:
+        """Raises Refused (UNAUTHENTICATED)."""
+        if self.is_tls and not is_tls:
+            raise Refused(Grpc.UNAUTHENTICATED, "this connection was opened before TLS was required")
+        if self.keys is None:
+            return
+        shown = fingerprint(authorization)
+        if sum([hmac.compare_digest(shown, key) for key in self.keys]) == 0:
+            raise Refused(Grpc.UNAUTHENTICATED, "unable to authenticate with the provided credentials")
+
+
+class Codec(Protocol):
+    """`otlp.protobuf` or `otlp.jsons`."""
+
+    def decoded(self, body: bytes) -> Decoded: ...
+
+
+class Intake:
+    """Takes requests; `door` may be replaced at any time."""
+
+    def __init__(self, door: Door, emit: Callable[..., Awaitable[None]]) -> None:
+        self.door = door
+        self.memory = Memory()
+        self._emit = emit
+        self._one = trio.CapacityLimiter(1)
+
+    def handler(self, talk: Callable[[Intake, Peer], Awaitable[None]]) -> Callable[[Peer], Awaitable[None]]:
+        """A handler of `Server` that talks so."""
+        return partial(talk, self)
+
+    def let_in(self, peer: Peer) -> None:
+        """The peer has shown a valid request; raises Refused if there is no room for a client."""
+        if not peer.let_in():
+            raise no_room("too many clients are served now")
+
+    async def take(self, door: Door, body: bytes, compression: str, codec: Codec, share: Share) -> tuple[int, str]:
+        """Store the records; returns how many of them were rejected, and why the first one. Raises Refused."""
+        found, batches = await trio.to_thread.run_sync(
+            _read, body, compression, codec, door.max_decompressed_bytes, limiter=self._one
+        )
+        hold(share, len(body) + sum(len(batch.body) for batch in batches))
+        if batches:
+            try:
+                await self._emit(*batches, wait=False)
+            except Backpressure:
+                raise no_room("there is no room for more events now") from None
+        return found
+
+
+def _read(body: bytes, compression: str, codec: Codec, limit: int) -> tuple[tuple[int, str], list[Batch]]:
+    """In a worker thread."""
+    try:
+        decoded = codec.decoded(inflated(body, compression, limit))
+        groups, rejected, reason = events.taken(decoded.groups)
+        batches = events.batches(groups)
+    except Unfit as why:
+        raise Refused(Grpc.INVALID_ARGUMENT, str(why)) from None
+    return (decoded.rejected + rejected, decoded.reason or reason), batches
+
+
+def inflated(body: bytes, compression: str, limit: int) -> bytes:
+    """The body as it was before it was compressed; raises Refused."""
+    if compression != "gzip":
+        return body
+    inflation, pieces, size = Inflation("gzip"), [], 0
+    try:
+        for piece in inflation.pieces(body):
+            size += len(piece)
+            if size > limit:
+                raise too_large(limit)
+            pieces.append(piece)
+        inflation.finish()
+    except RequestRefused:
+        raise Refused(Grpc.INVALID_ARGUMENT, "the body cannot be decompressed") from None
+    return b"".join(pieces)
+
+
+def hold(share: Share, size: int) -> None:
+    """Hold so many bytes from now on; raises Refused if they do not fit beside the other requests."""
+    try:
+        share.resize(size)
+    except RequestRefused:
+        raise no_room("too many bytes of requests are under way") from None
+
+
+def latest(begun: float, received: int) -> float:
+    """When more of a body has to have come."""
+    return begun + BODY_SECONDS + received / BODY_BYTES_PER_SECOND
+
+
+def too_slow() -> Refused:
+    return Refused(Grpc.DEADLINE_EXCEEDED, "the body comes too slowly", status=408)
+
+
+def too_large(limit: int) -> Refused:
+    return Refused(Grpc.RESOURCE_EXHAUSTED, f"the body is larger than {Size(limit)}", status=413)
+
+
+def no_room(message: str) -> Refused:
+    return Refused(Grpc.RESOURCE_EXHAUSTED, message, retry_after=COME_AGAIN)

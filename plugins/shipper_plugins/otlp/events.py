@@ -1,0 +1,326 @@
+"""Log records as events and back, in the names of Elasticsearch's mappings for OpenTelemetry. No I/O.
+
+| OTLP | field of the event |
+|---|---|
+| resource: attributes, dropped count, schema | `resource.attributes`, `.dropped_attributes_count`, `.schema_url` |
+| scope: name, version, and the same | `scope.name`, `scope.version`, and the same |
+| time, else observed time | `@timestamp`, in nanoseconds; and the column `timestamps`, which has the time alone |
+| observed time | `observed_timestamp` |
+| severity | `severity_number`, `severity_text`; and the column `severities` |
+| body: an object, or a list with an object in it | `body.structured` |
+| body: any other value | `body.text`, with its own type |
+| attributes, dropped count | `attributes`, `dropped_attributes_count` |
+| ids of trace and span | `trace_id`, `span_id`, in hex |
+| flags, name of the event | `flags`, `event_name` |
+
+Names of attributes keep their dots: `attributes` is flat. What was not said is no field, but `resource` and `scope` are
+always there: by `resource` an event is known for one that came by OTLP. They are shared by the events of a batch; one
+that JSON cannot hold exactly (bytes, NaN) stands in each event instead. A text is not repeated as `message`: where
+Elasticsearch's mappings for OpenTelemetry apply, that name is an alias of `body.text`, which no document may have.
+
+*The other way*, an event that did not come by OTLP has its `message` as body; its `host`, `agent`, `service`,
+`container` and `cloud` become attributes of the resource, and all other fields attributes of the record, with dotted
+names. So do fields that were added to a record on its way. An integer of more than 64 bits becomes its digits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from shipper.plugin import Batch, Fields, merged
+from shipper_plugins.otlp.model import Group, Record, Resource, Scope, Value
+
+BATCH_BYTES = 1 << 20
+MOST_GROUPS = 100
+"""Of a request that become batches of their own; the records of more have their resource and scope each."""
+
+_MOST_TIME = 1 << 63
+_SEVERITIES = range(25)
+_LONGEST_ID = 64
+_HEX = re.compile(r"(?:[0-9a-f]{2})+")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|z|[+-]\d\d:?\d\d)", re.ASCII)
+_SOURCE = frozenset({"resource", "scope"})
+_OF_RESOURCE = frozenset({"agent", "cloud", "container", "host", "service"})
+_RESOURCE_FIELDS: Mapping[str, type] = {"attributes": dict, "dropped_attributes_count": int, "schema_url": str}
+_SCOPE_FIELDS: Mapping[str, type] = {**_RESOURCE_FIELDS, "name": str, "version": str}
+
+
+# -- records to batches ------------------------------------------------------------------------------------------------
+
+
+def taken(groups: Sequence[Group]) -> tuple[list[Group], int, str]:
+    """The groups without the records that cannot be taken, how many those are, and why the first one cannot."""
+    rejected, first = 0, ""
+    kept = []
+    for group in groups:
+        sound = []
+        for record in group.records:
+            if reason := _unfit(record):
+                rejected, first = rejected + 1, first or reason
+            else:
+                sound.append(record)
+        kept.append(Group(resource=group.resource, scope=group.scope, records=sound))
+    return kept, rejected, first
+
+
+def _unfit(record: Record) -> str:
+    if record.time >= _MOST_TIME or record.observed >= _MOST_TIME:
+        return "a time is after the year 2262"
+    if max(len(record.trace_id), len(record.span_id)) > _LONGEST_ID:
+        return f"an id of a trace or span has more than {_LONGEST_ID} bytes"
+    return ""
+
+
+def batches(groups: Sequence[Group]) -> list[Batch]:
+    """Typed batches of about 1 MiB, in the order of the records; empty groups make none."""
+    filled = [group for group in groups if group.records]
+    if len(filled) > MOST_GROUPS:
+        whole = [({"resource": _resource(g.resource), "scope": _scope(g.scope)}, g.records) for g in filled]
+        events = [fields | _event(record) for fields, records in whole for record in records]
+        return list(_columned(events, {}, [record for _, records in whole for record in records]))
+    return [batch for group in filled for batch in _batches(group)]
+
+
+def _batches(group: Group) -> Iterator[Batch]:
+    fields = {"resource": _resource(group.resource), "scope": _scope(group.scope)}
+    shared = {name: value for name, value in fields.items() if _is_exact(value)}
+    own = {name: value for name, value in fields.items() if name not in shared}
+    return _columned([own | _event(record) for record in group.records], shared, group.records)
+
+
+def _columned(events: list[Fields], shared: Fields, records: Sequence[Record]) -> Iterator[Batch]:
+    batch = Batch.typed(events, shared=shared).with_columns(
+        timestamps=[record.time or None for record in records],
+        severities=[record.severity if record.severity in _SEVERITIES else None for record in records],
+    )
+    return batch.pieces(BATCH_BYTES)
+
+
+def _is_exact(value: Value) -> bool:
+    """Whether JSON holds it exactly."""
+    match value:
+        case dict():
+            return all(map(_is_exact, value.values()))
+        case list():
+            return all(map(_is_exact, value))
+        case float():
+            return value - value == 0
+        case _:
+            return not isinstance(value, bytes)
+
+
+def _said(**fields: Any) -> Fields:
+    return {name: value for name, value in fields.items() if value}
+
+
+def _resource(resource: Resource) -> Fields:
+    dropped = resource.dropped
+    return _said(attributes=resource.attributes, dropped_attributes_count=dropped, schema_url=resource.schema_url)
+
+
+def _scope(scope: Scope) -> Fields:
+    return _said(
+        name=scope.name,
+        version=scope.version,
+        attributes=scope.attributes,
+        dropped_attributes_count=scope.dropped,
+        schema_url=scope.schema_url,
+    )
+
+
+def _event(record: Record) -> Fields:
+    event: Fields = {}
+    if time := record.time or record.observed:
+        event["@timestamp"] = written(time)
+    if record.observed:
+        event["observed_timestamp"] = written(record.observed)
+    if record.severity:
+        event["severity_number"] = record.severity
+    if record.severity_text:
+        event["severity_text"] = record.severity_text
+    if record.body is not None:
+        event["body"] = {"structured" if _is_structured(record.body) else "text": record.body}
+    if record.attributes:
+        event["attributes"] = record.attributes
+    if record.dropped:
+        event["dropped_attributes_count"] = record.dropped
+    if record.trace_id:
+        event["trace_id"] = record.trace_id.hex()
+    if record.span_id:
+        event["span_id"] = record.span_id.hex()
+    if record.flags:
+        event["flags"] = record.flags
+    if record.event_name:
+        event["event_name"] = record.event_name
+    return event
+
+
+def _is_structured(body: Value) -> bool:
+    return isinstance(body, dict) or (isinstance(body, list) and any(isinstance(one, dict) for one in body))
+
+
+def written(ns: int) -> str:
+    """A time as text, with all its nanoseconds."""
+    seconds, rest = divmod(ns, 1_000_000_000)
+    return f"{_second(seconds)}.{rest:09}Z"
+
+
+@lru_cache(1024)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+# -- batches to records ------------------------------------------------------------------------------------------------
+
+
+def groups(batch: Batch) -> list[Group]:
+    """The records of a batch, in its order; neighbours with one resource and one scope are together."""
+    times = batch.timestamps if batch.timestamps is not None else [None] * batch.count
+    severities = batch.severities if batch.severities is not None else [None] * batch.count
+    of_all = _source(batch.shared)
+    found: list[Group] = []
+    for own, time, severity in zip(batch.own(), times, severities, strict=True):
+        event = merged(batch.shared, own)
+        source = of_all if own.keys().isdisjoint(_SOURCE | _OF_RESOURCE) else _source(event)
+        if not found or source != (found[-1].resource, found[-1].scope):
+            found.append(Group(resource=source[0], scope=source[1], records=[]))
+        found[-1].records.append(_record(event, time, severity, is_timed=batch.timestamps is not None))
+    return found
+
+
+def _source(event: Fields) -> tuple[Resource, Scope]:
+    if not _is_by_otlp(event):
+        fields = {name: event[name] for name in sorted(_OF_RESOURCE & event.keys())}
+        return Resource(attributes=flat(fields)), Scope()
+    resource, scope = event["resource"], event["scope"]
+    return (
+        Resource(
+            attributes=resource.get("attributes", {}),
+            dropped=resource.get("dropped_attributes_count", 0),
+            schema_url=resource.get("schema_url", ""),
+        ),
+        Scope(
+            name=scope.get("name", ""),
+            version=scope.get("version", ""),
+            attributes=scope.get("attributes", {}),
+            dropped=scope.get("dropped_attributes_count", 0),
+            schema_url=scope.get("schema_url", ""),
+        ),
+    )
+
+
+def _is_by_otlp(event: Fields) -> bool:
+    return _has(event.get("resource"), _RESOURCE_FIELDS) and _has(event.get("scope"), _SCOPE_FIELDS)
+
+
+def _has(value: Value, fields: Mapping[str, type]) -> bool:
+    """Whether it is an object of these fields alone, each of its type."""
+    return isinstance(value, dict) and all(
+        name in fields and type(one) is fields[name] and (name != "dropped_attributes_count" or _is_u32(one))
+        for name, one in value.items()
+    )
+
+
+def _record(event: Fields, time: int | None, severity: int | None, *, is_timed: bool) -> Record:
+    """Takes the fields of a record out of `event`; what is left are attributes."""
+    record = Record(
+        time=max(time or 0, 0),
+        observed=_taken(event, "observed_timestamp", _ns) or 0,
+        severity=_taken(event, "severity_number", _enumerated) or severity or 0,
+        severity_text=_taken(event, "severity_text", _text) or "",
+        dropped=_taken(event, "dropped_attributes_count", _u32) or 0,
+        flags=_taken(event, "flags", _u32) or 0,
+        trace_id=_taken(event, "trace_id", _id) or b"",
+        span_id=_taken(event, "span_id", _id) or b"",
+        event_name=_taken(event, "event_name", _text) or "",
+        body=_body(event),
+    )
+    at = _taken(event, "@timestamp", _ns) or 0
+    if not record.time and not (is_timed and record.observed):
+        record.time = at
+    attributes = _taken(event, "attributes", _object) or {}
+    if _is_by_otlp(event):
+        for name in ("resource", "scope", "data_stream"):
+            event.pop(name, None)
+    else:
+        for name in _OF_RESOURCE:
+            event.pop(name, None)
+    record.attributes = {**flat(event), **attributes} if event else attributes
+    return record
+
+
+def _body(event: Fields) -> Value:
+    match event.get("body"):
+        case {"text": value, **rest} | {"structured": value, **rest} if not rest:
+            del event["body"]
+            return value
+        case _:
+            return event.pop("message", None)
+
+
+def _taken(event: Fields, name: str, read: Any) -> Any:
+    """The value of a field, taken out; None, with the field left, where it is not of its kind."""
+    value = event.get(name)
+    found = None if value is None else read(value)
+    if found is not None:
+        del event[name]
+    return found
+
+
+def _text(value: Value) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _object(value: Value) -> Fields | None:
+    return value if isinstance(value, dict) else None
+
+
+def _is_u32(value: Value) -> bool:
+    return type(value) is int and 0 <= value < 1 << 32
+
+
+def _u32(value: Value) -> int | None:
+    return value if _is_u32(value) else None
+
+
+def _enumerated(value: Value) -> int | None:
+    return value if type(value) is int and -(1 << 31) <= value < 1 << 31 else None
+
+
+def _id(value: Value) -> bytes | None:
+    is_id = isinstance(value, str) and len(value) <= 2 * _LONGEST_ID and _HEX.fullmatch(value)
+    return bytes.fromhex(value) if is_id else None
+
+
+def _ns(value: Value) -> int | None:
+    """Nanoseconds of a time that is written as RFC 3339 has it; None of another, and of one before 1970."""
+    found = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return None
+    second, fraction, zone = found.groups()
+    try:
+        seconds = _seconds(second, zone)
+    except (ValueError, OverflowError):
+        return None
+    ns = seconds * 1_000_000_000 + int((fraction or "").ljust(9, "0"))
+    return ns if 0 <= ns < _MOST_TIME else None
+
+
+@lru_cache(1024)
+def _seconds(second: str, zone: str) -> int:
+    return int(datetime.fromisoformat(second.upper() + zone.upper()).timestamp())
+
+
+def flat(fields: Mapping[str, Value]) -> Fields:
+    """Nested fields by their dotted names; an empty object stays one."""
+    result: Fields = {}
+    for name, value in fields.items():
+        if isinstance(value, dict) and value:
+            result.update({f"{name}.{below}": one for below, one in flat(value).items()})
+        else:
+            result[name] = value
+    return result

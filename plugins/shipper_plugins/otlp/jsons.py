@@ -1,0 +1,311 @@
+"""Requests and answers of OTLP in JSON. No I/O.
+
+It is protobuf's JSON with exceptions: names in lowerCamelCase, ids in hex, enumerations as numbers, integers of 64 bits
+as text (or as numbers, when they are read), bytes in base64, NaN and the infinities as texts. Unknown names are passed
+over; those of protobuf itself (`time_unix_nano`) are not read, as the specification has it.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+import orjson
+
+from shipper.plugin import Fields
+from shipper_plugins.otlp.model import (
+    LEAST_INTEGER,
+    MOST_DEPTH,
+    MOST_INTEGER,
+    Decoded,
+    Group,
+    Record,
+    Resource,
+    Scope,
+    Unfit,
+    Value,
+)
+
+CONTENT_TYPE = "application/json"
+
+T = TypeVar("T")
+
+_INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
+_NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_NO_OBJECT: Mapping[str, Any] = {}
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def decoded(body: bytes) -> Decoded:
+    """The records of a request; raises Unfit if it is none."""
+    try:
+        request = orjson.loads(body)
+    except ValueError:
+        raise Unfit("the body is no JSON") from None
+    result = Decoded(groups=[])
+    for of_resource in _objects(_object(request), "resourceLogs"):
+        resource = _resource(of_resource)
+        for of_scope in _objects(of_resource, "scopeLogs"):
+            group = Group(resource=resource, scope=_scope(of_scope), records=[])
+            result.groups.append(group)
+            for record in _list(of_scope, "logRecords"):
+                try:
+                    group.records.append(_record(_object(record)))
+                except Unfit as why:
+                    result.rejected += 1
+                    result.reason = result.reason or str(why)
+    return result
+
+
+def _resource(message: Mapping[str, Any]) -> Resource:
+    resource = _below(message, "resource")
+    return Resource(
+        attributes=_attributes(_list(resource, "attributes")),
+        dropped=_integer(resource, "droppedAttributesCount", 0, (1 << 32) - 1),
+        schema_url=_text(message, "schemaUrl"),
+    )
+
+
+def _scope(message: Mapping[str, Any]) -> Scope:
+    scope = _below(message, "scope")
+    return Scope(
+        name=_text(scope, "name"),
+        version=_text(scope, "version"),
+        attributes=_attributes(_list(scope, "attributes")),
+        dropped=_integer(scope, "droppedAttributesCount", 0, (1 << 32) - 1),
+        schema_url=_text(message, "schemaUrl"),
+    )
+
+
+def _record(message: Mapping[str, Any]) -> Record:
+    return Record(
+        time=_integer(message, "timeUnixNano", 0, (1 << 64) - 1),
+        observed=_integer(message, "observedTimeUnixNano", 0, (1 << 64) - 1),
+        severity=_integer(message, "severityNumber", -(1 << 31), (1 << 31) - 1),
+        severity_text=_text(message, "severityText"),
+        body=_value(message.get("body"), 0),
+        attributes=_attributes(_list(message, "attributes")),
+        dropped=_integer(message, "droppedAttributesCount", 0, (1 << 32) - 1),
+        flags=_integer(message, "flags", 0, (1 << 32) - 1),
+        trace_id=_hex(message, "traceId"),
+        span_id=_hex(message, "spanId"),
+        event_name=_text(message, "eventName"),
+    )
+
+
+def _attributes(pairs: Iterable[Any], depth: int = 0) -> Fields:
+    return {_text(pair, "key"): _value(pair.get("value"), depth) for pair in map(_object, pairs)}
+
+
+def _value(message: Any, depth: int) -> Value:
+    if message is None:
+        return None
+    for kind, value in _object(message).items():
+        if value is not None and kind in _READERS:
+            return _READERS[kind](value, depth)
+    return None
+
+
+def _string(value: Any, depth: int) -> str:
+    return _expected(value, str, "a stringValue is no text")
+
+
+def _bool(value: Any, depth: int) -> bool:
+    return _expected(value, bool, "a boolValue is neither true nor false")
+
+
+def _int(value: Any, depth: int) -> int:
+    return _number(value, LEAST_INTEGER, MOST_INTEGER)
+
+
+def _double(value: Any, depth: int) -> float:
+    if isinstance(value, str):
+        try:
+            return _NOT_FINITE[value] if value in _NOT_FINITE else float(value)
+        except ValueError:
+            raise Unfit("a doubleValue is no number") from None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Unfit("a doubleValue is no number")
+    return float(value)
+
+
+def _bytes(value: Any, depth: int) -> bytes:
+    text = _expected(value, str, "a bytesValue is no base64").replace("-", "+").replace("_", "/").rstrip("=")
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except ValueError:
+        raise Unfit("a bytesValue is no base64") from None
+
+
+def _array(value: Any, depth: int) -> list[Value]:
+    _check(depth)
+    return [_value(one, depth + 1) for one in _list(_object(value), "values")]
+
+
+def _kvlist(value: Any, depth: int) -> Fields:
+    _check(depth)
+    return _attributes(_list(_object(value), "values"), depth + 1)
+
+
+_READERS: Mapping[str, Callable[[Any, int], Value]] = {
+    "stringValue": _string,
+    "boolValue": _bool,
+    "intValue": _int,
+    "doubleValue": _double,
+    "bytesValue": _bytes,
+    "arrayValue": _array,
+    "kvlistValue": _kvlist,
+}
+
+
+def _check(depth: int) -> None:
+    if depth == MOST_DEPTH:
+        raise Unfit(f"a value has more than {MOST_DEPTH} levels")
+
+
+def _expected(value: Any, kind: type[T], otherwise: str) -> T:
+    if not isinstance(value, kind):
+        raise Unfit(otherwise)
+    return value
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return _expected(value, dict, "what is to be an object is none")
+
+
+def _below(message: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = message.get(name)
+    return _NO_OBJECT if value is None else _object(value)
+
+
+def _list(message: Mapping[str, Any], name: str) -> list[Any]:
+    value = message.get(name)
+    return [] if value is None else _expected(value, list, f"{name} is no list")
+
+
+def _objects(message: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    return [_object(one) for one in _list(message, name)]
+
+
+def _text(message: Mapping[str, Any], name: str) -> str:
+    value = message.get(name)
+    return "" if value is None else _expected(value, str, f"{name} is no text")
+
+
+def _integer(message: Mapping[str, Any], name: str, least: int, most: int) -> int:
+    value = message.get(name)
+    return 0 if value is None else _number(value, least, most)
+
+
+def _number(value: Any, least: int, most: int) -> int:
+    number = int(value) if isinstance(value, str) and _INTEGER.fullmatch(value) else value
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+        raise Unfit("an integer is none, or out of its range")
+    return number
+
+
+def _hex(message: Mapping[str, Any], name: str) -> bytes:
+    text = _text(message, name)
+    if len(text) % 2 or not all(c in "0123456789abcdefABCDEF" for c in text):
+        raise Unfit(f"{name} is not written in hex")
+    return bytes.fromhex(text)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def encoded(groups: Iterable[Group]) -> bytes:
+    """A request with these records."""
+    return orjson.dumps({"resourceLogs": [_of_group(group) for group in groups]})
+
+
+def _of_group(group: Group) -> Fields:
+    resource, scope = group.resource, group.scope
+    of_scope = _said(
+        scope=_said(
+            name=scope.name,
+            version=scope.version,
+            attributes=_pairs(scope.attributes, 0),
+            droppedAttributesCount=scope.dropped,
+        ),
+        logRecords=[_of_record(record) for record in group.records],
+        schemaUrl=scope.schema_url,
+    )
+    of_resource = _said(attributes=_pairs(resource.attributes, 0), droppedAttributesCount=resource.dropped)
+    return _said(resource=of_resource, scopeLogs=[of_scope], schemaUrl=resource.schema_url)
+
+
+def _of_record(record: Record) -> Fields:
+    return _said(
+        timeUnixNano=str(record.time) if record.time else "",
+        observedTimeUnixNano=str(record.observed) if record.observed else "",
+        severityNumber=record.severity,
+        severityText=record.severity_text,
+        body=None if record.body is None else _any(record.body, 0),
+        attributes=_pairs(record.attributes, 0),
+        droppedAttributesCount=record.dropped,
+        flags=record.flags,
+        traceId=record.trace_id.hex(),
+        spanId=record.span_id.hex(),
+        eventName=record.event_name,
+    )
+
+
+def _said(**fields: Any) -> Fields:
+    return {name: value for name, value in fields.items() if value}
+
+
+def _pairs(attributes: Fields, depth: int) -> list[Fields]:
+    return [{"key": key, "value": _any(value, depth)} for key, value in attributes.items()]
+
+
+def _any(value: Value, depth: int) -> Fields:
+    match value:
+        case str():
+            return {"stringValue": value}
+        case bool():
+            return {"boolValue": value}
+        case int():
+            return {"intValue" if LEAST_INTEGER <= value <= MOST_INTEGER else "stringValue": str(value)}
+        case float():
+            return {"doubleValue": value if value - value == 0 else _not_finite(value)}
+        case bytes():
+            return {"bytesValue": base64.b64encode(value).decode()}
+        case None:
+            return {}
+        case _ if depth == MOST_DEPTH:
+            return {"stringValue": msgspec.json.encode(value).decode()}
+        case dict():
+            return {"kvlistValue": {"values": _pairs(value, depth + 1)}}
+        case _:
+            return {"arrayValue": {"values": [_any(one, depth + 1) for one in value]}}
+
+
+def _not_finite(value: float) -> str:
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+def answer(count: int, message: str) -> bytes:
+    """The answer to a request that was taken, but for some of its records."""
+    if not count and not message:
+        return b"{}"
+    return orjson.dumps({"partialSuccess": {"rejectedLogRecords": str(count), "errorMessage": message}})
+
+
+def rejected(body: bytes) -> int:
+    """How many records an answer says that were rejected; raises Unfit if it is none."""
+    try:
+        partial = _below(_object(orjson.loads(body)), "partialSuccess")
+    except ValueError:
+        raise Unfit("the answer is no ExportLogsServiceResponse in JSON") from None
+    return _integer(partial, "rejectedLogRecords", 0, MOST_INTEGER)

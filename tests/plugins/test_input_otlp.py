@@ -1,0 +1,485 @@
+"""The receiver of OTLP over real sockets: grpcio, the library of OpenTelemetry, and raw HTTP."""
+
+import gzip
+import http.client
+import ssl
+import struct
+from contextlib import asynccontextmanager
+
+import grpc
+import h2.config
+import h2.connection
+import h2.events
+import orjson
+import pytest
+import trio
+import trio.testing
+import trustme
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+
+from shipper.plugin import BadOption, Credential, Endpoint, Material, StartFailed
+from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs import otlp_intake
+from shipper_plugins.inputs.otlp import OtlpInput, OtlpServerTls
+from shipper_plugins.otlp import events, jsons, libraries, protobuf, status
+from shipper_plugins.otlp.model import Group, Record, Resource
+
+OLD = Credential.parse({"bearer_token": "old-secret.of-the-test"})
+NEW = Credential.parse({"bearer_token": "new-secret"})
+ANN = Credential.parse({"username": "ann", "password": "pass"})
+CREDENTIALS = {"old": OLD, "new": NEW, "ann": ANN}
+FREE = "127.0.0.1:0"
+GROUPS = [Group(resource=Resource(attributes={"service.name": "shop"}), records=[Record(body="one"), Record(body=2)])]
+PROTOCOLS = ["grpc", "http"]
+HEAD = "POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+class Receiver:
+    """An input that runs, and clients for it, which run in threads."""
+
+    def __init__(self, context, source, protocol, port):
+        self.context, self.source, self.protocol, self.port = context, source, protocol, port
+
+    def change(self, **settings):
+        self.source.change(an_input(self.protocol, **settings), CREDENTIALS)
+
+    async def export(self, groups=GROUPS, *, key=None, compressed=False):
+        """The code of gRPC, the rejected records, and the time after which to come again."""
+        body = protobuf.encoded(groups)
+        call = self._over_grpc if self.protocol == "grpc" else self._over_http
+        with trio.fail_after(10):
+            return await trio.to_thread.run_sync(call, body, key, compressed)
+
+    def _over_grpc(self, body, key, compressed):
+        with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+            return exported(channel, body, key, compressed)
+
+    def _over_http(self, body, key, compressed):
+        headers = {"Content-Type": "application/x-protobuf"}
+        if compressed:
+            body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
+        if key is not None:
+            headers["Authorization"] = key.authorization()
+        code, answer, after = self.post(body, headers)
+        if code != 200:
+            assert status.message_of(answer, "application/x-protobuf")
+            return answer[1], 0, after
+        return 0, ExportLogsServiceResponse.FromString(answer).partial_success.rejected_log_records, after
+
+    def post(self, body, headers, path="/v1/logs", method="POST"):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            after = answer.headers.get("Retry-After")
+            return answer.status, answer.read(), None if after is None else float(after)
+        finally:
+            connection.close()
+
+
+def exported(channel, body, key=None, compressed=False):
+    metadata = [] if key is None else [("authorization", key.authorization())]
+    compression = grpc.Compression.Gzip if compressed else grpc.Compression.NoCompression
+    request = ExportLogsServiceRequest.FromString(body)
+    try:
+        answer = LogsServiceStub(channel).Export(request, metadata=metadata, compression=compression, timeout=10)
+    except grpc.RpcError as error:
+        details = dict(error.trailing_metadata()).get("grpc-status-details-bin", b"")
+        return error.code().value[0], 0, status.retry_delay(details)
+    return 0, answer.partial_success.rejected_log_records, None
+
+
+def an_input(protocol, **settings):
+    return OtlpInput(**{"grpc": None, "http": None, protocol: FREE, **settings})
+
+
+@asynccontextmanager
+async def receiving(protocol, context=None, **settings):
+    context = context or RecordingInputContext(credentials=CREDENTIALS)
+    configured = an_input(protocol, **settings)
+    configured.load()
+    async with configured.open(context) as source, trio.open_nursery() as nursery:
+        nursery.start_soon(source.run)
+        port = (await context.listen(Endpoint("tcp", "127.0.0.1"))).getsockname()[1]
+        yield Receiver(context, source, protocol, port)
+        nursery.cancel_scope.cancel()
+
+
+def received(context):
+    return [record for batch in context.batches for group in events.groups(batch) for record in group.records]
+
+
+both = pytest.mark.parametrize("protocol", PROTOCOLS)
+
+
+@both
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_an_export_is_stored_when_it_is_answered(protocol, compressed):
+    async with receiving(protocol) as receiver:
+        assert await receiver.export(compressed=compressed) == (0, 0, None)
+
+        assert receiver.context.batches[0].shared["resource"] == {"attributes": {"service.name": "shop"}}
+        assert received(receiver.context) == GROUPS[0].records
+
+
+async def test_an_export_in_json_is_answered_in_json():
+    async with receiving("http") as receiver:
+        headers = {"Content-Type": "application/json; charset=utf-8"}
+        answer = await trio.to_thread.run_sync(receiver.post, jsons.encoded(GROUPS), headers)
+
+        assert answer == (200, b"{}", None)
+        assert received(receiver.context) == GROUPS[0].records
+
+
+@both
+async def test_a_megabyte_of_records_is_taken(protocol):
+    records = [Record(body="x" * 1000, attributes={"n": n}) for n in range(3000)]
+    async with receiving(protocol) as receiver:
+        assert await receiver.export([Group(records=records)]) == (0, 0, None)
+
+        assert received(receiver.context) == records
+        assert len(receiver.context.batches) > 1
+
+
+@both
+async def test_records_that_cannot_be_taken_are_counted_and_the_others_stored(protocol):
+    groups = [Group(records=[Record(time=1 << 63), Record(body="sound")])]
+    async with receiving(protocol) as receiver:
+        assert await receiver.export(groups) == (0, 1, None)
+
+        assert [record.body for record in received(receiver.context)] == ["sound"]
+
+
+@both
+async def test_without_room_a_client_is_told_when_to_come_again(protocol):
+    async with receiving(protocol) as receiver:
+        receiver.context.full = True
+
+        assert await receiver.export() == (8, 0, 1.0)
+        assert not receiver.context.batches
+
+
+@both
+@pytest.mark.parametrize("key", [OLD, ANN])
+async def test_a_key_opens_the_door(protocol, key):
+    async with receiving(protocol, credentials=("old", "ann")) as receiver:
+        assert await receiver.export(key=key) == (0, 0, None)
+        assert await receiver.export(key=NEW) == (16, 0, None)
+        assert await receiver.export() == (16, 0, None)
+
+        assert receiver.context.count == 2
+
+
+@both
+async def test_a_removed_key_is_refused_from_the_instant_of_the_cut(protocol):
+    async with receiving(protocol, credentials=("old",)) as receiver:
+        assert (await receiver.export(key=OLD))[0] == 0
+
+        receiver.change(credentials=("new",))
+
+        assert (await receiver.export(key=OLD))[0] == 16
+        assert (await receiver.export(key=NEW))[0] == 0
+
+
+async def test_a_removed_key_is_refused_on_a_connection_that_is_open():
+    async with receiving("grpc", credentials=("old",)) as receiver:
+        with grpc.insecure_channel(f"127.0.0.1:{receiver.port}") as channel:
+            ask = lambda: exported(channel, protobuf.encoded(GROUPS), OLD)  # noqa: E731
+            assert (await trio.to_thread.run_sync(ask))[0] == 0
+            receiver.change(credentials=("new",))
+            assert (await trio.to_thread.run_sync(ask))[0] == 16
+
+
+@both
+async def test_with_withdrawn_keys_nobody_may_enter_until_one_is_there_again(protocol):
+    async with receiving(protocol, credentials=("old",)) as receiver:
+        receiver.source.change(an_input(protocol, credentials=("old",)), {})
+        assert (await receiver.export(key=OLD))[0] == 16
+        assert receiver.context.problem
+
+        receiver.change(credentials=("old",))
+        assert (await receiver.export(key=OLD))[0] == 0
+        assert receiver.context.problem is None
+
+
+@both
+async def test_a_body_over_the_limit_is_refused(protocol):
+    async with receiving(protocol, max_body_bytes=100) as receiver:
+        groups = [Group(records=[Record(body="x" * 200)])]
+
+        assert (await receiver.export(groups))[0] == 8
+        assert (await receiver.export(groups, compressed=True))[0] == 0
+
+
+@both
+async def test_a_bomb_is_refused(protocol):
+    async with receiving(protocol, max_decompressed_bytes=1 << 20) as receiver:
+        groups = [Group(records=[Record(body="x" * (2 << 20))])]
+
+        assert (await receiver.export(groups, compressed=True))[0] == 8
+        assert not receiver.context.batches
+
+
+@both
+async def test_requests_hold_so_much_memory_together(protocol, monkeypatch):
+    async with receiving(protocol) as receiver:
+        memory = receiver.source._intake.memory
+        memory.held = memory.limit
+
+        assert await receiver.export() == (8, 0, 1.0)
+
+        memory.held = 0
+        assert (await receiver.export())[0] == 0
+        with trio.fail_after(5):
+            while memory.held:
+                await trio.lowlevel.checkpoint()
+
+
+def test_traces_are_answered_unimplemented_over_grpc():
+    async def run():
+        async with receiving("grpc") as receiver:
+
+            def ask():
+                with (
+                    grpc.insecure_channel(f"127.0.0.1:{receiver.port}") as channel,
+                    pytest.raises(grpc.RpcError) as why,
+                ):
+                    TraceServiceStub(channel).Export(ExportTraceServiceRequest(), timeout=10)
+                return why.value
+
+            why = await trio.to_thread.run_sync(ask)
+            assert why.code() is grpc.StatusCode.UNIMPLEMENTED
+            assert why.details() == "only logs are taken here"
+
+    trio.run(run)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "code"),
+    [
+        ("POST", "/v1/traces", {}, 404),
+        ("POST", "/v1/metrics", {}, 404),
+        ("POST", "/elsewhere", {}, 404),
+        ("GET", "/v1/logs", {}, 405),
+        ("POST", "/v1/logs", {"Content-Type": "text/plain"}, 415),
+        ("POST", "/v1/logs", {"Content-Encoding": "br"}, 415),
+        ("POST", "/v1/logs", {"Content-Encoding": "gzip"}, 400),
+        ("POST", "/v1/logs", {"Host": "evil.example"}, 421),
+    ],
+)
+async def test_what_cannot_be_answered_is_refused_with_a_status(method, path, headers, code):
+    async with receiving("http") as receiver:
+        headers = {"Content-Type": "application/json", **headers}
+        found, body, _ = await trio.to_thread.run_sync(receiver.post, b"{}", headers, path, method)
+
+        assert found == code
+        assert orjson.loads(body)["message"]
+
+
+async def test_bytes_that_are_no_request_are_refused():
+    async with receiving("http") as receiver:
+        for kind in ("application/json", "application/x-protobuf"):
+            code, _, _ = await trio.to_thread.run_sync(receiver.post, b"\xff{", {"Content-Type": kind})
+            assert code == 400
+
+
+async def test_a_connection_serves_one_request_after_the_other():
+    async with receiving("http") as receiver:
+        head = HEAD + "Content-Length: 2\r\n\r\n{}"
+        async with await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+            await stream.send_all(head.encode() * 2)
+            answers = b""
+            with trio.fail_after(5):
+                while answers.count(b"200 ") < 2:
+                    answers += await stream.receive_some()
+
+
+async def test_a_client_that_waits_is_told_to_continue():
+    async with receiving("http") as receiver, await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+        head = HEAD + "Content-Length: 2\r\n"
+        await stream.send_all(head.encode() + b"Expect: 100-continue\r\n\r\n")
+        with trio.fail_after(5):
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 100 ")
+            await stream.send_all(b"{}")
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("garbage", [b"GET\r\n\r\n", b"\0" * 100, b"POST /v1/logs HTTP/1.1\r\n\r\n"])
+@both
+async def test_garbage_ends_the_connection(protocol, garbage, caplog):
+    async with receiving(protocol) as receiver, await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+        await stream.send_all(garbage)
+        with trio.fail_after(5):
+            while await stream.receive_some():
+                pass
+    assert not caplog.records
+
+
+@both
+async def test_a_body_that_drips_is_given_up(protocol, monkeypatch):
+    monkeypatch.setattr(otlp_intake, "BODY_SECONDS", 0.05)
+    async with receiving(protocol) as receiver, await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+        if protocol == "http":
+            head = HEAD + "Content-Length: 9\r\n\r\n"
+            await stream.send_all(head.encode())
+        else:
+            client, begun = begun_grpc()
+            await stream.send_all(begun)
+        with trio.fail_after(10):
+            if protocol == "http":
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 408 ")
+            else:
+                answer = await headers_of(client, stream)
+                assert (answer["grpc-status"], answer["grpc-message"]) == ("4", "the body comes too slowly")
+
+
+async def headers_of(client, stream):
+    while True:
+        for event in client.receive_data(await stream.receive_some()):
+            if isinstance(event, h2.events.ResponseReceived):
+                return {name.decode(): value.decode() for name, value in event.headers}
+
+
+def begun_grpc():
+    """A request whose body never comes."""
+    client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+    client.initiate_connection()
+    headers = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost")]
+    headers += [(":path", "/opentelemetry.proto.collector.logs.v1.LogsService/Export")]
+    client.send_headers(1, [*headers, ("content-type", "application/grpc"), ("te", "trailers")])
+    return client, client.data_to_send()
+
+
+@both
+async def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(protocol, caplog):
+    async with receiving(protocol) as receiver:
+        async with await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+            head = HEAD + "Content-Length: 9\r\n\r\n{"
+            await stream.send_all(head.encode() if protocol == "http" else begun_grpc()[1])
+            await stream.receive_some() if protocol == "grpc" else await trio.testing.wait_all_tasks_blocked()
+        assert (await receiver.export())[0] == 0
+        with trio.fail_after(5):
+            while receiver.source._intake.memory.held:
+                await trio.lowlevel.checkpoint()
+    assert not caplog.records
+
+
+# -- TLS ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ca():
+    return trustme.CA()
+
+
+def material(pem):
+    return Material("x.pem", pem.decode())
+
+
+def server_tls(ca, **options):
+    issued = ca.issue_cert("localhost")
+    key, chain = issued.private_key_pem.bytes(), b"".join(blob.bytes() for blob in issued.cert_chain_pems)
+    return OtlpServerTls(certificate=material(chain), key=material(key), **options)
+
+
+def over_tls(ca, port, client=None):
+    pems = {"root_certificates": ca.cert_pem.bytes()}
+    if client is not None:
+        pems["private_key"] = client.private_key_pem.bytes()
+        pems["certificate_chain"] = client.cert_chain_pems[0].bytes()
+    with grpc.secure_channel(f"localhost:{port}", grpc.ssl_channel_credentials(**pems)) as channel:
+        return exported(channel, protobuf.encoded(GROUPS))
+
+
+async def test_grpc_is_served_over_tls(ca):
+    async with receiving("grpc", tls=server_tls(ca)) as receiver:
+        assert await trio.to_thread.run_sync(over_tls, ca, receiver.port) == (0, 0, None)
+
+
+async def test_clients_show_a_certificate_where_they_have_to(ca):
+    tls = server_tls(ca, client_ca=material(ca.cert_pem.bytes()))
+    async with receiving("grpc", tls=tls) as receiver:
+        assert (await trio.to_thread.run_sync(over_tls, ca, receiver.port))[0] == 14
+        client = ca.issue_cert("client")
+        assert (await trio.to_thread.run_sync(over_tls, ca, receiver.port, client))[0] == 0
+
+
+async def test_connections_with_another_certificate_end_with_the_change(ca):
+    async with receiving("http", tls=server_tls(ca)) as receiver:
+        context = ssl.create_default_context(cadata=ca.cert_pem.bytes().decode())
+        stream = await trio.open_ssl_over_tcp_stream("localhost", receiver.port, ssl_context=context)
+        await stream.do_handshake()
+
+        receiver.change(tls=server_tls(ca))
+        with trio.fail_after(5):
+            await receiver.source.changed()
+            with pytest.raises(trio.BrokenResourceError):
+                await stream.receive_some()
+        await trio.aclose_forcefully(stream)
+
+
+async def test_the_same_certificate_leaves_connections_open(ca):
+    tls = server_tls(ca)
+    async with receiving("grpc", tls=tls, credentials=("old",)) as receiver:
+        before = receiver.source._servers["grpc"].tls
+        receiver.change(tls=tls, credentials=("new",))
+
+        assert receiver.source._servers["grpc"].tls is before
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_it_listens_on_the_usual_ports_of_loopback():
+    assert [str(one) for one in OtlpInput().listens()] == ["tcp://127.0.0.1:4317", "tcp://127.0.0.1:4318"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"grpc": None, "http": None},
+        {"grpc": "0.0.0.0:4317"},
+        {"http": "0.0.0.0:4318", "credentials": ("old",)},
+        {"grpc": "127.0.0.1:1", "http": "127.0.0.1:1"},
+        {"grpc": "unix:/run/x.sock"},
+        {"max_body_bytes": 0},
+        {"max_decompressed_bytes": 2 << 30},
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings):
+    with pytest.raises(BadOption):
+        OtlpInput(**settings)
+
+
+def test_keys_do_not_change_its_place(ca):
+    assert OtlpInput().identity() == OtlpInput(credentials=("old",), max_body_bytes=5).identity()
+    assert OtlpInput().identity() != OtlpInput(http=None).identity()
+
+
+def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setattr(libraries, "_NEEDED", ("h2", "no_such_library.below"))
+
+    with pytest.raises(StartFailed, match=r"no_such_library\.below not installed; run pip install 'shipper\[otlp\]'"):
+        OtlpInput().load()
+
+
+def test_the_settings_are_there_without_the_libraries():
+    import subprocess
+    import sys
+
+    code = "import sys; sys.modules.update(dict.fromkeys(['opentelemetry', 'google.protobuf', 'h2', 'h11']))\n"
+    code += "import shipper_plugins.inputs.otlp"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_one_message_is_expected_in_a_body():
+    from shipper_plugins.otlp.grpc import framed, message_of
+    from shipper_plugins.otlp.model import Unfit
+
+    assert message_of(framed(b"abc")) == (b"abc", False)
+    for body in (b"", b"\0\0\0\0\5abc", framed(b"a") * 2, struct.pack(">BI", 2, 0)):
+        with pytest.raises(Unfit):
+            message_of(body)
