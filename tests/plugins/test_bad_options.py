@@ -17,6 +17,8 @@ FILE = INPUTS + "{type: file, "
 TAIL = FILE + "paths: [/x], "
 BULK = INPUTS + "{type: elasticsearch, "
 SEARCH = OUTPUTS + "{type: elasticsearch, "
+OTLP = INPUTS + "{type: otlp, "
+TO_OTLP = OUTPUTS + "{type: otlp, endpoint: "
 HOSTS = SEARCH + "hosts: [http://a], "
 
 
@@ -32,6 +34,13 @@ HOSTS = SEARCH + "hosts: [http://a], "
         (BULK, "address: ", "'0.0.0.0:9200'", "inputs.a.address"),
         (BULK, "address: '127.0.0.1:1', max_body_bytes: ", "0B", "inputs.a.max_body_bytes"),
         (BULK, "address: '127.0.0.1:1', max_decompressed_bytes: ", "0B", "inputs.a.max_decompressed_bytes"),
+        (OTLP, "grpc: ", "'0.0.0.0:4317'", "inputs.a.grpc"),
+        (OTLP, "http: ", "'127.0.0.1:4317'", "inputs.a.http"),
+        (OTLP, "max_body_bytes: ", "0B", "inputs.a.max_body_bytes"),
+        (TO_OTLP, "", "'http://a:99999'", "outputs.a.endpoint"),
+        (TO_OTLP, "http://a, headers: {host: ", "b}", "outputs.a.headers.host"),
+        (TO_OTLP, "http://a, encoding: ", "json", "outputs.a.encoding"),
+        (TO_OTLP, "http://a, request_max_bytes: ", "5B", "outputs.a.request_max_bytes"),
         (SEARCH, "hosts: [http://a, ", "'http://a:99999']", "outputs.a.hosts[1]"),
         (SEARCH, "hosts: [http://a, ", "http://a]", "outputs.a.hosts[1]"),
         (HOSTS, "index: ", "é" * 128, "outputs.a.index"),

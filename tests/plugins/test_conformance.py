@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import h11
 import pytest
 import trio
+from h2.config import H2Configuration
 from h2.connection import H2Connection
+from h2.events import DataReceived, StreamEnded
 
 from shipper.plugin import Asyncio, Batch, Credential, CredentialId, Endpoint, Input, Output, OutputContext, Processor
 from shipper.sdk.aio import open_asyncio
@@ -35,6 +39,7 @@ from shipper_plugins.outputs import console
 from shipper_plugins.outputs.console import ConsoleOutput
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
 from shipper_plugins.outputs.file import FileOutput
+from shipper_plugins.outputs.otlp import OtlpOutput
 from shipper_plugins.processors.add_fields import AddFields
 from shipper_plugins.processors.aggregate import Aggregate
 from shipper_plugins.processors.dedupe import Dedupe
@@ -217,7 +222,64 @@ async def check_console(aio: Asyncio, path: Path) -> type[Output]:
     return ConsoleOutput
 
 
-OUTPUTS: dict[str, Case] = {"console": check_console, "elasticsearch": check_bulk, "file": check_file_output}
+async def answer_grpc(stream: trio.SocketStream) -> None:
+    """A receiver that takes all."""
+    server = H2Connection(H2Configuration(client_side=False))
+    server.initiate_connection()
+    while block := await stream.receive_some():
+        for event in server.receive_data(bytes(block)):
+            if isinstance(event, DataReceived) and event.stream_id and event.flow_controlled_length:
+                server.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            if isinstance(event, StreamEnded) and event.stream_id:
+                server.send_headers(event.stream_id, [(":status", "200"), ("content-type", grpc.CONTENT_TYPE)])
+                server.send_data(event.stream_id, grpc.framed(b""))
+                server.send_headers(event.stream_id, [("grpc-status", "0")], end_stream=True)
+        await stream.send_all(server.data_to_send())
+
+
+async def answer_http(stream: trio.SocketStream) -> None:
+    server = h11.Connection(h11.SERVER)
+    while block := await stream.receive_some():
+        server.receive_data(bytes(block))
+        while (event := server.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
+            if isinstance(event, h11.EndOfMessage):
+                await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                server = h11.Connection(h11.SERVER)
+
+
+async def check_otlp(aio: Asyncio, path: Path) -> type[Output]:
+    context = OutputContext("main", aio, {"key": BEARER})
+    large = Batch.documents([b'{"n":"%s"}' % os.urandom(1 << 19).hex().encode() for _ in range(4)])
+
+    async def quietly(answer: Callable[[trio.SocketStream], Awaitable[None]], stream: trio.SocketStream) -> None:
+        async with stream:
+            with suppress(trio.BrokenResourceError):
+                await answer(stream)
+
+    for protocol, answer in (("grpc", answer_grpc), ("http", answer_http)):
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, partial(quietly, answer), listeners)
+            port = listeners[0].socket.getsockname()[1]
+            output = OtlpOutput(endpoint=f"http://127.0.0.1:{port}", protocol=protocol, credential="key")  # type: ignore[arg-type]
+            await check_output(output, context, [BATCH])
+            nursery.cancel_scope.cancel()
+        await check_close(
+            lambda host, port, protocol=protocol: OtlpOutput(  # type: ignore[misc]
+                endpoint=f"http://{host}:{port}", protocol=protocol, credential="key"
+            ),
+            context,
+            replace(large, origin=b"0123456789abcdef", seq=8),
+        )
+    return OtlpOutput
+
+
+OUTPUTS: dict[str, Case] = {
+    "console": check_console,
+    "elasticsearch": check_bulk,
+    "file": check_file_output,
+    "otlp": check_otlp,
+}
 
 
 @pytest.mark.parametrize("type", of("outputs"))

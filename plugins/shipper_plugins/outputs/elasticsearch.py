@@ -128,7 +128,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         super().__post_init__()
         for number, host in enumerate(self.hosts):
             try:
-                _check_host(host)
+                check_host(host)
             except ValueError as error:
                 raise BadOption(str(error), "hosts", number) from None
             if host in self.hosts[:number]:
@@ -186,7 +186,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
             yield _Bulk(self, client, context.requests)
 
 
-def _check_host(host: str) -> None:
+def check_host(host: str) -> None:
     url = urlsplit(host)
     try:
         is_port = url.port != 0

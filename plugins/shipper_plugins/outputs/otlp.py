@@ -1,0 +1,416 @@
+"""The `otlp` output: sends events as logs of OpenTelemetry, over gRPC or HTTP.
+
+    outputs:
+      main:
+        type: otlp
+        endpoint: https://collector-1:4317
+        credential: collector-2
+
+    send(batch) ── encode, in a thread ──> a request ──> otlp_channel (gRPC) or shipper.sdk.http ──> otlp_answers
+
+How an event becomes a log record, `shipper_plugins.otlp.events` says; what answers mean, `otlp_answers`. OTLP knows no
+ids of records: an event that is sent again, after an answer that was lost, is there twice.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from importlib import metadata
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+import trio
+from isal import isal_zlib
+
+from shipper.plugin import (
+    API_KEY,
+    BASIC,
+    BEARER_TOKEN,
+    CERTIFICATE,
+    TOKEN,
+    Answer,
+    Answers,
+    BadOption,
+    Batch,
+    ClientTls,
+    Code,
+    Credential,
+    CredentialId,
+    Duration,
+    Feeding,
+    Held,
+    Later,
+    NotBegun,
+    Outcome,
+    Output,
+    OutputContext,
+    Requests,
+    Sender,
+    Size,
+    StartFailed,
+    TooLarge,
+    client_context,
+    takes,
+)
+from shipper.sdk.http_answer import NoAnswer, address
+from shipper_plugins.loopback import is_loopback
+from shipper_plugins.otlp import events, grpc
+from shipper_plugins.otlp.libraries import check
+from shipper_plugins.otlp.model import Unfit
+from shipper_plugins.otlp.status import HTTP_OF, Grpc
+from shipper_plugins.outputs import otlp_answers
+from shipper_plugins.outputs.elasticsearch import Backoff, Host, check_host
+from shipper_plugins.outputs.otlp_answers import BadData
+
+if TYPE_CHECKING:
+    from shipper.sdk.http import Client
+    from shipper_plugins.outputs.otlp_channel import Channel
+
+MOST_REQUESTS = 64
+"""Of one batch, while events are looked for that are refused; what is refused together after that is rejected so."""
+_GZIP = 31
+_LEVEL = 1
+_ENCODERS = 2
+_encoders = trio.lowlevel.RunVar[trio.CapacityLimiter]("encoders of otlp")
+_OURS = frozenset({"authorization", "host", "te", "connection", "user-agent"})
+_OUR_PREFIXES = ("content-", "grpc-", "transfer-", "accept")
+
+HeaderName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z0-9][a-z0-9_.-]*(?!\n)$",
+        max_length=128,
+        description="the name of a header, in small letters, such as x-scope-orgid",
+    ),
+]
+HeaderValue = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?(?!\n)$", max_length=2048, description="a printable text"
+    ),
+]
+
+
+class OtlpOutput(Output, frozen=True, kw_only=True):
+    """Sends events as logs of OpenTelemetry (OTLP), over gRPC or HTTP."""
+
+    live: ClassVar[frozenset[str]] = Output.live | {
+        "compression",
+        "encoding",
+        "request_max_bytes",
+        "timeout",
+        "backoff",
+    }
+    counts_requests: ClassVar[bool] = True
+    tells_of_answers: ClassVar[bool] = True
+
+    endpoint: Host
+    """URL of the receiver, such as https://collector:4317. For `http`, `/v1/logs` is appended to its path."""
+    protocol: Literal["grpc", "http"] = "grpc"
+    """How requests go there."""
+    encoding: Literal["protobuf", "json"] = "protobuf"
+    """Of requests over `http`; those over `grpc` are in protobuf."""
+    headers: dict[HeaderName, HeaderValue] = msgspec.field(default_factory=dict)
+    """Headers for each request, such as x-scope-orgid; no secrets."""
+    credential: Annotated[CredentialId, takes(BEARER_TOKEN, BASIC, API_KEY, TOKEN, CERTIFICATE)] | None = None
+    """The id of the secret to authenticate with."""
+    credential_header: HeaderName | None = None
+    """The header that has the secret as it is, such as api-key (default: `authorization`, in the form of its shape)."""
+    tls: ClientTls = msgspec.field(default_factory=ClientTls)
+    """How to check the receiver."""
+    compression: Literal["gzip", "none"] = "gzip"
+    """Of requests."""
+    request_max_bytes: Size = Size(4 << 20)
+    """Largest request before compression; a batch that is larger goes as several. Receivers of gRPC take 4MiB."""
+    timeout: Duration = Duration(30)
+    """How long a request may take in all."""
+    backoff: Backoff = msgspec.field(default_factory=Backoff)
+    """How long to wait before the next attempt."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            check_host(self.endpoint)
+        except ValueError as error:
+            raise BadOption(str(error).replace("a host", "an endpoint", 1), "endpoint") from None
+        if self.protocol == "grpc" and urlsplit(self.endpoint).path.strip("/"):
+            raise BadOption("an endpoint of grpc has no path", "endpoint")
+        if self.protocol == "grpc" and self.encoding != "protobuf":
+            raise BadOption("over grpc, the encoding is protobuf", "encoding")
+        for name in self.headers:
+            if name in _OURS or name.startswith(_OUR_PREFIXES) or name.endswith("-bin"):
+                raise BadOption("this header is not one to set", "headers", name)
+        if self.credential_header is not None and self.credential is None:
+            raise BadOption("credential_header needs a credential", "credential_header")
+        if not 0 < self.timeout <= 3600:
+            raise BadOption("timeout is above 0 and at most 1h", "timeout")
+        if not 0 < self.backoff.first <= self.backoff.longest:
+            raise BadOption("backoff.first is above 0 and at most backoff.longest", "backoff", "first")
+        if self.request_max_bytes < 1024:
+            raise BadOption("request_max_bytes is at least 1KiB", "request_max_bytes")
+
+    def feeding(self) -> Feeding:
+        """See `Output.feeding`: an event takes about twice its text."""
+        return replace(
+            super().feeding(),
+            bytes=1 << 20,
+            backoff=(self.backoff.first, self.backoff.longest),
+            grouping=("resource", "scope"),
+            client="lane",
+        )
+
+    def warnings(self) -> list[str]:
+        url = urlsplit(self.endpoint)
+        if self.credential is None or url.scheme == "https" or is_loopback(url.hostname or ""):
+            return []
+        return [f"the credential goes to {self.endpoint} unencrypted; write https://"]
+
+    def load(self) -> None:
+        """See `Output.load`: the libraries of the extra `otlp`, and aiohttp for `http`."""
+        check()
+        import shipper_plugins.otlp.jsons
+        import shipper_plugins.otlp.protobuf
+        import shipper_plugins.outputs.otlp_channel  # noqa: F401
+
+    @asynccontextmanager
+    async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
+        credential = None if self.credential is None else context.credentials[self.credential]
+        try:
+            headers = _headers(self, credential)
+            tls = await trio.to_thread.run_sync(_tls, self, credential)
+        except ValueError as error:
+            raise StartFailed(f"output {context.name}: {error}", code=Code.CREDENTIAL_INVALID) from None
+        transport = _over_grpc if self.protocol == "grpc" else _over_http
+        async with transport(self, context, headers, tls) as post:
+            yield _Logs(self, post)
+
+
+def _headers(output: OtlpOutput, credential: Credential | None) -> dict[str, str]:
+    """Raises ValueError for a credential that cannot be used here; the message does not quote it."""
+    headers = {"user-agent": _user_agent(), **output.headers}
+    if output.protocol == "grpc":
+        headers |= {"content-type": grpc.CONTENT_TYPE, "te": "trailers", "grpc-accept-encoding": "identity"}
+        headers |= {"grpc-encoding": "gzip"} if output.compression == "gzip" else {}
+    else:
+        kind = "application/json" if output.encoding == "json" else "application/x-protobuf"
+        headers |= {"content-type": kind, "accept-encoding": "identity"}
+        headers |= {"content-encoding": "gzip"} if output.compression == "gzip" else {}
+    if credential is None:
+        return headers
+    if credential.fits(CERTIFICATE):
+        if not output.endpoint.startswith("https://"):
+            raise ValueError("a certificate needs an endpoint with https://")
+    elif output.credential_header is not None:
+        headers[output.credential_header] = _plain(credential)
+    else:
+        headers["authorization"] = credential.authorization()
+    return headers
+
+
+def _plain(credential: Credential) -> str:
+    if not credential.fits(API_KEY, BEARER_TOKEN, TOKEN):
+        raise ValueError("a header has a credential of the shape {api_key}, {bearer_token} or {token}")
+    [text] = credential.fields.values()
+    if not (text.isascii() and text.isprintable()) or text != text.strip():
+        raise ValueError("the credential has characters that no header takes")
+    return text
+
+
+def _tls(output: OtlpOutput, credential: Credential | None) -> ssl.SSLContext | None:
+    if output.endpoint.startswith("http://"):
+        return None
+    context = client_context(output.tls, credential)
+    if output.protocol == "grpc":
+        context.set_alpn_protocols(["h2"])
+    return context
+
+
+@cache
+def _user_agent() -> str:
+    return f"shipper/{metadata.version('shipper')}"
+
+
+# -- transports --------------------------------------------------------------------------------------------------------
+
+Post = Callable[[bytes], Awaitable[int]]
+"""Sends the body of a request and returns how many records were rejected; raises Later, Held, TooLarge, BadData."""
+
+
+@asynccontextmanager
+async def _over_grpc(
+    output: OtlpOutput, context: OutputContext, headers: dict[str, str], tls: ssl.SSLContext | None
+) -> AsyncIterator[Post]:
+    from shipper_plugins.outputs.otlp_channel import open_channel
+
+    url = urlsplit(output.endpoint)
+    async with open_channel(
+        url.hostname or "",
+        url.port or (80 if tls is None else 443),
+        tls,
+        headers,
+        server_name=output.tls.server_name,
+        seconds=output.timeout,
+        answered=context.answered,
+        may_begin=context.may_begin,
+    ) as channel:
+        yield partial(_call, channel, context.requests)
+
+
+async def _call(channel: Channel, requests: Requests, body: bytes) -> int:
+    from shipper_plugins.otlp import protobuf
+
+    began = trio.current_time()
+    try:
+        reply = await channel.call(body)
+    except NoAnswer as error:
+        requests.failed(trio.current_time() - began, error.failure)
+        raise
+    known = reply.code in Grpc._value2member_map_
+    requests.answered(trio.current_time() - began, HTTP_OF[Grpc(reply.code)] if known else None)
+    otlp_answers.check_grpc(reply, channel.address)
+    return _rejected(protobuf, reply.body, channel.address)
+
+
+@asynccontextmanager
+async def _over_http(
+    output: OtlpOutput, context: OutputContext, headers: dict[str, str], tls: ssl.SSLContext | None
+) -> AsyncIterator[Post]:
+    from shipper.sdk.http import open_client
+
+    async with open_client(
+        context.aio,
+        headers,
+        tls if tls is not None else False,
+        server_name=output.tls.server_name,
+        connections=output.workers,
+        seconds=output.timeout,
+        answered=context.answered,
+        may_begin=context.may_begin,
+    ) as client:
+        yield partial(_post, client, context.requests, output)
+
+
+async def _post(client: Client, requests: Requests, output: OtlpOutput, body: bytes) -> int:
+    began = trio.current_time()
+    try:
+        response = await client.post(output.endpoint, "/v1/logs", [body])
+    except NoAnswer as error:
+        requests.failed(trio.current_time() - began, error.failure)
+        raise
+    requests.answered(trio.current_time() - began, response.status)
+    host = address(output.endpoint)
+    otlp_answers.check_http(response, host)
+    return _rejected(_codec(output), response.body, host)
+
+
+def _rejected(codec: Any, body: bytes, host: str) -> int:
+    try:
+        count: int = codec.rejected(body)
+    except Unfit as why:
+        raise Later(f"{host}: {why}", code=Code.BAD_ANSWER) from None
+    return count
+
+
+def _codec(output: OtlpOutput) -> Any:
+    from shipper_plugins.otlp import jsons, protobuf
+
+    return jsons if output.encoding == "json" else protobuf
+
+
+# -- sending -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Events of a batch, from `first` on."""
+
+    first: int
+    batch: Batch
+
+    @property
+    def places(self) -> range:
+        return range(self.first, self.first + self.batch.count)
+
+    def halves(self) -> list[_Part]:
+        middle = self.batch.count // 2
+        return [
+            _Part(self.first, self.batch.pick(range(middle))),
+            _Part(self.first + middle, self.batch.pick(range(middle, self.batch.count))),
+        ]
+
+
+class _Logs:
+    """The Sender of an open `otlp` output."""
+
+    def __init__(self, output: OtlpOutput, post: Post) -> None:
+        self._output, self._post = output, post
+
+    async def send(self, batch: Batch) -> Answers:
+        """Deliver a batch by as many requests as it takes.
+
+        If the first of them gets no answer for its events, that error is raised. If a later one does, its events and
+        those behind it come later or are held, since the answers of the first ones count.
+        """
+        others: dict[int, Answer] = {}
+        parts = deque([_Part(0, batch)] if batch.count else [])
+        asked = 0
+        while parts:
+            part = parts.popleft()
+            try:
+                body = await self._encoded(part)
+                asked += 1
+                if rejected := await self._post(body):
+                    answer = otlp_answers.partial(rejected, part.batch.count, address(self._output.endpoint))
+                    others |= dict.fromkeys(part.places, answer)
+            except (BadData, TooLarge) as error:
+                if part.batch.count > 1 and _is_divisible(error, asked):
+                    parts.extendleft(reversed(part.halves()))
+                elif isinstance(error, TooLarge) and batch.count == 1:
+                    raise
+                else:
+                    others |= dict.fromkeys(part.places, _refused(error))
+            except (Later, Held, NotBegun) as error:
+                if not part.first:
+                    raise
+                outcome = Outcome.HELD if isinstance(error, Held) else Outcome.LATER
+                rest = range(part.first, batch.count)
+                others |= dict.fromkeys(rest, Answer(outcome, str(error), code=error.code))
+                return Answers(batch.count, others, error.retry_after if isinstance(error, Later) else None)
+        return Answers(batch.count, others)
+
+    async def _encoded(self, part: _Part) -> bytes:
+        """Raises TooLarge for what is over the limit and can be halved."""
+        return await trio.to_thread.run_sync(_encode, self._output, part.batch, limiter=_limiter())
+
+
+def _is_divisible(error: BadData | TooLarge, asked: int) -> bool:
+    return isinstance(error, TooLarge) or (not error.is_whole and asked < MOST_REQUESTS)
+
+
+def _refused(error: BadData | TooLarge) -> Answer:
+    return Answer(Outcome.REJECTED, str(error), code=error.code if isinstance(error, TooLarge) else "")
+
+
+def _encode(output: OtlpOutput, batch: Batch) -> bytes:
+    message: bytes = _codec(output).encoded(events.groups(batch))
+    if len(message) > output.request_max_bytes and batch.count > 1:
+        raise TooLarge("larger than request_max_bytes")
+    is_packed = output.compression == "gzip"
+    if is_packed:
+        stream = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP)
+        message = stream.compress(message) + stream.flush()
+    return grpc.framed(message, compressed=is_packed) if output.protocol == "grpc" else message
+
+
+def _limiter() -> trio.CapacityLimiter:
+    try:
+        return _encoders.get()
+    except LookupError:
+        _encoders.set(trio.CapacityLimiter(_ENCODERS))
+        return _encoders.get()

@@ -1,0 +1,129 @@
+"""What an answer to an export means, over gRPC and over HTTP. No I/O.
+
+| gRPC | HTTP | what follows |
+|---|---|---|
+| UNAVAILABLE, CANCELLED, DEADLINE_EXCEEDED, ABORTED, OUT_OF_RANGE, DATA_LOSS | 429, 502, 503, 504, 408, 425 | later |
+| RESOURCE_EXHAUSTED with a RetryInfo | | later |
+| RESOURCE_EXHAUSTED for a message that is too large | 413 | in halves; one event alone is rejected |
+| INVALID_ARGUMENT | 400 | in halves, to find the events that are meant: nothing of such a request was taken |
+| INTERNAL | 500 | all events of the request are rejected, as the specification forbids to send them again |
+| all others | all others | held: the cause is a setting, a permission or a quota, nothing of the events |
+
+Of HTTP, 400 and 500 count so only with a Status in the body, which a proxy does not write: without one, 400 is held,
+and 500 comes later. A partial success says how many records were rejected, not which, and forbids to ask again: all
+events of that request are rejected, those that were taken too, as dead letters with that reason. So nothing is lost
+unseen; who puts them back into the queue may send some twice.
+
+No message of a server is repeated unless it is known to be harmless: it may quote an event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+from shipper.plugin import Answer, Code, Held, Later, Outcome, TooLarge
+from shipper.sdk.http_answer import Response
+from shipper_plugins.otlp import status
+from shipper_plugins.otlp.status import Grpc
+from shipper_plugins.outputs.bulk import retry_after
+
+_LATER = frozenset(
+    {Grpc.CANCELLED, Grpc.DEADLINE_EXCEEDED, Grpc.ABORTED, Grpc.OUT_OF_RANGE, Grpc.UNAVAILABLE, Grpc.DATA_LOSS}
+)
+_TOO_LARGE = re.compile(r"larger than max|exceeds maximum|too large", re.IGNORECASE)
+_KNOWN = re.compile(
+    r"(?:grpc|rpc error)?:? ?received message (?:after decompression )?larger than max(?: \(\d{1,12} vs\. \d{1,12}\))?"
+    r"|data refused due to high memory usage"
+    r"|sending queue is full"
+    r"|the body is larger than [0-9]{1,12}[KMGi]{0,2}B"
+    r"|too many (?:clients are served now|bytes of requests are under way)"
+    r"|there is no room for more events now"
+    r"|unable to authenticate with the provided credentials"
+    r"|missing or empty authorization (?:header|metadata)(?:: [a-z]{1,32})?"
+    r"|(?:Unauthenticated|PermissionDenied|Unauthorized)"
+)
+_OF_HTTP = {401: Grpc.UNAUTHENTICATED, 403: Grpc.PERMISSION_DENIED, 404: Grpc.UNIMPLEMENTED}
+
+
+class BadData(Exception):
+    """The request was refused for what its events are; `is_whole`: none of them may be sent again."""
+
+    def __init__(self, reason: str, *, is_whole: bool = False) -> None:
+        super().__init__(reason)
+        self.is_whole = is_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer over gRPC."""
+
+    code: int
+    message: str = ""
+    details: bytes = b""
+    """A `google.rpc.Status`."""
+    body: bytes = b""
+
+
+def reply_without_status(http_status: int) -> Reply | None:
+    """What an answer without `grpc-status` means, which a proxy gives; None of one that is no answer at all."""
+    if http_status == 200:
+        return None
+    otherwise = Grpc.UNAVAILABLE if http_status in (408, 425, 429) or http_status >= 500 else Grpc.UNKNOWN
+    return Reply(_OF_HTTP.get(http_status, otherwise))
+
+
+def check_grpc(reply: Reply, host: str) -> None:
+    """Raises Later, Held, TooLarge or BadData unless the export was taken, perhaps but for some records."""
+    if reply.code == Grpc.OK:
+        return
+    name = Grpc(reply.code).name if reply.code in Grpc._value2member_map_ else "an unknown code"
+    reason = _with_known(f"{reply.code} {name} from {host}", reply.message)
+    wait = status.retry_delay(reply.details)
+    if reply.code == Grpc.RESOURCE_EXHAUSTED:
+        if _TOO_LARGE.search(reply.message):
+            raise TooLarge(reason)
+        if wait is not None:
+            raise Later(reason, wait, code=Code.OVERLOADED)
+    if reply.code in _LATER:
+        raise Later(reason, wait, code=Code.UNAVAILABLE)
+    if reply.code in (Grpc.INVALID_ARGUMENT, Grpc.INTERNAL):
+        raise BadData(reason, is_whole=reply.code == Grpc.INTERNAL)
+    codes = {Grpc.UNAUTHENTICATED: Code.UNAUTHORIZED, Grpc.PERMISSION_DENIED: Code.FORBIDDEN}
+    raise Held(reason, code=codes.get(Grpc(reply.code), Code.REFUSED) if name.isupper() else Code.REFUSED)
+
+
+def check_http(response: Response, host: str) -> None:
+    """The same for an answer over HTTP."""
+    found = response.status
+    if found == 200:
+        return
+    kind = response.headers.get("Content-Type", "")
+    phrase = HTTPStatus(found).phrase if found in HTTPStatus._value2member_map_ else ""
+    reason = " ".join(filter(None, (str(found), phrase, "from", host)))
+    reason = _with_known(reason, status.message_of(response.body, kind))
+    if found == 413:
+        raise TooLarge(reason)
+    if found in (400, 500) and status.is_status(response.body, kind):
+        raise BadData(reason, is_whole=found == 500)
+    if found in (408, 425, 429) or found >= 500 or found < 300:
+        wait = retry_after(response.headers, datetime.now(UTC))
+        raise Later(reason, wait, code=Code.OVERLOADED if found == 429 else Code.UNAVAILABLE)
+    codes: Mapping[int, Code] = {401: Code.UNAUTHORIZED, 403: Code.FORBIDDEN}
+    raise Held(reason, code=codes.get(found, Code.REFUSED))
+
+
+def partial(rejected: int, count: int, host: str) -> Answer:
+    """For each event of a request of which some were rejected."""
+    if rejected >= count:
+        return Answer(Outcome.REJECTED, f"rejected by {host}")
+    said = f"{rejected} of the {count} events of a request were rejected by {host}, which does not say which"
+    return Answer(Outcome.REJECTED, said)
+
+
+def _with_known(reason: str, message: str) -> str:
+    known = _KNOWN.match(message)
+    return f"{reason}: {known[0]}" if known and known[0] else reason

@@ -1,0 +1,356 @@
+"""Unary calls of gRPC for a credential that may be revoked in the instant in which the channel is closed. Imports h2.
+
+    call ──> a connection that is idle, or a new one ──> one stream ──> its answer ──> idle again
+
+Each connection has one call at a time, so nothing runs beside the calls, and on cancel the connection is aborted: under
+SO_LINGER {1, 0} from connect on, the kernel delivers nothing of what it still has. What came while a connection was
+idle is read before its next call; one that its server is about to close is not used again.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import trio
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    ResponseReceived,
+    StreamEnded,
+    StreamReset,
+    TrailersReceived,
+)
+from h2.exceptions import ProtocolError
+
+from shipper.plugin import Code, Failure, NotBegun, in_words, is_short, resolve
+from shipper.sdk.http_answer import NoAnswer, Unreachable
+from shipper_plugins.otlp import grpc
+from shipper_plugins.otlp.model import Unfit
+from shipper_plugins.outputs.otlp_answers import Reply, reply_without_status
+
+_CONNECT = 10.0
+_IDLE_READ = 0.05
+_RESET = struct.pack("ii", 1, 0)
+_BLOCK = 1 << 16
+_LARGEST_ANSWER = 1 << 20
+_GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+class _Broken(Exception):
+    """The connection, or the stream, ended before the answer; the text is none of the peer's."""
+
+
+class Channel:
+    """Calls to one server; made by `open_channel`."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        headers: Mapping[str, str],
+        *,
+        server_name: str | None,
+        seconds: float,
+        answered: Callable[[], object],
+        may_begin: Callable[[], bool],
+    ) -> None:
+        self._host, self._port, self._tls = host, port, tls
+        self.address = f"{f'[{host}]' if ':' in host else host}:{port}"
+        self._server_name = server_name or host
+        scheme = "http" if tls is None else "https"
+        pseudo = {":method": "POST", ":scheme": scheme, ":authority": self.address, ":path": grpc.PATH}
+        self._headers = [*pseudo.items(), *headers.items()]
+        self._seconds = float(seconds)
+        self._answered, self._may_begin = answered, may_begin
+        self._idle: list[_Connection] = []
+        self._open: set[_Connection] = set()
+
+    async def call(self, body: bytes) -> Reply:
+        """One export; on cancel its connection is aborted. Raises Unreachable, NoAnswer or NotBegun."""
+        self._check()
+        with trio.move_on_after(self._seconds):
+            return await self._call(body)
+        raise self._no_answer(f"timed out after {self._seconds:g}s", "timeout", Code.TIMED_OUT)
+
+    async def _call(self, body: bytes) -> Reply:
+        connection = await self._fresh() or await self._connected()
+        try:
+            self._check()
+            reply = await connection.ask(self._headers, body, self._answered)
+        except (*_GONE, _Broken, ProtocolError) as error:
+            await self._drop(connection)
+            raise self._no_answer(*_after_connecting(error)) from None
+        except BaseException:
+            await self._drop(connection)
+            raise
+        if connection.is_usable:
+            self._idle.append(connection)
+        else:
+            await self._drop(connection)
+        return reply
+
+    def _check(self) -> None:
+        if not self._may_begin():
+            raise NotBegun("nothing may be sent now")
+
+    async def _fresh(self) -> _Connection | None:
+        """An idle connection that can be used."""
+        while self._idle:
+            connection = self._idle.pop()
+            try:
+                if await connection.is_fresh():
+                    return connection
+            except BaseException:
+                await self._drop(connection)
+                raise
+            await self._drop(connection)
+        return None
+
+    async def _connected(self) -> _Connection:
+        try:
+            with trio.fail_after(min(_CONNECT, self._seconds)):
+                stream = await self._stream()
+        except trio.TooSlowError:
+            said = f"no connection within {min(_CONNECT, self._seconds):g}s"
+            raise Unreachable(f"{self.address}: {said}", "timeout", Code.TIMED_OUT) from None
+        except (*_GONE, ssl.SSLError, ssl.CertificateError) as error:
+            said, failure, code = _while_connecting(error)
+            raise Unreachable(f"{self.address}: {said}", failure, code) from None
+        connection = _Connection(stream)
+        self._open.add(connection)
+        return connection
+
+    async def _stream(self) -> trio.abc.Stream:
+        found = await resolve(self._host, self._port, flags=socket.AI_ADDRCONFIG)
+        error: OSError | None = None
+        for family, kind, protocol, _, address in found:
+            made = trio.socket.socket(family, kind, protocol)
+            try:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                await made.connect(address)
+                return await self._secured(trio.SocketStream(made))
+            except OSError as why:
+                made.close()
+                error = why
+            except BaseException:
+                made.close()
+                raise
+        assert error is not None
+        raise error
+
+    async def _secured(self, stream: trio.SocketStream) -> trio.abc.Stream:
+        if self._tls is None:
+            return stream
+        secured = trio.SSLStream(stream, self._tls, server_hostname=self._server_name, https_compatible=True)
+        await secured.do_handshake()
+        if secured.selected_alpn_protocol() not in ("h2", None):
+            raise OSError(0, "the server speaks no HTTP/2")
+        return secured
+
+    async def _drop(self, connection: _Connection) -> None:
+        self._open.discard(connection)
+        await connection.abort()
+
+    async def close(self) -> None:
+        """Abort every connection."""
+        self._idle.clear()
+        for connection in tuple(self._open):
+            await self._drop(connection)
+
+    def _no_answer(self, said: str, failure: Failure, code: str) -> NoAnswer:
+        return NoAnswer(f"{self.address}: {said}", failure, code)
+
+
+@asynccontextmanager
+async def open_channel(
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    headers: Mapping[str, str],
+    *,
+    server_name: str | None,
+    seconds: float,
+    answered: Callable[[], object],
+    may_begin: Callable[[], bool],
+) -> AsyncIterator[Channel]:
+    """A channel that contacts nobody by itself; at the end of the block every connection is aborted and closed.
+
+    The arguments are those of `shipper.sdk.http.open_client`.
+    """
+    channel = Channel(
+        host, port, tls, headers, server_name=server_name, seconds=seconds, answered=answered, may_begin=may_begin
+    )
+    try:
+        yield channel
+    finally:
+        await channel.close()
+
+
+class _Call:
+    """The answer to a request, as it comes."""
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+        self.headers: dict[str, str] = {}
+        self.body = bytearray()
+        self.is_over = False
+
+
+class _Connection:
+    """One connection, with one call at a time."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+        self._h2 = H2Connection(H2Configuration(client_side=True, header_encoding="latin-1"))
+        self._h2.initiate_connection()
+        self._is_leaving = False
+        self.is_usable = True
+
+    async def is_fresh(self) -> bool:
+        """Whether it can be used for one more call; reads what came since the last one."""
+        raw = self._stream.transport_stream if isinstance(self._stream, trio.SSLStream) else self._stream
+        assert isinstance(raw, trio.SocketStream)
+        try:
+            while raw.socket.is_readable() and not self._is_leaving:
+                block = None
+                with trio.move_on_after(_IDLE_READ):  # of TLS, it may be nothing that is for us
+                    block = await self._stream.receive_some(_BLOCK)
+                if block is None:
+                    break
+                if not block:
+                    return False
+                self._note(self._h2.receive_data(bytes(block)), None)
+        except (*_GONE, _Broken, ProtocolError):
+            return False
+        return not self._is_leaving
+
+    async def ask(self, headers: list[tuple[str, str]], body: bytes, answered: Callable[[], object]) -> Reply:
+        """Send a request and read its answer; raises `_Broken` and what h2 and trio raise."""
+        self.is_usable = False
+        call = _Call(self._h2.get_next_available_stream_id())
+        self._h2.send_headers(call.id, headers)
+        sent = 0
+        while not call.is_over:
+            if sent < len(body) and (size := min(self._h2.local_flow_control_window(call.id), _BLOCK)) > 0:
+                sent += self._write(call, body[sent : sent + size], is_last=sent + size >= len(body))
+                await self._flush()
+                continue
+            await self._flush()
+            block = await self._stream.receive_some(_BLOCK)
+            if not block:
+                raise _Broken("connection closed before the answer")
+            self._note(self._h2.receive_data(bytes(block)), call)
+            if call.headers:
+                answered()
+        self.is_usable = sent == len(body) and not self._is_leaving
+        return _reply(call)
+
+    def _write(self, call: _Call, piece: bytes, *, is_last: bool) -> int:
+        most = self._h2.max_outbound_frame_size
+        for begin in range(0, len(piece), most):
+            part = piece[begin : begin + most]
+            self._h2.send_data(call.id, part, end_stream=is_last and begin + most >= len(piece))
+        return len(piece)
+
+    async def _flush(self) -> None:
+        if data := self._h2.data_to_send():
+            await self._stream.send_all(data)
+
+    def _note(self, events: list[Event], call: _Call | None) -> None:
+        for event in events:
+            if isinstance(event, ConnectionTerminated):
+                self._is_leaving = True
+                if call is not None and (event.last_stream_id or 0) < call.id:
+                    raise _Broken("the server is going away")
+            elif call is not None and getattr(event, "stream_id", None) == call.id:
+                self._note_of_call(event, call)
+
+    def _note_of_call(self, event: Event, call: _Call) -> None:
+        match event:
+            case ResponseReceived(headers=headers) | TrailersReceived(headers=headers):
+                call.headers.update(headers or ())  # type: ignore[arg-type]
+            case DataReceived(data=data, flow_controlled_length=int(length)):
+                call.body += data or b""
+                if len(call.body) > _LARGEST_ANSWER:
+                    raise _Broken("the answer is too large")
+                if length:
+                    self._h2.acknowledge_received_data(length, call.id)
+            case StreamEnded():
+                call.is_over = True
+            case StreamReset() if "grpc-status" not in call.headers:
+                raise _Broken("the server has reset the request")
+            case StreamReset():
+                call.is_over = True
+
+    async def abort(self) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.aclose_forcefully(self._stream)
+
+
+def _reply(call: _Call) -> Reply:
+    status = call.headers.get("grpc-status", "")
+    if not status.isdigit():
+        http = call.headers.get(":status", "")
+        reply = reply_without_status(int(http)) if http.isdigit() else None
+        if reply is None:
+            raise _Broken("the answer is not one of gRPC")
+        return reply
+    body = b""
+    if call.body:
+        try:
+            body, is_compressed = grpc.message_of(bytes(call.body))
+        except Unfit:
+            is_compressed = True
+        if is_compressed:
+            raise _Broken("the answer is not one of gRPC")
+    return Reply(int(status), grpc.unquoted(call.headers.get("grpc-message", "")), _details(call), body)
+
+
+def _details(call: _Call) -> bytes:
+    text = call.headers.get("grpc-status-details-bin", "")
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _while_connecting(error: BaseException) -> tuple[str, Failure, str]:
+    cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) and error.__cause__ else error
+    match cause:
+        case ssl.SSLCertVerificationError():
+            return f"certificate verify failed: {cause.verify_message}", "tls", Code.TLS_FAILED
+        case ssl.SSLError():
+            return f"TLS: {(cause.reason or 'failed').lower().replace('_', ' ')}", "tls", Code.TLS_FAILED
+        case socket.gaierror():
+            return f"name not found ({cause.strerror or 'no answer'})", "unreachable", Code.NAME_NOT_FOUND
+        case OSError() if is_short(cause):
+            return in_words(cause), "unreachable", Code.NO_DESCRIPTORS
+        case OSError(errno=int(number)) if number:
+            return os.strerror(number).lower(), "unreachable", Code.UNREACHABLE
+        case OSError():
+            return cause.strerror or "no connection", "unreachable", Code.UNREACHABLE
+        case _:
+            return "connection closed", "unreachable", Code.UNREACHABLE
+
+
+def _after_connecting(error: BaseException) -> tuple[str, Failure, str]:
+    if isinstance(error, _Broken):
+        return str(error), "broken", Code.NO_ANSWER
+    if isinstance(error, ProtocolError):
+        return "the answer is not HTTP/2", "broken", Code.BAD_ANSWER
+    cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) and error.__cause__ else error
+    if isinstance(cause, ssl.SSLError):
+        return f"TLS: {(cause.reason or 'failed').lower().replace('_', ' ')}", "tls", Code.TLS_FAILED
+    return "connection closed before the answer", "broken", Code.NO_ANSWER

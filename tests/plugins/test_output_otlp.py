@@ -1,0 +1,549 @@
+"""The output of OTLP over real sockets: to a server of grpcio, and one of the standard library."""
+
+import gzip
+import http.server
+import os
+import socket
+import threading
+from concurrent import futures
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import partial
+
+import grpc
+import orjson
+import pytest
+import trio
+import trustme
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import (
+    LogsServiceServicer,
+    add_LogsServiceServicer_to_server,
+)
+
+from shipper.plugin import (
+    BadOption,
+    Batch,
+    ClientTls,
+    Code,
+    Credential,
+    Held,
+    Later,
+    Material,
+    NotBegun,
+    Outcome,
+    OutputContext,
+    StartFailed,
+    TooLarge,
+)
+from shipper.sdk.aio import open_asyncio
+from shipper.sdk.http_answer import NoAnswer, Unreachable
+from shipper_plugins.otlp import events, jsons, protobuf, status
+from shipper_plugins.otlp.model import Group, Record, Resource, Scope
+from shipper_plugins.otlp.status import HTTP_OF, Grpc
+from shipper_plugins.outputs import otlp as module
+from shipper_plugins.outputs.otlp import OtlpOutput
+
+TOKEN = Credential.parse({"bearer_token": "secret.of-the-test"})
+KEY = Credential.parse({"token": "raw-key"})
+PROTOCOLS = ["grpc", "http"]
+both = pytest.mark.parametrize("protocol", PROTOCOLS)
+GROUPS = [
+    Group(resource=Resource(attributes={"service.name": "shop"}), scope=Scope(name="lib"), records=[Record(body=n)])
+    for n in range(3)
+]
+BATCH = replace(events.batches([Group(records=[Record(body=n, time=n + 1) for n in range(8)])])[0], origin=b"o" * 16)
+
+
+class Refuse(Exception):
+    def __init__(self, code, message="", retry_after=None):
+        self.code, self.message, self.retry_after = code, message, retry_after
+
+
+class Receiver(LogsServiceServicer):
+    """`script` is called with the bodies of the records of each request, and returns how many are rejected."""
+
+    def __init__(self, script=lambda bodies: 0):
+        self.script = script
+        self.groups, self.headers, self.requests = [], [], []
+        self.peers = set()
+
+    def take(self, groups, headers):
+        bodies = [record.body for group in groups for record in group.records]
+        self.requests.append(bodies)
+        self.headers.append({name.lower(): value for name, value in headers})
+        rejected = self.script(bodies)
+        self.groups += groups
+        return rejected
+
+    @property
+    def bodies(self):
+        return [record.body for group in self.groups for record in group.records]
+
+    def Export(self, request, context):
+        self.peers.add(context.peer())
+        try:
+            groups = protobuf.decoded(request.SerializeToString()).groups
+            rejected = self.take(groups, context.invocation_metadata())
+            return ExportLogsServiceResponse.FromString(protobuf.answer(rejected, "some" if rejected else ""))
+        except Refuse as refuse:
+            details = status.written(refuse.code, refuse.message, refuse.retry_after)
+            context.set_trailing_metadata([("grpc-status-details-bin", details)])
+            code = next(one for one in grpc.StatusCode if one.value[0] == refuse.code)
+            context.abort(code, refuse.message)
+
+
+@contextmanager
+def over_grpc(receiver, credentials=None, port=0):
+    server = grpc.server(futures.ThreadPoolExecutor(4))
+    add_LogsServiceServicer_to_server(receiver, server)
+    where = f"127.0.0.1:{port}"
+    bound = server.add_insecure_port(where) if credentials is None else server.add_secure_port(where, credentials)
+    server.start()
+    try:
+        yield bound
+    finally:
+        server.stop(0).wait()
+
+
+@contextmanager
+def over_http(receiver):
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            receiver.peers.add(self.client_address)
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+            codec = jsons if self.headers["Content-Type"] == "application/json" else protobuf
+            assert self.path == "/base/v1/logs"
+            extra = {}
+            try:
+                code, answer = 200, codec.answer(receiver.take(codec.decoded(body).groups, self.headers.items()), "")
+            except Refuse as refuse:
+                too_large = "larger" in refuse.message
+                code, answer = 413 if too_large else HTTP_OF[refuse.code], status.written(refuse.code, refuse.message)
+                extra = {} if refuse.retry_after is None else {"Retry-After": str(int(refuse.retry_after))}
+            self.send_response(code)
+            headers = {"Content-Type": codec.CONTENT_TYPE, "Content-Length": str(len(answer)), **extra}
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@asynccontextmanager
+async def opened(protocol, port, credential=None, context=None, **settings):
+    async with open_asyncio() as aio:
+        url = f"http://127.0.0.1:{port}" + ("/base" if protocol == "http" else "")
+        settings = {"endpoint": url, "credential": None if credential is None else "key", **settings}
+        output = OtlpOutput(protocol=protocol, **settings)
+        output.load()
+        context = context or OutputContext("main", aio, {} if credential is None else {"key": credential})
+        async with output.open(replace(context, aio=aio)) as sender:
+            yield sender
+
+
+@asynccontextmanager
+async def sending(protocol, receiver, **options):
+    with (over_grpc if protocol == "grpc" else over_http)(receiver) as port:
+        async with opened(protocol, port, **options) as sender:
+            with trio.fail_after(20):
+                yield sender
+
+
+def refusing(code, message="", retry_after=None):
+    def script(bodies):
+        raise Refuse(code, message, retry_after)
+
+    return script
+
+
+def flat(groups):
+    return [repr((group.resource, group.scope, record)) for group in groups for record in group.records]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"protocol": "grpc"}, {"protocol": "http"}, {"protocol": "http", "encoding": "json"}]
+)
+@pytest.mark.parametrize("compression", ["gzip", "none"])
+async def test_records_arrive_with_their_types(settings, compression):
+    values = [
+        (1 << 63) - 1,
+        -(1 << 63),
+        b"\0\xff",
+        "",
+        {},
+        [],
+        None,
+        float("nan"),
+        -0.0,
+        True,
+        {"a": [1.0, {"b": b""}]},
+    ]
+    groups = [
+        Group(
+            resource=Resource(attributes={"r": value}, dropped=1, schema_url="s"),
+            scope=Scope(name="n", version="v", attributes={"s": value}),
+            records=[Record(time=1, observed=2, severity=9, body=value, attributes={"a": value}, trace_id=b"\1" * 16)],
+        )
+        for value in values
+    ]
+    receiver = Receiver()
+    async with sending(receiver=receiver, compression=compression, **settings) as sender:
+        for batch in events.batches(groups):
+            answers = await sender.send(batch)
+            assert (answers.count, answers.others) == (batch.count, {})
+
+    assert flat(receiver.groups) == flat(groups)
+
+
+@both
+async def test_a_request_of_megabytes_arrives(protocol):
+    receiver = Receiver()
+    batch = Batch.lines(b"".join(b"%s\n" % os.urandom(500).hex().encode() for _ in range(1500)), offset=0, shared={})
+    async with sending(protocol, receiver) as sender:
+        for _ in range(3):
+            assert not (await sender.send(batch)).others
+
+    assert len(receiver.bodies) == 4500
+    assert len(receiver.peers) == 1
+
+
+@both
+async def test_requests_at_once_have_connections_of_their_own(protocol):
+    barrier = threading.Barrier(2)
+    receiver = Receiver(lambda bodies: barrier.wait(10) and 0)
+    async with sending(protocol, receiver) as sender, trio.open_nursery() as nursery:
+        nursery.start_soon(sender.send, BATCH)
+        nursery.start_soon(sender.send, BATCH)
+
+    assert len(receiver.peers) == 2
+
+
+@both
+async def test_the_credential_and_the_headers_go_with_each_request(protocol):
+    receiver = Receiver()
+    async with sending(protocol, receiver, credential=TOKEN, headers={"x-scope-orgid": "a b"}) as sender:
+        await sender.send(BATCH)
+
+    assert receiver.headers[0]["authorization"] == "Bearer secret.of-the-test"
+    assert receiver.headers[0]["x-scope-orgid"] == "a b"
+
+
+@both
+async def test_a_secret_stands_in_the_header_that_is_named(protocol):
+    receiver = Receiver()
+    async with sending(protocol, receiver, credential=KEY, credential_header="api-key") as sender:
+        await sender.send(BATCH)
+
+    assert receiver.headers[0]["api-key"] == "raw-key"
+
+
+async def test_a_credential_without_a_header_of_its_own_needs_one():
+    with pytest.raises(StartFailed):
+        async with opened("grpc", 1, KEY):
+            pass
+
+
+@both
+@pytest.mark.parametrize("code", [Grpc.UNAVAILABLE, Grpc.RESOURCE_EXHAUSTED])
+async def test_a_receiver_that_asks_to_wait_is_asked_later(protocol, code):
+    receiver = Receiver(refusing(code, "sending queue is full", 7))
+    async with sending(protocol, receiver) as sender:
+        with pytest.raises(Later, match="sending queue is full") as why:
+            await sender.send(BATCH)
+
+    assert why.value.retry_after == 7
+    assert len(receiver.requests) == 1
+
+
+@both
+@pytest.mark.parametrize(
+    ("code", "held"),
+    [
+        (Grpc.UNAUTHENTICATED, Code.UNAUTHORIZED),
+        (Grpc.PERMISSION_DENIED, Code.FORBIDDEN),
+        (Grpc.NOT_FOUND, Code.REFUSED),
+    ],
+)
+async def test_what_a_setting_causes_is_held(protocol, code, held):
+    async with sending(protocol, Receiver(refusing(code, "secret text"))) as sender:
+        with pytest.raises(Held) as why:
+            await sender.send(BATCH)
+
+    assert why.value.code == held
+    assert "secret text" not in str(why.value)
+
+
+async def test_a_quota_without_a_time_is_held():
+    async with sending("grpc", Receiver(refusing(Grpc.RESOURCE_EXHAUSTED, "quota"))) as sender:
+        with pytest.raises(Held):
+            await sender.send(BATCH)
+
+
+@both
+async def test_events_that_are_refused_are_found_by_halves(protocol):
+    def script(bodies):
+        if 5 in bodies:
+            raise Refuse(Grpc.INVALID_ARGUMENT, "the body 5 is bad")
+        return 0
+
+    receiver = Receiver(script)
+    async with sending(protocol, receiver) as sender:
+        answers = await sender.send(BATCH)
+
+    assert {place: answer.outcome for place, answer in answers.others.items()} == {5: Outcome.REJECTED}
+    assert "is bad" not in answers.others[5].reason
+    assert receiver.bodies == [0, 1, 2, 3, 4, 6, 7]
+
+
+@both
+async def test_after_many_requests_what_is_refused_is_rejected_together(protocol, monkeypatch):
+    monkeypatch.setattr(module, "MOST_REQUESTS", 5)
+    receiver = Receiver(refusing(Grpc.INVALID_ARGUMENT, "no"))
+    async with sending(protocol, receiver) as sender:
+        answers = await sender.send(BATCH)
+
+    assert sorted(answers.others) == list(range(8))
+    assert len(receiver.requests) <= 8
+
+
+@both
+async def test_an_internal_error_is_final_and_not_asked_again(protocol):
+    receiver = Receiver(refusing(Grpc.INTERNAL, "no"))
+    async with sending(protocol, receiver) as sender:
+        answers = await sender.send(BATCH)
+
+    assert [answer.outcome for answer in answers.others.values()] == [Outcome.REJECTED] * 8
+    assert len(receiver.requests) == 1
+
+
+@both
+async def test_a_request_that_is_too_large_goes_in_halves(protocol):
+    def script(bodies):
+        if len(bodies) > 2:
+            raise Refuse(Grpc.RESOURCE_EXHAUSTED, "grpc: received message larger than max (9 vs. 8)")
+        return 0
+
+    receiver = Receiver(script)
+    async with sending(protocol, receiver) as sender:
+        assert not (await sender.send(BATCH)).others
+
+    assert receiver.bodies == list(range(8))
+
+
+@both
+async def test_one_event_that_is_too_large_is_said_to_be(protocol):
+    async with sending(protocol, Receiver(refusing(Grpc.RESOURCE_EXHAUSTED, "larger than max"))) as sender:
+        with pytest.raises(TooLarge):
+            await sender.send(BATCH.pick([0]))
+
+
+@both
+async def test_requests_are_no_larger_than_the_limit(protocol):
+    receiver = Receiver()
+    batch = Batch.documents([b'{"message":"%s"}' % (b"x" * 300) for _ in range(16)])
+    async with sending(protocol, receiver, request_max_bytes=1024) as sender:
+        assert not (await sender.send(batch)).others
+
+    assert sum(map(len, receiver.requests)) == 16
+    assert max(map(len, receiver.requests)) == 2
+
+
+@both
+async def test_a_partial_success_is_not_asked_again_and_rejects_all_events_of_the_request(protocol):
+    receiver = Receiver(lambda bodies: 2)
+    async with sending(protocol, receiver) as sender:
+        answers = await sender.send(BATCH)
+
+    assert len(receiver.requests) == 1
+    assert sorted(answers.others) == list(range(8))
+    assert answers.others[0].outcome is Outcome.REJECTED
+    assert answers.others[0].reason.startswith("2 of the 8 events of a request were rejected by 127.0.0.1:")
+
+
+@both
+async def test_what_was_answered_before_trouble_counts(protocol):
+    def script(bodies):
+        if len(bodies) > 4:
+            raise Refuse(Grpc.INVALID_ARGUMENT)
+        if 4 in bodies:
+            raise Refuse(Grpc.UNAVAILABLE, "", 3)
+        return 0
+
+    async with sending(protocol, Receiver(script)) as sender:
+        answers = await sender.send(BATCH)
+
+    assert {place: answer.outcome for place, answer in answers.others.items()} == dict.fromkeys(
+        range(4, 8), Outcome.LATER
+    )
+    assert answers.retry_after == 3
+
+
+# -- connections -------------------------------------------------------------------------------------------------------
+
+
+@both
+async def test_nobody_there_is_unreachable(protocol):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        async with opened(protocol, free.getsockname()[1]) as sender:
+            with pytest.raises(Unreachable, match="connection refused"):
+                await sender.send(BATCH)
+
+
+@both
+async def test_a_receiver_that_says_nothing_is_left_after_a_time(protocol):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with opened(protocol, silent.getsockname()[1], timeout=0.2) as sender:
+            with pytest.raises(NoAnswer, match=r"timed out after 0\.2s"):
+                await sender.send(BATCH)
+
+
+@pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 64])
+@both
+async def test_what_is_no_answer_comes_later(protocol, words):
+    async def talk(stream):
+        await stream.receive_some()
+        await stream.send_all(words)
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await nursery.start(partial(trio.serve_tcp, talk, 0, host="127.0.0.1"))
+        async with opened(protocol, listener.socket.getsockname()[1]) as sender:
+            with pytest.raises((Later, Held)):
+                await sender.send(BATCH)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_connection_that_its_server_has_closed_is_not_used_again():
+    first, second = Receiver(), Receiver()
+    with ExitStack() as servers:
+        port = servers.enter_context(over_grpc(first))
+        async with opened("grpc", port) as sender:
+            await sender.send(BATCH)
+            servers.pop_all().close()
+            servers.enter_context(over_grpc(second, port=port))
+            await sender.send(BATCH)
+
+    assert first.bodies == second.bodies == list(range(8))
+
+
+@both
+async def test_no_request_begins_when_none_may(protocol):
+    receiver = Receiver()
+    context = OutputContext("main", None, may_begin=lambda: False)
+    async with sending(protocol, receiver, context=context) as sender:
+        with pytest.raises(NotBegun):
+            await sender.send(BATCH)
+
+    assert not receiver.peers
+
+
+@both
+async def test_an_answer_of_any_kind_is_told_and_counted(protocol):
+    told = []
+    context = OutputContext("main", None, answered=lambda: told.append(True))
+    async with sending(protocol, Receiver(refusing(Grpc.UNAVAILABLE)), context=context) as sender:
+        with pytest.raises(Later):
+            await sender.send(BATCH)
+
+    assert told
+    assert context.requests.responses == {"503": 1}
+
+
+@pytest.fixture
+def ca():
+    return trustme.CA()
+
+
+@pytest.mark.parametrize("is_mutual", [False, True])
+async def test_grpc_goes_over_tls(ca, is_mutual):
+    issued, client = ca.issue_cert("localhost"), ca.issue_cert("client")
+    pair = issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes()
+    trusted = ca.cert_pem.bytes() if is_mutual else None
+    credentials = grpc.ssl_server_credentials([pair], trusted, is_mutual)
+    shown = {"certificate": client.cert_chain_pems[0].bytes().decode(), "key": client.private_key_pem.bytes().decode()}
+    receiver = Receiver()
+    with over_grpc(receiver, credentials) as port:
+        async with opened(
+            "grpc",
+            port,
+            Credential.parse(shown) if is_mutual else TOKEN,
+            endpoint=f"https://localhost:{port}",
+            tls=ClientTls(ca=Material("ca.pem", ca.cert_pem.bytes().decode())),
+        ) as sender:
+            for _ in range(3):
+                assert not (await sender.send(BATCH)).others
+
+    assert len(receiver.bodies) == 24
+    assert len(receiver.peers) == 1
+
+
+async def test_a_certificate_of_a_stranger_is_refused(ca):
+    issued = ca.issue_cert("localhost")
+    credentials = grpc.ssl_server_credentials([(issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes())])
+    with over_grpc(Receiver(), credentials) as port:
+        async with opened("grpc", port, endpoint=f"https://localhost:{port}") as sender:
+            with pytest.raises(Unreachable, match="certificate verify failed") as why:
+                await sender.send(BATCH)
+
+    assert why.value.code == Code.TLS_FAILED
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"endpoint": "http://user@x:1"},
+        {"endpoint": "http://x:0"},
+        {"endpoint": "http://x:4317/path"},
+        {"encoding": "json"},
+        {"headers": {"authorization": "x"}},
+        {"headers": {"content-type": "x"}},
+        {"headers": {"x-bin": "x"}},
+        {"credential_header": "api-key"},
+        {"timeout": 0},
+        {"request_max_bytes": 1},
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings):
+    with pytest.raises(BadOption):
+        OtlpOutput(**{"endpoint": "http://127.0.0.1:4317", **settings})
+
+
+def test_a_credential_in_the_clear_is_warned_of():
+    assert OtlpOutput(endpoint="http://collector:4317", credential="key").warnings()
+    assert not OtlpOutput(endpoint="http://localhost:4317", credential="key").warnings()
+    assert not OtlpOutput(endpoint="https://collector:4317", credential="key").warnings()
+
+
+def test_a_page_of_a_proxy_rejects_nothing():
+    from shipper.sdk.http_answer import Response
+    from shipper_plugins.outputs.otlp_answers import check_http
+
+    with pytest.raises(Held):
+        check_http(Response(400, {"Content-Type": "text/html"}, b"<html>"), "x:1")
+    with pytest.raises(Later):
+        check_http(Response(500, {"Content-Type": "text/html"}, b"<html>"), "x:1")
+
+
+def test_json_is_what_the_encoding_says():
+    assert orjson.loads(jsons.encoded(GROUPS))["resourceLogs"][0]["scopeLogs"][0]["scope"] == {"name": "lib"}
