@@ -32,6 +32,12 @@ def kafka():
     yield from _running("kafka")
 
 
+@pytest.fixture(scope="package")
+def collector():
+    """An OpenTelemetry Collector, which each test starts for itself, and a sink for what it hands over."""
+    yield from _running("collector")
+
+
 def _running(name):
     module = _load(name)
     with contextlib.ExitStack() as stack:

@@ -146,6 +146,16 @@ def test_json_is_read_as_the_specification_writes_it():
     assert group.scope == Scope(name="my.library", version="1.0.0")
 
 
+@pytest.mark.parametrize("zero", ["-0", "-0.0", "-0e0"])
+def test_a_negative_zero_keeps_its_sign_as_it_is_written_in_go(zero):
+    value = f'{{"doubleValue":{zero}}}'
+    body = f'{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{{"body":{value},"flags":-0}}]}}]}}]}}'
+
+    [record] = jsons.decoded(body.encode()).groups[0].records
+
+    assert (math.copysign(1, record.body), record.flags) == (-1, 0)
+
+
 def nested_to(depth):
     value: object = 1
     for _ in range(depth):

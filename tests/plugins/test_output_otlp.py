@@ -94,8 +94,8 @@ class Receiver(LogsServiceServicer):
 
 
 @contextmanager
-def over_grpc(receiver, credentials=None, port=0):
-    server = grpc.server(futures.ThreadPoolExecutor(4))
+def over_grpc(receiver, credentials=None, port=0, **options):
+    server = grpc.server(futures.ThreadPoolExecutor(4), **options)
     add_LogsServiceServicer_to_server(receiver, server)
     where = f"127.0.0.1:{port}"
     bound = server.add_insecure_port(where) if credentials is None else server.add_secure_port(where, credentials)
@@ -222,6 +222,13 @@ async def test_a_request_of_megabytes_arrives(protocol):
 
     assert len(receiver.bodies) == 4500
     assert len(receiver.peers) == 1
+
+
+async def test_an_answer_may_be_compressed():
+    receiver = Receiver()
+    with over_grpc(receiver, compression=grpc.Compression.Gzip) as port:
+        async with opened("grpc", port) as sender:
+            assert not (await sender.send(BATCH)).others
 
 
 @both

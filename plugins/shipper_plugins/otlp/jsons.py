@@ -8,6 +8,7 @@ over; those of protobuf itself (`time_unix_nano`) are not read, as the specifica
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -33,6 +34,7 @@ CONTENT_TYPE = "application/json"
 
 T = TypeVar("T")
 
+_MINUS_ZERO = re.compile(rb"-0[,}\]\s]")
 _INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _NO_OBJECT: Mapping[str, Any] = {}
@@ -44,8 +46,8 @@ _NO_OBJECT: Mapping[str, Any] = {}
 def decoded(body: bytes) -> Decoded:
     """The records of a request; raises Unfit if it is none."""
     try:
-        request = orjson.loads(body)
-    except ValueError:
+        request = _loaded(body)
+    except (ValueError, RecursionError):
         raise Unfit("the body is no JSON") from None
     result = Decoded(groups=[])
     for of_resource in _objects(_object(request), "resourceLogs"):
@@ -60,6 +62,14 @@ def decoded(body: bytes) -> Decoded:
                     result.rejected += 1
                     result.reason = result.reason or str(why)
     return result
+
+
+def _loaded(body: bytes) -> Any:
+    """Raises ValueError. The Collector writes the float -0.0 as `-0`, which orjson reads as the integer 0."""
+    found = orjson.loads(body)
+    if _MINUS_ZERO.search(body) is None:
+        return found
+    return json.loads(body, parse_int=lambda digits: -0.0 if digits == "-0" else int(digits))
 
 
 def _resource(message: Mapping[str, Any]) -> Resource:

@@ -195,7 +195,7 @@ def _headers(output: OtlpOutput, credential: Credential | None) -> dict[str, str
     """Raises ValueError for a credential that cannot be used here; the message does not quote it."""
     headers = {"user-agent": _user_agent(), **output.headers}
     if output.protocol == "grpc":
-        headers |= {"content-type": grpc.CONTENT_TYPE, "te": "trailers", "grpc-accept-encoding": "identity"}
+        headers |= {"content-type": grpc.CONTENT_TYPE, "te": "trailers", "grpc-accept-encoding": "identity,gzip"}
         headers |= {"grpc-encoding": "gzip"} if output.compression == "gzip" else {}
     else:
         kind = "application/json" if output.encoding == "json" else "application/x-protobuf"

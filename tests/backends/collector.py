@@ -1,0 +1,212 @@
+"""A real OpenTelemetry Collector, built from Go modules of pinned versions: the receiver and the exporters of OTLP.
+
+It stands on both sides of the shipper, in one process with two pipelines, and has a way in and a way out for the test:
+
+    test ── gRPC ──> `in` ── gRPC or HTTP ──> shipper ── gRPC or HTTP ──> `out` ── HTTP ──> `Sink` in the test
+
+Neither pipeline has a queue: a receiver answers when its exporter was answered. The build takes a minute or two, and is
+kept under `.cache/` by what it is made of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
+
+SOURCE = Path(__file__).with_name("collector_source")
+CACHE = Path(__file__).parents[2] / ".cache"
+BUILD_SECONDS = 900.0
+PATIENCE = 30.0
+
+_CONFIG = """\
+receivers:
+  otlp/in: {{protocols: {{grpc: {{endpoint: "127.0.0.1:{way_in}"}}}}}}
+  otlp/out:
+    protocols:
+      grpc: {{endpoint: "127.0.0.1:{grpc}"}}
+      http: {{endpoint: "127.0.0.1:{http}"}}
+exporters:
+  {exporter}
+  otlp_http/sink: {{endpoint: "http://127.0.0.1:{sink}", compression: none, sending_queue: {{enabled: false}}}}
+service:
+  pipelines:
+    logs/in: {{receivers: [otlp/in], exporters: [{name}]}}
+    logs/out: {{receivers: [otlp/out], exporters: [otlp_http/sink]}}
+  telemetry: {{metrics: {{level: none}}}}
+"""
+_RETRY = "retry_on_failure: {initial_interval: 100ms, max_interval: 500ms}, sending_queue: {enabled: false}"
+_EXPORTERS = {
+    "grpc": "otlp_grpc/shipper: {{endpoint: '127.0.0.1:{port}', tls: {{insecure: true}}, headers: {headers}, {retry}}}",
+    "http": "otlp_http/shipper: {{endpoint: 'http://127.0.0.1:{port}', headers: {headers}, {retry}}}",
+    "json": "otlp_http/shipper: {{endpoint: 'http://127.0.0.1:{port}', encoding: json, headers: {headers}, {retry}}}",
+}
+
+
+class Unavailable(Exception):
+    """This machine cannot have the Collector: no Go, or nothing to download its modules with."""
+
+
+class Sink:
+    """Keeps the requests that the Collector hands over."""
+
+    def __init__(self) -> None:
+        self.requests: list[ExportLogsServiceRequest] = []
+
+    def take(self, body: bytes) -> None:
+        self.requests.append(ExportLogsServiceRequest.FromString(body))
+
+
+@dataclass
+class Collector:
+    """A Collector; `start` and `end` it as often as needed, with the same ports."""
+
+    program: Path
+    directory: Path
+    way_in: int
+    grpc: int
+    http: int
+    to_shipper: dict[str, int]
+    """The port of the shipper's input by protocol: grpc, http."""
+    sink: Sink
+    sink_port: int
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def start(self, protocol: str = "grpc", token: str = "") -> None:
+        """`protocol` is the one towards the shipper: grpc, http or json."""
+        self.end()
+        headers = f"{{authorization: 'Bearer {token}'}}" if token else "{}"
+        port = self.to_shipper["grpc" if protocol == "grpc" else "http"]
+        exporter = _EXPORTERS[protocol].format(port=port, headers=headers, retry=_RETRY)
+        config = _CONFIG.format(
+            way_in=self.way_in,
+            grpc=self.grpc,
+            http=self.http,
+            sink=self.sink_port,
+            exporter=exporter,
+            name=exporter.partition(":")[0],
+        )
+        path = self.directory / "collector.yaml"
+        path.write_text(config)
+        with (self.directory / "collector.log").open("ab") as log:
+            self.process = subprocess.Popen([self.program, "--config", f"file:{path}"], stdout=log, stderr=log)
+        for port in (self.way_in, self.grpc, self.http):
+            self._wait_for(port)
+
+    def _wait_for(self, port: int) -> None:
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            assert self.process is not None
+            assert self.process.poll() is None, (self.directory / "collector.log").read_text()[-2000:]
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+            time.sleep(0.02)
+        raise AssertionError("the Collector does not listen")
+
+    def end(self, *, at_once: bool = False) -> None:
+        """At once: as kill -9 does it."""
+        if self.process is not None:
+            self.process.kill() if at_once else self.process.terminate()
+            try:
+                self.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
+
+    def export(self, request: ExportLogsServiceRequest) -> None:
+        """Send it through the Collector to the shipper; returns when the shipper has answered."""
+        with grpc.insecure_channel(f"127.0.0.1:{self.way_in}") as channel:
+            LogsServiceStub(channel).Export(request, timeout=PATIENCE)
+
+
+def built() -> Path:
+    """The program; raises Unavailable."""
+    source = b"".join(path.read_bytes() for path in sorted(SOURCE.iterdir()))
+    program = CACHE / f"collector-{hashlib.sha256(source).hexdigest()[:16]}" / "collector"
+    if program.exists():
+        return program
+    go = shutil.which("go")
+    if go is None:
+        raise Unavailable("the Collector needs Go to be built")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = program.with_name(f"unfinished-{os.getpid()}")
+    command = [go, "build", "-trimpath", "-o", str(unfinished), "."]
+    try:
+        done = subprocess.run(command, cwd=SOURCE, capture_output=True, text=True, timeout=BUILD_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"the Collector cannot be built in {BUILD_SECONDS:g} s") from None
+    if done.returncode:
+        raise Unavailable(f"the Collector cannot be built: {done.stderr[-500:]}")
+    unfinished.rename(program)
+    return program
+
+
+@contextmanager
+def running() -> Iterator[Collector]:
+    """A Collector that is not started yet; raises Unavailable."""
+    program = built()
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="collector-")))
+        sink = Sink()
+        server = stack.enter_context(_serving(sink))
+        way_in, over_grpc, over_http, *ours = _free_ports(5)
+        collector = Collector(
+            program,
+            directory,
+            way_in,
+            over_grpc,
+            over_http,
+            dict(zip(("grpc", "http"), ours, strict=True)),
+            sink,
+            server.server_address[1],
+        )
+        stack.callback(collector.end)
+        yield collector
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in found]
+
+
+@contextmanager
+def _serving(sink: Sink) -> Iterator[http.server.ThreadingHTTPServer]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            sink.take(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-protobuf")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            """Says nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
