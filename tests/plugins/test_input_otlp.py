@@ -25,10 +25,11 @@ from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import otlp_intake
 from shipper_plugins.inputs.otlp import OtlpInput, OtlpServerTls
 from shipper_plugins.otlp import events, jsons, libraries, protobuf, status
+from shipper_plugins.otlp import grpc as otlp_grpc
 from shipper_plugins.otlp.model import Group, Record, Resource
 
 OLD = Credential.parse({"bearer_token": "old-secret.of-the-test"})
-NEW = Credential.parse({"bearer_token": "new-secret"})
+NEW = Credential.parse({"bearer_token": "old.secret-of-the-test"})
 ANN = Credential.parse({"username": "ann", "password": "pass"})
 CREDENTIALS = {"old": OLD, "new": NEW, "ann": ANN}
 FREE = "127.0.0.1:0"
@@ -343,13 +344,30 @@ async def headers_of(client, stream):
                 return {name.decode(): value.decode() for name, value in event.headers}
 
 
-def begun_grpc():
-    """A request whose body never comes."""
+async def test_a_connection_with_requests_at_once_is_busy_to_the_last_of_them():
+    async with receiving("grpc") as receiver, await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+        client, begun = begun_grpc(1, 3)
+        rooms = receiver.source._servers["grpc"].rooms
+        await stream.send_all(begun)
+        with trio.fail_after(5):
+            while not rooms._busy:
+                await trio.lowlevel.checkpoint()
+            for id in (1, 3):
+                client.send_data(id, otlp_grpc.framed(b""), end_stream=True)
+                await stream.send_all(client.data_to_send())
+                await headers_of(client, stream)
+                await trio.testing.wait_all_tasks_blocked()
+                assert len(rooms._busy) == (1 if id == 1 else 0)
+
+
+def begun_grpc(*ids):
+    """Requests whose bodies do not come yet."""
     client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
     client.initiate_connection()
     headers = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost")]
     headers += [(":path", "/opentelemetry.proto.collector.logs.v1.LogsService/Export")]
-    client.send_headers(1, [*headers, ("content-type", "application/grpc"), ("te", "trailers")])
+    for id in ids or (1,):
+        client.send_headers(id, [*headers, ("content-type", "application/grpc"), ("te", "trailers")])
     return client, client.data_to_send()
 
 

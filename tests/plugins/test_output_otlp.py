@@ -38,6 +38,7 @@ from shipper.plugin import (
 )
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.http_answer import NoAnswer, Unreachable
+from shipper.testing import check_close
 from shipper_plugins.otlp import events, jsons, protobuf, status
 from shipper_plugins.otlp.model import Group, Record, Resource, Scope
 from shipper_plugins.otlp.status import HTTP_OF, Grpc
@@ -472,6 +473,17 @@ async def test_an_answer_of_any_kind_is_told_and_counted(protocol):
 
     assert told
     assert context.requests.responses == {"503": 1}
+
+
+@both
+async def test_nothing_is_sent_after_it_was_closed(protocol):
+    large = Batch.documents([b'{"n":"%s"}' % os.urandom(1 << 19).hex().encode() for _ in range(4)])
+    async with open_asyncio() as aio:
+        await check_close(
+            lambda host, port: OtlpOutput(endpoint=f"http://{host}:{port}", protocol=protocol),
+            OutputContext("main", aio),
+            large,
+        )
 
 
 @pytest.fixture

@@ -144,7 +144,7 @@ class OtlpInput(Input, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def open(self, context: InputContext) -> AsyncIterator[Source]:
-        receiver = _Receiver(self, context)
+        receiver = _OtlpReceiver(self, context)
         await receiver.listen()
         yield receiver
 
@@ -171,7 +171,7 @@ class OtlpInput(Input, frozen=True, kw_only=True):
         return context
 
 
-class _Receiver:
+class _OtlpReceiver:
     """A running receiver."""
 
     def __init__(self, settings: OtlpInput, context: InputContext) -> None:

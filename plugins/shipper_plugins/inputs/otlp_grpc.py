@@ -98,6 +98,8 @@ class _Connection:
             },
         )
         self._streams: dict[int, _Stream] = {}
+        self._served: set[int] = set()
+        """Those whose tasks have begun."""
         self._sending = trio.Lock()
         self._busy = ExitStack()
 
@@ -152,13 +154,15 @@ class _Connection:
     @contextmanager
     def _is_busy(self, stream: _Stream) -> Iterator[None]:
         """The peer is busy from the first of its streams to the last."""
-        if len(self._streams) == 1:
+        if not self._served:
             self._busy.enter_context(self._peer.busy())
+        self._served.add(stream.id)
         try:
             yield
         finally:
             del self._streams[stream.id]
-            if not self._streams:
+            self._served.discard(stream.id)
+            if not self._served:
                 self._busy.close()
 
     async def _taken(self, stream: _Stream) -> Refused | tuple[int, str]:

@@ -108,7 +108,7 @@ class Intake:
 def _read(body: bytes, compression: str, codec: Codec, limit: int) -> tuple[tuple[int, str], list[Batch]]:
     """In a worker thread."""
     try:
-        decoded = codec.decoded(inflated(body, compression, limit))
+        decoded = codec.decoded(decompressed(body, compression, limit))
         groups, rejected, reason = events.taken(decoded.groups)
         batches = events.batches(groups)
     except Unfit as why:
@@ -116,7 +116,7 @@ def _read(body: bytes, compression: str, codec: Codec, limit: int) -> tuple[tupl
     return (decoded.rejected + rejected, decoded.reason or reason), batches
 
 
-def inflated(body: bytes, compression: str, limit: int) -> bytes:
+def decompressed(body: bytes, compression: str, limit: int) -> bytes:
     """The body as it was before it was compressed; raises Refused."""
     if compression != "gzip":
         return body
