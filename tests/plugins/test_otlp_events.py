@@ -195,6 +195,17 @@ def test_a_record_that_is_too_deep_is_rejected_alone():
     assert [record.body for record in decoded.groups[0].records] == ["sound"]
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_request_has_so_many_records_at_most(codec, monkeypatch):
+    monkeypatch.setattr(codec, "MOST_RECORDS", 5)
+    sound = codec.encoded([Group(records=[Record()] * 3)])
+
+    assert len(codec.decoded(sound).groups[0].records) == 3
+    for groups in ([Group(records=[Record()] * 5)], [Group()] * 6):
+        with pytest.raises(Unfit, match="at most"):
+            codec.decoded(codec.encoded(groups))
+
+
 def test_a_time_after_the_year_2262_is_rejected_with_a_reason():
     groups, rejected, reason = events.taken([Group(records=[Record(time=1 << 63), Record(time=1)])])
 

@@ -99,9 +99,9 @@ class OtlpInput(Input, frozen=True, kw_only=True):
     anybody)."""
     tls: OtlpServerTls | None = None
     """Serve TLS; with `client_ca`, to clients that show a certificate, who need no key then."""
-    max_body_bytes: Size = Size(16 << 20)
+    max_body_bytes: Size = Size(8 << 20)
     """The largest body of a request, as it comes."""
-    max_decompressed_bytes: Size = Size(16 << 20)
+    max_decompressed_bytes: Size = Size(8 << 20)
     """The largest body of a request, decompressed."""
     data_stream: DataStream = msgspec.field(default_factory=lambda: DataStream(dataset="generic.otel"))
     """The data stream of the events; Elasticsearch maps those of OpenTelemetry by datasets that end with `.otel`."""

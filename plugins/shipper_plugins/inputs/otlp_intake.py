@@ -4,7 +4,8 @@
 |---|---|
 | bodies held by all requests | 64 MiB, then 429; one request alone is always let in (to its own limits) |
 | body, received and decompressed | the policy's limits, then 413 |
-| objects that a body becomes | of one request after the other, in a worker thread |
+| records of a request, and its groups | 100,000, then 400 |
+| objects that a body becomes | of one request after the other, in a worker thread; at worst 30 times its bytes |
 | time | after 30 s a body comes at 1 KiB/s |
 | connections | those of `shipper.sdk.server` |
 """

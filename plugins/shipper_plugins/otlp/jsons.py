@@ -21,6 +21,7 @@ from shipper_plugins.otlp.model import (
     LEAST_INTEGER,
     MOST_DEPTH,
     MOST_INTEGER,
+    MOST_RECORDS,
     Decoded,
     Group,
     Record,
@@ -28,6 +29,7 @@ from shipper_plugins.otlp.model import (
     Scope,
     Unfit,
     Value,
+    too_many,
 )
 
 CONTENT_TYPE = "application/json"
@@ -49,13 +51,17 @@ def decoded(body: bytes) -> Decoded:
         request = _loaded(body)
     except (ValueError, RecursionError):
         raise Unfit("the body is no JSON") from None
-    result = Decoded(groups=[])
+    result, count = Decoded(groups=[]), 0
     for of_resource in _objects(_object(request), "resourceLogs"):
         resource = _resource(of_resource)
         for of_scope in _objects(of_resource, "scopeLogs"):
             group = Group(resource=resource, scope=_scope(of_scope), records=[])
             result.groups.append(group)
-            for record in _list(of_scope, "logRecords"):
+            records = _list(of_scope, "logRecords")
+            count += 1 + len(records)
+            if count > MOST_RECORDS:
+                raise too_many()
+            for record in records:
                 try:
                     group.records.append(_record(_object(record)))
                 except Unfit as why:

@@ -15,11 +15,17 @@ from shipper.plugin import Fields
 Value = Any
 MOST_DEPTH = 30
 """Levels of lists and objects in a value: a level takes three messages, and protobuf's readers take 100 in all."""
+MOST_RECORDS = 100_000
+"""Of a request, empty ones and groups counted too: each takes some hundred bytes as an object."""
 LEAST_INTEGER, MOST_INTEGER = -(1 << 63), (1 << 63) - 1
 
 
 class Unfit(ValueError):
     """A request or a record is not one that can be taken; the message quotes nothing of it."""
+
+
+def too_many() -> Unfit:
+    return Unfit(f"a request has at most {MOST_RECORDS} records")
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):

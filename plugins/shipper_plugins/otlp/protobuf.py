@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from shipper_plugins.otlp.model import (
     LEAST_INTEGER,
     MOST_DEPTH,
     MOST_INTEGER,
+    MOST_RECORDS,
     Decoded,
     Group,
     Record,
@@ -21,9 +22,12 @@ from shipper_plugins.otlp.model import (
     Scope,
     Unfit,
     Value,
+    too_many,
 )
+from shipper_plugins.otlp.wire import fields
 
 CONTENT_TYPE = "application/x-protobuf"
+_NO_REQUEST = "the body is no ExportLogsServiceRequest in protobuf"
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -31,10 +35,11 @@ CONTENT_TYPE = "application/x-protobuf"
 
 def decoded(body: bytes) -> Decoded:
     """The records of a request; raises Unfit if it is none."""
+    _check_count(body)
     try:
         request = ExportLogsServiceRequest.FromString(body)
     except DecodeError:
-        raise Unfit("the body is no ExportLogsServiceRequest in protobuf") from None
+        raise Unfit(_NO_REQUEST) from None
     result = Decoded(groups=[])
     for of_resource in request.resource_logs:
         resource = _resource(of_resource)
@@ -48,6 +53,30 @@ def decoded(body: bytes) -> Decoded:
                     result.rejected += 1
                     result.reason = result.reason or str(why)
     return result
+
+
+def _check_count(body: bytes) -> None:
+    """Raises Unfit where there are too many records, before there is an object for each."""
+    count = 0
+    try:
+        for of_resource in _messages(memoryview(body), 1):
+            for of_scope in _messages(of_resource, 2):
+                for _ in _messages(of_scope, 2):
+                    count += 1
+                    if count > MOST_RECORDS:
+                        raise too_many()
+                count += 1
+            count += 1
+            if count > MOST_RECORDS:
+                raise too_many()
+    except Unfit:
+        raise
+    except ValueError:
+        raise Unfit(_NO_REQUEST) from None
+
+
+def _messages(message: memoryview, field: int) -> Iterator[memoryview]:
+    return (value for number, value in fields(message) if number == field and isinstance(value, memoryview))
 
 
 def _resource(message: Any) -> Resource:

@@ -8,13 +8,13 @@ Duration   { int64 seconds = 1; int32 nanos = 2; }
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import IntEnum
 
 import orjson
 
+from shipper_plugins.otlp.wire import bytes_field, fields, number_field
+
 _RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
-_VARINT, _BYTES = 0, 2
 LONGEST_WAIT = 3600.0
 
 
@@ -64,11 +64,11 @@ HTTP_OF = {
 
 def written(code: int, message: str, retry_after: float | None = None) -> bytes:
     """A Status in protobuf, with a RetryInfo where `retry_after` is given, in seconds."""
-    status = _number(1, code) + _bytes(2, message.encode())
+    status = number_field(1, code) + bytes_field(2, message.encode())
     if retry_after is not None:
         seconds, nanos = divmod(round(retry_after * 1e9), 1_000_000_000)
-        info = _bytes(1, _number(1, seconds) + _number(2, nanos))
-        status += _bytes(3, _bytes(1, _RETRY_INFO.encode()) + _bytes(2, info))
+        info = bytes_field(1, number_field(1, seconds) + number_field(2, nanos))
+        status += bytes_field(3, bytes_field(1, _RETRY_INFO.encode()) + bytes_field(2, info))
     return status
 
 
@@ -87,7 +87,7 @@ def is_status(body: bytes, content_type: str) -> bool:
     if content_type.partition(";")[0].strip().lower() not in ("application/x-protobuf", "application/protobuf"):
         return False
     try:
-        return any(number in (1, 2) for number, _ in _fields(body))
+        return any(number in (1, 2) for number, _ in fields(body))
     except ValueError:
         return False
 
@@ -99,7 +99,7 @@ def message_of(body: bytes, content_type: str) -> str:
             status = orjson.loads(body)
             text = status.get("message") if isinstance(status, dict) else None
             return text if isinstance(text, str) else ""
-        found = next((value for number, value in _fields(body) if number == 2 and isinstance(value, bytes)), b"")
+        found = next((value for number, value in fields(body) if number == 2 and isinstance(value, bytes)), b"")
         return found.decode(errors="replace")
     except ValueError:
         return ""
@@ -108,9 +108,9 @@ def message_of(body: bytes, content_type: str) -> str:
 def retry_delay(status: bytes) -> float | None:
     """Seconds of the RetryInfo in a Status, at most an hour; None if it has none, or cannot be read."""
     try:
-        for number, detail in _fields(status):
+        for number, detail in fields(status):
             if number == 3 and isinstance(detail, bytes):
-                any_ = dict(_fields(detail))
+                any_ = dict(fields(detail))
                 if any_.get(1) == _RETRY_INFO.encode() and isinstance(any_.get(2, b""), bytes):
                     return _duration(any_.get(2, b""))  # type: ignore[arg-type]
     except ValueError:
@@ -119,68 +119,9 @@ def retry_delay(status: bytes) -> float | None:
 
 
 def _duration(info: bytes) -> float:
-    delay = dict(_fields(info)).get(1, b"")
-    parts = dict(_fields(delay)) if isinstance(delay, bytes) else {}
+    delay = dict(fields(info)).get(1, b"")
+    parts = dict(fields(delay)) if isinstance(delay, bytes) else {}
     seconds, nanos = parts.get(1, 0), parts.get(2, 0)
     if not isinstance(seconds, int) or not isinstance(nanos, int) or seconds >> 63:  # negative
         return 0.0
     return min(seconds + nanos / 1e9, LONGEST_WAIT)
-
-
-# -- protobuf ----------------------------------------------------------------------------------------------------------
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3 | _VARINT) + _varint(value) if value else b""
-
-
-def _bytes(field: int, value: bytes) -> bytes:
-    return _varint(field << 3 | _BYTES) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    result = bytearray()
-    while value > 127:
-        result.append(value & 127 | 128)
-        value >>= 7
-    result.append(value)
-    return bytes(result)
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The number and the value of each field; raises ValueError for what is no message."""
-    at = 0
-    while at < len(message):
-        key, at = _read_varint(message, at)
-        if key >> 3 == 0:
-            raise ValueError("a field without a number")
-        match key & 7:
-            case 0:
-                value, at = _read_varint(message, at)
-                yield key >> 3, value
-                continue
-            case 1:
-                size = 8
-            case 2:
-                size, at = _read_varint(message, at)
-            case 5:
-                size = 4
-            case _:
-                raise ValueError("a field of an unknown type")
-        if at + size > len(message):
-            raise ValueError("a field that ends too early")
-        yield key >> 3, message[at : at + size]
-        at += size
-
-
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at == len(message):
-            break
-        byte = message[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise ValueError("a number that does not end")
