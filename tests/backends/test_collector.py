@@ -123,6 +123,7 @@ async def test_the_collector_waits_while_its_key_is_refused_and_goes_on_with_the
         await sidecar.ack(2, "active")
         with pytest.raises(Exception, match="authenticate"):
             await trio.to_thread.run_sync(collector.export, sent[1])
+        await sidecar.state(lambda observed: observed["queue"]["events"] == 0, seconds=60)
         await trio.to_thread.run_sync(collector.start, "grpc", "second-key")
         await trio.to_thread.run_sync(collector.export, sent[1])
         await sidecar.state(lambda observed: observed["queue"]["events"] == 0, seconds=60)
