@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +19,19 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, StreamEnded
 
-from shipper.plugin import Asyncio, Batch, Credential, CredentialId, Endpoint, Input, Output, OutputContext, Processor
+from shipper.plugin import (
+    Asyncio,
+    Batch,
+    Credential,
+    CredentialId,
+    Endpoint,
+    Input,
+    Output,
+    OutputContext,
+    Processor,
+    Scheme,
+    Size,
+)
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import (
     RecordingInputContext,
@@ -33,12 +46,14 @@ from shipper_plugins.inputs.elasticsearch import ElasticsearchInput
 from shipper_plugins.inputs.file import FileInput
 from shipper_plugins.inputs.generate import GenerateInput
 from shipper_plugins.inputs.otlp import OtlpInput
+from shipper_plugins.inputs.syslog import SyslogInput
 from shipper_plugins.otlp import grpc, protobuf
 from shipper_plugins.otlp.model import Group, Record
 from shipper_plugins.outputs import console
 from shipper_plugins.outputs.console import ConsoleOutput
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
 from shipper_plugins.outputs.file import FileOutput
+from shipper_plugins.outputs.kafka import KafkaOutput, Sasl
 from shipper_plugins.outputs.otlp import OtlpOutput
 from shipper_plugins.processors.add_fields import AddFields
 from shipper_plugins.processors.aggregate import Aggregate
@@ -48,11 +63,15 @@ from shipper_plugins.processors.parse import Parse
 from shipper_plugins.processors.route import Case as RouteCase
 from shipper_plugins.processors.route import Route
 from shipper_plugins.processors.throttle import Throttle
+from tests.plugins.kafka_broker import open_cluster
 
 KEY = Credential.parse({"api_key": "conformance:a-secret-of-the-test"})
 BEARER = Credential.parse({"bearer_token": "a-secret-of-the-test"})
 LINES = Batch.lines(b'first line\n{"n": 1}\nlast line of all\n', offset=0, shared={"host": {"name": "web-1"}})
 BATCH = replace(LINES, origin=b"0123456789abcdef", seq=7)
+LARGE = replace(
+    Batch.documents([b'{"n":"%s"}' % os.urandom(1 << 20).hex().encode() for _ in range(4)]), origin=BATCH.origin, seq=8
+)
 
 Case = Callable[[Asyncio, Path], Any]
 
@@ -88,13 +107,12 @@ async def check_receiver(aio: Asyncio, path: Path) -> type[Input]:
     body = b"".join(b'{"create":{}}\n{"message":"line %d"}\n' % number for number in range(5))
     head = f"POST /_bulk HTTP/1.1\r\nHost: localhost\r\nAuthorization: {KEY.authorization()}\r\n"
     head += f"Content-Type: application/x-ndjson\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    free = Endpoint("tcp", "127.0.0.1")
 
     async def feed(context: RecordingInputContext) -> None:
-        address = (await context.listen(free)).getsockname()[:2]
+        place = await address(context, "tcp")
         while not context.count:
             try:
-                async with await trio.open_tcp_stream(*address) as stream:
+                async with await trio.open_tcp_stream(*place) as stream:
                     await stream.send_all(head.encode() + body)
                     while await stream.receive_some():
                         pass
@@ -155,11 +173,36 @@ async def check_otlp_receiver(aio: Asyncio, path: Path) -> type[Input]:
     return OtlpInput
 
 
+async def check_syslog(aio: Asyncio, path: Path) -> type[Input]:
+    messages = [b"<13>su: message %d" % number for number in range(5)]
+
+    async def over_tcp(context: RecordingInputContext) -> None:
+        async with await trio.open_tcp_stream(*await address(context, "tcp")) as stream:
+            await stream.send_all(b"\n".join(messages) + b"\n")
+            await context.wait_for(len(messages))
+
+    async def over_udp(context: RecordingInputContext) -> None:
+        with trio.socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for message in messages:  # once: the socket is bound, and has room for them
+                await sender.sendto(message, await address(context, "udp"))
+
+    for scheme, feed in (("tcp", over_tcp), ("udp", over_udp)):
+        await check_input(SyslogInput(addresses=(f"{scheme}://127.0.0.1:0",)), 5, feed=feed, resumes=False)
+    return SyslogInput
+
+
+async def address(context: RecordingInputContext, scheme: Scheme) -> tuple[str, int]:
+    """Where an input listens."""
+    host, port = (await context.listen(Endpoint(scheme, "127.0.0.1"))).getsockname()
+    return host, port
+
+
 INPUTS: dict[str, Case] = {
     "elasticsearch": check_receiver,
     "file": check_file,
     "generate": check_generate,
     "otlp": check_otlp_receiver,
+    "syslog": check_syslog,
 }
 
 
@@ -200,14 +243,13 @@ async def test_a_processor_holds_the_contract(type: str) -> None:
 
 async def check_bulk(aio: Asyncio, path: Path) -> type[Output]:
     context = OutputContext("main", aio, {"key": KEY})
-    large = Batch.documents([b'{"n":"%s"}' % os.urandom(1 << 20).hex().encode() for _ in range(4)])
     async with open_destination(aio, keys={KEY}) as destination:
         output = ElasticsearchOutput(hosts=(destination.url,), credential=CredentialId("key"))
         await check_output(output, context, [BATCH])
     await check_close(
         lambda host, port: ElasticsearchOutput(hosts=(f"http://{host}:{port}",), credential=CredentialId("key")),
         context,
-        replace(large, origin=b"0123456789abcdef", seq=8),
+        LARGE,
     )
     return ElasticsearchOutput
 
@@ -274,11 +316,29 @@ async def check_otlp(aio: Asyncio, path: Path) -> type[Output]:
     return OtlpOutput
 
 
+async def check_kafka(aio: Asyncio, path: Path) -> type[Output]:
+    secret = CredentialId("login")
+    login = Credential.parse({"username": "shipper", "password": "a-secret-of-the-test"})
+    context = OutputContext("main", aio, {secret: login})
+    sasl = Sasl(mechanism="PLAIN", credential=secret)
+    async with open_cluster(aio, "events") as (port, appended):
+        output = KafkaOutput(hosts=(f"127.0.0.1:{port}",), topic="events", compression="none", sasl=sasl)
+        await check_output(output, context, [BATCH])
+        assert b"last line of all" in appended[0]
+    await check_close(
+        lambda host, port: KafkaOutput(hosts=(f"{host}:{port}",), topic="events", request_max_bytes=Size(16 << 20)),
+        context,
+        LARGE,
+    )
+    return KafkaOutput
+
+
 OUTPUTS: dict[str, Case] = {
     "console": check_console,
     "elasticsearch": check_bulk,
     "file": check_file_output,
     "otlp": check_otlp,
+    "kafka": check_kafka,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,52 +17,20 @@ from shipper.sdk.aio import open_asyncio
 from shipper_plugins.outputs import kafka_client
 from shipper_plugins.outputs.kafka_client import Client
 from shipper_plugins.outputs.kafka_connection import Access, Lost, connect
+from tests.plugins.kafka_broker import Answer, metadata, open_broker
 
-_KEYS = {0: (3, 13), 3: (0, 13), 18: (0, 4), 22: (0, 5)}
-_VERSIONS = struct.pack(">hi", 0, len(_KEYS)) + b"".join(struct.pack(">hhh", key, *span) for key, span in _KEYS.items())
-
-Answer = Callable[[int, bytes], Awaitable[bytes | None]]
-"""From the key of a request and its text; None closes the connection."""
-
-
-def metadata(throttle_ms: int = 0) -> bytes:
-    return bytes(MetadataResponse_v5(throttle_ms, [], "c", 1, []).encode())
+_PORTS: dict[int, int] = {}
 
 
 @asynccontextmanager
-async def broker(aio: Asyncio, answer: Answer, versions: bytes = _VERSIONS) -> AsyncIterator[Access]:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def broker(aio: Asyncio, answer: Answer, *versions: bytes) -> AsyncIterator[Access]:
+    async with open_broker(aio, answer, *versions) as port:
+        access = Access(aio, None, None, None, None, 2.0, lambda: True)
+        _PORTS[id(access)] = port
         try:
-            while True:
-                (size,) = struct.unpack(">i", await reader.readexactly(4))
-                text = await reader.readexactly(size)
-                key, _, number = struct.unpack_from(">hhi", text)
-                said = versions if key == 18 else await answer(key, text)
-                if said is None:
-                    break
-                writer.write(struct.pack(">ii", len(said) + 4, number) + said)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+            yield access
         finally:
-            writer.close()
-
-    async def start() -> asyncio.Server:
-        return await asyncio.start_server(serve, "127.0.0.1", 0)
-
-    async def stop() -> None:
-        server.close()
-        await access.closed()
-
-    server = await aio.call(start)
-    access = Access(aio, None, None, None, None, 2.0, lambda: True)
-    _PORTS[id(access)] = server.sockets[0].getsockname()[1]
-    try:
-        yield access
-    finally:
-        await aio.call(stop)
-
-
-_PORTS: dict[int, int] = {}
+            await aio.call(access.closed)
 
 
 @pytest.fixture

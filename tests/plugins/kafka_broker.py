@@ -1,0 +1,93 @@
+"""A broker that is scripted: it speaks Kafka's framing on loopback, and a test says what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from aiokafka.protocol.admin import SaslAuthenticateResponse_v1, SaslHandShakeResponse_v1
+from aiokafka.protocol.metadata import MetadataResponse_v5
+from aiokafka.protocol.produce import ProduceResponse_v8
+from aiokafka.protocol.transaction import InitProducerIdResponse_v0
+
+from shipper.plugin import Asyncio
+
+PRODUCE, METADATA, HANDSHAKE, VERSIONS, PRODUCER_ID, AUTHENTICATE = 0, 3, 17, 18, 22, 36
+_SPANS = {PRODUCE: (3, 13), METADATA: (0, 13), HANDSHAKE: (0, 1), VERSIONS: (0, 4), PRODUCER_ID: (0, 5)}
+_SPANS[AUTHENTICATE] = (0, 2)
+_OFFERED = struct.pack(">hi", 0, len(_SPANS)) + b"".join(
+    struct.pack(">hhh", key, *span) for key, span in _SPANS.items()
+)
+
+Answer = Callable[[int, bytes], Awaitable[bytes | None]]
+"""From the key of a request and its text; None closes the connection."""
+
+
+@asynccontextmanager
+async def open_broker(aio: Asyncio, answer: Answer, offered: bytes = _OFFERED) -> AsyncIterator[int]:
+    """Yields its port on loopback; `offered` is what it answers of the versions that it speaks."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                text = await reader.readexactly(size)
+                key, _, number = struct.unpack_from(">hhi", text)
+                said = offered if key == VERSIONS else await answer(key, text)
+                if said is None:
+                    break
+                writer.write(struct.pack(">ii", len(said) + 4, number) + said)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def start() -> asyncio.Server:
+        return await asyncio.start_server(serve, "127.0.0.1", 0)
+
+    async def stop() -> None:
+        server.close()
+
+    server = await aio.call(start)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        await aio.call(stop)
+
+
+def metadata(throttle_ms: int = 0) -> bytes:
+    """Of a cluster without brokers and topics."""
+    return bytes(MetadataResponse_v5(throttle_ms, [], "c", 1, []).encode())
+
+
+@asynccontextmanager
+async def open_cluster(aio: Asyncio, topic: str) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """One broker with one topic of one partition, which takes every login and every record batch.
+
+    Yields its port, and the texts of the requests by which records came.
+    """
+    appended: list[bytes] = []
+
+    async def answer(key: int, text: bytes) -> bytes:
+        said = fixed.get(key)
+        if said is not None:
+            return said
+        appended.append(text)
+        return bytes(ProduceResponse_v8([(topic, [(0, 0, len(appended), -1, 0, [], None)])], 0).encode())
+
+    fixed = {
+        HANDSHAKE: bytes(SaslHandShakeResponse_v1(0, ["PLAIN"]).encode()),
+        AUTHENTICATE: bytes(SaslAuthenticateResponse_v1(0, None, b"", 0).encode()),
+        PRODUCER_ID: bytes(InitProducerIdResponse_v0(0, 0, 7, 0).encode()),
+    }
+    async with open_broker(aio, answer) as port:
+        fixed[METADATA] = _one_topic(port, topic)
+        yield port, appended
+
+
+def _one_topic(port: int, topic: str) -> bytes:
+    partition = (0, 0, 1, [1], [1], [])
+    brokers = [(1, "127.0.0.1", port, None)]
+    return bytes(MetadataResponse_v5(0, brokers, "c", 1, [(0, topic, False, [partition])]).encode())
