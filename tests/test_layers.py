@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[1]
 SHIPPER = ROOT / "shipper"
 PLUGINS = ROOT / "plugins" / "shipper_plugins"
 DEMO = ROOT / "demo" / "shipper_demo"
+STRANGER = ROOT / "tests" / "stranger" / "shipper_stranger"
+"""Plugins of another distribution (`tests/test_stranger.py`)."""
 
 LAYERS = [
     {"__main__", "commands"},
@@ -106,7 +108,7 @@ def dotted(path: Path) -> str:
 
 def base(path: Path) -> Path:
     """The folder that holds the package of a file."""
-    return next(package.parent for package in (SHIPPER, PLUGINS, DEMO) if path.is_relative_to(package))
+    return next(package.parent for package in (SHIPPER, PLUGINS, DEMO, STRANGER) if path.is_relative_to(package))
 
 
 def absolute(path: Path, node: ast.ImportFrom) -> str:
@@ -194,7 +196,7 @@ def test_a_module_imports_nothing_from_above_or_from_beside(path):
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", modules(PLUGINS), ids=name)
+@pytest.mark.parametrize("path", [*modules(PLUGINS), *modules(STRANGER)], ids=name)
 def test_a_plugin_imports_the_public_door_and_its_own_package(path):
     wrong = private(path, {"plugin"})
 
