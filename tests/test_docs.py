@@ -1,11 +1,43 @@
-"""What the documents name exists."""
+"""What the documents name exists, and their sketches of plugins hold to the public names."""
+
+from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+SKETCHES = re.findall(r"^```python file=(\S+)\n(.*?)^```$", (ROOT / "docs/plugins.md").read_text(), re.S | re.M)
+LONGEST = 30
+PREAMBLE = """from __future__ import annotations
+import asyncio, base64, hmac, json, subprocess, time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from hashlib import blake2b
+from itertools import islice
+from typing import Annotated, Any, Protocol
+from uuid import uuid4
+import trio
+from shipper.plugin import *
+from shipper.plugin import NATS, CredentialId
+from shipper.sdk.http import Client
+
+BOUNDARY = uuid4().hex
+
+@dataclass(eq=False)
+class Group:
+    bodies: list[bytes] = field(default_factory=list)
+    done: trio.Event = field(default_factory=trio.Event)
+    failure: str | None = "the object was not finished"
+
+"""
+"""What the sketches leave out: imports, and a record with obvious fields."""
 NAMED = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)(?:::(\w+))?`")
 
 
@@ -16,3 +48,21 @@ def test_every_module_and_function_that_a_document_names_exists(document: Path) 
         path = next((path for path in (ROOT / name, ROOT / "shipper" / name) if path.exists()), None)
         assert path is not None, name
         assert not function or f"def {function}(" in path.read_text(), (name, function)
+
+
+@pytest.mark.parametrize(("file", "text"), SKETCHES, ids=[file for file, _ in SKETCHES])
+def test_a_sketch_is_short(file: str, text: str) -> None:
+    assert len(text.splitlines()) <= LONGEST
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_the_sketches_are_programs_of_the_public_names(tmp_path: Path) -> None:
+    """mypy reads them, those of one file together."""
+    assert len(SKETCHES) >= 6
+    for file, _ in SKETCHES:
+        (tmp_path / file).write_text(PREAMBLE + "\n\n".join(text for name, text in SKETCHES if name == file))
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), "--no-incremental"]
+    files = sorted({str(tmp_path / file) for file, _ in SKETCHES})
+    ended = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+    assert ended.returncode == 0, ended.stdout
