@@ -27,6 +27,7 @@ from shipper.sdk.aio import Asyncio, open_asyncio
 from shipper.supervise.sources import read_tree
 from shipper.testing import BulkDestination, open_destination
 from shipper.values import Revision
+from tests.plugins.kafka_broker import open_cluster, values
 
 POLICIES = Path(__file__).parents[1] / "policies"
 KEY = Credential.parse({"api_key": "example:s3cret"})
@@ -81,7 +82,7 @@ def messages(destination: BulkDestination) -> list[str]:
 @pytest.mark.parametrize("path", sorted(POLICIES.glob("*.yaml")), ids=lambda path: path.name)
 def test_an_example_is_valid_and_can_be_planned(path: Path, tmp_path: Path, authority: trustme.CA) -> None:
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    variables = dict.fromkeys(("OPENSEARCH_CA", "ES_CA"), str(tmp_path / "ca.pem"))
+    variables = dict.fromkeys(("OPENSEARCH_CA", "ES_CA", "KAFKA_CA"), str(tmp_path / "ca.pem"))
     tree = references(read_tree([path], variables), Registry.installed(), [])
     registry = Registry.installed()
     text = document.write(tree)
@@ -155,6 +156,26 @@ async def test_opensearch_is_reached_over_tls_with_a_user_and_a_password(
 
         assert messages(destination) == ["one", "two"]
         assert destination.refused == 0
+
+
+async def test_kafka_is_reached_over_tls_with_a_user_and_a_password(
+    tmp_path: Path, aio: Asyncio, authority: trustme.CA
+) -> None:
+    (tmp_path / "user").write_text("username: shipper\npassword: correct horse\n")
+    (tmp_path / "app.log").write_text("one\ntwo\n")
+    async with open_cluster(aio, "shop", served_by(authority, tmp_path / "ca.pem")) as (port, appended):
+        await shipped(
+            tmp_path,
+            "kafka.yaml",
+            APP_LOG=tmp_path / "app.log",
+            KAFKA=f"127.0.0.1:{port}",
+            KAFKA_TOPIC="shop",
+            KAFKA_CA=tmp_path / "ca.pem",
+            KAFKA_MECHANISM="PLAIN",
+            KAFKA_USER=tmp_path / "user",
+        )
+
+    assert [json.loads(value)["message"] for text in appended for value in values(text)] == ["one", "two"]
 
 
 async def test_a_stack_trace_is_one_event_and_debug_stays_behind(tmp_path: Path, aio: Asyncio, key_file: Path) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from io import BytesIO
 
 from aiokafka.protocol.admin import SaslAuthenticateResponse_v1, SaslHandShakeResponse_v1
 from aiokafka.protocol.metadata import MetadataResponse_v5
-from aiokafka.protocol.produce import ProduceResponse_v8
+from aiokafka.protocol.produce import ProduceRequest_v8, ProduceResponse_v8
 from aiokafka.protocol.transaction import InitProducerIdResponse_v0
+from aiokafka.protocol.types import String
+from aiokafka.record.memory_records import MemoryRecords
 
 from shipper.plugin import Asyncio
 
@@ -26,7 +30,9 @@ Answer = Callable[[int, bytes], Awaitable[bytes | None]]
 
 
 @asynccontextmanager
-async def open_broker(aio: Asyncio, answer: Answer, offered: bytes = _OFFERED) -> AsyncIterator[int]:
+async def open_broker(
+    aio: Asyncio, answer: Answer, offered: bytes = _OFFERED, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
     """Yields its port on loopback; `offered` is what it answers of the versions that it speaks."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -45,7 +51,7 @@ async def open_broker(aio: Asyncio, answer: Answer, offered: bytes = _OFFERED) -
             writer.close()
 
     async def start() -> asyncio.Server:
-        return await asyncio.start_server(serve, "127.0.0.1", 0)
+        return await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
 
     async def stop() -> None:
         server.close()
@@ -63,7 +69,9 @@ def metadata(throttle_ms: int = 0) -> bytes:
 
 
 @asynccontextmanager
-async def open_cluster(aio: Asyncio, topic: str) -> AsyncIterator[tuple[int, list[bytes]]]:
+async def open_cluster(
+    aio: Asyncio, topic: str, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[int, list[bytes]]]:
     """One broker with one topic of one partition, which takes every login and every record batch.
 
     Yields its port, and the texts of the requests by which records came.
@@ -82,7 +90,7 @@ async def open_cluster(aio: Asyncio, topic: str) -> AsyncIterator[tuple[int, lis
         AUTHENTICATE: bytes(SaslAuthenticateResponse_v1(0, None, b"", 0).encode()),
         PRODUCER_ID: bytes(InitProducerIdResponse_v0(0, 0, 7, 0).encode()),
     }
-    async with open_broker(aio, answer) as port:
+    async with open_broker(aio, answer, tls=tls) as port:
         fixed[METADATA] = _one_topic(port, topic)
         yield port, appended
 
@@ -91,3 +99,15 @@ def _one_topic(port: int, topic: str) -> bytes:
     partition = (0, 0, 1, [1], [1], [])
     brokers = [(1, "127.0.0.1", port, None)]
     return bytes(MetadataResponse_v5(0, brokers, "c", 1, [(0, topic, False, [partition])]).encode())
+
+
+def values(text: bytes) -> list[bytes]:
+    """The values of the records in the text of a request."""
+    stream = BytesIO(text[8:])
+    String("utf-8").decode(stream)
+    *_, topics = ProduceRequest_v8.SCHEMA.decode(stream)
+    found = []
+    for batches in [MemoryRecords(data) for _, partitions in topics for _, data in partitions]:
+        while batches.has_next():
+            found += [bytes(record.value) for record in batches.next_batch()]
+    return found
