@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import os
 import socket
@@ -13,6 +14,7 @@ import tomllib
 import zipfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,14 @@ from typing import Any
 import pytest
 import trio
 
+from shipper.plugin import Batch, Credential, CredentialId, Endpoint, OutputContext
+from shipper.sdk.aio import open_asyncio
+from shipper.testing import RecordingInputContext, check_input, check_output, check_processor
+
 SOURCE = Path(__file__).parent / "stranger"
 PATIENCE = 30.0
 LINES = b"".join(b"line %d\n" % number for number in range(10))
+BATCH = replace(Batch.lines(LINES, offset=0, shared={}), origin=b"0123456789abcdef", seq=7)
 POLICY = """
 version: 1
 inputs:
@@ -186,3 +193,27 @@ async def test_its_events_arrive_and_its_state_is_kept_over_a_restart(
     assert [event["log"]["offset"] for event in events] == [14 * number for number in range(10)]
     assert len({one["id"] for one in receiver.events}) == 10
     assert not receiver.refused
+
+
+# -- the contract ------------------------------------------------------------------------------------------------------
+
+
+async def test_its_plugins_hold_the_contract(monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> None:
+    monkeypatch.syspath_prepend(SOURCE)
+    http_json, sample, tcp_lines = (
+        importlib.import_module(f"shipper_stranger.{name}") for name in ("http_json", "sample", "tcp_lines")
+    )
+
+    async def feed(context: RecordingInputContext) -> None:
+        place = (await context.listen(Endpoint("tcp", "127.0.0.1"))).getsockname()
+        async with await trio.open_tcp_stream(*place) as stream:
+            await stream.send_all(LINES)
+            await context.wait_for(10)
+
+    check_processor(sample.Sample(every=2), BATCH)
+    await check_input(tcp_lines.TcpLines(address="127.0.0.1:0"), 10, feed=feed, resumes=False)
+    async with open_asyncio() as aio:
+        secret = {"key": Credential.parse({"bearer_token": "s3cret"})}
+        output = http_json.HttpJson(url=f"{receiver.url}/events?of=test", credential=CredentialId("key"))
+        (answers,) = await check_output(output, OutputContext("main", aio, secret), [BATCH])
+    assert not answers.others
