@@ -267,7 +267,7 @@ async def _read(
                 nursery.cancel_scope.cancel()
     if secrets is not None:
         secrets.check(*(problem for problem in context.problems if problem))
-    return context.events
+    return context.events[:count]
 
 
 def _start(nursery: trio.Nursery, source: Source, context: RecordingInputContext, feed: Feed | None) -> None:
