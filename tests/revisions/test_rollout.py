@@ -200,19 +200,24 @@ async def test_policies_that_arrive_while_the_disk_hangs_have_no_room_after_some
 
 async def test_a_long_policy_takes_the_room_of_many(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
-        receive, hung = on.spool.receive, trio.Event()
+        receive, begun, goes_on = on.spool.receive, trio.Event(), trio.Event()
 
         async def hanging(*args: Any, **more: Any) -> list[Known]:
-            await hung.wait()
+            begun.set()
+            await goes_on.wait()
             return await receive(*args, **more)
 
         on.spool.receive = hanging  # type: ignore[method-assign]
+        full = []
         for number in (1, 2, 3):
-            assert not on.rollout.is_full
+            full.append(on.rollout.is_full)
             await on.offer(number, policy() + "#" * (machine.FULL_CHARACTERS // 2))
-        assert on.rollout.is_full
-        hung.set()
+            await begun.wait()
+        full.append(on.rollout.is_full)
+        goes_on.set()
         await on.ack(3, "active")
+
+        assert full == [False, False, False, True]
 
 
 async def test_more_ids_than_a_message_has_room_for_do_not_come_into_use(
