@@ -317,6 +317,10 @@ class Source(Protocol):
         And it may have `def figures(self) -> Mapping[str, int]`, cheap and called often: `files` that it follows
         and their `unread_bytes`, as they are now; `connections` that are open; `lost_datagrams` and `refused_peers`
         since it was opened. They are shown, and become metrics.
+
+        One whose peers send nothing again, such as datagrams, has `async def quiesce(self)`: read nothing more, and
+        return when all that was read is emitted. It is called once, before a cut that ends the input and before the
+        process stops, and cancelled after some seconds; `run` may return then.
         """
         ...
 

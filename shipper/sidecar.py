@@ -334,6 +334,7 @@ class _Parts:
         delivering.start_soon(self.forwarding.run)
         delivering.start_soon(self.requeuing.resume)
         delivering.start_soon(self.observing.run, self.observer.look)
+        delivering.start_soon(self.observer.stalls.run)
         self.rollout.settled.set()
 
     def ready(self, http: str | None) -> Ready:

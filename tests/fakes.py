@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -256,6 +257,7 @@ class Spring:
         self.on_close: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.on_changed: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.on_figures: Callable[[], dict[str, int]] = dict
+        self.on_quiesce: Callable[[InputContext], Awaitable[None]] | None = None
 
     @property
     def context(self) -> InputContext:
@@ -313,6 +315,8 @@ class RereadingInput(ScriptedInput, frozen=True):
 class _Scripting:
     def __init__(self, spring: Spring, context: InputContext) -> None:
         self.spring, self.context = spring, context
+        if spring.on_quiesce is not None:
+            self.quiesce = partial(spring.on_quiesce, context)
 
     async def run(self) -> None:
         self.spring.log.append("run")

@@ -35,7 +35,7 @@ LAYERS = [
 
 INSIDE = {
     "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}],
-    "status": [{"observer", "http"}, {"ages", "health", "metrics"}],
+    "status": [{"observer", "http"}, {"ages", "blame", "health", "metrics"}],
     "revisions": [
         {"deadline", "forwarding"},
         {"rollout", "orders", "requeue"},

@@ -258,6 +258,8 @@ class Running:
         self.code: str = Code.OK
         """That of the failure."""
         self.ended = False
+        self.is_quiet = False
+        """Whether it was asked to read nothing more, since a cut or a stop is near."""
         self._has_no_figures = False
         port.read_again = lambda: self.opened.cancel("what it has emitted was not stored")
 
@@ -271,6 +273,24 @@ class Running:
             _log.error("an input cannot say its figures", input=self.port.name, error=raised_at(error))
             said = {}
         return counted | said
+
+    async def quiesce(self) -> None:
+        """Have it read nothing more, and emit what it has read, if it can."""
+        quiesce = getattr(self.source, "quiesce", None)
+        if quiesce is None:
+            return
+        self.is_quiet = True
+        try:
+            await quiesce()
+        except Exception as error:
+            _log.error("an input failed to end its reading", input=self.port.name, error=_describe(error))
+
+    def resume(self) -> None:
+        """There was no cut: it goes on, opened again if it had ended its reading."""
+        self.port.stages.resume()
+        if self.is_quiet:
+            self.is_quiet = False
+            self.opened.cancel("there was no cut")
 
 
 class Intake:
@@ -352,27 +372,29 @@ class Intake:
                     opened.close()
 
     async def settle(self, plan: Plan) -> None:
-        """Before a cut: have stored what stages hold of inputs whose way changes with this plan, if that is soon done.
+        """Before a cut: have stored what was read of inputs that end with it, if that is soon done.
 
-        Until `switch` or `resume` inputs with stages take in nothing.
+        And what stages hold of inputs whose way changes with this plan. Until `switch` or `resume` inputs with stages
+        take in nothing.
         """
         with trio.move_on_after(SETTLE_SECONDS):
             async with trio.open_nursery() as nursery:
                 for name, running in self.running.items():
-                    is_changed = not (self._is_kept(name, plan.inputs.get(name)) and plan.keeps_way(name, self._plan))
-                    nursery.start_soon(partial(running.port.stages.settle, flush=is_changed))
+                    is_kept = self._is_kept(name, plan.inputs.get(name))
+                    flush = not (is_kept and plan.keeps_way(name, self._plan))
+                    nursery.start_soon(partial(_settle, running, ends=not is_kept, flush=flush))
 
     def resume(self) -> None:
         """There was no cut."""
         for running in self.running.values():
-            running.port.stages.resume()
+            running.resume()
 
     async def finish(self) -> None:
-        """The process stops: have stored what stages hold, if that is soon done, and take in nothing more."""
+        """The process stops: have stored what was read and what stages hold, if that is soon done; take in no more."""
         with trio.move_on_after(SETTLE_SECONDS):
             async with trio.open_nursery() as nursery:
                 for running in self.running.values():
-                    nursery.start_soon(partial(running.port.stages.settle, flush=True))
+                    nursery.start_soon(partial(_settle, running, ends=True, flush=True))
 
     def switch(self, plan: Plan, prepared: Prepared, lanes: Mapping[str, Lane]) -> list[Closing]:
         """The cut: from now on all events enter under `plan`. Returns what of the inputs is closing."""
@@ -495,6 +517,8 @@ class Intake:
                                 running.source.change(running.plan.spec.config, running.port.credentials)
                             self._note_failure(running, None)
                             await running.source.run()
+                            if running.is_quiet:
+                                await trio.sleep_forever()
                             await running.port.stages.flush()
                             running.ended = True
                     if not running.ended:
@@ -631,6 +655,12 @@ class Intake:
     def is_full(self) -> bool:
         """Whether an input waits for room."""
         return any(running.port.waiting for running in self.running.values())
+
+
+async def _settle(running: Running, *, ends: bool, flush: bool) -> None:
+    if ends:
+        await running.quiesce()
+    await running.port.stages.settle(flush=flush)
 
 
 def _unit(name: str, type: str) -> tuple[str, str]:

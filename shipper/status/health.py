@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from shipper.protocol.bounds import LIST_BYTES, cut, fitting
 from shipper.protocol.messages import Draining, DrainsLeftOut, State, Unit, Waiting
 from shipper.sdk.codes import Code, Why
@@ -91,7 +93,7 @@ def also(unit: Unit, problem: str, code: str) -> Unit:
     """The unit with something else that is wrong; its code is its own where it has a problem of its own."""
     code = code if unit.state == "HEALTHY" else unit.code
     message = f"{problem}; {unit.message}".rstrip("; ")
-    return Unit(unit.id, unit.kind, unit.type, "DEGRADED", message, code=code)
+    return msgspec.structs.replace(unit, state="DEGRADED", message=message, code=code)
 
 
 def hindered(state: str, message: str, cause: str | None) -> tuple[str, str]:

@@ -13,11 +13,12 @@ import trio
 from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Intake, Running
 from shipper.pipeline.lane import Lane
+from shipper.process.stalls import Stalls
 from shipper.protocol.messages import Observed, QueueFigures, State, Unit
 from shipper.revisions.rollout import Rollout
 from shipper.sdk.codes import Code, Why
 from shipper.spool.spool import Spool
-from shipper.status import ages, health
+from shipper.status import ages, blame, health
 from shipper.status.ages import Ages, Pair
 from shipper.status.health import LaneView
 from shipper.values import DeadLetterFigures, Revision
@@ -48,6 +49,8 @@ class Observer:
         self._deadline_problem, self._wanted = deadline_problem, wanted
         self._letters = DeadLetterFigures()
         self._ages = Ages()
+        self.stalls = Stalls(lambda modules: blame.blamed(modules, set().union(*self._plugins().values())))
+        """Run it beside."""
         self._barriers: Barriers = {}
 
     async def look(self, stopping: State | None = None) -> Observed:
@@ -108,7 +111,26 @@ class Observer:
         if problem is not None:
             late = {f"outputs.{view.output}" for view in views.values() if self._has_barrier(view)}
             outputs = [health.also(unit, *problem) if unit.id in late else unit for unit in outputs]
-        return inputs + outputs
+        return self._with_stalls(inputs + outputs)
+
+    def _with_stalls(self, units: list[Unit]) -> list[Unit]:
+        """A plugin that holds up the event loop does harm to all; who that is, only its own unit says."""
+        module = self.stalls.module
+        if module is None:
+            return units
+        at_fault = blame.units(module, self._plugins())
+        problem = f"{module} held up all others for {self.stalls.seconds:.0f} s or more"
+        return [health.also(unit, problem, Code.PLUGIN_FAULT) if unit.id in at_fault else unit for unit in units]
+
+    def _plugins(self) -> dict[str, set[str]]:
+        """By unit: the modules of its plugins."""
+        plugins = {
+            f"outputs.{lane.key.output}": {type(lane.output).__module__} for lane in list(self._delivery.lanes.values())
+        }
+        for name, running in list(self._intake.running.items()):
+            processors = running.plan.all_processors().values()
+            plugins[f"inputs.{name}"] = {type(one).__module__ for one in (running.plan.spec.config, *processors)}
+        return plugins
 
     def _with_figures(self, unit: Unit) -> Unit:
         """With what its plugin counts of itself, if that is anything."""

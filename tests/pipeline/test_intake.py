@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from shipper.pipeline.chain import MOST_EVENTS
-from shipper.plugin import Backpressure, InputContext, PluginFault, StartFailed
+from shipper.plugin import Backpressure, Held, InputContext, PluginFault, StartFailed
 from shipper.sdk.event import Batch
 from shipper.spool.queue import NotActive
 from shipper.values import Revision
@@ -463,6 +463,62 @@ async def test_a_batch_without_its_last_line_feed_is_refused_and_its_position_st
 
         assert await spring.context.positions() == {"file": b"1"}
         assert on.spool.figures.total().events == 1
+
+
+async def test_what_an_input_has_read_enters_before_the_cut_that_ends_it(tmp_path: Path) -> None:
+    async def emitting(context: InputContext) -> None:
+        await context.emit(events(1))
+
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_quiesce = emitting
+        await running(on)
+        DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
+        await on.offer(2, policy(at="elsewhere"))
+        await on.ack(2, "active")
+
+        assert on.spool.figures.total().events == 1
+
+
+async def test_an_input_that_does_not_end_its_reading_holds_a_cut_up_for_some_seconds_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper.pipeline.intake.SETTLE_SECONDS", 0.05)
+
+    async def hanging(context: InputContext) -> None:
+        await trio.sleep_forever()
+
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_quiesce = hanging
+        await running(on)
+        await on.offer(2, policy(at="elsewhere"))
+        await on.ack(2, "active")
+
+
+async def test_an_input_that_ended_its_reading_is_opened_again_where_there_is_no_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_: iter(lambda: 0.01, None))
+    async with theatre(tmp_path) as on:
+        spring, ended = SPRINGS["in"], trio.Event()
+
+        async def until_it_ends(context: InputContext) -> None:
+            await ended.wait()
+
+        async def ending(context: InputContext) -> None:
+            ended.set()
+            await trio.testing.wait_all_tasks_blocked()
+
+        async def for_ever(context: InputContext) -> None:
+            await trio.sleep_forever()
+
+        spring.on_run, spring.on_quiesce = until_it_ends, ending
+        await running(on)
+        await on.intake.running["in"].quiesce()
+        spring.on_run = for_ever
+        on.intake.resume()
+        await spring.until(lambda: spring.log.count("run") == 2)
+
+        assert not on.intake.running["in"].ended
 
 
 @pytest.mark.parametrize("batch", [None, Batch.lines(b"\xff\n", offset=0, shared={}), Batch.documents([b"{\n}"])])

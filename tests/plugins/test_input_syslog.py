@@ -364,6 +364,27 @@ async def test_what_a_peer_has_sent_when_the_input_ends_is_stored():
     assert shipper.messages == ["one", "two"]
 
 
+async def test_what_was_read_before_a_cut_is_stored_before_it():
+    context = RecordingInputContext()
+    async with running(TCP, "udp://127.0.0.1:0", context=context) as shipper:
+        stream = await shipper.connect()
+        await stream.send_all(b"<13>one\n")
+        await context.wait_for(1)
+        await stream.send_all(b"<13>two\n")
+        quiet = trio.Event()
+
+        async def quiesce():
+            await shipper.source.quiesce()
+            quiet.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(quiesce)
+            await ended(stream)
+            await stream.aclose()
+        assert quiet.is_set()
+        assert shipper.messages == ["one", "two"]
+
+
 async def test_datagrams_that_were_not_read_are_left_to_the_input_that_takes_the_socket_over():
     context = RecordingInputContext()
     async with running(UDP, context=context) as shipper:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -20,8 +21,8 @@ from tests.disks import small_disk
 from tests.fakes import DESTINATIONS, SPRINGS, Theatre, active_again, events, policy, theatre
 
 
-async def look(on: Theatre, deadline: str | None = None) -> Observed:
-    observer = Observer(
+def observing(on: Theatre, deadline: str | None = None) -> Observer:
+    return Observer(
         spool=on.spool,
         intake=on.intake,
         delivery=on.delivery,
@@ -29,7 +30,10 @@ async def look(on: Theatre, deadline: str | None = None) -> Observed:
         deadline_problem=lambda: None if deadline is None else Why(deadline, Code.DEADLINE_PASSED),
         wanted=list,
     )
-    observed = await observer.look()
+
+
+async def look(on: Theatre, deadline: str | None = None) -> Observed:
+    observed = await observing(on, deadline).look()
     assert {observed.code, *(unit.code for unit in observed.units)} <= set(Code)
     assert all(waiting.code in set(Code) for drain in observed.draining for waiting in drain.outputs.values())
     return observed
@@ -60,6 +64,32 @@ async def test_an_input_that_goes_on_after_a_batch_that_cannot_be_is_degraded(tm
 
         await SPRINGS["in"].context.emit(events(1))
         assert states(await look(on))["inputs.in"] == "HEALTHY"
+
+
+async def test_a_plugin_that_held_up_all_others_is_degraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shipper.process.stalls.TICK_SECONDS", 0.05)
+    monkeypatch.setattr("shipper.process.stalls.LONG_SECONDS", 0.2)
+    async with theatre(tmp_path) as on, trio.open_nursery() as nursery:
+        observer = observing(on)
+        nursery.start_soon(observer.stalls.run)
+        computed = trio.Event()
+
+        async def computing(context: InputContext) -> None:
+            gives_up = time.monotonic() + 30
+            while observer.stalls.module is None and time.monotonic() < gives_up:
+                pass
+            computed.set()
+            await trio.sleep_forever()
+
+        SPRINGS["in"].on_run = computing
+        await on.offer(1, policy())
+        await on.ack(1, "active")
+        await computed.wait()
+        (unit,) = [unit for unit in (await observer.look()).units if unit.id == "inputs.in"]
+
+        assert (unit.state, unit.code) == ("DEGRADED", Code.PLUGIN_FAULT)
+        assert unit.message.startswith("tests.status.test_observer held up all others for ")
+        nursery.cancel_scope.cancel()
 
 
 async def test_what_drains_is_named_with_its_reason(tmp_path: Path) -> None:

@@ -24,8 +24,9 @@ stand still, datagrams fill the buffer of their socket and are dropped by the ke
 has no acknowledgement: a sender believes that a message has arrived when its own kernel has sent it. So what the
 kernels hold is lost if this process or its host is killed, and so are the events of the last milliseconds, which are
 gathered to be stored together. When the process ends in order, connections leave (`syslog_streams`), and what they
-bring is stored; datagrams that were not read are lost. When a revision removes the input, or changes its addresses, no
-event of the old one enters the queue after the cut: what it had read and not stored is lost, and the log says how much.
+bring is stored; datagrams that were not read are lost. Before a revision that removes the input, or changes its
+addresses, it reads nothing more and what it has read is stored; what cannot be within some seconds, as while the queue
+is full, is lost, and the log says how much.
 
 *Changes.* Its places are its addresses. Everything else is changed while it runs: sockets and connections stay, and the
 next message is read by the new settings. Connections that were opened with another certificate or key leave first.

@@ -45,6 +45,8 @@ class SyslogSource:
         self._closed: str | None = None
         self._crowded, self._crowded_until = "", 0.0
         self._newly_lost, self._lost_until = 0, 0.0
+        self._reading = trio.CancelScope()
+        self._ended = trio.Event()
 
     async def listen(self) -> None:
         """Open all sockets; raises StartFailed."""
@@ -68,18 +70,31 @@ class SyslogSource:
     async def run(self) -> None:
         """See `Source.run`; when cancelled, what is on its way has `END_SECONDS` to come, and to be stored."""
         self._report()
-        async with trio.open_nursery() as lasting:
-            lasting.start_soon(self._gathering.store)
-            try:
+        try:
+            async with trio.open_nursery() as lasting:
+                lasting.start_soon(self._gathering.store)
+                await self._read(lasting)
+        finally:
+            self._ended.set()
+
+    async def _read(self, lasting: trio.Nursery) -> None:
+        """Read until cancelled, or quiet; then what was read is gathered, and gathering ends."""
+        try:
+            with self._reading:
                 async with trio.open_nursery() as reading:
                     for endpoint, listener in self._listeners:
                         reading.start_soon(self._streams.accept, endpoint, listener, lasting)
                     for datagrams in self._datagrams:
                         reading.start_soon(datagrams.read)
                     reading.start_soon(self._look)
-            finally:
-                with trio.CancelScope(shield=True):
-                    await self._end()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._end()
+
+    async def quiesce(self) -> None:
+        """See `Source.quiesce`: senders are hung up on, and what the kernel holds is left to the next input."""
+        self._reading.cancel("the input ends")
+        await self._ended.wait()
 
     async def _end(self) -> None:
         """Datagrams that the kernel holds are left to the input that takes the socket over, if there is one."""

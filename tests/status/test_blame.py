@@ -1,0 +1,35 @@
+"""The unit that a module of the program belongs to."""
+
+import pytest
+
+from shipper.status.blame import blamed, units
+
+PLUGINS = {"inputs.a": {"stranger.lines"}, "outputs.b": {"shipper_plugins.outputs.file"}, "outputs.c": {"other"}}
+MODULES = set().union(*PLUGINS.values())
+
+
+@pytest.mark.parametrize(
+    ("modules", "module"),
+    [
+        (("re", "stranger.parsing", "stranger.lines", "trio._core._run"), "stranger.parsing"),
+        (("time", "shipper_plugins.outputs.file", "shipper.pipeline.session"), "shipper_plugins.outputs.file"),
+        (("shipper.spool.spool", "trio._core._run"), None),
+        ((), None),
+    ],
+)
+def test_the_innermost_module_of_a_plugins_package_is_blamed(modules: tuple[str, ...], module: str | None) -> None:
+    assert blamed(modules, MODULES) == module
+
+
+@pytest.mark.parametrize(
+    ("module", "found"),
+    [
+        ("stranger.parsing", {"inputs.a"}),
+        ("shipper_plugins.outputs.file", {"outputs.b"}),
+        ("shipper_plugins.outputs.encoding", set()),
+        ("other", {"outputs.c"}),
+        ("nobody", set()),
+    ],
+)
+def test_a_module_belongs_to_the_units_of_its_package_or_to_that_of_its_class(module: str, found: set[str]) -> None:
+    assert units(module, PLUGINS) == found
