@@ -262,6 +262,14 @@ class InputContext(Protocol):
         ...
 
     @property
+    def is_held(self) -> bool:
+        """Whether processors may hold what is emitted for a while: `emit` returns late then, to keep its word.
+
+        An input that waits for each emit before the next one may have several under way; they are stored in order.
+        """
+        ...
+
+    @property
     def chunk_bytes(self) -> int:
         """How many bytes of text to read and emit at once, at most: a small queue fills up by small steps."""
         ...

@@ -194,6 +194,10 @@ class Port:
         self._set_fault(None)
 
     @property
+    def is_held(self) -> bool:
+        return self.stages.are_any
+
+    @property
     def chunk_bytes(self) -> int:
         return max(CHUNK_BYTES[0], min(self._intake.max_bytes // CHUNKS, CHUNK_BYTES[1]))
 
@@ -659,6 +663,7 @@ class Intake:
 
 async def _settle(running: Running, *, ends: bool, flush: bool) -> None:
     if ends:
+        running.port.stages.hurry()  # else what it emits now would be held, and it would wait for that
         await running.quiesce()
     await running.port.stages.settle(flush=flush)
 

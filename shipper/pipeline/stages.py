@@ -158,9 +158,15 @@ class Stages:
         self._group: Group | None = None
         self._news = trio.Event()
         self._is_lost = False
+        self._hurries = False
         self._retired: list[Opened] = []
         self._scope = trio.CancelScope()
         self._is_running = False
+
+    @property
+    def are_any(self) -> bool:
+        """Whether events may be held."""
+        return bool(self._chain.stages)
 
     @property
     def is_idle(self) -> bool:
@@ -235,6 +241,13 @@ class Stages:
             async with self._lock:
                 pass
 
+    def hurry(self) -> None:
+        """Until `resume` nothing is held: what is comes out at once, and what comes goes on."""
+        self._hurries = True
+        if self._group is not None:
+            self._group.due = -math.inf
+            self._tell()
+
     async def flush(self) -> None:
         """Have stored what is held; returns when it is, or is taken back."""
         if not self._is_running:
@@ -264,6 +277,7 @@ class Stages:
 
     def resume(self) -> None:
         """Emits go on."""
+        self._hurries = False
         self._goes_on.set()
 
     def reopened(self) -> None:
@@ -374,7 +388,7 @@ class Stages:
         except Exception as error:
             _log.error("a stage failed", error=raised_at(error))
             due = []
-        return -math.inf if not due or group.is_full else min(due)
+        return -math.inf if self._hurries or not due or group.is_full else min(due)
 
 
 def _call(what: Callable[[], None]) -> None:

@@ -42,6 +42,8 @@ class RecordingInputContext:
         self.codes: list[str] = []
         """The code of each."""
         self.peers_turned_away = 0
+        self.is_held = False
+        """See `InputContext.is_held`."""
         self.meters = Meters()
         if aio is not None:
             self.aio = aio

@@ -205,6 +205,22 @@ async def test_what_is_held_is_stored_before_the_cut_so_that_the_barrier_counts_
         assert WORKSHOP.log == ["open count"]
 
 
+async def test_what_an_input_emits_in_its_last_moment_is_not_held_over_the_cut(tmp_path: Path) -> None:
+    async def emitting(context: InputContext) -> None:
+        await context.emit(events(2))
+
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_quiesce = emitting
+        spring = await running(on, policy(more=HOLDING))
+        stuck()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spring.context.emit, events(1))
+            await held(on)
+            await offered(on, 2, policy(at="elsewhere", more=HOLDING))
+
+        assert [at for at, *_ in numbers(await stored(on))] == [1, 1]
+
+
 async def test_a_cut_that_changes_nothing_for_an_input_leaves_what_is_held(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         spring = await running(on, policy(inputs=REREADING, more=HOLDING))

@@ -68,3 +68,36 @@ async def test_what_is_gathered_at_the_end_is_stored_within_its_time(autojump_cl
         gathering.close(1)
 
     assert context.count == 1
+
+
+async def test_while_processors_hold_events_others_are_emitted_in_order(autojump_clock):
+    context = RecordingInputContext()
+    context.is_held, context.full = True, True
+    gathering = Gathering(context)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gathering.store)
+        for number in range(20):
+            gathering.add([{"message": str(number)}])
+            await trio.sleep(1)
+        context.full = False
+        await context.wait_for(20)
+        gathering.close(1)
+
+    assert len(context.batches) == 20
+
+
+async def test_of_what_processors_hold_there_is_a_bound(autojump_clock, monkeypatch):
+    monkeypatch.setattr("shipper_plugins.inputs.syslog_gathering.HELD_BYTES", 2000)
+    context = RecordingInputContext()
+    context.is_held, context.full = True, True
+    gathering = Gathering(context)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gathering.store)
+        for _ in range(5):
+            gathering.add([EVENT])
+            await trio.sleep(1)
+        context.full = False
+        await context.wait_for(5)
+        gathering.close(1)
+
+    assert [batch.count for batch in context.batches] == [1, 1, 3]
