@@ -14,6 +14,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from aiohttp import web
 
@@ -62,7 +63,7 @@ class Connections:
             openings.create_task(self._tell_of_crowds())
             while True:
                 try:
-                    connection, address = await asyncio.get_running_loop().sock_accept(listener)
+                    connection, address = await _accepted(listener)
                 except OSError as error:  # no descriptors left, or the peer has gone again
                     if is_short(error):
                         self._rooms.make_room(in_words(error))
@@ -224,3 +225,25 @@ class _Connection(web.RequestHandler):
         response = refused(request, refusal)
         response.force_close()
         return response
+
+
+async def _accepted(listener: socket.socket) -> tuple[socket.socket, Any]:
+    """The next connection, or OSError. If cancelled, none was accepted: asyncio's own `sock_accept` may lose one."""
+    while True:
+        try:
+            connection, address = listener.accept()
+        except (BlockingIOError, InterruptedError):
+            await _readable(listener)
+        else:
+            connection.setblocking(False)
+            return connection, address
+
+
+async def _readable(listener: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(listener, lambda: None if ready.done() else ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(listener)
