@@ -301,7 +301,7 @@ def _configured(root: Path, libraries: Path) -> Kafka:
     }
     properties = root / "server.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    cluster = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+    cluster = "k" + base64.urlsafe_b64encode(os.urandom(16)).decode()[1:22]  # a dash would be an option
     formatting = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", properties)
     subprocess.run(_java(libraries, "128m", *formatting), check=True, capture_output=True, timeout=PATIENCE)
     return Kafka(root, libraries, plain, sasl, tls, behind, front, root / "ca.pem", authority)
