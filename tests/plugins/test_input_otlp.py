@@ -5,6 +5,7 @@ import http.client
 import ssl
 import struct
 from contextlib import asynccontextmanager
+from functools import partial
 
 import grpc
 import h2.config
@@ -20,13 +21,14 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServ
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
-from shipper.plugin import BadOption, Credential, Endpoint, Material, StartFailed
+from shipper.plugin import BadOption, Credential, Endpoint, Material
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import otlp_intake
 from shipper_plugins.inputs.otlp import OtlpInput, OtlpServerTls
 from shipper_plugins.otlp import events, jsons, libraries, protobuf, status
 from shipper_plugins.otlp import grpc as otlp_grpc
 from shipper_plugins.otlp.model import Group, Record, Resource
+from shipper_plugins.outputs.otlp import OtlpOutput
 
 OLD = Credential.parse({"bearer_token": "old-secret.of-the-test"})
 NEW = Credential.parse({"bearer_token": "old.secret-of-the-test"})
@@ -480,8 +482,9 @@ def test_keys_do_not_change_its_place(ca):
 def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setattr(libraries, "_NEEDED", ("h2", "no_such_library.below"))
 
-    with pytest.raises(StartFailed, match=r"no_such_library\.below not installed; run pip install 'shipper\[otlp\]'"):
-        OtlpInput().load()
+    for plugin in (OtlpInput, partial(OtlpOutput, endpoint="http://127.0.0.1:4318")):
+        with pytest.raises(ValueError, match=r"libraries that are not installed: pip install 'shipper\[otlp\]'"):
+            plugin()
 
 
 def test_the_settings_are_there_without_the_libraries():

@@ -107,6 +107,7 @@ class OtlpInput(Input, frozen=True, kw_only=True):
     """The data stream of the events; Elasticsearch maps those of OpenTelemetry by datasets that end with `.otel`."""
 
     def __post_init__(self) -> None:
+        check()
         endpoints = self.endpoints()
         if not endpoints:
             raise BadOption("one of grpc and http is an address", "grpc")
@@ -138,7 +139,6 @@ class OtlpInput(Input, frozen=True, kw_only=True):
 
     def load(self) -> None:
         """See `Input.load`: the libraries of the extra `otlp`."""
-        check()
         import shipper_plugins.inputs.otlp_grpc
         import shipper_plugins.inputs.otlp_http  # noqa: F401
 

@@ -8,23 +8,11 @@ loop's.
 
 from __future__ import annotations
 
-from importlib import util
+from shipper_plugins import extras
 
-from shipper.plugin import StartFailed
-
-INSTALL = "pip install 'shipper[otlp]'"
 _NEEDED = ("opentelemetry.proto.collector.logs.v1", "google.protobuf", "h2", "h11")
 
 
 def check() -> None:
-    """Raises StartFailed, with the command that installs them, where one is missing."""
-    missing = [name for name in _NEEDED if not _is_there(name)]
-    if missing:
-        raise StartFailed(f"{' and '.join(missing)} not installed; run {INSTALL}")
-
-
-def _is_there(name: str) -> bool:
-    try:
-        return util.find_spec(name) is not None
-    except ImportError:  # of a package above it
-        return False
+    """Raises ValueError, with the command that installs them, where one is missing."""
+    extras.check("otlp", _NEEDED)

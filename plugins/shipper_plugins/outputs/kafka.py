@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
@@ -46,6 +45,7 @@ from shipper.plugin import (
     client_context,
     takes,
 )
+from shipper_plugins import extras
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs.kafka_rows import TOPIC, Layout, Rows, rows, topics
 
@@ -129,8 +129,7 @@ class KafkaOutput(Output, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if find_spec("aiokafka") is None or find_spec("cramjam") is None:
-            raise ValueError("this output needs a library that is not installed: pip install 'shipper[kafka]'")
+        extras.check("kafka", ("aiokafka", "cramjam"))
         for number, host in enumerate(self.hosts):
             if not 0 < _address(host)[1] < 65536:
                 raise BadOption("a host's port is a number from 1 to 65535, as in kafka-1:9092", "hosts", number)

@@ -135,6 +135,7 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check()
         try:
             check_host(self.endpoint)
         except ValueError as error:
@@ -173,7 +174,6 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
 
     def load(self) -> None:
         """See `Output.load`: the libraries of the extra `otlp`, and aiohttp for `http`."""
-        check()
         import shipper_plugins.otlp.jsons
         import shipper_plugins.otlp.protobuf
         import shipper_plugins.outputs.otlp_channel  # noqa: F401
