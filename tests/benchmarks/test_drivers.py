@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.benchmarks import barrier, classes, growth, latency, spools
+from tests.benchmarks import barrier, classes, growth, latency, spools, startup
 from tests.benchmarks.figures import Table, percentile, spread
 from tests.benchmarks.pipeline import workplace
 from tests.benchmarks.producer import Schedule, append, instants
@@ -111,6 +111,13 @@ def test_a_spool_is_measured_at_each_size():
 
     assert [row[0] for row in table.rows] == ["1", "2"]
     assert all(_numbers(table.rows[0]))
+
+
+def test_a_start_and_a_stop_are_measured_with_each_output():
+    table = startup.measure(1)
+
+    assert [row[0] for row in table.rows] == ["console", "elasticsearch"]
+    assert all(_numbers(table.rows[0][1:]))
 
 
 def test_a_workplace_leaves_nothing_behind():
