@@ -28,6 +28,7 @@ from typing import NoReturn
 import click
 
 from shipper import __version__
+from shipper.process import collector
 from shipper.sdk.errors import OptionError, PolicyError, ShipperError, StateBusy, StateLocked
 
 FOR_PEOPLE = {
@@ -87,7 +88,9 @@ def shipper() -> None:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
     status = _run(arguments)
-    sys.exit(status or _flush())
+    status = status or _flush()
+    collector.ending()
+    sys.exit(status)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from shipper.process import collector
 from shipper.sdk import descriptors
 
 FOR_A_PERSON = """\
@@ -38,12 +39,13 @@ def command(state: str, http: str | None) -> int:
     os.dup2(2, 1)  # whatever a library prints is no line of the protocol
     if sys.stdin is not None and sys.stdin.isatty():
         click.echo(FOR_A_PERSON, err=True)
-    import trio
+    with collector.importing():
+        import trio
 
-    from shipper.process import hardening, log, memory
-    from shipper.sdk.errors import OptionError
-    from shipper.sidecar import Options, run
-    from shipper.status.http import parse_address
+        from shipper.process import hardening, log, memory
+        from shipper.sdk.errors import OptionError
+        from shipper.sidecar import Options, run
+        from shipper.status.http import parse_address
 
     log.configure()
     if os.path.exists(state) and not os.path.isdir(state):

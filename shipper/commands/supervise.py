@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shipper.commands import PATH
+from shipper.process import collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,13 +63,14 @@ def command(
     import signal
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heeded: a reload must not kill what just starts
-    import trio
+    with collector.importing():
+        import trio
 
-    from shipper.process import hardening, log
-    from shipper.sdk import descriptors
-    from shipper.supervise.config import Config, read_config
-    from shipper.supervise.options import Options
-    from shipper.supervise.report import Report
+        from shipper.process import hardening, log
+        from shipper.sdk import descriptors
+        from shipper.supervise.config import Config, read_config
+        from shipper.supervise.options import Options
+        from shipper.supervise.report import Report
 
     descriptors.open_closed()
     descriptors.raise_limit()
@@ -90,8 +92,9 @@ def command(
 async def _supervise(
     read: Callable[[], Config], options: Options, environment: Mapping[str, str], report: Report
 ) -> int:
-    from shipper.supervise.agent import supervise
-    from shipper.supervise.awaiting import configured
+    with collector.importing():
+        from shipper.supervise.agent import supervise
+        from shipper.supervise.awaiting import configured
 
     config = await configured(read, options, environment, report)
     return 0 if config is None else await supervise(replace(options, config=config), environment, report)
