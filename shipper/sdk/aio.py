@@ -9,20 +9,26 @@ Cancelling either side cancels the other and waits for its end, so nothing runs 
 that beats the cancel is kept, because a request that was answered must not count as unanswered. Objects that belong to
 a loop (sessions, servers) are made and closed in calls. Neither trio-asyncio (its import fails on Python 3.14, and one
 stray error ends the process) nor guest mode (it slows every step of trio) is used.
+
+Before the first call there is no thread, and asyncio is not imported (15 ms): a supervisor makes no call, and neither
+do outputs without a network.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar, TypeVarTuple, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
 import outcome
 import trio
+
+if TYPE_CHECKING:
+    import asyncio
 
 Result = TypeVar("Result")
 Args = TypeVarTuple("Args")
@@ -32,14 +38,22 @@ _SWITCH_INTERVAL = 0.0005
 
 
 class Asyncio:
-    """A running asyncio loop in another thread; made by `open_asyncio`."""
+    """An asyncio loop in another thread, from the first call on; made by `open_asyncio`."""
 
     def __init__(self) -> None:
         self._open = True
         self._token = trio.lowlevel.current_trio_token()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="asyncio", daemon=True)
+        self._thread: threading.Thread | None = None
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """Starts it."""
+        import asyncio
+
+        loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=loop.run_forever, name="asyncio", daemon=True)
         self._thread.start()
+        return loop
 
     async def call(self, function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> Result:
         """Run a coroutine function in the loop and wait for it.
@@ -52,6 +66,8 @@ class Asyncio:
         return await self._call(function, *args)
 
     async def _call(self, function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> Result:
+        import asyncio
+
         caller = trio.lowlevel.current_task()
         cancelled: list[Callable[[], Any]] = []
         running: list[asyncio.Task[outcome.Outcome[Result]]] = []
@@ -81,6 +97,8 @@ class Asyncio:
 
     async def answer(self, function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> Result:
         """From a coroutine of the loop: run an async function in trio and wait for it, with the same rules."""
+        import asyncio
+
         future: asyncio.Future[outcome.Outcome[Any]] = asyncio.get_running_loop().create_future()
         scope = trio.CancelScope()
 
@@ -111,9 +129,11 @@ class Asyncio:
             self._token.run_sync_soon(function, *args)
 
     async def close(self) -> None:
-        """Stop the loop; what still runs in it is cancelled first."""
+        """Stop the loop, if there is one; what still runs in it is cancelled first."""
 
         async def cancel_rest() -> None:
+            import asyncio
+
             while rest := asyncio.all_tasks() - {asyncio.current_task()}:
                 for task in rest:
                     task.cancel()
@@ -121,6 +141,8 @@ class Asyncio:
             await self._loop.shutdown_asyncgens()
 
         self._open = False
+        if self._thread is None:
+            return
         with trio.CancelScope(shield=True):
             await self._call(cancel_rest)
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -130,7 +152,7 @@ class Asyncio:
 
 @asynccontextmanager
 async def open_asyncio() -> AsyncIterator[Asyncio]:
-    """One asyncio loop in a thread, for as long as the block runs."""
+    """One asyncio loop in a thread, for as long as the block runs, from the first call on."""
     sys.setswitchinterval(_SWITCH_INTERVAL)
     aio = Asyncio()
     try:

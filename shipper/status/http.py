@@ -6,12 +6,12 @@ and shows no secret, so there is no log-in; it listens on loopback unless an add
 to a `Host` of this host (`hosts`), so that a web page whose name is pointed at 127.0.0.1 reads nothing. At most 64
 connections are kept, or fewer where there are few descriptors: the oldest makes room.
 
-aiohttp.web and prometheus_client are imported when a server starts: together they take 0.1 s, and few ask for one.
+asyncio, aiohttp.web and prometheus_client are imported when a server starts: together they take 0.1 s, and few ask for
+one.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ from shipper.sdk.resolve import resolve
 from shipper.status.metrics import exposition
 
 if TYPE_CHECKING:
+    import asyncio
+
     from aiohttp import web
 
 StatusView = Mapping[str, Any]
@@ -92,6 +94,8 @@ class _Server:
         self._runner: web.AppRunner | None = None
 
     async def start(self, addresses: list[str], port: int) -> str:
+        import asyncio
+
         from aiohttp import web
 
         @web.middleware
@@ -112,6 +116,8 @@ class _Server:
         return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
     async def close(self) -> None:
+        import asyncio
+
         if self._server is not None:
             self._server.close()
         if self._looking is not None:
@@ -131,6 +137,8 @@ class _Server:
 
     async def _status(self) -> bytes | None:
         """The status as JSON, or None if trio does not answer in time; the question is asked once for all."""
+        import asyncio
+
         if self._looking is None or self._looking.done():
             self._looking = asyncio.ensure_future(self._look())
         looking = self._looking
