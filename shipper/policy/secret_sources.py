@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
-from shipper.policy.registry import UnknownType, loaded
+from shipper.policy.registry import UnknownType, loaded, points
 from shipper.sdk.secret_source import SecretSource
 
 GROUP = "shipper.secret_sources"
@@ -50,4 +50,4 @@ class SecretSources:
 @cache
 def installed() -> SecretSources:
     """All kinds that are installed in this Python; imports none of them."""
-    return SecretSources({point.name: point for point in entry_points(group=GROUP)})
+    return SecretSources(points(GROUP))

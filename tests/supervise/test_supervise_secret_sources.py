@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shipper.policy import document, secret_sources
+from shipper.policy import document, registry, secret_sources
 from shipper.policy.registry import Registry
 from shipper.policy.schema import json_schema
 from shipper.sdk.errors import PolicyError
@@ -65,8 +65,14 @@ def vault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "stranger-1.dist-info" / "entry_points.txt").write_text(points)
     (tmp_path / "stranger_vault.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    secret_sources.installed.cache_clear()
+    forget()
     yield tmp_path / "objects"
+    forget()
+
+
+def forget() -> None:
+    """Forget what is installed."""
+    registry.all_points.cache_clear()
     secret_sources.installed.cache_clear()
 
 
