@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from shipper.sdk.errors import Problem
 from shipper.values import Change, Reason, Receipt, Revision
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """A revision is valid and stored: it will become active, or be refused."""
 
     at: Revision
@@ -19,8 +19,7 @@ class Received:
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class Active:
+class Active(Struct, frozen=True):
     """A revision has taken over intake: no event enters under an older one any more."""
 
     at: Revision
@@ -28,8 +27,7 @@ class Active:
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """A revision will not become active; what ran before runs on. The credentials in `released` may be revoked."""
 
     at: Revision
@@ -39,8 +37,7 @@ class Refused:
     released: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(Struct, frozen=True):
     """Nothing uses these credentials any more: they may be revoked."""
 
     credentials: Sequence[str]
