@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from io import BytesIO
+from itertools import count
+from typing import Any
 
 from aiokafka.protocol.admin import SaslAuthenticateResponse_v1, SaslHandShakeResponse_v1
 from aiokafka.protocol.metadata import MetadataResponse_v5
@@ -70,25 +72,32 @@ def metadata(throttle_ms: int = 0) -> bytes:
 
 @asynccontextmanager
 async def open_cluster(
-    aio: Asyncio, topic: str, tls: ssl.SSLContext | None = None
+    aio: Asyncio, topic: str, tls: ssl.SSLContext | None = None, refusals: Sequence[int | None] = ()
 ) -> AsyncIterator[tuple[int, list[bytes]]]:
     """One broker with one topic of one partition, which takes every login and every record batch.
 
-    Yields its port, and the texts of the requests by which records came.
+    But the first of these are answered with the codes of `refusals`, or, for None, by the end of the connection.
+    Yields its port, and the texts of the requests by which records were taken.
     """
     appended: list[bytes] = []
+    producers, refused = count(7), iter(refusals)
 
-    async def answer(key: int, text: bytes) -> bytes:
+    async def answer(key: int, text: bytes) -> bytes | None:
+        if key == PRODUCER_ID:
+            return bytes(InitProducerIdResponse_v0(0, 0, next(producers), 0).encode())
         said = fixed.get(key)
         if said is not None:
             return said
-        appended.append(text)
-        return bytes(ProduceResponse_v8([(topic, [(0, 0, len(appended), -1, 0, [], None)])], 0).encode())
+        code = next(refused, 0)
+        if code is None:
+            return None
+        if code == 0:
+            appended.append(text)
+        return bytes(ProduceResponse_v8([(topic, [(0, code, len(appended), -1, 0, [], None)])], 0).encode())
 
     fixed = {
         HANDSHAKE: bytes(SaslHandShakeResponse_v1(0, ["PLAIN"]).encode()),
         AUTHENTICATE: bytes(SaslAuthenticateResponse_v1(0, None, b"", 0).encode()),
-        PRODUCER_ID: bytes(InitProducerIdResponse_v0(0, 0, 7, 0).encode()),
     }
     async with open_broker(aio, answer, tls=tls) as port:
         fixed[METADATA] = _one_topic(port, topic)
@@ -103,11 +112,18 @@ def _one_topic(port: int, topic: str) -> bytes:
 
 def values(text: bytes) -> list[bytes]:
     """The values of the records in the text of a request."""
+    return [bytes(record.value) for batch in _batches(text) for record in batch]
+
+
+def producers(text: bytes) -> set[int]:
+    """The ids of the producers of the record batches in the text of a request."""
+    return {batch.producer_id for batch in _batches(text)}
+
+
+def _batches(text: bytes) -> Iterator[Any]:
     stream = BytesIO(text[8:])
     String("utf-8").decode(stream)
     *_, topics = ProduceRequest_v8.SCHEMA.decode(stream)
-    found = []
     for batches in [MemoryRecords(data) for _, partitions in topics for _, data in partitions]:
         while batches.has_next():
-            found += [bytes(record.value) for record in batches.next_batch()]
-    return found
+            yield batches.next_batch()

@@ -22,6 +22,8 @@ DUPLICATE_SEQUENCE = 46
 SASL_FAILED = 58
 INVALID_RECORD = 87
 
+FINAL = frozenset({TOO_LARGE, INVALID_TOPIC, RECORD_LIST_TOO_LARGE, 32, INVALID_RECORD})
+"""It never takes the batch as it is: it refuses the same bytes again and again."""
 UNKNOWN_PRODUCER = frozenset({45, 47, 59, 90})
 """It has lost the producer's last sequence numbers: a new producer begins."""
 MOVED = frozenset({UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, 6, 9, 74, 75, 100})

@@ -169,13 +169,20 @@ class Client:
                 self._learn(verdict)
 
     def _learn(self, verdict: Verdict) -> None:
+        """Note what a broker says of a batch in doubt.
+
+        A final refusal ends the doubt: its events go out anew, in other batches. A batch that was appended is answered
+        as a duplicate instead, unless the topic's limits have changed since, because brokers check those first: then
+        its events are delivered twice, with the same ids. A new producer begins, since it is not certain that the
+        sequence numbers are unused: a broker would take other records under used numbers for duplicates.
+        """
         state = self._partitions[verdict.chunk.place]
         assert state.doubt is not None
         if verdict.is_appended:
             self._delivered |= state.doubt.ids
             state.doubt = None
-        elif verdict.error is None and verdict.code in codes.UNKNOWN_PRODUCER:
-            state.doubt = None  # nobody knows any more
+        elif verdict.error is None and verdict.code in codes.UNKNOWN_PRODUCER | codes.FINAL:
+            state.doubt = None
             self._producer = None
         else:
             state.doubt.answer = verdict.answer()

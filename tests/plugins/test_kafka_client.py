@@ -1,0 +1,77 @@
+"""What a client of Kafka makes of record batches in doubt, against a broker that is scripted."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from shipper.plugin import Asyncio, Batch, Later, Outcome, OutputContext, Sender
+from shipper.sdk.aio import open_asyncio
+from shipper_plugins.outputs import kafka_answers as codes
+from shipper_plugins.outputs.kafka import KafkaOutput
+from tests.plugins.kafka_broker import open_cluster, producers, values
+
+LOST = None
+REFUSES_FORM = (codes.TOO_LARGE, codes.RECORD_LIST_TOO_LARGE, codes.INVALID_RECORD)
+
+
+@pytest.fixture
+async def aio() -> AsyncIterator[Asyncio]:
+    with trio.fail_after(30):
+        async with open_asyncio() as opened:
+            yield opened
+
+
+@asynccontextmanager
+async def kafka(aio: Asyncio, *refusals: int | None) -> AsyncIterator[tuple[Sender, list[bytes]]]:
+    """An open output, and what its broker has appended; the broker answers the first requests with these codes."""
+    async with open_cluster(aio, "shop", refusals=refusals) as (port, appended):
+        output = KafkaOutput(hosts=(f"127.0.0.1:{port}",), topic="shop", compression="none")
+        async with output.open(OutputContext("main", aio, {})) as sender:
+            yield sender, appended
+
+
+def batch(seq: int, *texts: str) -> Batch:
+    events = Batch.events([{"message": text} for text in texts])
+    return Batch.unpack(events.pack(), origin=b"o" * 16, seq=seq)
+
+
+def texts(appended: list[bytes]) -> list[bytes]:
+    return [value.partition(b'"message":"')[2].partition(b'"')[0] for text in appended for value in values(text)]
+
+
+@pytest.mark.parametrize("code", REFUSES_FORM)
+async def test_a_batch_in_doubt_whose_form_is_refused_goes_out_in_another_form(aio: Asyncio, code: int) -> None:
+    """A new producer sends them: the broker may have appended records under the old one's numbers."""
+    async with kafka(aio, 0, LOST, code) as (sender, appended):
+        await sender.send(batch(1, "zero"))
+        with pytest.raises(Later):
+            await sender.send(batch(2, "one", "two"))
+        answers = await sender.send(batch(2, "one", "two"))
+        other = await sender.send(batch(3, "three"))
+    assert (answers.others, other.others) == ({}, {})
+    assert texts(appended) == [b"zero", b"one", b"two", b"three"]
+    assert [producers(text) for text in appended] == [{7}, {8}, {8}]
+
+
+async def test_an_event_in_doubt_that_is_refused_alone_has_that_as_its_answer(aio: Asyncio) -> None:
+    async with kafka(aio, LOST, codes.INVALID_RECORD, codes.INVALID_RECORD) as (sender, appended):
+        with pytest.raises(Later):
+            await sender.send(batch(1, "bad"))
+        answers = await sender.send(batch(1, "bad"))
+        other = await sender.send(batch(2, "good"))
+    assert {at: answer.outcome for at, answer in answers.others.items()} == {0: Outcome.REJECTED}
+    assert (other.others, texts(appended)) == ({}, [b"good"])
+
+
+async def test_a_batch_in_doubt_that_is_refused_for_a_while_stays_in_doubt(aio: Asyncio) -> None:
+    not_enough_replicas = 19
+    async with kafka(aio, LOST, not_enough_replicas) as (sender, appended):
+        with pytest.raises(Later):
+            await sender.send(batch(1, "one"))
+        later = await sender.send(batch(1, "one"))
+        answers = await sender.send(batch(1, "one"))
+    assert {at: answer.outcome for at, answer in later.others.items()} == {0: Outcome.LATER}
+    assert (answers.others, texts(appended)) == ({}, [b"one"])
+    assert [producers(text) for text in appended] == [{7}]
