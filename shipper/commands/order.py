@@ -20,22 +20,24 @@ def _to_supervisor(verb: Verb) -> Verb:
     return state(verb)
 
 
-_of_revision = click.option(
-    "--revision", required=True, metavar="[EPOCH:]N", help="What drains, as `shipper status` lists it."
-)
+_WHAT_DRAINS = "What drains, as `shipper status` lists it."
+_of_revision = click.option("--revision", required=True, metavar="[EPOCH:]N", help=_WHAT_DRAINS)
 
 
 def _ending(verb: Verb) -> Verb:
-    """The options of an order that ends a drain."""
-    return _of_revision(click.option("--output", metavar="NAME", help="Of this output only; default: of all.")(verb))
+    """The options of an order that ends a drain, or a batch."""
+    verb = click.option("--batch", type=int, metavar="N", help="One batch of the output, in place of --revision.")(verb)
+    verb = click.option("--output", metavar="NAME", help="Of this output only; default: of all.")(verb)
+    return click.option("--revision", metavar="[EPOCH:]N", help=_WHAT_DRAINS)(verb)
 
 
-@click.group(short_help="End a drain that cannot end by itself, and look after dead letters.")
+@click.group(short_help="End a drain or a batch that cannot end by itself, and look after dead letters.")
 def command() -> None:
     """Order what a running shipper never does by itself: end a drain that cannot end, look after dead letters.
 
     `shipper status --state DIR` says what drains, why, and which credentials there are. An order is durable before it
-    is carried out, touches only what waits below a barrier, and is answered when it is done.
+    is carried out, touches only what waits below a barrier or the one batch that it names, and is answered when it is
+    done.
 
     \b
     Examples:
@@ -97,27 +99,29 @@ def forward(revision: str, output: str, state: Path, json: bool) -> int:
 @command.command("dead-letter")
 @_ending
 @_to_supervisor
-def dead_letter(revision: str, output: str | None, state: Path, json: bool) -> int:
-    """End a drain: what still waits becomes dead letters.
+def dead_letter(revision: str | None, output: str | None, batch: int | None, state: Path, json: bool) -> int:
+    """End a drain, or one batch: what still waits becomes dead letters.
 
     \b
-    Example:
+    Examples:
       shipper order dead-letter --revision 6 --output main --state /var/lib/shipper
+      shipper order dead-letter --batch 1207 --output main --state /var/lib/shipper
     """
-    return _end("dead_letter", revision, output, state, json=json)
+    return _end("dead_letter", revision, output, batch, state, json=json)
 
 
 @command.command()
 @_ending
 @_to_supervisor
-def drop(revision: str, output: str | None, state: Path, json: bool) -> int:
-    """End a drain: what still waits is discarded, for ever.
+def drop(revision: str | None, output: str | None, batch: int | None, state: Path, json: bool) -> int:
+    """End a drain, or one batch: what still waits is discarded, for ever.
 
     \b
-    Example:
+    Examples:
       shipper order drop --revision 6 --state /var/lib/shipper
+      shipper order drop --batch 1207 --output main --state /var/lib/shipper
     """
-    return _end("drop", revision, output, state, json=json)
+    return _end("drop", revision, output, batch, state, json=json)
 
 
 @command.group("dead-letters", invoke_without_command=True, short_help="List, export, delete, requeue rejected events.")
@@ -205,13 +209,22 @@ def _at(revision: str) -> dict[str, Any]:
     return {"epoch": int(epoch or 0), "revision": int(number)}
 
 
-def _end(name: str, revision: str, output: str | None, state: Path, *, json: bool) -> int:
-    params = _at(revision) | ({"output": output} if output else {})
-    if _given(state, name, params, json=json) is not None:
+def _end(name: str, revision: str | None, output: str | None, batch: int | None, state: Path, *, json: bool) -> int:
+    if (revision is None) == (batch is None) or (batch is not None and output is None):
+        raise click.UsageError("name either --revision, or --batch and its --output")
+    params = {"batch": batch} if revision is None else _at(revision)
+    result = _given(state, name, params | ({"output": output} if output else {}), json=json)
+    if result is not None:
         of = f" of output {output}" if output else ""
         end = "is in the dead-letter store" if name == "dead_letter" else "is discarded"
-        click.echo(f"what still waited of revision {revision}{of} {end}")
+        click.echo(f"what still waited of {_named(revision, batch, result)}{of} {end}")
     return 0
+
+
+def _named(revision: str | None, batch: int | None, result: dict[str, Any]) -> str:
+    from shipper.sdk.units import events_in_words
+
+    return f"revision {revision}" if batch is None else f"batch {batch} ({events_in_words(result['events'])})"
 
 
 def _given(state: Path, name: str, params: dict[str, Any], *, json: bool) -> dict[str, Any] | None:

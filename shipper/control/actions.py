@@ -60,9 +60,12 @@ class _Forward(msgspec.Struct):
 
 
 class _End(msgspec.Struct):
-    revision: Count
+    """Names a drain by its revision, or a batch of an output by its number."""
+
+    revision: Count | None = None
     epoch: Count = 0
     output: str | None = None
+    batch: Count | None = None
 
 
 class _Tap(msgspec.Struct):
@@ -146,6 +149,10 @@ class Actions:
 
     async def _end(self, name: Literal["dead_letter", "drop"], params: Mapping[str, Any]) -> dict[str, Any]:
         order = _read(params, _End)
+        if order.batch is not None and order.output is not None and order.revision is None:
+            return {"events": await self._orders.end_batch(name, order.output, order.batch)}
+        if order.revision is None or order.batch is not None:
+            raise _Wrong("params: name either a `revision`, or a `batch` and its `output`")
         await self._orders.end(name, Revision(order.epoch, order.revision), order.output)
         return {}
 

@@ -1,8 +1,9 @@
-"""Orders of a supervisor, and of `drain.on_deadline`, that end a drain which cannot end by itself.
+"""Orders of a supervisor, and of `drain.on_deadline`, that end a drain which cannot end by itself; or a single batch.
 
-An order names lanes with an unsettled barrier. For each it first ends what is under way there, then runs in bounded
-steps; it is durable before it runs, so it resumes after a crash. Letters that give way to it are counted as those that
-give way to a rejected event; where none may, it ends with StoreFull, and the rest waits as before.
+An order names lanes with an unsettled barrier, or those that hold a batch. For each it first ends what is under way
+there, then runs in bounded steps; it is durable before it runs, so it resumes after a crash. Letters that give way to
+it are counted as those that give way to a rejected event; where none may, it ends with StoreFull, and the rest waits as
+before.
 
 What is forwarded is ended before the order is placed, so that an answer which came by then has its say. The lane that
 takes it is quiet too while it takes: what comes stands below its front, and its next session begins there.
@@ -26,7 +27,7 @@ from shipper.sdk.codes import Code
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.units import events_in_words
 from shipper.spool import forward
-from shipper.spool.drain_orders import Gone, InDoubt, Name, Order, Released
+from shipper.spool.drain_orders import Gone, InDoubt, Name, Order, Released, first_batches, holders
 from shipper.spool.forward import Ended, NotForwarded
 from shipper.spool.revisions import LaneRow
 from shipper.spool.spool import Spool
@@ -38,6 +39,9 @@ FULL = (
     "the dead-letter store is full; what fitted is written, the rest still waits:"
     " delete letters, or raise dead_letters.max_bytes, and order it again"
 )
+
+MOST_LISTED = 64
+"""Of what there is, in the message that an order names nothing."""
 
 
 class NothingToOrder(ShipperError):
@@ -66,6 +70,13 @@ class _Barrier(NamedTuple):
     revision: Revision
 
 
+class _Done(NamedTuple):
+    """How many events an order ended, and whether the dead-letter store was full before the last."""
+
+    ended: int
+    is_full: bool
+
+
 class Orders:
     """Carries out orders, one at a time. `settled` is called when barriers may have become settled."""
 
@@ -88,6 +99,19 @@ class Orders:
         """
         for lane, last in (await self._draining(revision, output)).items():
             await self._place(Order(name, lane, last.seq, revision=revision))
+
+    async def end_batch(self, name: Name, output: str, batch: int) -> int:
+        """Dead-letter or drop what of one batch of an output still waits; returns how many events.
+
+        Raises NothingToOrder or StoreFull.
+        """
+        lanes = await self._spool.query(lambda db: holders(db, output, batch))
+        ended = sum([await self._place(Order(name, lane, batch, first=batch)) for lane in lanes])
+        if not ended:
+            first = await self._spool.query(first_batches)
+            there = ", ".join(f"batch {seq} of output {holder}" for holder, seq in first[:MOST_LISTED]) or "nothing"
+            raise NothingToOrder(f"nothing waits of batch {batch} of output {output}; what waits first: {there}")
+        return ended
 
     async def end_lane(self, name: Name, lane: int, upto: int) -> None:
         """The same for all that stands below a barrier of one lane. Raises StoreFull."""
@@ -211,16 +235,17 @@ class Orders:
             await self._carry_out(order)
             await lane.ended_or_active()
 
-    async def _place(self, order: Order) -> None:
-        await self._carry_out(await self._spool.place_order(order))
+    async def _place(self, order: Order) -> int:
+        return await self._carry_out(await self._spool.place_order(order))
 
-    async def _carry_out(self, order: Order) -> None:
-        """Run a durable order, with nothing under way on the lanes it touches."""
+    async def _carry_out(self, order: Order) -> int:
+        """Run a durable order, with nothing under way on the lanes it touches; returns how many events it ended."""
         async with self._one, self._quiet(order.lane), self._quiet(order.target):
-            full = await self._run(order)
+            done = await self._run(order)
         await self._look_again(order)
-        if full:
+        if done.is_full:
             raise StoreFull(FULL)
+        return done.ended
 
     @asynccontextmanager
     async def _quiet(self, id: int | None) -> AsyncIterator[None]:
@@ -242,17 +267,17 @@ class Orders:
             self._delivery.lanes[order.target].look()
         self._settled()
 
-    async def _run(self, order: Order) -> bool:
-        """Whether the dead-letter store was full before the end."""
-        dropped = 0
+    async def _run(self, order: Order) -> _Done:
+        ended = dropped = 0
         while True:
             step = await self._spool.step_order(order)
+            ended += step.ended
             dropped += step.letters_dropped
             self._delivery.count(order.lane, "letters_dropped", step.letters_dropped)
             if step.done:
                 if dropped:
                     _log.warning("old dead letters gave way to an order", letters=dropped)
-                return step.full
+                return _Done(ended, step.full)
 
     async def _draining(self, revision: Revision, output: str | None) -> dict[int, _Barrier]:
         """The lanes that still hold below a barrier what entered under a revision, with their last barriers.

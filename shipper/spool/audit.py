@@ -120,6 +120,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         "epoch": _or_none(_is_revision_part),
         "revision": _or_none(_is_revision_part),
         "upto": _is_count,
+        "first": _is_count,
     },
     "requeue": {
         **dict.fromkeys(("id", "after", "upto", "max_bytes"), _is_count),

@@ -1,7 +1,8 @@
 """Orders end a drain that cannot end by itself: its events go to another lane, are dead-lettered or dropped.
 
 An order is durable before it runs, runs in bounded steps, and resumes after a crash. It touches only what stands below
-the barrier that was its lane's last one when it was given (`upto`). A rebind (to another credential) and a forward (to
+the barrier that was its lane's last one when it was given (`upto`); or, if it names a batch, only that batch, be there
+a barrier above it or not. A rebind (to another credential) and a forward (to
 where the output goes now, see `forward`) move events together with the barriers above them: first every barrier is put
 into the target lane too, empty, so that at no moment an event that was moved stands below no barrier; then the events
 move; at last the emptied barriers of the source settle as they are. In the target a barrier waits anew, from zero: its
@@ -51,7 +52,10 @@ class InDoubt(ShipperError):
 
 
 class Order(NamedTuple):
-    """One order for one lane. `revision` says under which revision the events entered (None: any)."""
+    """One order for one lane, for its entries from `first` to `upto`; for a batch both are its place.
+
+    `revision` says under which revision the events entered (None: any).
+    """
 
     name: Name
     lane: int
@@ -59,6 +63,12 @@ class Order(NamedTuple):
     target: int | None = None
     revision: Revision | None = None
     id: int = 0
+    first: int = 0
+
+    @property
+    def is_of_batch(self) -> bool:
+        """Whether it is for one batch, and not for all of a drain."""
+        return self.first > 0
 
 
 @dataclass(slots=True)
@@ -71,6 +81,11 @@ class Step:
     settled: list[tuple[int, Settled]] = field(default_factory=list)
     moved: list[tuple[Entry, frozenset[int]]] = field(default_factory=list)
     """Entries that went to the target lane, each with the other lanes that hold its batch whole."""
+
+    @property
+    def ended(self) -> int:
+        """How many events were dead-lettered, dropped or found damaged."""
+        return sum(change.entry.events - (change.left.events if change.left else 0) for _, change in self.settled)
 
     @property
     def letters_dropped(self) -> int:
@@ -101,8 +116,8 @@ def place(db: sqlite3.Connection, order: Order) -> Order:
     """Make an order durable; returns it with its id. One with a target puts its barriers at once."""
     epoch, number = order.revision if order.revision is not None else (None, None)
     id = db.execute(
-        "INSERT INTO standing_order (name, lane, target, epoch, revision, upto) VALUES (?, ?, ?, ?, ?, ?)",
-        (order.name, order.lane, order.target, epoch, number, order.upto),
+        "INSERT INTO standing_order (name, lane, target, epoch, revision, upto, first) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (order.name, order.lane, order.target, epoch, number, order.upto, order.first),
     ).lastrowid
     if order.name in MOVES:
         _mirror_barriers(db, order)
@@ -124,11 +139,31 @@ def _mirror_barriers(db: sqlite3.Connection, order: Order) -> None:
 
 def standing(db: sqlite3.Connection) -> list[Order]:
     """The orders that are not done, oldest first."""
-    rows = db.execute("SELECT name, lane, upto, target, epoch, revision, id FROM standing_order ORDER BY id")
+    rows = db.execute("SELECT name, lane, upto, target, epoch, revision, id, first FROM standing_order ORDER BY id")
     return [
-        Order(name, lane, upto, target, None if epoch is None else Revision(epoch, number), id)
-        for name, lane, upto, target, epoch, number, id in rows.fetchall()
+        Order(name, lane, upto, target, None if epoch is None else Revision(epoch, number), id, first)
+        for name, lane, upto, target, epoch, number, id, first in rows.fetchall()
     ]
+
+
+def holders(db: sqlite3.Connection, output: str, batch: int) -> list[int]:
+    """The lanes of an output on which events of a batch wait."""
+    rows = db.execute(
+        "SELECT lane.id FROM lane CROSS JOIN todo ON todo.lane = lane.id AND todo.seq = ?"
+        " WHERE lane.output = ? AND kind != ? ORDER BY lane.id",
+        (batch, output, BARRIER),
+    )
+    return [lane for (lane,) in rows.fetchall()]
+
+
+def first_batches(db: sqlite3.Connection) -> list[tuple[str, int]]:
+    """By output, the batch that has waited longest on each of its lanes."""
+    rows = db.execute(
+        "SELECT output, (SELECT seq FROM todo WHERE todo.lane = lane.id AND kind != ? ORDER BY seq LIMIT 1) AS first"
+        " FROM lane WHERE first IS NOT NULL ORDER BY output, lane.id",
+        (BARRIER,),
+    )
+    return rows.fetchall()
 
 
 def step(
@@ -145,15 +180,16 @@ def step(
     Raises Damaged for bytes that cannot be read, unless the database was `repaired`: then they count as damaged.
     """
     epoch, number = order.revision if order.revision is not None else (None, None)
+    most = LETTERS_STEP if order.name == "dead_letter" else STEP
     rows = db.execute(
-        "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq <= ? AND kind != ?"
-        " AND (? IS NULL OR (epoch, revision) = (?, ?)) ORDER BY seq LIMIT ?",
-        (order.lane, order.upto, BARRIER, epoch, epoch, number, LETTERS_STEP if order.name == "dead_letter" else STEP),
+        "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq BETWEEN ? AND ?"
+        " AND kind != ? AND (? IS NULL OR (epoch, revision) = (?, ?)) ORDER BY seq LIMIT ?",
+        (order.lane, order.first, order.upto, BARRIER, epoch, epoch, number, most),
     ).fetchall()
     entries = [queue.entry_of(row) for row in rows]
     if not entries:
         _forget(db, order)
-        if order.name not in MOVES:
+        if not (order.name in MOVES or order.is_of_batch):
             doubt.ordered(db, order.lane)
         return Step(done=True)
     if order.name in MOVES:

@@ -73,14 +73,17 @@ CREATE TABLE IF NOT EXISTS dead_letter (
     UNIQUE (lane, seq, item));
 CREATE TABLE IF NOT EXISTS standing_order (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, lane INTEGER NOT NULL, target INTEGER,
-    epoch INTEGER, revision INTEGER, upto INTEGER NOT NULL);
+    epoch INTEGER, revision INTEGER, upto INTEGER NOT NULL, first INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS requeue (
     id INTEGER PRIMARY KEY AUTOINCREMENT, after INTEGER NOT NULL, upto INTEGER NOT NULL, max_bytes INTEGER NOT NULL,
     output TEXT, reason TEXT, ids TEXT);
 """
 
 
-_LATER: Final = (("lane", "reached", "INTEGER NOT NULL DEFAULT 1"),)
+_LATER: Final = (
+    ("lane", "reached", "INTEGER NOT NULL DEFAULT 1"),
+    ("standing_order", "first", "INTEGER NOT NULL DEFAULT 0"),
+)
 """Columns that tables of an earlier version lack; each stands last in its table, and its default is for old rows."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,12 @@ async def started(on: Theatre) -> None:
         ("dead_letters", {"requeue": {"ids": ["1"]}}),
         ("dead_letters", {"requeue": {"upto": 2**64}}),
         ("dead_letters", {"after": -(2**64)}),
+        ("drop", {}),
+        ("drop", {"batch": 1}),
+        ("drop", {"batch": 1, "output": "main"}),
+        ("drop", {"batch": 1, "output": "main", "revision": 1}),
+        ("drop", {"batch": -1, "output": "main"}),
+        ("drop", {"batch": 2**64, "output": "main"}),
         ("drop", {"revision": 2**64}),
         ("drop", {"revision": 1, "epoch": 10**40}),
         ("dead_letters", {"export": "spool-999.db"}),
@@ -112,6 +119,23 @@ async def test_a_rebind_says_what_it_released(tmp_path: Path) -> None:
         result = await perform(on, "rebind", **{"from": "k1", "to": "k2"})
 
         assert (result.status, result.result) == ("SUCCESS", {"released": ["k1"]})
+
+
+async def test_an_order_for_a_batch_says_how_many_events_it_ended(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
+        await SPRINGS["in"].context.emit(events(1, 2, 3))
+        wrong = await perform(on, "dead_letter", batch=10**6, output="main")
+        named = re.search(r"what waits first: batch (\d+) of output main$", wrong.message)
+        assert named is not None
+        done = [await perform(on, "dead_letter", batch=int(named[1]), output="main") for _ in range(2)]
+
+        assert (wrong.status, wrong.code) == ("FAILED", Code.NOTHING_TO_ORDER)
+        assert (done[0].status, done[0].result) == ("SUCCESS", {"events": 3})
+        assert (done[1].status, done[1].code) == ("FAILED", Code.NOTHING_TO_ORDER)
+        assert done[1].message.endswith("what waits first: nothing")
+        assert (await on.spool.dead_letters()).events == 3
 
 
 async def test_a_forward_says_how_many_events_it_moved_and_what_it_released(tmp_path: Path) -> None:

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
-from shipper.plugin import Held
+from shipper.plugin import Answers, Batch, Held, Later, Outcome
 from shipper.revisions.orders import NothingToOrder, Orders, StoreFull
 from shipper.sdk.credentials import Credential
 from shipper.spool import credentials, doubt
 from shipper.spool.dead_letters import Limits
-from shipper.spool.drain_orders import Order, Step
+from shipper.spool.drain_orders import Name, Order, Step
 from shipper.spool.limits import SpoolLimits
 from shipper.spool.revisions import LaneRow
 from shipper.spool.schema import BARRIER
 from shipper.values import Counts, Revision
-from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, active_again, bench, events, poke, policy, theatre
+from tests.fakes import (
+    DESTINATIONS,
+    PATIENCE,
+    SPRINGS,
+    Bench,
+    Destination,
+    Send,
+    Theatre,
+    active_again,
+    bench,
+    events,
+    poke,
+    policy,
+    theatre,
+)
 
 COUNT = 100
 
@@ -395,3 +411,135 @@ async def test_one_of_several_credentials_is_replaced_wherever_the_settings_have
         assert (ack.credentials.in_use, ack.credentials.released) == (["c1", "k2"], ["k1"])
         assert script.received == [1]
         assert "open c1+k2" in script.log
+
+
+# -- one batch ---------------------------------------------------------------------------------------------------------
+
+
+def orders_of(on: Bench) -> Orders:
+    return Orders(spool=on.spool, delivery=on.delivery, keyring=on.keyring, settled=lambda: None)
+
+
+@asynccontextmanager
+async def blocked(path: Path, **feeding: object) -> AsyncIterator[tuple[Bench, Destination]]:
+    """An active lane with six batches of two events; its output fails, as a bug makes it fail, on the fifth event."""
+    async with bench(path) as on:
+        script = DESTINATIONS["main"]
+        script.feeding |= {"ordered": True, "events": 2, **feeding}
+        script.send = failing_on(script, 5)
+        await on.activate(1, main=None)
+        await on.enter(2, batches=6)
+        await script.until(lambda: script.asked.count(5) > 2)
+        yield on, script
+
+
+def failing_on(script: Destination, number: int) -> Send:
+    async def send(batch: Batch) -> Answers:
+        await trio.lowlevel.checkpoint()
+        if number in [event["n"] for event in batch.own()]:
+            raise Later("not this one")
+        return script.answer(batch, {})
+
+    return send
+
+
+@pytest.mark.parametrize("name", ["drop", "dead_letter"])
+async def test_a_batch_that_fails_for_ever_at_the_front_of_an_active_lane_is_ended_and_the_rest_is_delivered(
+    tmp_path: Path, name: Name
+) -> None:
+    async with blocked(tmp_path) as (on, script):
+        with trio.fail_after(PATIENCE):
+            ended = await orders_of(on).end_batch(name, "main", on.seqs[2])
+        await on.empty()
+
+        assert ended == 2
+        assert script.received == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
+        assert (await on.spool.dead_letters()).events == (0 if name == "drop" else 2)
+        assert on.active["main"].active
+
+
+async def test_an_order_for_a_batch_cuts_its_request_short_and_counts_what_was_answered(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        answered = script.refusing(1, outcome=Outcome.LATER)
+
+        async def send(batch: Batch) -> Answers:
+            return await (answered(batch) if 0 in [event["n"] for event in batch.own()] else script.hang(batch))
+
+        script.send = send
+        await on.activate(1, main=None)
+        await on.enter(3)
+        await script.until(lambda: script.sending == 1 and 1 in script.asked[3:])
+        with trio.fail_after(PATIENCE):
+            ended = await orders_of(on).end_batch("drop", "main", on.seqs[0])
+
+        assert (ended, script.received, script.sending) == (1, [0, 2], 0)
+        assert on.spool.figures.total().events == 0
+
+
+async def test_a_batch_that_is_delivered_before_its_order_runs_leaves_nothing_to_do(tmp_path: Path) -> None:
+    async with blocked(tmp_path) as (on, script):
+        place = on.spool.place_order
+
+        async def placing(order: Order) -> Order:
+            script.send = script.deliver
+            poke(on.delivery)
+            await on.empty()
+            return await place(order)
+
+        on.spool.place_order = placing  # type: ignore[method-assign]
+        with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match=r"what waits first: nothing$"):
+            await orders_of(on).end_batch("drop", "main", on.seqs[2])
+
+        assert script.received == list(range(12))
+        assert await on.spool.standing_orders() == []
+
+
+async def test_a_batch_that_is_not_there_is_named_with_those_that_wait_first(tmp_path: Path) -> None:
+    async with blocked(tmp_path) as (on, _):
+        first = on.seqs[2]
+        text = rf"batch {first} of output other; what waits first: batch {first} of output main$"
+        with pytest.raises(NothingToOrder, match=text):
+            await orders_of(on).end_batch("drop", "other", first)
+        assert on.spool.figures.total().events == 8
+
+
+async def test_an_order_for_a_batch_that_a_crash_interrupted_is_carried_on(tmp_path: Path) -> None:
+    async with blocked(tmp_path) as (on, _):
+        batch = on.seqs[2]
+        await on.spool.place_order(Order("dead_letter", on.active["main"].id, batch, first=batch))
+    async with bench(tmp_path) as on:
+        await on.delivery.restore([])
+        await orders_of(on).resume()
+
+        assert (await on.spool.dead_letters()).events == 2
+        assert on.spool.figures.total().events == 6
+        assert await on.spool.standing_orders() == []
+
+
+async def test_of_a_batch_for_which_the_dead_letter_store_is_full_the_rest_waits(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing")
+        on.spool.limits = SpoolLimits(Limits(1024, "hold"))
+        await on.enter(COUNT)
+        with trio.fail_after(PATIENCE), pytest.raises(StoreFull):
+            await orders_of(on).end_batch("dead_letter", "main", on.seqs[0])
+        fitted = (await on.spool.dead_letters()).events
+
+        assert 0 < fitted < COUNT
+        assert on.spool.figures.total().events == COUNT - fitted
+        assert await orders_of(on).end_batch("drop", "main", on.seqs[0]) == COUNT - fitted
+
+
+async def test_a_batch_below_a_barrier_is_counted_there_and_the_rest_of_the_drain_is_delivered(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        (lane,) = [lane for lane in on.delivery.lanes.values() if not lane.active]
+        first, *_ = await on.spool.window(lane.id, 0)
+        with trio.fail_after(PATIENCE):
+            assert await on.orders.end_batch("drop", "main", first.seq) == 1
+        await works_with("k1", "k2")
+        poke(on.delivery)
+        ack = await on.ack(2, "drained")
+
+        assert ack.ledger == Counts(accepted=COUNT, delivered=COUNT - 1, dropped=1)

@@ -11,6 +11,7 @@ import pytest
 from shipper.pipeline.lane import Lane
 from shipper.protocol.messages import Ack
 from shipper.sdk.event import Batch
+from shipper.spool import doubt
 from shipper.spool.dead_letters import Limits
 from shipper.spool.drain_orders import LETTERS_STEP, STEP, Order, letters_of
 from shipper.spool.figures import Figures
@@ -96,6 +97,54 @@ async def test_an_order_ends_what_entered_under_its_revision_and_nothing_above_i
             left.append([entry.events for entry in await on.spool.window(lane.id, 0) if not entry.is_barrier])
 
     assert left == [[3, 4], [4]]
+
+
+@pytest.mark.parametrize("name", ["drop", "dead_letter"])
+async def test_an_order_for_a_batch_ends_it_alone_whether_a_barrier_is_above_it_or_not(
+    tmp_path: Path, name: Literal["drop", "dead_letter"]
+) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing-1")
+        lane = on.active["main"]
+        await on.enter(2, batches=3)
+        await on.activate(2, main="missing-2")
+        await on.activate(3, main="missing-1")
+        await on.enter(3, batches=3)
+        below, above = on.seqs[1], on.seqs[4]
+        steps = []
+        async with lane.suspended():
+            for batch in (below, above):
+                order = await on.spool.place_order(Order(name, lane.id, batch, first=batch))
+                assert await on.spool.standing_orders() == [order]
+                steps += [await on.spool.step_order(order), await on.spool.step_order(order)]
+            left = [entry.seq for entry in await on.spool.window(lane.id, 0) if not entry.is_barrier]
+            counted = await on.spool.query(
+                lambda db: db.execute("SELECT accepted, dropped + dead_letter FROM barrier").fetchall()
+            )
+
+    assert left == [seq for seq in on.seqs if seq not in (below, above)]
+    assert [(step.ended, step.done) for step in steps] == [(2, False), (0, True), (3, False), (0, True)]
+    assert counted == [(6, 2)]
+
+
+async def test_an_order_for_a_batch_ends_no_doubt_of_its_lane(tmp_path: Path) -> None:
+    """What else waits there is still unknown."""
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing-1")
+        lane = on.active["main"]
+        await on.enter(2, batches=2)
+        await on.activate(2, main="missing-2")
+        upto = (await on.spool.window(lane.id, 0))[-1].seq
+        await on.spool.store.do(lambda db: doubt.hold(db, lane.id, upto))
+        found = []
+        for order in (Order("drop", lane.id, on.seqs[0], first=on.seqs[0]), Order("drop", lane.id, upto)):
+            async with lane.suspended():
+                placed = await on.spool.place_order(order)
+                while not (await on.spool.step_order(placed)).done:
+                    pass
+            found.append(await on.spool.doubts())
+
+    assert found == [{lane.id}, set()]
 
 
 async def ended(on: Bench, lane: Lane) -> Ack | None:

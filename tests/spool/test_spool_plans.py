@@ -51,6 +51,11 @@ def test_what_is_done_for_each_batch_searches_and_never_scans() -> None:
     queue.recount(db, lanes[1], entry, 4)
     order = drain_orders.place(db, Order("drop", lanes[1], entered[-1], revision=at))
     drain_orders.step(db, sealer, order, limits, 0.0)
+    (holder,) = drain_orders.holders(db, "one", entered[2])
+    drain_orders.step(
+        db, sealer, drain_orders.place(db, Order("drop", holder, entered[2], first=entered[2])), limits, 0.0
+    )
+    drain_orders.first_batches(db)
     requeued = requeue.step(db, sealer, b"o" * 16, requeue.place(db, Requeue(Wanted(), 1)), Room(1 << 20, False), 0.0)
     db.set_trace_callback(None)
 

@@ -684,6 +684,16 @@ class Machine(RuleBasedStateMachine):
         order = Order(name, lane, upto, revision=revision)
         self.carry_out(self.do(crash, lambda db: drain_orders.place(db, order)), crash)
 
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), name=st.sampled_from(["drop", "dead_letter"]), crash=CRASH)
+    def end_batch(self, data: st.DataObject, name: drain_orders.Name, crash: bool) -> None:
+        seq, _, output = data.draw(st.sampled_from(sorted(self.open)))
+        lanes = drain_orders.holders(self.db, output, seq)
+        assert lanes
+        for lane in lanes:
+            self.carry_out(self.do(crash, lambda db: drain_orders.place(db, Order(name, lane, seq, first=seq))), crash)  # noqa: B023
+        assert self.interleaved or not any((seq, output) == (pair[0], pair[2]) for pair in self.open)
+
     @precondition(lambda self: self.barriers())
     @rule(data=st.data(), crash=CRASH)
     def rebind(self, data: st.DataObject, crash: bool) -> None:

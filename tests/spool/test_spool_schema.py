@@ -6,8 +6,10 @@ import sqlite3
 
 import pytest
 
-from shipper.spool import revisions, schema
+from shipper.spool import drain_orders, revisions, schema
 from shipper.spool.database import columns, expected_columns
+from shipper.spool.drain_orders import Order
+from shipper.values import Revision
 from tests.spool.test_spool_revisions import new_sealer
 
 OLD = """CREATE TABLE lane (
@@ -42,6 +44,21 @@ def test_rows_that_a_repair_copied_as_they_were_become_sets_too(old: sqlite3.Con
     schema.prepare(new)
 
     assert [row.key.credentials for row in revisions.lanes(new, new_sealer())] == [("k1",), ()]
+
+
+def test_an_order_of_an_earlier_version_is_for_all_of_its_drain() -> None:
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    db.execute(
+        "CREATE TABLE standing_order (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, lane INTEGER NOT NULL,"
+        " target INTEGER, epoch INTEGER, revision INTEGER, upto INTEGER NOT NULL)"
+    )
+    db.execute("INSERT INTO standing_order VALUES (7, 'drop', 1, NULL, 0, 2, 9)")
+    schema.prepare(db)
+
+    (order,) = drain_orders.standing(db)
+    assert order == Order("drop", 1, 9, revision=Revision(0, 2), id=7)
+    assert not order.is_of_batch
+    assert columns(db) == expected_columns(schema.prepare)
 
 
 def test_a_lane_is_found_by_its_set_of_ids_in_any_order() -> None:
