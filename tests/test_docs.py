@@ -13,22 +13,21 @@ ROOT = Path(__file__).parents[1]
 SKETCHES = re.findall(r"^```python file=(\S+)\n(.*?)^```$", (ROOT / "docs/plugins.md").read_text(), re.S | re.M)
 LONGEST = 30
 PREAMBLE = """from __future__ import annotations
-import asyncio, base64, hmac, json, subprocess, time
+import asyncio, hmac, json, subprocess, time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from itertools import islice
 from typing import Annotated, Any, Protocol
+from urllib.parse import urlsplit
 from uuid import uuid4
 import trio
 from shipper.plugin import *
 from shipper.plugin import NATS, CredentialId
 from shipper.sdk.http import Client
-
-BOUNDARY = uuid4().hex
 
 @dataclass(eq=False)
 class Group:

@@ -17,8 +17,8 @@ writes what it has buffered, and a closed socket leaves the kernel to deliver th
 kill -9). So a connection that is closed for whatever cause (a cancel, a time-out, an odd answer, the end of the lane)
 is aborted, under SO_LINGER {1, 0} from connect on, and `open_client` ends only when no socket is left.
 
-Redirections are not followed, cookies not kept, proxies and .netrc of the environment not looked at: a credential goes
-to the host that was named, and nowhere else.
+Redirections are not followed, whatever the method; cookies are not kept, proxies and .netrc of the environment not
+looked at: a credential goes to the host that was named, and nowhere else.
 
 Names are asked for by `resolve`: aiohttp's own way is six threads for all outputs, which names that are
 not answered take from all others, and which the end of the process waits for.
@@ -39,7 +39,9 @@ from weakref import WeakSet
 import aiohttp
 import trio
 from aiohttp.abc import AbstractResolver, ResolveResult
+from multidict import CIMultiDict
 
+from shipper import __version__
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code
 from shipper.sdk.descriptors import in_words, is_short
@@ -48,8 +50,12 @@ from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
 from shipper.sdk.resolve import AddressInfo, resolve
 from shipper.sdk.tallies import Failure
 
-LARGEST_ANSWER = 64 << 20
-"""Bytes of an answer, before decompression."""
+LARGEST_ANSWER = 2 << 20
+"""Bytes of an answer, before decompression, where a request says nothing else."""
+IDLE_SECONDS = 15.0
+"""How long a connection stays open without a request, where a client says nothing else."""
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
 _LARGEST_ERROR = 64 << 10
 _CONNECT = 10.0
@@ -63,12 +69,37 @@ class Client:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def post(self, host: str, path: str, body: Sequence[bytes]) -> Response:
+    async def request(
+        self,
+        method: Method,
+        host: str,
+        path: str,
+        body: Sequence[bytes] = (),
+        *,
+        headers: Mapping[str, str] | None = None,
+        most: int = LARGEST_ANSWER,
+    ) -> Response:
         """One request to a host's URL, its body in pieces, and its answer, read within bounds.
+
+        `path` follows the path of the host, and has the query. `headers` stand beside those of the client and replace
+        the ones with equal names. An answer of 2xx with more than `most` bytes is none. Each call sends one request at
+        most: one that meets a kept connection in the instant in which its server closes it has no answer.
 
         On cancel its connection is aborted. Raises Unreachable if nothing was sent, NoAnswer or NotBegun.
         """
-        return await self._pool.aio.call(self._pool.post, host, path, body)
+        return await self._pool.aio.call(self._pool.request, method, host, path, body, headers or {}, most)
+
+    async def post(
+        self,
+        host: str,
+        path: str,
+        body: Sequence[bytes],
+        *,
+        headers: Mapping[str, str] | None = None,
+        most: int = LARGEST_ANSWER,
+    ) -> Response:
+        """See `request`."""
+        return await self.request("POST", host, path, body, headers=headers, most=most)
 
 
 @asynccontextmanager
@@ -80,14 +111,16 @@ async def open_client(
     server_name: str | None = None,
     connections: int,
     seconds: float,
+    idle: float = IDLE_SECONDS,
     answered: Callable[[], object] = lambda: None,
     may_begin: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[Client]:
     """A client that contacts nobody by itself; at the end of the block every connection is aborted and closed.
 
-    `headers` are sent with each request. `tls` is False where no host is asked by https; `server_name` is asked for
-    and checked instead of the host's. There are at most so many `connections`, and a request takes so many `seconds`.
-    `answered` and `may_begin` are those of `OutputContext`.
+    `headers` are sent with each request; without a User-Agent among them, it names this program. `tls` is False where
+    no host is asked by https; `server_name` is asked for and checked instead of the host's. There are at most so many
+    `connections`, each kept for `idle` seconds after a request, and a request takes so many `seconds`, a wait for one
+    of them included. `answered` and `may_begin` are those of `OutputContext`.
     """
     pool = Pool(
         headers,
@@ -96,6 +129,7 @@ async def open_client(
         aio=aio,
         connections=connections,
         seconds=seconds,
+        idle=idle,
         answered=answered,
         may_begin=may_begin,
     )
@@ -124,15 +158,18 @@ class Pool:
         aio: Asyncio,
         connections: int,
         seconds: float,
+        idle: float = IDLE_SECONDS,
         answered: Callable[[], object] = lambda: None,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
         self.aio = aio
-        self._headers = headers
+        self._headers = CIMultiDict({"User-Agent": f"shipper/{__version__}"})
+        self._headers.update(headers)
         self._tls = tls
         self._server_name = server_name
         self._connections = connections
         self._seconds = float(seconds)
+        self._idle = float(idle)
         self._connecting = min(_CONNECT, self._seconds)
         self._may_begin = may_begin
         self._answered: Callable[[], object] | None = answered
@@ -144,15 +181,18 @@ class Pool:
             connector=_Connector(
                 self._may_begin,
                 limit=self._connections,
+                keepalive_timeout=self._idle,
                 ssl=self._tls,
                 socket_factory=self._socket,
                 resolver=_Names(self.aio),
             ),
+            headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=self._seconds, sock_connect=self._connecting),
             auto_decompress=False,
             trust_env=False,
         )
+        self._session._retry_connection = False  # it would send a GET or PUT again, and may say then that none was sent
 
     def _socket(self, address_of: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, _ = address_of
@@ -168,21 +208,21 @@ class Pool:
             while any(made.fileno() >= 0 for made in self._sockets):  # noqa: ASYNC110 - nobody tells when
                 await asyncio.sleep(0)
 
-    async def post(self, host: str, path: str, body: Sequence[bytes]) -> Response:
-        """One request, its body in pieces, and its answer, read within bounds.
-
-        Raises Unreachable, NoAnswer or NotBegun.
-        """
+    async def request(
+        self, method: Method, host: str, path: str, body: Sequence[bytes], headers: Mapping[str, str], most: int
+    ) -> Response:
+        """See `Client.request`."""
         try:
-            async with self._session.post(
+            async with self._session.request(
+                method,
                 host.rstrip("/") + path,
-                data=_Body(body),
-                headers=self._headers,
+                data=_Body(body) if body else None,
+                headers=headers,
                 allow_redirects=False,
                 server_hostname=self._server_name if host.startswith("https://") else None,
             ) as response:
                 self._note_answer()
-                return await _read(response)
+                return await _read(response, most)
         except (aiohttp.ClientError, OSError) as error:
             nothing_sent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
             kind = Unreachable if nothing_sent else NoAnswer
@@ -221,7 +261,7 @@ class Pool:
 
 
 def _failure(error: Exception) -> Failure:
-    """The kind of what `post` met; a connection that is not made within its time is a time-out."""
+    """The kind of what `request` met; a connection that is not made within its time is a time-out."""
     match error:
         case TimeoutError():
             return "timeout"
@@ -253,14 +293,15 @@ _OF_FAILURE: Mapping[str, Code] = {
 }
 
 
-async def _read(response: aiohttp.ClientResponse) -> Response:
+async def _read(response: aiohttp.ClientResponse, most: int) -> Response:
     """The answer to its end, or the beginning of an error; what is left unread has its connection aborted."""
-    limit = LARGEST_ANSWER if response.status == 200 else _LARGEST_ERROR
+    is_good = 200 <= response.status < 300
+    limit = most if is_good else _LARGEST_ERROR
     chunks, size = [], 0
     while size <= limit and (chunk := await response.content.readany()):
         chunks.append(chunk)
         size += len(chunk)
-    if size > limit and response.status == 200:
+    if size > limit and is_good:
         raise aiohttp.ClientPayloadError
     return Response(response.status, response.headers, b"".join(chunks))
 

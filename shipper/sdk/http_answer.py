@@ -24,7 +24,7 @@ class Unreachable(NoAnswer):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer. The body of one that is not 200 is cut after 64 KiB."""
+    """An answer. The body of one that is not 2xx is cut after 64 KiB."""
 
     status: int
     headers: Mapping[str, str]

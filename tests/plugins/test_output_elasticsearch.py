@@ -10,10 +10,9 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -46,7 +45,9 @@ from shipper.plugin import (
 from shipper.sdk import http as http_client
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import BulkDestination, Reply, check_output, open_destination
+from shipper_plugins.outputs import elasticsearch as module
 from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput, Rotation
+from tests.raw_http import Talk, http, raw_server, read_request, saying, some
 from tests.sdk.test_resolve import hanging
 
 _KEY = Credential.parse({"api_key": "id:canary-secret"})
@@ -86,57 +87,6 @@ async def sender(
 
 
 # -- servers that are no Elasticsearch ---------------------------------------------------------------------------------
-
-Talk = Callable[[trio.SocketStream], Awaitable[None]]
-
-
-@asynccontextmanager
-async def raw_server(talk: Talk) -> AsyncIterator[str]:
-    """Its URL. `talk` gets each connection, and closes it by returning."""
-
-    async def serve(stream: trio.SocketStream) -> None:
-        try:
-            await talk(stream)
-        except trio.BrokenResourceError:
-            pass
-        finally:
-            await trio.aclose_forcefully(stream)
-
-    async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
-        yield f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
-        nursery.cancel_scope.cancel()
-
-
-async def read_request(stream: trio.SocketStream) -> bytes:
-    """One request with its body."""
-    text = b""
-    while b"\r\n\r\n" not in text:
-        text += await some(stream)
-    head, _, body = text.partition(b"\r\n\r\n")
-    length = next(int(h.split(b":")[1]) for h in head.split(b"\r\n") if h.lower().startswith(b"content-length:"))
-    while len(body) < length:
-        body += await some(stream)
-    return head + b"\r\n\r\n" + body
-
-
-async def some(stream: trio.SocketStream) -> bytes:
-    chunk = await stream.receive_some(65536)
-    if not chunk:
-        raise trio.BrokenResourceError
-    return bytes(chunk)
-
-
-def saying(answer: bytes) -> Talk:
-    async def talk(stream: trio.SocketStream) -> None:
-        await read_request(stream)
-        await stream.send_all(answer)
-
-    return talk
-
-
-def http(body: bytes, status: str = "200 OK", headers: str = "") -> bytes:
-    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body
 
 
 def free_port() -> int:
@@ -379,7 +329,7 @@ async def test_an_ugly_answer_says_nothing(aio: Asyncio, answer: bytes) -> None:
 
 
 async def test_an_answer_that_does_not_end_is_given_up(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "LARGEST_ANSWER", 1 << 20)
+    monkeypatch.setattr(module, "_LARGEST_ANSWER", 1 << 20)
 
     async def talk(stream: trio.SocketStream) -> None:
         await read_request(stream)
@@ -865,7 +815,7 @@ async def test_close_returns_when_the_sockets_are_closed_even_of_what_was_just_c
         scheme = "http" if moment == "waiting" else "https"
         client = http_client.Pool({}, client_context(_trust()), None, aio=aio, connections=2, seconds=60)
         await client.open()
-        task = asyncio.create_task(client.post(f"{scheme}://127.0.0.1:{port}", "/_bulk", [b"body"]))
+        task = asyncio.create_task(client.request("POST", f"{scheme}://127.0.0.1:{port}", "/_bulk", [b"body"], {}, 1))
         if moment == "connecting":
             while not _ends_at(port):  # noqa: ASYNC110 - the kernel knows it alone
                 await asyncio.sleep(0)

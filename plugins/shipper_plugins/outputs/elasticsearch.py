@@ -14,8 +14,6 @@ import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import cache
-from importlib import metadata
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from urllib.parse import urlencode, urlsplit
 
@@ -60,6 +58,7 @@ if TYPE_CHECKING:
     from shipper.sdk.http import Client
 
 _ASIDE = 30.0
+_LARGEST_ANSWER = 64 << 20
 _ENCODERS = 2
 _encoders = trio.lowlevel.RunVar[trio.CapacityLimiter]("encoders")  # of all lanes: each takes some MiB for a moment
 
@@ -210,7 +209,6 @@ def _headers(output: ElasticsearchOutput, credential: Credential | None) -> dict
         "Accept": "application/json",
         "Accept-Encoding": "gzip" if output.compression == "gzip" else "identity",
         "Content-Type": "application/x-ndjson",
-        "User-Agent": _user_agent(),
     }
     if output.compression == "gzip":
         headers["Content-Encoding"] = "gzip"
@@ -227,11 +225,6 @@ def _tls(output: ElasticsearchOutput, credential: Credential | None) -> ssl.SSLC
     if all(host.startswith("http://") for host in output.hosts):
         return False
     return client_context(output.tls, credential)
-
-
-@cache
-def _user_agent() -> str:
-    return f"shipper/{metadata.version('shipper')}"
 
 
 # -- which host --------------------------------------------------------------------------------------------------------
@@ -344,7 +337,7 @@ class _Bulk:
         """Raises Unreachable, NoAnswer or NotBegun; one that is cancelled, or did not begin, is not counted."""
         began = trio.current_time()
         try:
-            response = await self._client.post(host, self._path(request), request.body)
+            response = await self._client.post(host, self._path(request), request.body, most=_LARGEST_ANSWER)
         except NoAnswer as error:
             self._requests.failed(trio.current_time() - began, error.failure)
             raise

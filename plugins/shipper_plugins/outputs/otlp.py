@@ -19,8 +19,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from importlib import metadata
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
@@ -28,6 +27,7 @@ import msgspec
 import trio
 from isal import isal_zlib
 
+from shipper import __version__
 from shipper.plugin import (
     API_KEY,
     BASIC,
@@ -193,7 +193,7 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
 
 def _headers(output: OtlpOutput, credential: Credential | None) -> dict[str, str]:
     """Raises ValueError for a credential that cannot be used here; the message does not quote it."""
-    headers = {"user-agent": _user_agent(), **output.headers}
+    headers = {"user-agent": f"shipper/{__version__}", **output.headers}
     if output.protocol == "grpc":
         headers |= {"content-type": grpc.CONTENT_TYPE, "te": "trailers", "grpc-accept-encoding": "identity,gzip"}
         headers |= {"grpc-encoding": "gzip"} if output.compression == "gzip" else {}
@@ -229,11 +229,6 @@ def _tls(output: OtlpOutput, credential: Credential | None) -> ssl.SSLContext | 
     if output.protocol == "grpc":
         context.set_alpn_protocols(["h2"])
     return context
-
-
-@cache
-def _user_agent() -> str:
-    return f"shipper/{metadata.version('shipper')}"
 
 
 # -- transports --------------------------------------------------------------------------------------------------------
