@@ -274,11 +274,16 @@ class InputContext(Protocol):
         """How many bytes of text to read and emit at once, at most: a small queue fills up by small steps."""
         ...
 
-    async def positions(self) -> dict[str, bytes]:
-        """The positions of this input (by its name and type); call it in `Source.run`, not before.
+    async def positions(self, prefix: str = "") -> dict[str, bytes]:
+        """The positions of this input (by its name and type) whose keys have this prefix; the others are not loaded.
 
-        They are those that are stored, and of an input that `rereads` those of what a stage holds.
+        They are those that are stored, and of an input that `rereads` those of what a stage holds. Call it in
+        `Source.run`, not before.
         """
+        ...
+
+    async def position(self, key: str) -> bytes | None:
+        """One of the `positions`, without the others; None if there is none."""
         ...
 
     def report(self, problem: str | None, *, code: str = Code.INPUT_DEGRADED) -> None:

@@ -75,6 +75,11 @@ async def test_the_context_records_events_whole_with_ids_and_positions() -> None
     assert [event["message"] for event in context.events] == ["x", "y", "z"]
     assert [batch.seq for batch in context.batches] == [1, 2]
     assert await context.positions() == context.stored == {"b": b"2", "c": b"3"}
+    assert (await context.positions("b"), await context.position("c"), await context.position("d")) == (
+        {"b": b"2"},
+        b"3",
+        None,
+    )
     assert context.count == 3
 
 

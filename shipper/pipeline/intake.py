@@ -201,10 +201,20 @@ class Port:
     def chunk_bytes(self) -> int:
         return max(CHUNK_BYTES[0], min(self._intake.max_bytes // CHUNKS, CHUNK_BYTES[1]))
 
-    async def positions(self) -> dict[str, bytes]:
+    async def positions(self, prefix: str = "") -> dict[str, bytes]:
         pending = await self.stages.pending()
-        stored = {**await self._intake.spool.positions(f"{self.type}/{self.name}"), **pending}
+        held = {key: position for key, position in pending.items() if key.startswith(prefix)}
+        stored = {**await self._intake.spool.positions(self.source, prefix), **held}
         return {key: position for key, position in stored.items() if position is not None}
+
+    async def position(self, key: str) -> bytes | None:
+        pending = await self.stages.pending()
+        return pending[key] if key in pending else await self._intake.spool.position(self.source, key)
+
+    @property
+    def source(self) -> str:
+        """By which its positions are stored."""
+        return f"{self.type}/{self.name}"
 
     def report(self, problem: str | None, *, code: str = Code.INPUT_DEGRADED) -> None:
         code = Code.OK if problem is None else checked(code)
@@ -596,7 +606,7 @@ class Intake:
             entered = await self.spool.enter(
                 Arrival(
                     route.revision,
-                    f"{port.type}/{port.name}",
+                    port.source,
                     [lane.id for lane in route.lanes.values()],
                     [_for_lanes(route, made) for made in ready],
                     positions,

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 from shipper.sdk.errors import ShipperError
@@ -120,9 +122,17 @@ def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, arr
     return entered
 
 
-def positions(db: sqlite3.Connection, input: str) -> dict[str, bytes]:
-    """The stored positions of an input."""
-    return dict(db.execute("SELECT key, position FROM cursor WHERE input = ?", (input,)).fetchall())
+def positions(db: sqlite3.Connection, input: str, prefix: str = "") -> dict[str, bytes]:
+    """The stored positions of an input whose keys have this prefix; at most one row more is read."""
+    query = "SELECT key, position FROM cursor WHERE input = ? AND key >= ? ORDER BY key"
+    with closing(db.execute(query, (input, prefix))) as rows:
+        return dict(takewhile(lambda row: row[0].startswith(prefix), rows))
+
+
+def position(db: sqlite3.Connection, input: str, key: str) -> bytes | None:
+    """One stored position of an input."""
+    row = db.execute("SELECT position FROM cursor WHERE input = ? AND key = ?", (input, key)).fetchone()
+    return None if row is None else row[0]
 
 
 def window(db: sqlite3.Connection, lane: int, after: int, limit: int) -> list[Entry]:

@@ -96,9 +96,13 @@ class Spool:
         """The operation, and the figures that it belongs to: a count anew stands before or behind it."""
         return lambda db: (op(db), self._counting)
 
-    async def positions(self, input: str) -> dict[str, bytes]:
-        """The stored positions of an input."""
-        return await self.store.read(lambda db: queue.positions(db, input))
+    async def positions(self, input: str, prefix: str = "") -> dict[str, bytes]:
+        """The stored positions of an input whose keys have this prefix."""
+        return await self.store.read(lambda db: queue.positions(db, input, prefix))
+
+    async def position(self, input: str, key: str) -> bytes | None:
+        """One stored position of an input."""
+        return await self.store.read(lambda db: queue.position(db, input, key))
 
     async def window(self, lane: int, after: int, limit: int = 64) -> list[Entry]:
         """The next entries of a lane."""

@@ -113,10 +113,15 @@ class RecordingInputContext:
         """See `InputContext.chunk_bytes`."""
         return 1 << 20
 
-    async def positions(self) -> dict[str, bytes]:
+    async def positions(self, prefix: str = "") -> dict[str, bytes]:
         """See `InputContext.positions`."""
         await trio.lowlevel.checkpoint()
-        return dict(self.stored)
+        return {key: position for key, position in self.stored.items() if key.startswith(prefix)}
+
+    async def position(self, key: str) -> bytes | None:
+        """See `InputContext.position`."""
+        await trio.lowlevel.checkpoint()
+        return self.stored.get(key)
 
     def report(self, problem: str | None, *, code: str = Code.INPUT_DEGRADED) -> None:
         """See `InputContext.report`."""

@@ -68,9 +68,12 @@ async def test_nothing_is_stored_for_an_emit_without_events_and_positions(tmp_pa
 async def test_positions_are_those_of_the_name_and_type(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         spring = await running(on)
-        await spring.context.emit(events(1), positions={"a": b"1"})
+        await spring.context.emit(events(1), positions={"a": b"1", "ab": b"2", "b": b"3"})
 
-        assert await spring.context.positions() == {"a": b"1"}
+        stored = {"a": b"1", "ab": b"2", "b": b"3"}
+        assert await spring.context.positions() == await on.spool.positions("scripted/in") == stored
+        assert await spring.context.positions("a") == {"a": b"1", "ab": b"2"}
+        assert [await spring.context.position(key) for key in ("ab", "c")] == [b"2", None]
 
 
 # -- the cut -----------------------------------------------------------------------------------------------------------

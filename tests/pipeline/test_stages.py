@@ -158,6 +158,8 @@ async def test_an_input_that_rereads_goes_on_and_its_positions_are_stored_with_w
 
         assert await on.spool.positions("rereading/in") == {}
         assert await spring.context.positions() == {"a": b"2"}
+        assert (await spring.context.positions("a"), await spring.context.positions("b")) == ({"a": b"2"}, {})
+        assert [await spring.context.position(key) for key in "ab"] == [b"2", None]
         assert await stored(on) == []
         await on.intake.finish()
         assert await on.spool.positions("rereading/in") == {"a": b"2"}

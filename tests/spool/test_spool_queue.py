@@ -83,6 +83,32 @@ def test_a_position_of_none_is_removed(rows: Rows) -> None:
     assert queue.positions(rows.db, "in") == {"b": b"2"}
 
 
+@given(st.sets(st.text("ab\x00\U0010ffff", max_size=4)), st.text("ab\x00\U0010ffff", max_size=2))
+def test_positions_are_read_by_a_prefix_or_by_one_key(keys: set[str], prefix: str) -> None:
+    rows = Rows()
+    rows.enter(**{key: key.encode() for key in keys})
+
+    assert queue.positions(rows.db, "in", prefix) == {k: k.encode() for k in keys if k.startswith(prefix)}
+    assert queue.position(rows.db, "in", prefix) == (prefix.encode() if prefix in keys else None)
+    assert queue.positions(rows.db, "other", prefix) == {}
+    assert queue.position(rows.db, "other", prefix) is None
+
+
+def test_of_a_prefix_no_other_positions_are_read(rows: Rows) -> None:
+    rows.enter(**{f"{name}{n}": b"" for name in "abc" for n in range(5000)})
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    rows.db.set_progress_handler(count, 10)
+    queue.positions(rows.db, "in", "b123")
+    queue.position(rows.db, "in", "b1234")
+
+    assert steps < 50
+
+
 def test_a_body_goes_with_its_last_entry(rows: Rows) -> None:
     (entered,) = rows.enter(2)
     rows.settle(1, entered.seq, Settlement(Counts(delivered=2)))

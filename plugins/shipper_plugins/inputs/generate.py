@@ -65,8 +65,7 @@ class _Generator:
 
     async def run(self) -> None:
         """See `Source.run`; returns when `count` messages are stored."""
-        stored = await self._context.positions()
-        self._next = int(stored.get(_POSITION, b"0"))
+        self._next = int(await self._context.position(_POSITION) or b"0")
         while not self._ended():
             self._changed = trio.Event()
             await self._run_with(self._settings)

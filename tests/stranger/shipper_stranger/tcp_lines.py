@@ -48,7 +48,7 @@ class Lines:
         self._taken = 0
 
     async def run(self) -> None:
-        self._taken = int((await self._context.positions()).get("taken", b"0"))
+        self._taken = int(await self._context.position("taken") or b"0")
         await self._server.serve(self._listener)
 
     def change(self, settings: TcpLines, credentials: Mapping[str, Credential]) -> None:
