@@ -8,18 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-import trio
 
-from shipper.plugin import BadOption, Input, InputContext, Size, Source
+from shipper.plugin import BadOption, Fields, Input, InputContext, Size, Source
 from shipper_plugins.inputs.tail.discovery import check_pattern
 from shipper_plugins.inputs.tail.lines import Charset
 from shipper_plugins.inputs.tail.multiline import Multiline
-
-if TYPE_CHECKING:
-    from shipper_plugins.inputs.tail.tailer import Tailer
+from shipper_plugins.inputs.tail.options import Options, tailing
 
 _Glob = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 
@@ -67,18 +64,25 @@ class FileInput(Input, frozen=True, kw_only=True):
         """The file set; everything else can be changed while it runs."""
         return {"paths": list(self.paths), "exclude": list(self.exclude), "encoding": self.encoding}
 
+    def options(self) -> Options:
+        """See `Tails`."""
+        return Options(
+            identity=repr(self.identity()),
+            paths=self.paths,
+            exclude=self.exclude,
+            from_end=self.from_ == "end",
+            max_line_bytes=self.max_line_bytes,
+            encoding=self.encoding,
+            multiline=self.multiline,
+            stop_at_end=self.stop_at_end,
+            fields=self._fields,
+        )
+
+    def _fields(self, path: str) -> Fields:
+        return {"event": {"dataset": self.data_stream.dataset}, "ecs": {"version": "8.17.0"}}
+
     @asynccontextmanager
     async def open(self, context: InputContext) -> AsyncIterator[Source]:
-        """Nothing that can fail: a path that leads nowhere yet is no error."""
-        tailer = (await trio.to_thread.run_sync(_tailer))(self, context)
-        try:
-            yield tailer
-        finally:
-            await tailer.close()
-
-
-def _tailer() -> type[Tailer]:
-    """Imported late, and in a thread: who only checks a policy, as a supervisor does, never opens an input."""
-    from shipper_plugins.inputs.tail.tailer import Tailer
-
-    return Tailer
+        """See `tailing`."""
+        async with tailing(self, context) as source:
+            yield source

@@ -1,5 +1,6 @@
-"""The parts of the `file` input, from a glob to a batch.
+"""Files are followed: from a glob to a batch.
 
+options    what an input wants to have followed, and the door by which it has it
 discovery  globs → the files of now, and the directories whose changes matter
 watch      inotify: which of them changed, and when to look again
 calls      what may hang, in threads of one input

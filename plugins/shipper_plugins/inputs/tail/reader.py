@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -22,12 +21,10 @@ from shipper_plugins.inputs.tail.copies import Compared, Verdict, compare
 from shipper_plugins.inputs.tail.known import Known
 from shipper_plugins.inputs.tail.lines import LONGEST_MARK, Charset, Cut, Cutter
 from shipper_plugins.inputs.tail.open_files import OpenFiles
+from shipper_plugins.inputs.tail.options import Options
 from shipper_plugins.inputs.tail.sight import Sight, Wish, at_hand, see
 from shipper_plugins.inputs.tail.stream import Stream, fingerprint, shown
 from shipper_plugins.inputs.tail.turns import Turns
-
-if TYPE_CHECKING:
-    from shipper_plugins.inputs.file import FileInput
 
 DETACHED = 300.0
 """Seconds without a new line after which a file that was moved out of the globs is closed."""
@@ -36,8 +33,8 @@ DETACHED = 300.0
 class Reader:
     """Reads streams by turns."""
 
-    def __init__(self, settings: FileInput, context: InputContext, known: Known, calls: Calls) -> None:
-        self.settings = settings
+    def __init__(self, options: Options, context: InputContext, known: Known, calls: Calls) -> None:
+        self.options = options
         self.calls = calls
         self.known = known
         self.turns = Turns()
@@ -132,7 +129,7 @@ class Reader:
         final = look.at_end and (look.complete or (not stream.compressed and self._is_final(stream)))
         cut = await self._cut(cutter, stream, look, final=final, flush=stream.flush and look.at_end)
         if not cut.consumed and not look.at_end:
-            longest = self._context.chunk_bytes + self.settings.max_line_bytes
+            longest = self._context.chunk_bytes + self.options.max_line_bytes
             look = await self._look(stream, longest)
             cut = await self._cut(cutter, stream, look, final=False, flush=not look.at_end)
             final = False
@@ -154,7 +151,7 @@ class Reader:
         return await self.calls.run(path, look)
 
     def _is_final(self, stream: Stream) -> bool:
-        return stream.final or self.settings.stop_at_end
+        return stream.final or self.options.stop_at_end
 
     def _note_end(self, stream: Stream, sight: Sight, *, is_there: bool) -> None:
         if sight.compressed and not is_there:
@@ -198,9 +195,9 @@ class Reader:
             stream.final = False
         if not cut.pending:
             self.pending.pop(stream, None)
-        elif self.settings.multiline is not None and (stream.pending != end or stream not in self.pending):
+        elif self.options.multiline is not None and (stream.pending != end or stream not in self.pending):
             stream.pending = end
-            self.pending[stream] = now + self.settings.multiline.timeout
+            self.pending[stream] = now + self.options.multiline.timeout
             self.timer_set()
         if stream.detached is not None:
             self._rest_detached(stream, look, now, moved=cut.consumed > 0)
@@ -275,7 +272,7 @@ class Reader:
 
     async def _is_whole(self, stream: Stream, sight: Sight) -> bool:
         """Whether a compressed file is complete, as far as that matters: a short beginning says too little."""
-        if not sight.compressed or self.settings.stop_at_end:
+        if not sight.compressed or self.options.stop_at_end:
             return True
 
         def is_whole() -> bool:
@@ -350,9 +347,9 @@ class Reader:
         """The encoding of a file; settled once the bytes are there that may be a byte order mark."""
         if stream.charset is not None:
             return stream.charset
-        charset, known = Charset.of(self.settings.encoding), LONGEST_MARK
+        charset, known = Charset.of(self.options.encoding), LONGEST_MARK
         if not stream.offset or charset.width > 1:
-            charset, known = Charset.of(self.settings.encoding, head), len(head)
+            charset, known = Charset.of(self.options.encoding, head), len(head)
         if known >= LONGEST_MARK:
             stream.charset = charset
         return charset
@@ -364,12 +361,8 @@ class Reader:
         return await trio.to_thread.run_sync(cut) if cutter.slow and look.found else cut()
 
     def _cutter(self, stream: Stream, charset: Charset) -> Cutter:
-        shared: Fields = {
-            "log": {"file": {"path": shown(stream.path)}},
-            "event": {"dataset": self.settings.data_stream.dataset},
-            "ecs": {"version": "8.17.0"},
-        }
-        return Cutter(charset, self.settings.max_line_bytes, self.settings.multiline, shared)
+        shared: Fields = {"log": {"file": {"path": shown(stream.path)}}, **self.options.fields(stream.path)}
+        return Cutter(charset, self.options.max_line_bytes, self.options.multiline, shared)
 
 
 def _begins_alike(stream: Stream, head: bytes) -> bool:

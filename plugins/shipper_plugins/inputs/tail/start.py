@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from functools import partial
-from typing import TYPE_CHECKING
 
 from shipper.plugin import InputContext, is_short
 from shipper_plugins.inputs.tail.calls import Calls
@@ -17,24 +16,22 @@ from shipper_plugins.inputs.tail.content import WINDOW, open_content
 from shipper_plugins.inputs.tail.discovery import Found, Scan
 from shipper_plugins.inputs.tail.known import Known
 from shipper_plugins.inputs.tail.lines import Charset
+from shipper_plugins.inputs.tail.options import Options
 from shipper_plugins.inputs.tail.stream import Position, fingerprint
-
-if TYPE_CHECKING:
-    from shipper_plugins.inputs.file import FileInput
 
 MARK = "begun"
 _BACK = 64 << 10
 
 
 async def begin_at_end(
-    settings: FileInput, context: InputContext, calls: Calls, known: Known, scan: Scan, mark: bytes | None
+    options: Options, context: InputContext, calls: Calls, known: Known, scan: Scan, mark: bytes | None
 ) -> None:
     """Put every file that is not known at its end, unless the input began with these paths before."""
-    begun = hashlib.sha256(repr(settings.identity()).encode()).hexdigest().encode()
+    begun = hashlib.sha256(options.identity.encode()).hexdigest().encode()
     if mark == begun:
         return
     strangers = [found for found in scan.files.values() if found.file not in known.by_file]
-    ends = await calls.run(settings.paths[0], partial(_ends, strangers, settings.encoding))
+    ends = await calls.run(options.paths[0], partial(_ends, strangers, options.encoding))
     positions = {}
     for found, (position, head) in ends.items():
         stream = known.new(found.path, found.file, 0)

@@ -20,7 +20,6 @@ import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -30,15 +29,13 @@ from shipper_plugins.inputs.tail.chunk import Taken
 from shipper_plugins.inputs.tail.content import Moved
 from shipper_plugins.inputs.tail.discovery import Found, Globs, Scan
 from shipper_plugins.inputs.tail.known import KEPT, Known
+from shipper_plugins.inputs.tail.options import Options, Tails
 from shipper_plugins.inputs.tail.reader import Reader
 from shipper_plugins.inputs.tail.rotated import Recovered, Search, search
 from shipper_plugins.inputs.tail.sight import Sight, Wish
 from shipper_plugins.inputs.tail.start import MARK, begin_at_end
 from shipper_plugins.inputs.tail.stream import Stream, shown
 from shipper_plugins.inputs.tail.watch import POLL, SAFETY, Watch
-
-if TYPE_CHECKING:
-    from shipper_plugins.inputs.file import FileInput
 
 SETTLED, TOLD = 5.0, 900.0
 """Seconds after which a file that is gone was not taken over by a copy, and for which its loss is reported."""
@@ -61,13 +58,13 @@ _SOON = 1.0
 class Tailer:
     """A source of lines."""
 
-    def __init__(self, settings: FileInput, context: InputContext) -> None:
-        self._settings = settings
+    def __init__(self, options: Options, context: InputContext) -> None:
+        self._options = options
         self._context = context
-        self._globs = Globs(settings.paths, settings.exclude)
+        self._globs = Globs(options.paths, options.exclude)
         self._watch = Watch()
-        self._calls = Calls(f"{context.name} {settings.identity()}")
-        self._reader = Reader(settings, context, Known({}), self._calls)
+        self._calls = Calls(f"{context.name} {options.identity}")
+        self._reader = Reader(options, context, Known({}), self._calls)
         self._aliases: dict[str, str] = {}
         self._problems: dict[str, str] = {}
         self._unseen: dict[str, str] = {}
@@ -88,9 +85,9 @@ class Tailer:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(closed.wait, CLOSING, limiter=trio.CapacityLimiter(1))
 
-    def change(self, settings: FileInput, credentials: Mapping[str, Credential]) -> None:
+    def change(self, settings: Tails, credentials: Mapping[str, Credential]) -> None:
         """See `Source.change`."""
-        self._settings = self._reader.settings = settings
+        self._options = self._reader.options = settings.options()
         for stream in list(self._reader.pending):
             self._reader.turns.wake(stream)
         self._look_again()
@@ -181,16 +178,16 @@ class Tailer:
         while True:
             self._scan_wanted = False
             started = trio.current_time()
-            scan = await self._calls.run(self._settings.paths[0], self._globs.scan)
+            scan = await self._calls.run(self._options.paths[0], self._globs.scan)
             traces = await self._search(scan)
             now = trio.current_time()
-            fresh_watches = await self._calls.run(self._settings.paths[0], partial(self._watch.follow, scan.interests))
-            if not self._reader.scans and self._settings.from_ == "end":
-                await begin_at_end(self._settings, self._context, self._calls, self._reader.known, scan, mark)
+            fresh_watches = await self._calls.run(self._options.paths[0], partial(self._watch.follow, scan.interests))
+            if not self._reader.scans and self._options.from_end:
+                await begin_at_end(self._options, self._context, self._calls, self._reader.known, scan, mark)
             changed, new = self._apply(scan, traces)
             if fresh_watches:
                 continue
-            if self._settings.stop_at_end:
+            if self._options.stop_at_end:
                 await self._reader.turns.quiet()
                 if not new and not self._reader.stale and not self._scan_wanted and not self._is_behind(scan):
                     return
@@ -379,12 +376,12 @@ class Tailer:
         return sorted({shown(s.path) for s, at in there.items() if not s.copies and now - at >= SETTLED})
 
     def _nothing_there(self) -> dict[str, str]:
-        latest = trio.current_time() - (0 if self._settings.stop_at_end else ABSENT)
+        latest = trio.current_time() - (0 if self._options.stop_at_end else ABSENT)
         return {path: "there is no such file" for path, since in self._absent.items() if since <= latest}
 
     def _cut_short(self) -> dict[str, str]:
         """The compressed files that nobody seems to go on writing."""
-        latest = time.time_ns() - (0 if self._settings.stop_at_end else int(CUT_SHORT * 1e9))
+        latest = time.time_ns() - (0 if self._options.stop_at_end else int(CUT_SHORT * 1e9))
         return {s.path: "the gzip file is cut short" for s, at in self._reader.cut_short.items() if at <= latest}
 
     def _report(self) -> None:

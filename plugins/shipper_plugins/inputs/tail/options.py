@@ -1,0 +1,62 @@
+"""What an input says of the files that it wants to have followed; and how it has them followed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from shipper.plugin import Fields, InputContext
+from shipper_plugins.inputs.tail.multiline import Multiline
+
+if TYPE_CHECKING:
+    from shipper_plugins.inputs.tail.tailer import Tailer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Which files are followed, and what their lines become."""
+
+    identity: str
+    """Equal for options that may follow each other in one running input."""
+    paths: tuple[str, ...]
+    """Absolute paths or globs, at least one."""
+    fields: Callable[[str], Fields]
+    """By the path of a file: the fields that all its events share, beside `log`."""
+    exclude: tuple[str, ...] = ()
+    """Globs of files to leave out."""
+    from_end: bool = False
+    """Whether the files that are there when the input first sees these paths are read from their end."""
+    max_line_bytes: int = 1 << 20
+    encoding: str = "utf-8"
+    multiline: Multiline | None = None
+    stop_at_end: bool = False
+    """Whether to read what is there and stop."""
+
+
+class Tails(Protocol):
+    """The settings of an input that follows files."""
+
+    def options(self) -> Options:
+        """What to follow."""
+        ...
+
+
+@asynccontextmanager
+async def tailing(settings: Tails, context: InputContext) -> AsyncIterator[Tailer]:
+    """A source of the lines of files; nothing here can fail, for a path that leads nowhere yet is no error."""
+    tailer = (await trio.to_thread.run_sync(_tailer))(settings.options(), context)
+    try:
+        yield tailer
+    finally:
+        await tailer.close()
+
+
+def _tailer() -> type[Tailer]:
+    """Imported late, and in a thread: who only checks a policy, as a supervisor does, never opens an input."""
+    from shipper_plugins.inputs.tail.tailer import Tailer
+
+    return Tailer
