@@ -1,28 +1,31 @@
-"""The durable store: what was accepted, what each lane has still to settle, where inputs stand, and the barriers.
+"""The durable store: accepted batches, the unsettled entries of each lane, the positions of inputs, and the barriers.
 
 One SQLite file, WAL, `synchronous=FULL`; one writer with group commit, readers beside it. SQLite solves the order of
-syncs, torn pages and directory entries; a log of our own would have to prove all that again.
+syncs, torn pages and directory entries; a log of our own would have to prove all of it.
 
-    store      transactions, durable when they return; one writer, group commit, full disks, failed commits
-    keys, seal what is written of events and policies is compressed, then AES-256-GCM
-    directory  the lock, generations of the file, reserved room, quarantine
-    repair     what is intact moves to a new generation; what is not is counted and kept aside
+    store         transactions, durable when they return; one writer, group commit, full disks, failed commits
+    keys, seal    stored events and policies are compressed, then sealed with AES-256-GCM
+    directory     the lock, generations of the file, reserved room, quarantine
+    repair        intact rows move to a new generation; damaged ones are counted and kept aside
 
-    schema     the tables
-    queue      batches enter, are read, are settled
-    revisions  texts, the cut, barriers, drained
-    credentials  which are in use, which are free
-    letters    dead letters            orders   ends drains that cannot end
-    forward    which drains go elsewhere
-    requeue    dead letters enter again
-    limits      limits of a revision     clock    how long barriers have waited
-    figures    how much waits          spool    all of it, as the rest of the program sees it
+    schema        the tables
+    queue         batches enter, are read, are settled
+    revisions     texts, the cut, barriers, drained
+    credentials   which are in use, which are released
+    dead_letters  events that a destination refused
+    drain_orders  orders that end drains which cannot end by themselves
+    forward       which drains may move to another lane
+    requeue       dead letters enter the queue again
+    limits        limits of a revision
+    clock         how long barriers have waited
+    figures       how much waits
+    spool         the interface for the rest of the program
 
-- The cut of an input is one transaction: its batches, their place in every lane's entries, and its positions. A restart
-  can neither read again what is stored nor skip what is not.
+- The cut of an input is one transaction: its batches, their place in every lane's entries, and its positions. After a
+  restart an input neither repeats stored events nor skips others.
 - The cut of a revision is one transaction: it becomes active, and every lane it retires gets a barrier. An append whose
   revision is not the active one fails in its own transaction, so every event is on one side of the cut.
-- What an ack promises is committed before the ack is written.
+- The promise of an ack is committed before the ack is written.
 - All transactions are pure functions of the database: a group whose commit failed is replayed on the new generation.
 
 The lower modules know nothing of batches and lanes, the upper ones nothing of files and keys.

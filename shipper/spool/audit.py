@@ -1,12 +1,12 @@
-"""Rows that cannot be true are taken out when a spool is opened, and reported as lost.
+"""Deletes impossible rows when a spool is opened, and reports them as lost.
 
-Bodies, settings and texts are sealed, so damage shows when they are opened. What stands in the clear is numbers, ids
-and words, and SQLite does not check its pages: a flipped bit there is read as it stands. It would end every start by an
-exception (`"stage": "actire"`), or be believed (a barrier of revision 258). So the small tables are read once, each
-value by its own rule, and rows are held against one another. Of a value that could be true nothing is said; but where
-counts disagree, the barrier holds (`revisions.settle_barrier`).
+Bodies, settings and texts are sealed, so damage shows when they are opened. Numbers, ids and words are not, and SQLite
+has no checksums for its pages: a flipped bit there would end every start with an exception (`"stage": "actire"`), or be
+believed (a barrier of revision 258). So the small tables are read once: each value is checked by a rule, and rows are
+compared with one another. A plausible wrong value is not found; but where counts disagree, the barrier holds
+(`revisions.settle_barrier`).
 
-Refused: a checksum for every row. Each settled batch changes rows of `entry` and `barrier`, and would pay for it.
+Rejected: a checksum for every row. Each settled batch changes rows of `todo` and `barrier`, and would pay for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shipper.values import LARGEST_COUNT, Receipt, Revision
 Rule = Callable[[Any], bool]
 
 _LARGEST = 2**62
-"""Of what is counted here; sums of a few such do not overflow in SQLite."""
+"""The highest plausible count; sums of a few such do not overflow in SQLite."""
 
 
 def _is_revision_part(value: Any) -> bool:
@@ -134,14 +134,14 @@ _TODO_INTEGERS = " AND ".join(f"typeof({name}) = 'integer'" for name in ("epoch"
 
 
 def audit(db: sqlite3.Connection, sealer: Sealer) -> None:
-    """Take out what cannot be true, and note it as a repair notes what it lost."""
+    """Deletes impossible rows, and stores a report of them as a repair does."""
     lost: Counter[str] = Counter()
     for table, rules in _RULES.items():
         lost[table] += sum([_delete(db, table, row) for row in _unsound(db, table, rules)])
     lost["todo"] += db.execute(f"DELETE FROM todo WHERE NOT ({_TODO} AND {_TODO_INTEGERS})").rowcount
-    lost["revision"] += _of_the_future(db, "revision")
+    lost["revision"] += _delete_above_active(db, "revision")
     lost["meta"] += _unsound_stages(db, not lost["revision"])
-    lost["barrier"] += _of_the_future(db, "barrier")
+    lost["barrier"] += _delete_above_active(db, "barrier")
     lost["lane"] += (
         db.execute("SELECT 1 FROM todo WHERE lane NOT IN (SELECT id FROM lane) LIMIT 1").fetchone() is not None
     )
@@ -150,7 +150,7 @@ def audit(db: sqlite3.Connection, sealer: Sealer) -> None:
 
 
 def _unsound(db: sqlite3.Connection, table: str, rules: Mapping[str, Rule]) -> list[dict[str, bytes | None]]:
-    """The rows with a value that breaks its rule, as bytes."""
+    """Returns the rows with a value that breaks its rule; their values as bytes."""
     columns = ", ".join(f"typeof({name}), CAST({name} AS BLOB)" for name in rules)
     found = []
     for row in db.execute(f"SELECT {columns} FROM {table}"):
@@ -181,7 +181,7 @@ def _delete(db: sqlite3.Connection, table: str, row: Mapping[str, bytes | None])
     return db.execute(f"DELETE FROM {table} WHERE {where}", tuple(row.values())).rowcount
 
 
-# -- rows against one another ------------------------------------------------------------------------------------------
+# -- rows compared with one another ------------------------------------------------------------------------------------
 
 
 def _is_revision(text: str) -> bool:
@@ -192,7 +192,7 @@ def _is_revision(text: str) -> bool:
 
 
 def _unsound_stages(db: sqlite3.Connection, rows_are_all_there: bool) -> int:
-    """`active` names a row, unless that was lost; `drained` a row with its ack, and none above."""
+    """Checks that `active` names a row, unless rows were lost, and `drained` a row with an ack, not above `active`."""
     stages = dict(
         db.execute("SELECT (epoch || ':' || number), drained FROM revision WHERE stage = 'active'").fetchall()
     )
@@ -216,8 +216,8 @@ def _stage(db: sqlite3.Connection, key: str) -> Revision | None:
     return Revision.parse(value)
 
 
-def _of_the_future(db: sqlite3.Connection, table: str) -> int:
-    """Nothing active, and no barrier, is of a revision above the active one."""
+def _delete_above_active(db: sqlite3.Connection, table: str) -> int:
+    """Deletes active revisions and barriers above the active revision."""
     active = _stage(db, "active")
     if active is None:
         return 0
@@ -226,7 +226,7 @@ def _of_the_future(db: sqlite3.Connection, table: str) -> int:
 
 
 def _restore_credentials(db: sqlite3.Connection, sealer: Sealer) -> None:
-    """A lane's settings are sealed and name its credentials: nothing is released by a flipped bit."""
+    """Restores the credentials of lanes from their sealed settings, so that no flipped bit releases one."""
     for lane, credentials, sealed in db.execute("SELECT id, credentials, settings FROM lane").fetchall():
         try:
             named = packed_ids(LaneSettings.unpack(sealer.open("lane", lane, 0, 0, sealed)).credentials)

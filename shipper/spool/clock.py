@@ -1,7 +1,7 @@
-"""How long barriers have waited, in time in which a process ran and could deliver: kept in the spool, over restarts.
+"""How long barriers have waited, counted while a process runs and can deliver, and kept in the spool over restarts.
 
-Besides each barrier, a deadline that a revision has shortened has a clock of its own, since it takes effect no earlier
-than its own length after that revision became active. It stands in `meta`, and begins anew when the deadline changes.
+A deadline that a revision has shortened has a clock too, since it takes effect no earlier than its own length after
+that revision became active. This clock is kept in `meta`, and begins anew when the deadline changes.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from shipper.values import Revision
 
 MICROSECONDS = 1_000_000
 LARGEST = 2**62 - 1
-"""What the audit takes for a sound count, and more than any disk or life."""
+"""The audit accepts a count up to this; it is more than any disk or life needs."""
 
 
 class Clock(NamedTuple):
-    """Of the barrier at this `seq` of a lane; with lane 0, of the deadline of so many microseconds."""
+    """Identifies the clock of the barrier at `seq` of a lane; with lane 0, that of a deadline of `seq` microseconds."""
 
     lane: int
     seq: int
 
 
 class Reading(NamedTuple):
-    """What the clocks say in one moment, in seconds, and the revision that is active then."""
+    """All clocks at one moment, in seconds, and the active revision."""
 
     active: Revision | None
     clocks: dict[Clock, float]
@@ -35,12 +35,12 @@ class Reading(NamedTuple):
         return {clock: seconds for clock, seconds in self.clocks.items() if clock.lane}
 
     def effective(self, deadline: float) -> bool:
-        """Whether the deadline has had its own time, if it needs it."""
+        """Whether the deadline is in effect: it has no clock, or its clock has run for its length."""
         return all(seconds >= deadline for clock, seconds in self.clocks.items() if not clock.lane)
 
 
 def read(db: sqlite3.Connection) -> Reading:
-    """What all clocks say."""
+    """Returns the reading of all clocks."""
     active, deadline, own = (get_meta(db, key) for key in ("active", "deadline", "deadline_waited"))
     rows = db.execute("SELECT lane, seq, waited FROM barrier").fetchall()
     clocks = {Clock(lane, seq): float(waited) for lane, seq, waited in rows}
@@ -50,7 +50,7 @@ def read(db: sqlite3.Connection) -> Reading:
 
 
 def advance(db: sqlite3.Connection, seconds: Mapping[Clock, float]) -> Reading:
-    """Let time pass for these clocks; returns what all say then. One that is gone is passed over."""
+    """Adds seconds to these clocks, ignoring those that are gone; returns the reading of all."""
     for (lane, seq), more in seconds.items():
         if lane:
             db.execute("UPDATE barrier SET waited = waited + ? WHERE lane = ? AND seq = ?", (more, lane, seq))
@@ -61,9 +61,9 @@ def advance(db: sqlite3.Connection, seconds: Mapping[Clock, float]) -> Reading:
 
 
 def set_deadline(db: sqlite3.Connection, seconds: float | None) -> None:
-    """The deadline of a revision that becomes active; None: for ever. A shorter one gets a clock of its own.
+    """Stores the deadline of a revision that becomes active; None: never. A shorter one gets a clock.
 
-    So does a longer one while that of the deadline before still runs: it may be shorter than the one before that.
+    So does a longer one while the clock of the previous deadline runs: it may be shorter than the one before that.
     """
     before, own = get_meta(db, "deadline"), get_meta(db, "deadline_waited")
     now = None if seconds is None else min(round(seconds * MICROSECONDS), LARGEST)

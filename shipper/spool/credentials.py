@@ -1,4 +1,4 @@
-"""Which credentials are in use, and what became of those that are not.
+"""Which credentials are in use, and which are released.
 
     offered ──> used ──> released ──> listed ──> reported
        │                 │            │          that `drained` was written
@@ -6,11 +6,11 @@
        │                 nothing refers to it any more
        └──> forgotten: its revision was never active
 
-Whether an ack was written is known to the process alone that said it, so the mark comes with the next `drained`. An id
-that is listed twice over a restart does no harm; one that is listed in no ack that was written would live for ever.
+Only the process that sent an ack knows whether it was written, so `reported` is stored with the next `drained`. An id
+that is listed twice over a restart does no harm; one that no written ack lists would never be revoked.
 
-A credential is in use while the active revision, a received one, or a lane refers to it. What stays of it is a keyed
-fingerprint: an id that was ever active names one secret for ever.
+A credential is in use while the active revision, a received one, or a lane refers to it. After that only a keyed
+fingerprint stays: an id that was ever active names one secret for ever.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from shipper.spool.schema import get_meta
 from shipper.values import LARGEST_COUNT, Revision
 
 Before = Literal["released", "listed", "reported"]
-"""Of ids that acks have listed: to be listed again, not known yet whether they were written, or written."""
+"""The state of ids that acks have listed: to be listed again, not known to be written yet, or written."""
 
 
 class Forgotten(NamedTuple):
-    """What a nack releases, and those of them that were never active: their ids are free again."""
+    """The credentials that a nack releases, and those of them that were never active, so that their ids are free
+    again."""
 
     released: list[str]
     never_used: list[str]
 
 
 def offer(db: sqlite3.Connection, fingerprints: Mapping[str, bytes]) -> None:
-    """A revision that came with these is received."""
+    """Stores the credentials of a received revision."""
     db.executemany(
         "INSERT INTO credential VALUES (?, ?, 'offered')"
         " ON CONFLICT (id) DO UPDATE SET state = 'used' WHERE state != 'offered'",
@@ -46,24 +47,24 @@ def offer(db: sqlite3.Connection, fingerprints: Mapping[str, bytes]) -> None:
 
 
 def use(db: sqlite3.Connection, ids: Iterable[str]) -> None:
-    """A revision that refers to these is active."""
+    """Marks the credentials of a revision that becomes active as used."""
     db.executemany("UPDATE credential SET state = 'used' WHERE id = ?", [(id,) for id in ids])
 
 
 def may_be_bound(db: sqlite3.Connection, id: str) -> bool:
-    """Whether events may be bound to it: a revision has brought it, and it was not released since."""
+    """Whether events may be bound to this credential: it was offered, and not released since."""
     row = db.execute("SELECT 1 FROM credential WHERE id = ? AND state IN ('used', 'offered')", (id,)).fetchone()
     return row is not None
 
 
 def fingerprints(db: sqlite3.Connection) -> dict[str, bytes]:
-    """The keyed fingerprint of every id that was ever in use: an id names one secret for ever."""
+    """Returns the keyed fingerprint of every id that was ever in use."""
     return dict(db.execute("SELECT id, fingerprint FROM credential").fetchall())
 
 
 def in_use(db: sqlite3.Connection, still_used: Collection[str] = ()) -> list[str]:
-    """Ids that the active revision, a received one, a lane, or an input that is not closed refers to."""
-    ids = set(still_used) | _of_lanes(db)
+    """Returns the ids to which the active revision, a received one, a lane, or an input that is not closed refers."""
+    ids = set(still_used) | _ids_of_lanes(db)
     active = get_meta(db, "active")
     at = Revision.parse(active) if active else Revision(0, -1)
     for (refers,) in db.execute(
@@ -75,19 +76,19 @@ def in_use(db: sqlite3.Connection, still_used: Collection[str] = ()) -> list[str
     return sorted(ids)
 
 
-def _of_lanes(db: sqlite3.Connection) -> set[str]:
-    """Ids that lanes need to deliver what they hold."""
+def _ids_of_lanes(db: sqlite3.Connection) -> set[str]:
+    """Returns the ids that lanes need to deliver their entries."""
     return _ids(db, "SELECT DISTINCT each.value AS id FROM lane, json_each(lane.credentials) AS each")
 
 
 def _ids(db: sqlite3.Connection, query: str) -> set[str]:
-    """The column `id` of a query, as one row: for each row that is fetched, the thread lets go of the interpreter."""
+    """Returns the column `id` of a query. It is fetched as one row, since each fetch releases the interpreter lock."""
     (ids,) = db.execute(f"SELECT json_group_array(id) FROM ({query})").fetchone()
     return set(msgspec.json.decode(ids))
 
 
 def release(db: sqlite3.Connection, still_used: Collection[str]) -> list[str]:
-    """Mark, and return, the ids that nothing refers to any more; while nothing is active, none counts as released."""
+    """Marks and returns the ids to which nothing refers any more; none while no revision is active."""
     if get_meta(db, "active") is None:
         return []
     used = _ids(db, "SELECT id FROM credential WHERE state IN ('used', 'offered')")
@@ -97,9 +98,9 @@ def release(db: sqlite3.Connection, still_used: Collection[str]) -> list[str]:
 
 
 def listed(db: sqlite3.Connection, before: Before, used: Collection[str], most_bytes: int = LARGEST_COUNT) -> list[str]:
-    """What an ack lists as released; `before` is what became of the ids that acks have listed before.
+    """Returns the released ids that an ack lists; `before` is the state of the ids that earlier acks have listed.
 
-    An id that a revision on its way has brought again is among `used`, and waits for a later ack. So does what would
+    An id that a pending revision has brought again is among `used`, and waits for a later ack. So do ids that would
     make the list longer than `most_bytes` as JSON (`unlisted`).
     """
     db.execute("UPDATE credential SET state = ? WHERE state = 'listed'", (before,))
@@ -111,12 +112,12 @@ def listed(db: sqlite3.Connection, before: Before, used: Collection[str], most_b
 
 
 def unlisted(db: sqlite3.Connection, used: Collection[str]) -> list[str]:
-    """What is released, and no ack has listed."""
+    """Returns the released ids that no ack has listed."""
     return sorted(_ids(db, "SELECT id FROM credential WHERE state = 'released'").difference(used))
 
 
 def forget(db: sqlite3.Connection, ids: Collection[str], still_used: Collection[str]) -> Forgotten:
-    """After a nack: forget those of these that nothing refers to. Of one that was ever active the fingerprint stays."""
+    """After a nack, forgets those ids to which nothing refers; the fingerprint of one that was ever active stays."""
     free = sorted(set(ids).difference(in_use(db, still_used)))
     db.executemany("DELETE FROM credential WHERE id = ? AND state = 'offered'", [(id,) for id in free])
     return Forgotten(free, sorted(set(free).difference(fingerprints(db))))

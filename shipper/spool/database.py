@@ -3,10 +3,10 @@
 WAL, `synchronous=FULL`: a COMMIT that returned is on the disk. Pages of 16 KiB, since rows are bodies of 100 KiB and
 more. Only the writer's connection writes and checkpoints; SQLite's automatic checkpoint is off, because it swallows
 errors. Nothing is mapped into memory: an I/O error there would be a signal. No dirty page leaves the cache before the
-COMMIT, so that a full disk is met there and not in the middle of somebody's operation.
+COMMIT, so that a full disk fails the COMMIT and no operation before it.
 
-Readers open with `mode=ro`. Such a connection can neither checkpoint nor remove a WAL, and as long as one is open, no
-other that closes does: that is how a failed database is let go of without one more write.
+Readers open with `mode=ro`. Such a connection can neither checkpoint nor remove a WAL, and while one is open, closing
+another does neither: so a failed database is closed without one more write.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _BROKEN = frozenset(
     }
 )
 UNREADABLE = (sqlite3.Error, MemoryError, UnicodeDecodeError)
-"""What reading a damaged database may raise: lengths and messages are damaged with it."""
+"""Errors of reading a damaged database: lengths and messages may be damaged too."""
 
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_NOTADB})
 
 
 def connect(path: Path, readonly: bool, kind: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
-    """The one place where a database is opened; it must exist."""
+    """Opens an existing database; every connection is made here."""
     return sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?mode={'ro' if readonly else 'rw'}",
         uri=True,
@@ -59,7 +59,7 @@ def connect(path: Path, readonly: bool, kind: type[sqlite3.Connection] = sqlite3
 
 
 def with_damage(prepare: Prepare) -> Prepare:
-    """`prepare`, and the table where reports of what was lost are kept until somebody has acted upon them."""
+    """Returns `prepare` extended by the table `damage`, which keeps reports of losses until they are handled."""
 
     def prepare_all(db: sqlite3.Connection) -> None:
         db.execute("CREATE TABLE IF NOT EXISTS damage (report TEXT NOT NULL)")
@@ -69,7 +69,7 @@ def with_damage(prepare: Prepare) -> Prepare:
 
 
 def create(path: Path, prepare: Prepare, connect: Connect = connect) -> sqlite3.Connection:
-    """Make the tables in an empty file; nothing is durable before it is `complete` and the file is fsynced."""
+    """Makes the tables in an empty file; nothing is durable before `complete` and an fsync of the file."""
     db = connect(path, False)
     try:
         for pragma in (
@@ -92,10 +92,10 @@ def create(path: Path, prepare: Prepare, connect: Connect = connect) -> sqlite3.
 
 
 def complete(db: sqlite3.Connection) -> None:
-    """Close what was made and filled, with its WAL switched on; see `create`.
+    """Closes a database that was made by `create` and filled, with its WAL switched on.
 
-    To switch that on later takes a rollback journal, and where a file system shows old bytes after a power cut, the
-    journal of a complete database may seem to say that there was nothing.
+    Switching it on later takes a rollback journal; where a file system shows old bytes after a power cut, that journal
+    could roll a complete database back to an empty one.
     """
     try:
         db.execute("PRAGMA journal_mode=WAL").fetchall()
@@ -105,7 +105,7 @@ def complete(db: sqlite3.Connection) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """An open database, and a reader that decides by the order of closing whether the WAL is emptied or left alone."""
+    """An open database, and a reader: the order in which both are closed decides whether the WAL is emptied."""
 
     number: int
     path: Path
@@ -114,9 +114,9 @@ class Generation:
 
     @classmethod
     def open(cls, number: int, path: Path, prepare: Prepare, connect: Connect) -> Generation:
-        """Open a complete database, its tables brought up to date.
+        """Opens a complete database and migrates its tables.
 
-        Raises sqlite3.Error if it is damaged, as far as can be seen without reading all of it.
+        Raises sqlite3.Error for damage that shows without reading all of it.
         """
         db = open_writer(path, prepare, connect)
         try:
@@ -126,14 +126,15 @@ class Generation:
             raise
 
     def close(self, *, failed: bool) -> None:
-        """Close both; if it `failed`, without another write: only the last connection empties the WAL."""
+        """Closes both connections; if the database `failed`, without another write: only the last one empties the
+        WAL."""
         for db in (self.db, self.reader) if failed else (self.reader, self.db):
             with contextlib.suppress(sqlite3.Error):
                 db.close()
 
 
 def open_writer(path: Path, prepare: Prepare, connect: Connect = connect) -> sqlite3.Connection:
-    """A connection for writing; see `Generation.open`."""
+    """Opens a connection for writing; see `Generation.open`."""
     if path.stat().st_size < PAGE_BYTES:
         raise Malformed("the database is cut off")  # SQLite would take an empty file for a new database
     db = connect(path, False)
@@ -165,7 +166,7 @@ def open_writer(path: Path, prepare: Prepare, connect: Connect = connect) -> sql
 
 
 def open_reader(path: Path, connect: Connect = connect) -> sqlite3.Connection:
-    """A connection for reading; from here on, none that closes before it empties the WAL."""
+    """Opens a connection for reading; a connection that is closed before it does not empty the WAL."""
     db = connect(path, True)
     try:
         db.execute("PRAGMA query_only=ON")
@@ -187,12 +188,12 @@ class Malformed(sqlite3.DatabaseError):
 
 
 def is_full(error: Exception) -> bool:
-    """Whether the disk is full; the outcome is known then: nothing was committed."""
+    """Whether the disk is full; then nothing was committed."""
     return code(error) == sqlite3.SQLITE_FULL
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether somebody else has locked the database, longer than the time that a statement waits for that."""
+    """Whether another process has locked the database for longer than a statement waits."""
     return code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -202,7 +203,7 @@ def is_broken(error: sqlite3.Error) -> bool:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether stored bytes are not what was stored."""
+    """Whether stored bytes were changed."""
     return code(error) in _DAMAGED or "decode to UTF-8" in str(error)
 
 
@@ -212,14 +213,14 @@ def is_io(error: Exception) -> bool:
 
 
 def name(error: BaseException) -> str:
-    """The error in a word, without any text of its own: that could quote a value."""
+    """Returns the name of the error without its text, which could quote a value."""
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     return getattr(error, "sqlite_errorname", type(error).__name__)
 
 
 def columns(db: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
-    """The names of all columns, by table."""
+    """Returns the names of all columns, by table."""
     query = """SELECT m.name, c.name FROM sqlite_master AS m, pragma_table_info(m.name) AS c
                WHERE m.type = 'table' ORDER BY m.name, c.cid"""
     found: dict[str, tuple[str, ...]] = {}
@@ -229,7 +230,7 @@ def columns(db: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
 
 
 def expected_columns(prepare: Prepare) -> dict[str, tuple[str, ...]]:
-    """The columns that `prepare` makes."""
+    """Returns the columns that `prepare` makes."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     try:
         prepare(db)
@@ -239,5 +240,5 @@ def expected_columns(prepare: Prepare) -> dict[str, tuple[str, ...]]:
 
 
 def code(error: Exception) -> int:
-    """The primary result code of SQLite; 0 if the error is not SQLite's."""
+    """Returns the primary result code of SQLite; 0 if the error is not SQLite's."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,7 +1,8 @@
 """The dead-letter store: events that a destination refused for ever, with the reason, sealed and bounded.
 
 A letter is written in the transaction that settles its event, under the key (lane, seq, item), so a replay writes it
-once. What does not fit pushes out the oldest, counted, or is refused so that the event stays queued: the policy says.
+once. Where the store is full, the policy decides: the oldest letters are dropped and counted, or the new one is refused
+and its event stays queued.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from shipper.spool.seal import OVERHEAD_BYTES, Damaged, Sealer
 from shipper.values import DeadLetterFigures, Revision
 
 PAGE_BYTES = 4 << 20
-"""Of the letters that are opened at once; a page of a few hundred could be a few hundred MiB."""
+"""The size of letters that are opened at once; a page of a few hundred could be a few hundred MiB."""
 
 
 class Full(ShipperError):
-    """The store has no room, and the policy says that the event stays queued then.
+    """The store is full, and by the policy events stay queued then.
 
-    `fits` are those that have room nevertheless: by entry, their numbers among the letters that were to be written.
+    `fits` are the letters that still have room: by entry, their indexes among its letters.
     """
 
     def __init__(self, fits: Mapping[int, Collection[int]] | None = None) -> None:
@@ -48,7 +49,7 @@ class Letter(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What is sealed of a letter: the event's id, the index that its client named, and the event as JSON."""
+    """The sealed part of a letter: the event's id, the index that its client named, and the event as JSON."""
 
     id: str
     index_name: str | None
@@ -56,7 +57,7 @@ class Content(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How much the store may hold, and what happens then."""
+    """The size of the store, and the action when it is full."""
 
     max_bytes: int = 256 << 20
     when_full: Literal["drop_oldest", "hold"] = "drop_oldest"
@@ -72,7 +73,7 @@ def add(
     limits: Limits,
     now: float,
 ) -> int:
-    """Store letters; returns how many old ones were dropped for them. Raises Full."""
+    """Stores letters; returns how many old ones were dropped for them. Raises Full."""
     if not letters:
         return 0
     held = held_bytes(db)
@@ -101,7 +102,7 @@ def add(
 
 
 def fitting(db: sqlite3.Connection, letters: Sequence[Letter], limits: Limits) -> int:
-    """How many of these, from the first on, `add` takes without raising Full."""
+    """Returns how many of these, from the first on, `add` stores without raising Full."""
     if limits.when_full == "drop_oldest":
         return len(letters)
     room = limits.max_bytes - held_bytes(db)
@@ -109,7 +110,7 @@ def fitting(db: sqlite3.Connection, letters: Sequence[Letter], limits: Limits) -
 
 
 def check_room(db: sqlite3.Connection, wanted: Mapping[int, Sequence[Letter]], limits: Limits) -> None:
-    """Raises Full unless `add` takes all these letters, by entry; it says which it takes: each that still has room."""
+    """Raises Full unless `add` can store all these letters, by entry; `Full.fits` are those that it can store."""
     if limits.when_full == "drop_oldest":
         return
     room = limits.max_bytes - held_bytes(db)
@@ -130,28 +131,28 @@ def _plain(letter: Letter) -> bytes:
 
 
 def content(sealer: Sealer, place: tuple[int, int, int], revision: Revision, body: bytes) -> Content:
-    """Open the body of the letter at (lane, seq, item); raises Damaged."""
+    """Returns the opened body of the letter at (lane, seq, item); raises Damaged."""
     head, _, document = sealer.open("dead_letter", ":".join(map(str, place)), *revision, body).partition(b"\n")
     id, *names = orjson.loads(head)
     return Content(id, names[0] if names else None, document)
 
 
 def held_bytes(db: sqlite3.Connection) -> int:
-    """What the letters take of `Limits.max_bytes`."""
+    """Returns the bytes that count against `Limits.max_bytes`."""
     return int(get_meta(db, "dead_letter_bytes") or 0)
 
 
 def figures(db: sqlite3.Connection, now: float) -> DeadLetterFigures:
-    """How many there are, their bytes, and the age of the oldest, in seconds."""
+    """Returns the number of letters, their bytes, and the age of the oldest in seconds."""
     count, held, oldest = db.execute("SELECT count(*), total(bytes), min(at) FROM dead_letter").fetchone()
     return DeadLetterFigures(count, int(held), round(max(0.0, now - oldest), 3) if count else 0.0)
 
 
 def page(db: sqlite3.Connection, sealer: Sealer, after: int, limit: int) -> list[dict[str, Any]]:
-    """Letters above the id `after`, oldest first, opened; one that is damaged says so instead of its event.
+    """Returns opened letters above the id `after`, oldest first; a damaged one has an error in place of its event.
 
-    `limit` of them at most, and fewer where they are large: none only where there are no more.
-    The event is JSON as it was stored, since to read a number of 20 digits and write it again would change it.
+    At most `limit`, and fewer where they are large; none only at the end.
+    The event is the stored JSON text, since parsing and writing a number of 20 digits would change it.
     """
     rows = db.execute(
         "SELECT id, lane, seq, item, output, at, reason, body FROM dead_letter WHERE id > ? ORDER BY id LIMIT ?",
@@ -181,12 +182,12 @@ def _opened(sealer: Sealer, row: tuple[int, int, int, int, str, float, str, byte
 
 
 def delete(db: sqlite3.Connection, upto: int) -> int:
-    """Delete the letters up to and with this id; returns how many there were."""
+    """Deletes the letters up to and including this id; returns how many there were."""
     return _delete(db, "id <= ?", upto)
 
 
 def remove(db: sqlite3.Connection, ids: Sequence[int]) -> None:
-    """Delete the letters with these ids."""
+    """Deletes the letters with these ids."""
     _delete(db, "id IN (SELECT value FROM json_each(?))", orjson.dumps(ids).decode())
 
 

@@ -1,19 +1,20 @@
-"""The state directory: one owner, names that say what is complete, and room kept back for a full disk.
+"""The state directory: one owner, complete files under final names, and room reserved for a full disk.
 
     lock                        locked (flock) while a process owns the directory; holds its pid until it ends in order
     state.key                   the state key, if the supervisor gives none
     keyring, keyring.copy       the data keys, wrapped
-    spool-<generation>.db       the database (with -wal and -shm); the highest generation is the one
+    spool-<generation>.db       the database (with -wal and -shm); the highest generation counts
     ballast                     bytes to give up when the disk is full
-    quarantine-<name>           what a repair could not move, sealed as it was
-    NAME.tmp                    one of these being written when a process died; removed at start
+    quarantine-<name>           what a repair could not move, still sealed
+    NAME.tmp                    a file that a killed process was writing; removed at start
 
-A file is made durable in one way: written under a name that ends in `.tmp`, fsynced, renamed, its directory fsynced.
-So whatever has its own name is complete. A database is never renamed over another one, whose hot WAL would be replayed
-into it; it gets the name of a new generation, and the older ones go once the new one was opened.
+A file is made durable in one way: written under a name that ends in `.tmp`, fsynced, renamed, its directory fsynced. So
+a file with its final name is complete. A database is never renamed over another one, whose hot WAL would be replayed
+into it; it gets the name of a new generation, and older ones are removed once the new one was opened.
 
-Every file is made with mode 0600 (SQLite gives that of the database to its companions). The umask belongs to the whole
-process, with its `file` outputs, and is left alone. A directory that exists keeps its mode: it may be a mounted volume.
+Every file is made with mode 0600 (SQLite gives the mode of the database to its companions). The umask belongs to the
+whole process, with its `file` outputs, and is not changed. An existing directory keeps its mode: it may be a mounted
+volume.
 
 Never open a database or its companions here by `open` while SQLite has them open: closing such a descriptor would
 drop all POSIX locks that this process holds on the file. `stat`, `rename` and `unlink` are harmless.
@@ -38,7 +39,7 @@ from shipper.sdk.errors import ShipperError, StartFailed, StateBusy
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LASTING = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
-"""What a person must mend."""
+"""Errors of the file system that a person must repair."""
 _DATABASE = re.compile(r"spool-([0-9]{1,15})\.db")
 _TRACE = re.compile(r"(?:spool|quarantine)-([0-9]{1,15})\.db.*")
 _OWN = re.compile(r"lock|ballast|state\.key|keyring(\.copy)?|room|(spool|quarantine)-.*", re.DOTALL)
@@ -48,7 +49,7 @@ _MIB = 2**20
 
 
 class Ballast:
-    """A file of real blocks, given up in steps when the disk is full, so that what must be written still can be."""
+    """A file of allocated blocks, given up in steps when the disk is full, so that necessary writes succeed."""
 
     SIZE = 8 * _MIB
     STEP = _MIB
@@ -57,7 +58,7 @@ class Ballast:
         self._path = path
 
     def exists(self) -> bool:
-        """Whether there is one, be it empty."""
+        """Whether the file exists; it may be empty."""
         return self._path.exists()
 
     def missing(self) -> int:
@@ -65,7 +66,7 @@ class Ballast:
         return max(0, self.SIZE - _size(self._path))
 
     def give(self) -> bool:
-        """Give one step back to the disk; False if nothing is left."""
+        """Frees one step; returns False if nothing is left."""
         size = _size(self._path)
         if size == 0:
             return False
@@ -73,7 +74,7 @@ class Ballast:
         return True
 
     def restore(self) -> bool:
-        """Take back what was given up, if there is room for that and a margin of one more step; True if it is whole."""
+        """Allocates what was given up, if there is room for that and one more step; returns True if it is whole."""
         if not self.missing():
             return True
         try:
@@ -100,19 +101,20 @@ class StateDirectory:
     def __init__(self, path: Path, *, was_killed: bool = False) -> None:
         self.path = path
         self.was_killed = was_killed
-        """Whether the last owner did not end in order."""
+        """Whether the last owner ended without closing the directory."""
         self.ballast = Ballast(path / "ballast")
         self._disk_bytes = 0
 
     def is_own(self, path: Path) -> bool:
-        """Whether a path is for the spool alone, be there a file or not."""
+        """Whether a path is reserved for the spool, whether or not a file exists there."""
         patterns = (_OWN, _BEING_WRITTEN)
         return path.parent == self.path and any(pattern.fullmatch(path.name) for pattern in patterns)
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of a file, or None if there is none. Raises StartFailed if it is not a plain file of our own."""
+        """Returns the bytes of a file, or None if there is none. Raises StartFailed if it is not a plain file of our
+        own."""
         path = self.path / name
         try:
             with _descriptor(path, os.O_RDONLY) as fd, open(fd, "rb", closefd=False) as file:
@@ -122,7 +124,7 @@ class StateDirectory:
             return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace a file; durable when this returns. A full disk is relieved by the ballast."""
+        """Replaces a file, durably. On a full disk the ballast gives room."""
         part = self.path / f"{name}.tmp"
         while True:
             try:
@@ -137,33 +139,34 @@ class StateDirectory:
         self.sync()
 
     def remove(self, name: str) -> None:
-        """Remove a file, durably; nothing happens if there is none."""
+        """Removes a file, durably, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path / name)
             self.sync()
 
     def sync(self) -> None:
-        """Make names durable."""
+        """Makes names durable."""
         with _descriptor(self.path, os.O_RDONLY | os.O_DIRECTORY) as fd:
             os.fsync(fd)
 
     def clear_leftovers(self) -> None:
-        """Remove what a process that died was still writing; another name, or no plain file, is somebody else's."""
+        """Removes files that a killed process was writing; other names, and what is no plain file, are left alone."""
         for entry in self.path.glob("*.tmp*"):
             if _BEING_WRITTEN.fullmatch(entry.name) and entry.is_file() and not entry.is_symlink():
                 entry.unlink(missing_ok=True)
 
     def disk_bytes(self) -> int:
-        """Bytes of all files in the directory, the ballast included; as they were last seen while it cannot be read.
+        """Returns the bytes of all files, the ballast included; the last known figure while the directory cannot be
+        read.
 
-        It is a figure for people: that no descriptor is free to list a directory must not end the process.
+        It is a figure for people: a lack of descriptors must not end the process.
         """
         with contextlib.suppress(OSError):
             self._disk_bytes = _bytes_in(self.path)
         return self._disk_bytes
 
     def has_room(self, size: int = 256 * 1024) -> bool:
-        """Whether the disk, with its quotas, takes `size` more bytes; found out by trying."""
+        """Whether the disk, with its quotas, takes `size` more bytes; tries it."""
         probe = self.path / "room.tmp"
         try:
             with _descriptor(probe, os.O_WRONLY | os.O_CREAT) as fd:
@@ -179,7 +182,8 @@ class StateDirectory:
     # -- generations ---------------------------------------------------------------------------------------------------
 
     def generations(self) -> list[int]:
-        """The complete generations, rising; the last one counts. Raises StartFailed if one is no plain file of ours."""
+        """Returns the complete generations, ascending; the last one counts. Raises StartFailed if one is no plain file
+        of ours."""
         names = (_DATABASE.fullmatch(name) for name in os.listdir(self.path))
         numbers = sorted(int(found[1]) for found in names if found)
         for path in map(self.database, numbers):
@@ -187,11 +191,12 @@ class StateDirectory:
         return numbers
 
     def database(self, generation: int) -> Path:
-        """Where the database of a generation is."""
+        """Returns the path of the database of a generation."""
         return self.path / f"spool-{generation}.db"
 
     def begin_generation(self) -> tuple[int, Path]:
-        """A generation above all of which there is any trace, and an empty file to fill; see `complete_generation`."""
+        """Returns a number above every generation with any file, and an empty file to fill; see
+        `complete_generation`."""
         self.clear_leftovers()
         traces = (_TRACE.fullmatch(name) for name in os.listdir(self.path))
         generation = 1 + max((int(found[1]) for found in traces if found), default=0)
@@ -201,7 +206,7 @@ class StateDirectory:
         return generation, path
 
     def complete_generation(self, generation: int) -> Path:
-        """Make a filled and closed database the newest generation, durably."""
+        """Makes a filled and closed database the newest generation, durably."""
         path = self.database(generation)
         part = path.with_name(f"{path.name}.tmp")
         with _descriptor(part, os.O_RDONLY) as fd:
@@ -211,32 +216,32 @@ class StateDirectory:
         return path
 
     def remove_generation(self, generation: int) -> None:
-        """Remove a generation."""
+        """Removes a generation."""
         for path in _with_companions(self.database(generation)):
             path.unlink(missing_ok=True)
 
     def aside(self, generation: int) -> Path:
-        """Where `set_aside` puts a generation."""
+        """Returns the path to which `set_aside` moves a generation."""
         return self.path / f"quarantine-{generation}.db"
 
     def set_aside(self, generation: int) -> None:
-        """Move a generation, as it is, out of the way and keep it for whoever wants to look into it."""
+        """Moves a generation to quarantine, unchanged."""
         old, new = _with_companions(self.database(generation)), _with_companions(self.aside(generation))
         for source, target in zip(old, new, strict=True):
             with contextlib.suppress(FileNotFoundError):
                 os.rename(source, target)
 
     def new_quarantine(self, kind: str) -> Path:
-        """A name for something else that is set aside."""
+        """Returns a new path for something else in quarantine."""
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         return self.path / f"quarantine-{moment}-{secrets.token_hex(4)}.{kind}"
 
 
 @contextmanager
 def own(path: Path) -> Iterator[StateDirectory]:
-    """Own a state directory, made with mode 0700 if absent, for as long as the block runs.
+    """Owns a state directory while the block runs; makes it with mode 0700 if absent.
 
-    Raises StateBusy if another process owns it (which then notices nothing), and StartFailed if it cannot be used.
+    Raises StateBusy if another process owns it (which is not disturbed), and StartFailed if it cannot be used.
     """
     with starting(path):
         path = path.resolve()
@@ -257,7 +262,7 @@ def own(path: Path) -> Iterator[StateDirectory]:
 
 @contextmanager
 def starting(path: Path) -> Iterator[None]:
-    """The border for errors of the file system while a process starts."""
+    """Turns errors of the file system during a start into StartFailed."""
     try:
         yield
     except OSError as error:
@@ -288,7 +293,7 @@ def _check(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], ki
 
 
 def _lock(fd: int, path: Path) -> bytes:
-    """Returns the line of the last owner, if it did not end in order."""
+    """Locks the directory; returns the line of the last owner if it did not close the directory."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -307,7 +312,7 @@ def _write(fd: int, owner: bytes) -> None:
 
 @contextmanager
 def _descriptor(path: Path, flags: int) -> Iterator[int]:
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)  # a pipe in a file's place would be waited for
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)  # opening a pipe would wait
     try:
         yield fd
     finally:

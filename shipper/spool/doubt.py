@@ -1,11 +1,10 @@
-"""After damage: what can be put right is, and barriers whose queue cannot be known any more wait for an order.
+"""After damage: restores what can be derived, and lets barriers over an unknown queue wait for an order.
 
-A batch whose bytes are gone is no doubt: its entry says how many events it held, and they are settled as damaged. A
-lost entry of a batch that is there comes back, since the batch knows its lanes; if the lane had settled it, the
-destination answers "duplicate". But where entries, barriers or lanes were lost, nobody can say any more that everything
-below an open barrier has its answer: those barriers hold, visibly, until `dead_letter` or `drop` is ordered for their
-lane. What they still miss then is counted as damaged. Lanes and barriers that were lost come back for that, empty if
-need be.
+A batch with lost bytes causes no doubt: its entry holds the number of its events, and they are settled as damaged. A
+lost entry of an intact batch is restored, since the batch lists its lanes; if the lane had settled it, the destination
+answers "duplicate". But where entries, barriers or lanes were lost, it is unknown whether everything below an open
+barrier has its answer: those barriers hold, visibly, until `dead_letter` or `drop` is ordered for their lane. Events
+without an answer are counted as damaged then. Lost lanes and barriers are restored for that, empty if need be.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from shipper.values import Revision
 
 _COLUMNS = "output, type, destination, credentials, settings, active"
 _LOST = "'lost', '', '', '[]', x'', 0"
-"""What a lane is that was lost; there are no settings, so it cannot be opened."""
+"""The row of a lost lane; it has no settings, so it cannot be opened."""
 _DECISIVE = {"todo", "barrier", "lane", "meta", "wal", "damage", "revision"}
 
 
 def act(db: sqlite3.Connection) -> None:
-    """Act upon what repairs have reported since the last time, if anything."""
+    """Handles the reports of repairs since the last call, if any."""
     report = Report.load(db)
     if report is None:
         return
@@ -43,7 +42,7 @@ def act(db: sqlite3.Connection) -> None:
 
 
 def hold(db: sqlite3.Connection, lane: int, seq: int) -> None:
-    """Let a barrier wait for an order."""
+    """Lets a barrier wait for an order."""
     set_meta(db, _key(lane), seq)
 
 
@@ -54,13 +53,13 @@ def holds(db: sqlite3.Connection, lane: int, seq: int) -> bool:
 
 
 def lanes(db: sqlite3.Connection) -> set[int]:
-    """The lanes with such barriers."""
+    """Returns the lanes with barriers that wait for an order."""
     rows = db.execute("SELECT key FROM meta WHERE key LIKE 'doubt %'")
     return {int(row[0].split()[1]) for row in rows.fetchall()}
 
 
 def ordered(db: sqlite3.Connection, lane: int) -> None:
-    """An order has ended what was left on a lane: what its barriers still miss is damaged."""
+    """Counts events without an answer below the barriers of a lane as damaged, after an order has emptied the lane."""
     last = get_meta(db, _key(lane))
     if last is None:
         return
@@ -71,7 +70,7 @@ def ordered(db: sqlite3.Connection, lane: int) -> None:
 
 
 def _lift_seq(db: sqlite3.Connection) -> None:
-    """No place may be given twice, even if the counter was lost."""
+    """Raises the counter above every number in use: none may be given twice, even if the counter was lost."""
     (highest,) = db.execute(
         "SELECT max((SELECT coalesce(max(seq), 0) FROM batch), (SELECT coalesce(max(seq), 0) FROM todo),"
         " (SELECT coalesce(max(seq), 0) FROM barrier), (SELECT coalesce(max(id), 0) FROM rest),"
@@ -81,9 +80,9 @@ def _lift_seq(db: sqlite3.Connection) -> None:
 
 
 def _restore_lanes(db: sqlite3.Connection) -> None:
-    """A lane that was lost comes back, retired, as one that nobody can open: an order ends what it holds.
+    """Restores lost lanes as retired ones that cannot be opened: an order ends their entries.
 
-    One comes back for an active revision that is not drained and of whose barriers there is no trace.
+    One is also made for an active revision that is not drained and has no barrier left.
     """
     lost = "SELECT lane FROM todo UNION SELECT lane FROM barrier"
     db.execute(f"INSERT OR IGNORE INTO lane (id, {_COLUMNS}) SELECT lane, {_LOST} FROM ({lost})")
@@ -111,7 +110,7 @@ def _route(text: str) -> list[int]:
 
 
 def _restore_barriers(db: sqlite3.Connection) -> None:
-    """Every retired lane has a barrier, in both tables."""
+    """Gives every retired lane a barrier, in both tables."""
     db.execute("INSERT OR IGNORE INTO todo SELECT lane, seq, ?, epoch, revision, 0, 0, 0 FROM barrier", (BARRIER,))
     db.execute(
         "INSERT OR IGNORE INTO barrier (lane, seq, epoch, revision, accepted)"

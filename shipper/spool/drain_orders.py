@@ -1,16 +1,15 @@
-"""Orders end a drain that cannot end by itself: its events go to another lane, are dead-lettered or dropped.
+"""Orders that end a drain which cannot end by itself: its events move to another lane, are dead-lettered or dropped.
 
-An order is durable before it runs, runs in bounded steps, and resumes after a crash. It touches only what stands below
-the barrier that was its lane's last one when it was given (`upto`); or, if it names a batch, only that batch, be there
-a barrier above it or not. A rebind (to another credential) and a forward (to
-where the output goes now, see `forward`) move events together with the barriers above them: first every barrier is put
-into the target lane too, empty, so that at no moment an event that was moved stands below no barrier; then the events
-move; at last the emptied barriers of the source settle as they are. In the target a barrier waits anew, from zero: its
-events have not been late there. What was moved stands below all that the target entered itself, in the order in which
-it entered, so a target that is retired meanwhile drains it in order.
+An order is durable before it runs, runs in bounded steps, and resumes after a crash. It touches only entries below the
+barrier that was the last one of its lane when the order was given (`upto`); an order that names a batch touches only
+that batch, whether a barrier is above it or not. A rebind (to another credential) and a forward (to the current lane of
+the output, see `forward`) move events together with the barriers above them: first every barrier is copied, empty, into
+the target lane, so that a moved event is always below a barrier; then the events move; at last the emptied barriers of
+the source settle. In the target the clock of a barrier starts at zero. Moved entries keep their places, below the
+target's own later ones, so a target that is retired meanwhile drains them in order.
 
-An order does not overrule the policy of the dead-letter store: old letters give way, counted, or, under `hold`, the
-order ends where the store is full. What fitted is written then, and what did not waits below its barrier as before.
+An order obeys the policy of the dead-letter store: old letters are dropped and counted, or, under `hold`, the order
+ends when the store is full. The events that did not fit wait below their barrier as before.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ from shipper.values import Counts, Revision
 
 STEP = 32
 LETTERS_STEP = 4
-"""Entries whose events are unpacked and written anew in one transaction, which is in memory until it is committed."""
+"""Entries whose events one transaction rewrites; it is in memory until it is committed."""
 GIVEN_UP = "given up by an order, or at the deadline of its drain"
 
 Name = Literal["rebind", "forward", "dead_letter", "drop"]
 MOVES: tuple[Name, ...] = ("rebind", "forward")
-"""Orders with a target."""
+"""Orders that have a target lane."""
 
 
 class Released(ShipperError):
-    """The credential that events were to be bound to is in use no more."""
+    """The credential for the events is not in use any more."""
 
 
 class Gone(ShipperError):
-    """The lane has ended meanwhile: nothing waits there any more."""
+    """The lane has ended: nothing waits there any more."""
 
 
 class InDoubt(ShipperError):
-    """Damage made one of the lanes unknowable: a barrier that went there would wait for an order."""
+    """Damage left a queue of one of the lanes unknown: a barrier that moved there would wait for an order."""
 
 
 class Order(NamedTuple):
@@ -73,14 +72,14 @@ class Order(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """What a step changed."""
+    """The changes of a step."""
 
     done: bool
     full: bool = False
-    """Done, since the dead-letter store took no more; the rest stays."""
+    """Done because the dead-letter store is full; the other events stay."""
     settled: list[tuple[int, Settled]] = field(default_factory=list)
     moved: list[tuple[Entry, frozenset[int]]] = field(default_factory=list)
-    """Entries that went to the target lane, each with the other lanes that hold its batch whole."""
+    """Entries that moved to the target lane, each with the other lanes that hold its batch whole."""
 
     @property
     def ended(self) -> int:
@@ -89,17 +88,17 @@ class Step:
 
     @property
     def letters_dropped(self) -> int:
-        """How many old letters gave way."""
+        """How many old letters were dropped."""
         return sum(change.letters_dropped for _, change in self.settled)
 
 
 def place_rebind(
     db: sqlite3.Connection, sealer: Sealer, source: int, upto: int, old: str, new: str
 ) -> tuple[Order, LaneRow]:
-    """Make durable that a lane's events go to the lane of the same place with the credential `new` in place of `old`.
+    """Stores an order that moves a lane's events to the lane of the same destination with `new` in place of `old`.
 
-    It is made if there is none. Raises Gone, Released or InDoubt: whether the lane is there, whether the credential may
-    be used, and whether the lanes are sound, is decided here, since each may change at any moment before.
+    That lane is made if absent. Raises Gone, Released or InDoubt: the lane, the credential and the barriers are checked
+    in this transaction, since each may change at any moment before it.
     """
     if db.execute("SELECT 1 FROM lane WHERE id = ?", (source,)).fetchone() is None:
         raise Gone
@@ -113,7 +112,7 @@ def place_rebind(
 
 
 def place(db: sqlite3.Connection, order: Order) -> Order:
-    """Make an order durable; returns it with its id. One with a target puts its barriers at once."""
+    """Stores an order; returns it with its id. One with a target copies its barriers at once."""
     epoch, number = order.revision if order.revision is not None else (None, None)
     id = db.execute(
         "INSERT INTO standing_order (name, lane, target, epoch, revision, upto, first) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -138,7 +137,7 @@ def _mirror_barriers(db: sqlite3.Connection, order: Order) -> None:
 
 
 def standing(db: sqlite3.Connection) -> list[Order]:
-    """The orders that are not done, oldest first."""
+    """Returns the orders that are not done, oldest first."""
     rows = db.execute("SELECT name, lane, upto, target, epoch, revision, id, first FROM standing_order ORDER BY id")
     return [
         Order(name, lane, upto, target, None if epoch is None else Revision(epoch, number), id, first)
@@ -175,9 +174,9 @@ def step(
     *,
     repaired: bool = False,
 ) -> Step:
-    """Carry out the next part of an order; when nothing is left, forget the order.
+    """Carries out the next part of an order; forgets the order when nothing is left.
 
-    Raises Damaged for bytes that cannot be read, unless the database was `repaired`: then they count as damaged.
+    Raises Damaged for unreadable bytes, unless the database was `repaired`: then their events count as damaged.
     """
     epoch, number = order.revision if order.revision is not None else (None, None)
     most = LETTERS_STEP if order.name == "dead_letter" else STEP
@@ -209,7 +208,7 @@ def _move_all(
     limits: dead_letters.Limits,
     now: float,
 ) -> Step:
-    """Give entries to the target lane, but for those that it has: damage brought them back where they were before."""
+    """Moves entries to the target lane, except those that it has: a restore after damage left them in both."""
     if order.name == "rebind":
         _pass_on_reached(db, order)
     step = Step(done=False)
@@ -224,7 +223,7 @@ def _move_all(
 
 
 def _pass_on_reached(db: sqlite3.Connection, order: Order) -> None:
-    """It is the same destination: what it may have had under the one credential goes nowhere else under the other."""
+    """Marks the target as reached if the source is: it is the same destination, which may have the events already."""
     db.execute(
         "UPDATE lane SET reached = 1 WHERE id = ? AND NOT reached AND EXISTS"
         " (SELECT 1 FROM lane AS other WHERE other.id = ? AND other.reached)",
@@ -233,7 +232,7 @@ def _pass_on_reached(db: sqlite3.Connection, order: Order) -> None:
 
 
 def _move(db: sqlite3.Connection, order: Order, entry: Entry) -> frozenset[int]:
-    """Give an entry to the target lane; what its barrier accepted goes with it."""
+    """Moves an entry to the target lane, and its count from barrier to barrier."""
     others = queue.holders(db, order.lane, entry.seq) if entry.kind == BATCH else frozenset()
     key = (order.target, order.lane, entry.seq)
     db.execute("UPDATE todo SET lane = ? WHERE lane = ? AND seq = ?", key)
@@ -256,7 +255,7 @@ def _end_all(
     now: float,
     repaired: bool,
 ) -> Step:
-    """Dead-letter or drop entries, as far as the dead-letter store takes them."""
+    """Dead-letters or drops entries, as far as the dead-letter store has room."""
     step = Step(done=False)
     for entry in entries:
         change = _end(db, sealer, order, entry, limits, now, repaired)
@@ -278,7 +277,7 @@ def _end(
     now: float,
     repaired: bool,
 ) -> Settled | None:
-    """End what is left of an entry; bytes that cannot be read any more count as damaged. None: no event of it fits."""
+    """Ends the unsettled events of an entry; unreadable ones count as damaged. Returns None if no event of it fits."""
     (output,) = db.execute("SELECT output FROM lane WHERE id = ?", (order.lane,)).fetchone()
     settlement = Settlement(Counts(dropped=entry.events))
     if order.name == "dead_letter":
@@ -299,7 +298,7 @@ def _end(
 
 
 def _dead_lettered(db: sqlite3.Connection, batch: Batch, output: str, limits: dead_letters.Limits) -> Settlement:
-    """Letters for the first events of a batch, as many as fit; the others are its rest, all of them if none fits."""
+    """Returns letters for the first events of a batch, as many as fit; the others are its rest."""
     written = letters_of(batch, dict.fromkeys(range(batch.count), GIVEN_UP), output)
     fitting = dead_letters.fitting(db, written, limits)
     if fitting == batch.count:
@@ -309,7 +308,7 @@ def _dead_lettered(db: sqlite3.Connection, batch: Batch, output: str, limits: de
 
 
 def letters_of(batch: Batch, reasons: dict[int, str], output: str) -> list[dead_letters.Letter]:
-    """Letters for the events at these positions."""
+    """Returns letters for the events at these positions."""
     if not reasons:
         return []
     picked = batch.pick(sorted(reasons))

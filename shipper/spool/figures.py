@@ -1,11 +1,11 @@
-"""How much waits, for whom, under which revision: counters kept beside the database, exact, at no cost per batch.
+"""How much waits, by lane and revision: exact counters in memory, at no cost per batch.
 
 A batch is counted in the group (revision, lanes that hold it whole); the unsettled rest of one in the group of its lane
-alone. There are as many groups as there are different routes, so every figure is a sum over a few numbers, however many
-batches wait; and when lanes retire, what they hold moves from one side of the byte limit to the other without a scan.
-The groups of each lane are known by it: what concerns one lane costs no more beside a thousand others.
-An event counts once, however many lanes hold its batch whole, and once more for a lane that holds it in a rest; how
-many are counted again by that is a number of its own, taken from the total.
+alone. There are as many groups as different routes, so every figure is a sum over a few numbers, however many batches
+wait; and when lanes retire, their bytes move from one limit to the other without a scan. An index by lane keeps the
+cost of a figure of one lane independent of the number of lanes. An event counts once, however many lanes hold its batch
+whole, and once more for each lane that holds it in a rest; `again` is the number of these repeats, subtracted from the
+total.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Amount(NamedTuple):
 
 @dataclass(slots=True)
 class Figures:
-    """Sums over groups. Changed only by what a committed transaction returned, in any order."""
+    """Sums over groups. Changed only by results of committed transactions, in any order."""
 
     events: Counter[Group]
     bytes: Counter[Group]
     again: int = 0
     changes: dict[int, int] = field(default_factory=dict, compare=False)
-    """By lane that something waits for, a mark that changes whenever the first of its entries may be another one:
-    some left it, or came from another lane."""
+    """By lane with entries, a mark that changes whenever its first entry may have changed: some were settled, or came
+    from another lane."""
     _of_lane: dict[int, set[Group]] = field(default_factory=dict, compare=False)
     _all: Amount = field(default=Amount(0, 0), compare=False)
     _marks: Iterator[int] = field(default_factory=count, compare=False)
@@ -52,12 +52,12 @@ class Figures:
 
     @classmethod
     def none(cls) -> Figures:
-        """Nothing waits."""
+        """Returns empty figures."""
         return cls(Counter(), Counter())
 
     @classmethod
     def of(cls, db: sqlite3.Connection, sealer: Sealer) -> Figures:
-        """Counted once, when the spool is opened: one pass over the entries, in the order of their places."""
+        """Counts the entries in one pass, when the spool is opened."""
         figures = cls.none()
         rows = db.execute(
             "SELECT lane, seq, kind, epoch, revision, count, bytes, at FROM todo WHERE kind != ? ORDER BY seq, kind",
@@ -68,7 +68,7 @@ class Figures:
         return figures
 
     def _add_parts(self, db: sqlite3.Connection, sealer: Sealer, parts: Sequence[tuple[int, Entry]]) -> None:
-        """All that waits of one batch."""
+        """Adds all entries of one batch."""
         whole = [(lane, entry) for lane, entry in parts if entry.kind == BATCH]
         rests = parts[len(whole) :]
         if whole:
@@ -83,7 +83,7 @@ class Figures:
             self.again += sum(entry.events for _, entry in rests) - len(different)
 
     def add(self, revision: Revision, lanes: frozenset[int], events: int, size: int) -> None:
-        """More (or, negative, less) waits for these lanes."""
+        """Adds events and bytes, which may be negative, for these lanes."""
         group = (revision, lanes)
         self._all = Amount(self._all.events + events, self._all.bytes + size)
         if group not in self.events:
@@ -113,7 +113,7 @@ class Figures:
                 del self.changes[lane]
 
     def settled(self, lane: int, change: Settled) -> None:
-        """Take away what a lane settled, and keep what it left."""
+        """Subtracts the events that a lane settled."""
         entry, others = change.entry, change.others
         self._change(lane)
         self.again += change.again
@@ -125,10 +125,10 @@ class Figures:
         if change.left is not None:
             self.add(entry.revision, mine, change.left.events, change.left.size)
         if not self.events:
-            self.again = 0  # of a rest that was damaged since, nobody knows what it shared
+            self.again = 0  # it is unknown which events a rest shared that was damaged later
 
     def rebound(self, entry: Entry, others: frozenset[int], source: int, target: int) -> None:
-        """An entry went from one lane to another."""
+        """Moves an entry from one lane to another."""
         self._move(entry, others | {source}, others | {target})
         self._change(source)
         self._change(target)
@@ -139,32 +139,32 @@ class Figures:
             self.add(entry.revision, target, entry.events, entry.size)
 
     def total(self) -> Amount:
-        """Everything that waits; an event counts once, however many lanes wait for it."""
+        """Returns everything that waits; an event counts once, however many lanes hold it."""
         return Amount(max(0, self._all.events - self.again), self._all.bytes)
 
     def lanes(self) -> Set[int]:
-        """The lanes that something waits for."""
+        """Returns the lanes with entries."""
         return self._of_lane.keys()
 
     def of_lanes(self, lanes: Collection[int]) -> Amount:
-        """What waits for any of these lanes."""
+        """Returns the amount that waits for any of these lanes."""
         return self._sum(self._held_by(lanes))
 
     def only_of(self, lanes: Collection[int]) -> Amount:
-        """What waits for these lanes and no other."""
+        """Returns the amount that waits for these lanes and no other."""
         wanted = frozenset(lanes)
         return self._sum(group for group in self._held_by(lanes) if group[1] <= wanted)
 
     def of_pair(self, revision: Revision, lane: int) -> Amount:
-        """What entered under a revision and waits for a lane."""
+        """Returns the amount that entered under a revision and waits for a lane."""
         return self._sum(group for group in self._of_lane.get(lane, ()) if group[0] == revision)
 
     def pairs(self, lanes: Collection[int]) -> list[tuple[Revision, int]]:
-        """(revision, lane) for these lanes, where something waits; oldest revision first."""
+        """Returns the pairs (revision, lane) of these lanes with entries; oldest revision first."""
         return sorted({(group[0], lane) for lane in lanes for group in self._of_lane.get(lane, ())})
 
     def revisions(self, pairs: Collection[tuple[Revision, int]]) -> dict[Revision, Amount]:
-        """What waits for any of these (revision, lane), by the revision; an event counts once."""
+        """Returns by revision the amount that waits for any of these (revision, lane); an event counts once."""
         held: defaultdict[Revision, list[Group]] = defaultdict(list)
         for group in self.events:
             if any((group[0], lane) in pairs for lane in group[1]):

@@ -1,13 +1,12 @@
-"""Where a drain may go instead: what waits on a retired lane goes to the lane that its output has now.
+"""Forwarding: the entries of a retired lane move to the lane that its output has now.
 
-Whether it may, and where to, is decided in the transaction that makes the order durable: before it, a cut may retire
-the one or bring back the other. From then on the target may be retired too; it drains what it was given all the same.
+Whether and where to is decided in the transaction that stores the order: before it, a cut may change either lane. Later
+the target may be retired too; it drains the moved entries all the same.
 
-Without an order it goes only where nobody said that he had it and nobody new is trusted. Both are durable facts: the
-lane was never *reached*, which is to say that no answer of any kind came from there since it was made (a name that
-nobody knows, a port that nobody listens on, a certificate that nobody trusts; but also a request that was taken and
-never answered, which may be twice then); and its output kept its credentials. An output
-that does not tell of answers, and a lane of a spool that did not count them, are reached from the start.
+Without an order, entries are forwarded only under two durable conditions. The lane was never *reached*: no answer of
+any kind came from its destination since the lane was made (an unknown name, a closed port, an untrusted certificate;
+but also a request without an answer, whose events may then arrive twice). And its output kept its credentials. A lane
+of an output that does not report answers, or of an earlier version of the spool, counts as reached from the start.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ _DAMAGED = "is damaged: only `drop` or `dead_letter` end its drain"
 
 
 class NotForwarded(ShipperError):
-    """What waits stays where it is; the text says why."""
+    """The entries stay where they are; the text is the reason."""
 
     code = Code.NOT_FORWARDED
 
 
 class Ended(NotForwarded):
-    """Nothing waits there any more."""
+    """The drain has ended: nothing waits any more."""
 
 
 def note_reached(db: sqlite3.Connection, lane: int) -> None:
-    """The destination of a lane has given an answer."""
+    """Stores that the destination of a lane has answered."""
     db.execute("UPDATE lane SET reached = 1 WHERE id = ? AND NOT reached", (lane,))
 
 
 def never_reached(db: sqlite3.Connection) -> list[int]:
-    """The lanes whose events go elsewhere without an order, if the active revision wants that; the oldest first."""
+    """Returns the lanes to forward without an order, if the active revision allows that; oldest first."""
     if limits.load(db).never_reached != "forward":
         return []
     rows = db.execute(
@@ -54,7 +53,7 @@ def never_reached(db: sqlite3.Connection) -> list[int]:
 
 
 def target(db: sqlite3.Connection, lane: int, closed: Collection[int] = ()) -> int:
-    """The lane where the output of a lane goes now. Raises NotForwarded; lanes that are `closed` deliver nothing."""
+    """Returns the current lane of the output of a lane; raises NotForwarded. `closed` lanes cannot deliver."""
     row = db.execute("SELECT output FROM lane WHERE id = ?", (lane,)).fetchone()
     if row is None:
         raise Ended("its drain has ended meanwhile")
@@ -85,10 +84,10 @@ def place_forward(
     closed: Collection[int] = (),
     unasked: bool = False,
 ) -> Order:
-    """Make durable that what waits on a lane goes to where its output goes now.
+    """Stores an order that moves the entries of a lane to the current lane of its output.
 
-    That is what stands below the barrier at `upto` (None: the last one), and entered under `revision` (None: any).
-    `unasked`: nobody ordered it, so only if the lane is one of `never_reached`. Raises NotForwarded.
+    It is for entries below the barrier at `upto` (None: the last one) that entered under `revision` (None: any). If
+    `unasked`, the lane must be one of `never_reached`. Raises NotForwarded.
     """
     doubt.act(db)
     to = target(db, lane, closed)

@@ -1,10 +1,10 @@
-"""What waits to be committed, in four lines.
+"""Operations that wait to be committed, in four queues.
 
     put ──> urgent, ordinary, patient ──> group
-               └─ what needs room, while there is none ──> parked
+               └─ while the disk is full, those that need room ──> parked
 
-While a commit is under way the next group gathers. No timer delays a commit, except that patient operations alone wait
-5 ms for company: answers are noted in the commit of the next batch that enters, instead of one of their own.
+During a commit the next group gathers. No timer delays a commit, except that a group of patient operations alone waits
+5 ms for others: so answers are stored in the commit of the next batch that enters.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _PENDING: outcome.Outcome[Any] = outcome.Value(None)
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """Something to run in a transaction. `waiter` is whoever waits for the result; None: nobody does.
+    """A function to run in a transaction. `waiter` is the task that waits for the result, or None.
 
-    `unheard` gets the result if the waiter has gone before it was durable.
+    `abandoned` is called with the result if the waiter was cancelled before it was durable.
 
-    One that `needs_room` is put aside while there is none, or answered Backpressure if it does not wait. Urgent ones go
-    first; patient ones go with others, or after 5 ms. One that `repairs` a database has it copied to a
-    new generation first, unless that was done meanwhile.
+    One that `needs_room` is parked while the disk is full, or fails with Backpressure unless it `waits`. Urgent ones go
+    first; patient ones go with others, or after 5 ms. One that `repairs` a database has it copied to a new generation
+    first, unless that was done already.
     """
 
     run: Callable[[sqlite3.Connection], Any]
     waiter: Any = None
-    unheard: Callable[[Any], object] | None = None
+    abandoned: Callable[[Any], object] | None = None
     urgent: bool = False
     patient: bool = False
     needs_room: bool = False
@@ -53,12 +53,12 @@ class Operation:
 
 
 class Inbox:
-    """Filled from any thread, emptied by one."""
+    """Operations are put from any thread, and claimed by one."""
 
     def __init__(self) -> None:
         self.closing = threading.Event()
         self.full = False
-        """Whether the disk is: then what needs room is parked."""
+        """Whether the disk is full: then operations that need room are parked."""
         self._arrivals: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
         self._urgent: deque[Operation] = deque()
         self._ordinary: deque[Operation] = deque()
@@ -70,29 +70,29 @@ class Inbox:
     # -- from any thread -----------------------------------------------------------------------------------------------
 
     def put(self, operation: Operation) -> None:
-        """Hand an operation over; it is in the next group."""
+        """Adds an operation to the next group."""
         self._arrivals.put(operation)
 
     def withdraw(self, operation: Operation) -> bool:
-        """Take back an operation that needs room and still waits for it; True if it never ran and never will."""
+        """Withdraws an operation that still waits for room; returns True if it never ran and never will."""
         with self._lock:
             operation.withdrawn = operation.needs_room and not operation.claimed
             return operation.withdrawn
 
     def close(self) -> None:
-        """Nothing will be put any more."""
+        """Ends the inbox: nothing is put after this."""
         self.closing.set()
         self._arrivals.put(None)
 
-    # -- from the thread that empties it -------------------------------------------------------------------------------
+    # -- from the writer's thread --------------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has arrived that was not received."""
+        """Whether every operation that was put was received."""
         return self._arrivals.empty()
 
     def patience(self, otherwise: float | None) -> float | None:
-        """How long to wait for the next operation, in seconds; None: for ever."""
+        """Returns how long to wait for the next operation, in seconds; None: for ever."""
         if self._urgent or self._ordinary or self.closing.is_set():
             return 0
         if self._patient:
@@ -100,7 +100,7 @@ class Inbox:
         return otherwise
 
     def receive(self, patience: float | None) -> bool:
-        """Line up what arrives; False if nothing waited, and nothing came for so long."""
+        """Sorts arrived operations into queues; returns False if there were none within `patience` seconds."""
         try:
             first = self._arrivals.get(patience != 0, patience or None)
         except queue.Empty:
@@ -111,7 +111,7 @@ class Inbox:
         return True
 
     def claim(self) -> list[Operation]:
-        """The next group; empty while there are only patient operations, and they have time."""
+        """Returns the next group; empty while there are only patient operations that can wait longer."""
         group: list[Operation] = []
         if not (self._urgent or self._ordinary or self.closing.is_set() or time.monotonic() >= self._patient_until):
             return group
@@ -125,7 +125,7 @@ class Inbox:
         return group
 
     def park(self, group: list[Operation]) -> list[Operation]:
-        """Put what needs room aside, in its order; returns the others."""
+        """Parks operations that need room, in their order; returns the others."""
         with self._lock:
             parked = [operation for operation in group if operation.needs_room]
             for operation in parked:
@@ -134,18 +134,18 @@ class Inbox:
         return [operation for operation in group if not operation.needs_room]
 
     def unpark(self) -> bool:
-        """There is room again; returns whether something waited for it."""
+        """Queues the parked operations again; returns whether there were any."""
         self._ordinary.extendleft(reversed(self._parked))
         self._parked.clear()
         return bool(self._ordinary)
 
     @property
     def has_parked(self) -> bool:
-        """Whether something waits for room."""
+        """Whether operations wait for room."""
         return any(not operation.withdrawn for operation in self._parked)
 
     def left(self) -> list[Operation]:
-        """All that waits."""
+        """Returns all operations that wait."""
         waiting = [*self._urgent, *self._ordinary, *self._patient, *self._parked, *self._drain()]
         return [operation for operation in waiting if not operation.withdrawn]
 

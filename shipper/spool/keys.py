@@ -1,29 +1,29 @@
-"""The keys of a spool, and which state key they are wrapped by.
+"""The keys of a spool, and the state key that wraps them.
 
     state key ──wraps (AES key wrap, RFC 3394)──> data keys ──seal──> rows
                                              └──> fingerprint key
 
-Wrapped keys stand in a file of their own, the keyring, not in the database: whether the state keys given open the
-directory is known before the database is touched, a new state key is one small file replaced, and a damaged page of
-the database costs rows, never a key. The keyring stands twice, each line with a checksum and all it needs, and a key is
-read from either copy; so neither a damaged block nor a crash between the copies makes a row unreadable.
+Wrapped keys are kept in a file of their own, the keyring, not in the database: so the given state keys are checked
+before the database is touched, a new state key replaces one small file, and a damaged page of the database costs rows,
+never a key. There are two copies of the keyring. Each line is complete and has a checksum, and a key is read from
+either copy; so neither a damaged block nor a crash between the copies makes a row unreadable.
 
     checksum {"format":1,"spool":"<hex>","kind":"data","id":"<hex>","by":"k1","wrapped":"<hex>"}
 
-A key is opened by trial with every state key given (a wrong one passes with a chance of 2⁻⁶⁴); ids of state keys serve
-messages only. Rotation rewraps in both copies before anything is added under the new key, so each copy opens by the old
-keys or by the new one, whatever moment a process dies in. When a sealer was made, nothing on disk needs any state key
-but the first.
+Every given state key is tried on a wrapped key (a wrong one passes with a chance of 2⁻⁶⁴); ids of state keys serve
+messages only. Rotation rewraps both copies before anything is added under the new key, so after a crash at any moment
+each copy opens with the old keys or with the new one. Once a sealer is made, the first state key opens everything on
+disk.
 
-Without given keys, the file `state.key` is the state key: it guards copies of single files, not of the directory. It
-is durable before the first key is wrapped by it, and goes once keys are given and everything is rewrapped.
+Without given keys, the file `state.key` holds the state key: it protects copies of single files, not of the directory.
+It is durable before it wraps the first key, and is removed once keys are given and everything is rewrapped.
 
-Who can write the directory must not be able to bring a key. So `state.key` opens nothing where a given key opens
-anything, and the takeover is remembered by a line of its own: the former `state.key`, wrapped by the given one. By that
-line, which nobody else can write, a file that a crash left is told from one that was put there. Who removes every line
-that a given key opens removes the data keys with them: the rows that these sealed still stand in the database, and a
-takeover is refused while there is one that its keyring does not open (`opening.refuse_takeover`). A directory that was
-replaced as a whole is one that never had keys.
+An attacker who can write the directory must not be able to plant a key. So `state.key` opens nothing where a given key
+opens anything, and the takeover is recorded in the keyring: a line holds the former `state.key`, wrapped by the given
+one. Only an owner of the given key can write that line; it distinguishes a file that a crash left from a planted one.
+An attacker who removes every line that a given key opens removes the data keys too, and a takeover is refused while the
+database has a row that its keyring does not open (`opening.refuse_takeover`). A directory that was replaced as a whole
+cannot be distinguished from a new one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from shipper.spool.directory import StateDirectory, starting
 from shipper.spool.seal import KEY_ID_BYTES, Sealer
 
 FORMAT = 2
-"""Of everything in a state directory; one of a newer format is refused, and not touched.
+"""The format of a state directory; a newer one is refused, and not touched.
 
 2: a lane has several credentials.
 """
@@ -74,7 +74,7 @@ class _Key:
 
 
 class Keyring:
-    """The keys of one spool, unwrapped; made by `open_keyring`."""
+    """The unwrapped keys of one spool; made by `open_keyring`."""
 
     def __init__(
         self, directory: StateDirectory, wrapping: StateKey, spool_id: bytes, keys: list[_Key], *, local: bool
@@ -84,9 +84,9 @@ class Keyring:
         self._keys = keys
         self.spool_id = spool_id
         self.local = local
-        """Whether the state key is the file `state.key`."""
+        """Whether the state key is in the file `state.key`."""
         self.fresh = not keys
-        """Whether there was no key: what a database in this directory holds cannot be opened by anybody."""
+        """Whether no key was found: then nothing sealed in this directory can be opened."""
         self.takes_over = False
         """Whether given keys take over from `state.key`; nothing is written before a sealer is made."""
         if not self._of(_FINGERPRINT):
@@ -97,16 +97,16 @@ class Keyring:
 
     @property
     def data_keys(self) -> Collection[bytes]:
-        """The ids of the data keys."""
+        """Returns the ids of the data keys."""
         return self._of(_DATA).keys()
 
     def take_over(self, former: StateKey) -> None:
-        """Remember, under the first given key, that `state.key` has opened this directory for the last time."""
+        """Records, wrapped by the first given key, that `state.key` does not open this directory any more."""
         self.takes_over = True
         self._keys.append(_Key(_FORMER, secrets.token_bytes(KEY_ID_BYTES), former.key))
 
     def sealer(self) -> Sealer:
-        """A sealer with a data key of its own; beside given keys no `state.key` is left then. Raises OSError."""
+        """Returns a sealer with a new data key, and removes `state.key` if keys were given. Raises OSError."""
         self.store()
         (fingerprint_key,) = self._of(_FINGERPRINT).values()
         sealer = Sealer(self.spool_id, self._of(_DATA), fingerprint_key, self._add_data_key)
@@ -115,12 +115,12 @@ class Keyring:
         return sealer
 
     def keep(self, used: Collection[bytes]) -> None:
-        """Forget the data keys whose ids are not among those `used`."""
+        """Removes the data keys whose ids are not among those `used`."""
         self._keys = [key for key in self._keys if key.kind != _DATA or key.id in used]
         self.store()
 
     def store(self) -> None:
-        """Bring both copies up to date, wrapped by the first state key; durable when this returns."""
+        """Writes both copies, wrapped by the first state key; durable when this returns."""
         content = b"".join(self._line(key) for key in self._keys)
         for name in _COPIES:
             if self._directory.read(name) != content:
@@ -146,11 +146,10 @@ class Keyring:
 
 
 def open_keyring(directory: StateDirectory, given: Sequence[StateKey] | None) -> Keyring:
-    """Open the keys of a directory by state keys (the first wraps, the others only open), or make new ones.
+    """Opens the keys of a directory with state keys (the first wraps, the others only open), or makes new ones.
 
-    `state.key` opens what no given key ever opened. Raises StateLocked if a key of the directory is not opened, or if
-    somebody put a `state.key` into a directory that given keys seal, and StartFailed for a newer format; nothing was
-    touched then.
+    `state.key` is used where no given key ever opened anything. Raises StateLocked if a key of the directory cannot be
+    opened, or for a planted `state.key`, and StartFailed for a newer format; nothing was changed then.
     """
     lines = _lines(directory)
     _refuse_newer(lines)
@@ -176,9 +175,9 @@ def open_keyring(directory: StateDirectory, given: Sequence[StateKey] | None) ->
 
 
 def may_be_taken_over(path: Path, given: Sequence[StateKey]) -> bool:
-    """Whether a state directory looks as one that never had given keys: absent, empty, or opened by its `state.key`.
+    """Whether a state directory never had given keys: it is absent, empty, or opened by its `state.key`.
 
-    Touches nothing. Raises StartFailed.
+    Changes nothing. Raises StartFailed.
     """
     directory = StateDirectory(path)
     if not path.exists():
@@ -192,7 +191,7 @@ def may_be_taken_over(path: Path, given: Sequence[StateKey]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """The keys that were opened, and by what those are wrapped that were not."""
+    """The opened keys, and the ids of the state keys that wrap the others."""
 
     keys: list[_Key]
     closed_by: set[str]
@@ -214,7 +213,7 @@ def _unwrap(lines: list[dict[str, Any]], state_keys: Sequence[StateKey]) -> _Ope
 
 
 def _refuse_planted(directory: StateDirectory, opened: _Opened, local: StateKey | None) -> None:
-    """Where a given key opens anything, a `state.key` is a leftover of the takeover, or it was put there."""
+    """Raises StateLocked for a `state.key` that is not the leftover of a takeover, where a given key opens anything."""
     if local and all(key.key != local.key for key in opened.keys if key.kind == _FORMER):
         raise StateLocked(
             f"{directory.path / _LOCAL} is not trusted, since given state keys seal this directory: find out who put "
@@ -274,7 +273,7 @@ def _make_local(directory: StateDirectory) -> StateKey:
 
 
 def _lines(directory: StateDirectory) -> list[dict[str, Any]]:
-    """Of both copies of the keyring."""
+    """Returns the lines of both copies of the keyring."""
     return [line for name in _COPIES for line in _checked_lines(directory.read(name) or b"")]
 
 

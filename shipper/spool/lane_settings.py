@@ -1,6 +1,6 @@
-"""An output's settings, as a lane keeps them: sealed, together with the places of the ids of its credentials.
+"""An output's settings as a lane stores them: sealed, with the paths to the ids of its credentials.
 
-The spool knows no plugin, so it cannot find these ids by the types of settings; who makes a lane says where they are.
+The spool knows no plugin, so it cannot find these ids by the types of settings; the maker of a lane supplies the paths.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ Path = tuple[str | int, ...]
 
 
 class LaneSettings(NamedTuple):
-    """JSON-able values, and the paths in them that lead to ids."""
+    """JSON-able values, and the paths in them to ids of credentials."""
 
     values: Mapping[str, Any]
     paths: tuple[Path, ...] = ()
 
     @property
     def credentials(self) -> tuple[str, ...]:
-        """The ids, sorted, each once."""
+        """Returns the ids, sorted, each once."""
         return tuple(sorted({part(self.values, path) for path in self.paths}))
 
     def rebound(self, old: str, new: str) -> LaneSettings:
-        """With another id wherever there is the old one."""
+        """Returns these settings with `new` in place of `old`."""
         values: Any = dict(self.values)
         for path in self.paths:
             values = changed(values, path, lambda id: new if id == old else id)
@@ -37,7 +37,7 @@ class LaneSettings(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> LaneSettings:
-        """What was packed, by an earlier version too, which kept bare settings with at most one id in them."""
+        """Returns unpacked settings; an earlier version packed them without paths, with at most one id."""
         kept = json.loads(packed)
         if kept.keys() != {"settings", "credentials"}:
             return cls(kept, (("credential",),) if kept.get("credential") is not None else ())

@@ -1,8 +1,7 @@
-"""What the active revision wants of the spool, durable with its cut.
+"""The limits that the active revision sets for the spool, stored with its cut.
 
-After a restart what waits is delivered, refused and ended before any policy has come again, and under no other limits
-than before. They are numbers in `meta`; a spool of an earlier version has none, and is under the defaults until a
-policy comes.
+After a restart events are delivered, refused and ended under the same limits before a policy arrives. They are numbers
+in `meta`; a spool of an earlier version has none, and uses the defaults until then.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _NEVER_REACHED: tuple[NeverReached, ...] = ("forward", "hold")
 
 
 class SpoolLimits(NamedTuple):
-    """`deadline`: how long a barrier may wait, in seconds, before `on_deadline`; None: for ever.
+    """`deadline`: how long a barrier may wait before `on_deadline`, in seconds; None: for ever.
 
-    `never_reached`: what becomes of what waits for a destination that never gave an answer (see `forward`).
+    `never_reached`: the action for events of a destination that never answered (see `forward`).
     """
 
     dead_letters: Limits = Limits()
@@ -39,7 +38,7 @@ DEFAULTS = SpoolLimits()
 
 
 def load(db: sqlite3.Connection) -> SpoolLimits:
-    """The limits of the active revision."""
+    """Returns the limits of the active revision."""
     size = _number(db, "letters_max_bytes")
     if size is None:
         return DEFAULTS
@@ -50,7 +49,7 @@ def load(db: sqlite3.Connection) -> SpoolLimits:
 
 
 def store(db: sqlite3.Connection, limits: SpoolLimits) -> None:
-    """Take over the limits of a revision that becomes active, in the transaction of its cut."""
+    """Stores the limits of a revision that becomes active, in the transaction of its cut."""
     set_meta(db, "letters_max_bytes", min(limits.dead_letters.max_bytes, clock.LARGEST))
     set_meta(db, "letters_when_full", _WHEN_FULL.index(limits.dead_letters.when_full))
     set_meta(db, "on_deadline", _ON_DEADLINE.index(limits.on_deadline))

@@ -1,4 +1,4 @@
-"""Which database a store opens when it starts, whatever it finds."""
+"""Opens the newest database at a start, repaired or new if need be."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _NOT_DAMAGE = frozenset(
 def open_newest(
     directory: StateDirectory, prepare: database.Prepare, connect: database.Connect, *, locked_out: bool
 ) -> Generation:
-    """Open the newest generation, repaired if need be, or make the first; older ones are gone then.
+    """Opens the newest generation, repaired if need be, or makes the first; removes older ones.
 
-    `locked_out`: the keys of what there is are lost, so it is put aside. Raises StartFailed or OSError.
+    `locked_out`: the keys of the stored data are lost, so it is set aside. Raises StartFailed or OSError.
     """
     directory.clear_leftovers()
     generations = directory.generations()
@@ -79,7 +79,7 @@ def _first(
 def _open_or_repair(
     directory: StateDirectory, number: int, prepare: database.Prepare, connect: database.Connect
 ) -> Generation:
-    """Open a generation; a disk that fails to read is asked again, and a full one relieved, before anything is lost."""
+    """Opens a generation; retries after read errors, and gives ballast on a full disk, before rows are lost."""
     path = directory.database(number)
     if not directory.has_room():
         directory.ballast.give()
@@ -131,7 +131,7 @@ def _repair(directory: StateDirectory, number: int, prepare: database.Prepare, c
     source = connect(directory.database(number), False)
     try:
         with contextlib.suppress(*database.UNREADABLE):
-            source.execute("PRAGMA writable_schema=ON")  # then one damaged line of the schema does not hide the others
+            source.execute("PRAGMA writable_schema=ON")  # else one damaged line of the schema hides the others
         newer, report = renew(directory, number, source, prepare, connect, patient=False)
         retire(directory, newer, report)
     except sqlite3.Error as error:
@@ -153,7 +153,7 @@ def refuse_takeover(ring: Keyring, db: sqlite3.Connection, sealed: Collection[tu
     """Raises StateLocked if a value of the `sealed` columns (table, column) needs a data key that `ring` does not have.
 
     For the start in which given keys take over from `state.key`: such a value was sealed under another keyring, which
-    somebody has replaced by one of his own. What cannot be read says nothing.
+    an attacker has replaced. Unreadable values are ignored.
     """
     for table, column in sealed:
         with contextlib.suppress(*database.UNREADABLE):
@@ -167,10 +167,10 @@ def refuse_takeover(ring: Keyring, db: sqlite3.Connection, sealed: Collection[tu
 
 
 def forget_unused_keys(directory: StateDirectory, ring: Keyring, db: sqlite3.Connection) -> None:
-    """Drop the data keys that no stored value begins with, once there are many: each start adds one.
+    """Removes the data keys with whose id no stored value begins, once there are many: each start adds one.
 
-    A sealed value is a whole column value and begins with the id of its key, so an id that no value begins with is not
-    needed. Nothing is dropped while something is in quarantine, nor if a page cannot be read.
+    A sealed value is a whole column value and begins with the id of its key, so the other keys are not needed. Nothing
+    is removed while something is in quarantine, nor if a page cannot be read.
     """
     if len(ring) > _MANY_KEYS and not any(directory.path.glob("quarantine-*")):
         with contextlib.suppress(*database.UNREADABLE):

@@ -1,7 +1,7 @@
-"""Transactions of batches: enter, be read by a lane, be settled. Pure functions of the database.
+"""Transactions of batches: they enter, are read by a lane, and are settled. Pure functions of the database.
 
-Each runs inside one transaction of the store and may be replayed, so none keeps state outside of it; they return what
-changed, and `Spool` keeps its counters by that.
+Each runs inside one transaction of the store and may be replayed, so none keeps state outside of it; they return the
+changes, from which `Spool` keeps its counters.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from shipper.values import Counts, Revision
 
 
 class NotActive(ShipperError):
-    """The revision under which a batch was to enter is not the active one any more; nothing was stored."""
+    """The revision of a batch that enters is not active any more; nothing was stored."""
 
 
 class Packed(NamedTuple):
-    """A batch, ready to be sealed; `events` events. `lanes`: those that it is for, if not those of its arrival."""
+    """A batch of `events` events, ready to be sealed; for `lanes`, or (None) for the lanes of its arrival."""
 
     events: int
     body: bytes
@@ -35,7 +35,7 @@ class Packed(NamedTuple):
 
 
 class Entered(NamedTuple):
-    """A stored batch: its place, and what its body takes on disk, in bytes."""
+    """A stored batch: its place, and the bytes of its body on disk."""
 
     seq: int
     events: int
@@ -43,7 +43,7 @@ class Entered(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What a lane has to settle next."""
+    """A batch, the rest of one, or a barrier, that a lane has to settle."""
 
     seq: int
     kind: int
@@ -59,29 +59,29 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What became of (some of) a batch's events on a lane."""
+    """The final answers to all or some events of a batch on a lane."""
 
     counts: Counts
-    """Of events that have their final answer; its `accepted` is not used."""
+    """Counts of events with a final answer; `accepted` is not used."""
     letters: Sequence[dead_letters.Letter] = ()
     rest: Batch | None = None
-    """The events without one; None: all are settled."""
+    """The events without a final answer; None: all are settled."""
 
 
 class Settled(NamedTuple):
-    """What a settle changed: the entry before and after, and the other lanes that hold the batch whole."""
+    """The changes of a settlement: the entry before and after, and the other lanes that hold the batch whole."""
 
     entry: Entry
     others: frozenset[int]
     left: Entry | None
     letters_dropped: int
     again: int
-    """How many more events are counted again by the parts of the batch, whole or rests, that wait."""
+    """By how much the number of events that several parts of the batch, whole or rests, count again has grown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What enters together, in one transaction."""
+    """Batches and positions of an input that enter in one transaction."""
 
     revision: Revision
     input: str
@@ -90,12 +90,12 @@ class Arrival:
     positions: Mapping[str, bytes | None] = field(default_factory=dict)
 
     def lanes_of(self, packed: Packed) -> Sequence[int]:
-        """The lanes that one of its batches is for."""
+        """Returns the lanes of one of its batches."""
         return self.lanes if packed.lanes is None else packed.lanes
 
 
 def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, arrival: Arrival) -> list[Entered]:
-    """The cut of an input: its batches, their places in every lane, and its positions. Raises NotActive."""
+    """Stores an input's batches, their entries in every lane, and its positions. Raises NotActive."""
     if get_meta(db, "active") != str(arrival.revision):
         raise NotActive
     epoch, number = arrival.revision
@@ -136,7 +136,7 @@ def position(db: sqlite3.Connection, input: str, key: str) -> bytes | None:
 
 
 def window(db: sqlite3.Connection, lane: int, after: int, limit: int) -> list[Entry]:
-    """The next entries of a lane, in order."""
+    """Returns the next entries of a lane, in order."""
     rows = db.execute(
         "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq > ? ORDER BY seq LIMIT ?",
         (lane, after, limit),
@@ -145,11 +145,12 @@ def window(db: sqlite3.Connection, lane: int, after: int, limit: int) -> list[En
 
 
 _BYTES = "CAST(origin AS BLOB), CAST(body AS BLOB)"
-"""A flipped bit makes a text of them, which Python would refuse to decode before anybody can say that it is damaged."""
+"""Cast, since a flipped bit may make a text of a blob, and Python would fail to decode it before the seal is
+checked."""
 
 
 def load(db: sqlite3.Connection, sealer: Sealer, lane: int, entry: Entry, limit: int | None = None) -> Batch:
-    """The events of an entry; raises Damaged if the stored bytes cannot be read any more.
+    """Returns the events of an entry; raises Damaged if the stored bytes are unreadable.
 
     Raises Oversized if they take more than `limit` bytes.
     """
@@ -170,7 +171,8 @@ def load(db: sqlite3.Connection, sealer: Sealer, lane: int, entry: Entry, limit:
 
 
 def recount(db: sqlite3.Connection, lane: int, entry: Entry, events: int) -> None:
-    """An entry's count was damaged: the sealed batch says how many events it holds, and the barrier expects as many."""
+    """Corrects the damaged count of an entry, and the sum of its barrier, to the number of events in the sealed
+    batch."""
     db.execute("UPDATE todo SET count = ? WHERE lane = ? AND seq = ?", (events, lane, entry.seq))
     db.execute(
         "UPDATE barrier SET accepted = accepted + ? WHERE lane = ? AND seq ="
@@ -188,9 +190,9 @@ def settle(
     limits: dead_letters.Limits,
     now: float,
 ) -> Settled | None:
-    """Note answers: counts, dead letters, and what is left, in one transaction. None: it was settled before.
+    """Stores answers: counts, dead letters, and the rest. Returns None if the entry was settled before.
 
-    Raises dead_letters.Full where dead letters find no room and must not push out older ones.
+    Raises dead_letters.Full where dead letters have no room and must not replace older ones.
     """
     row = db.execute(
         "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq = ?", (lane, seq)
@@ -221,7 +223,7 @@ def settle(
 def _more_again(
     db: sqlite3.Connection, sealer: Sealer, lane: int, entry: Entry, rest: Batch | None, sharers: Mapping[int, int]
 ) -> int:
-    """See `Settled.again`. Only where several lanes have left a rest and none holds all, the rests are looked at."""
+    """Returns `Settled.again`. Reads rests only where several lanes have one and none holds the batch whole."""
     left = 0 if rest is None else rest.count
     if BATCH in sharers.values():
         return left - (0 if entry.kind == BATCH else entry.events)
@@ -231,7 +233,7 @@ def _more_again(
 
 
 def items(db: sqlite3.Connection, sealer: Sealer, lane: int, entry: Entry) -> frozenset[int]:
-    """The numbers, in its batch, of the events of an entry; none if it is damaged."""
+    """Returns the indexes in its batch of the events of an entry; none if it is damaged."""
     try:
         return _numbers(load(db, sealer, lane, entry))
     except Damaged:
@@ -255,7 +257,7 @@ def _write_rest(db: sqlite3.Connection, sealer: Sealer, lane: int, entry: Entry,
 
 
 def count_answers(db: sqlite3.Connection, lane: int, seq: int, counts: Counts) -> None:
-    """Add to the oldest open barrier above `seq` on the lane, which is the one that counts it."""
+    """Adds counts to the oldest open barrier above `seq` on the lane."""
     db.execute(
         "UPDATE barrier SET delivered = delivered + ?, duplicate = duplicate + ?, dead_letter = dead_letter + ?,"
         " dropped = dropped + ?, damaged = damaged + ? WHERE lane = ? AND seq ="
@@ -274,15 +276,15 @@ def count_answers(db: sqlite3.Connection, lane: int, seq: int, counts: Counts) -
 
 
 def holders(db: sqlite3.Connection, lane: int, seq: int) -> frozenset[int]:
-    """The other lanes that have this batch to do, whole."""
+    """Returns the other lanes that hold this batch whole."""
     return frozenset(id for id, kind in _sharers(db, lane, seq).items() if kind == BATCH)
 
 
 def _sharers(db: sqlite3.Connection, lane: int, seq: int) -> dict[int, int]:
-    """The other lanes that have this batch to do, and whether whole or a rest of it.
+    """Returns the other lanes that hold this batch, each with the kind of its entry: whole or a rest.
 
-    A CROSS JOIN makes SQLite join in this order: there are a few lanes and perhaps millions of entries, and without
-    statistics the planner took the entries first, 20 ms for each batch that was settled.
+    The CROSS JOIN fixes the order of the join: there are a few lanes and perhaps millions of entries, and without
+    statistics the planner took the entries first, 20 ms for each settled batch.
     """
     rows = db.execute(
         "SELECT todo.lane, kind FROM lane CROSS JOIN todo ON todo.lane = lane.id AND todo.seq = ? WHERE lane.id != ?",

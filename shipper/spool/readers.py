@@ -1,11 +1,10 @@
-"""Readers: connections beside the writer's, one bounded read a call.
+"""Read connections beside the writer's; one bounded read a call.
 
-No cursor outlives its call: one left open would keep every page of the WAL since then. So a read either returns values
-or raises, and its snapshot ends with it.
+No cursor outlives its call: an open one would keep every later page in the WAL. A read returns values or raises, and
+its snapshot ends with it.
 
-All are opened at the start and kept, since nobody reads the queue without them: later there may be no descriptor. Where
-these are few at the start, it is one. Those of a new generation are opened when they are needed, and tried for until
-that is possible.
+All are opened at the start and kept, since later there may be no descriptor; where descriptors are scarce at the start,
+one is opened. Those of a new generation are opened when they are needed, with retries.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _PAUSE_SECONDS = 0.1
 
 
 class Unreadable(Exception):
-    """The disk failed to read a database, or what it read is damaged."""
+    """The disk failed to read a database, or the database is damaged."""
 
     def __init__(self, path: Path, cause: sqlite3.Error) -> None:
         super().__init__(f"the spool cannot be read: {database.name(cause)}")
@@ -37,7 +36,7 @@ class Unreadable(Exception):
 
 
 class Readers:
-    """A pool of reading connections to the newest generation."""
+    """A pool of read connections to the newest generation."""
 
     def __init__(self, path: Path, connect: database.Connect) -> None:
         self.path = path
@@ -52,24 +51,25 @@ class Readers:
         self._limiter = trio.CapacityLimiter(_AT_ONCE)
 
     def open_all(self) -> None:
-        """Open them before the first query, as many as can be opened without the reserve of descriptors, or one."""
+        """Opens as many connections as leave the reserve of descriptors untouched, at least one, before the first
+        query."""
         with contextlib.suppress(sqlite3.Error):
             while len(self._idle) < _AT_ONCE and not (self._idle and descriptors.none_is_left(for_outside=True)):
                 self._idle.append(database.open_reader(self.path, self._connect))
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a query in a worker thread. Raises what it raises, or Unreadable.
+        """Runs a query in a worker thread. Raises its errors, or Unreadable.
 
-        On cancel the caller goes at once; the thread ends with its query.
+        On cancel this returns at once; the thread ends with its query.
         """
         return await trio.to_thread.run_sync(self._read, query, abandon_on_cancel=True, limiter=self._limiter)
 
     def move(self, path: Path) -> None:
-        """From now on read another database."""
+        """Reads another database from now on."""
         self._leave(path)
 
     def close(self) -> None:
-        """Close all connections; those still in use close themselves."""
+        """Closes all connections; those in use are closed after their query."""
         self._closed = True
         self._leave(self.path)
 
@@ -86,14 +86,14 @@ class Readers:
             db.execute("BEGIN")
             return query(db)
         except sqlite3.Error as error:
-            raise _settlement(path, error) from error
+            raise _translated(path, error) from error
         finally:
             with contextlib.suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
             self._give_back(path, db)
 
     def _take(self) -> tuple[Path, sqlite3.Connection]:
-        """A connection of the newest generation, waited for while there is no descriptor for another one."""
+        """Returns a connection to the newest generation; waits for one while there is no descriptor."""
         while True:
             self._given_back.clear()
             with self._lock:
@@ -107,15 +107,15 @@ class Readers:
             self._given_back.wait(_PAUSE_SECONDS)
 
     def _opened(self, path: Path) -> sqlite3.Connection | None:
-        """None where another attempt may succeed."""
+        """Returns a new connection, or None where another attempt may succeed."""
         try:
             return database.open_reader(path, self._connect)
         except sqlite3.Error as error:
             if path != self.path:  # it was replaced meanwhile, and removed
                 return None
             if self._closed or not (database.code(error) == sqlite3.SQLITE_CANTOPEN and descriptors.none_is_left()):
-                raise _settlement(path, error) from error
-            if not self._in_use:  # else one comes back soon
+                raise _translated(path, error) from error
+            if not self._in_use:  # otherwise one is given back soon
                 self.problem = f"the spool cannot be read: {descriptors.shortage()}"
             return None
 
@@ -129,5 +129,5 @@ class Readers:
         db.close()
 
 
-def _settlement(path: Path, error: sqlite3.Error) -> Exception:
+def _translated(path: Path, error: sqlite3.Error) -> Exception:
     return Unreadable(path, error) if database.is_damage(error) or database.is_io(error) else error

@@ -1,9 +1,9 @@
-"""A new generation of the database: what can be read of the old one is copied into an empty one.
+"""Makes a new generation of the database: readable rows of the old one are copied into an empty one.
 
-It has the tables that `prepare` makes, so it is sound whatever the old one has become; rows find their columns by name,
-or by place where names were damaged. The new file is complete, durable and open before the old one is given up.
+`prepare` makes its tables, so it is sound whatever the damage; columns are matched by name, or by place where names
+were damaged. The new file is complete, durable and open before the old one is removed.
 
-A database that lost rows of unknown number is kept beside the new one, with all its bytes and out of the way.
+A database that lost an unknown number of rows is kept, unchanged, in quarantine.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def renew(
     *,
     patient: bool,
 ) -> tuple[Generation, Report]:
-    """Copy what can be read of a generation through `source` to a new one, make it durable and open it.
+    """Copies the readable rows of a generation through `source` to a new one; returns it open and durable.
 
-    `patient`: raise where the disk fails to read, since the next attempt may succeed; otherwise such rows are lost.
-    Raises sqlite3.Error or OSError if it cannot be written; the old generation is as it was, then and otherwise.
+    `patient`: raises where the disk fails to read, since the next attempt may succeed; otherwise such rows are lost.
+    Raises sqlite3.Error or OSError if it cannot be written. The old generation is never changed.
     """
     if source.in_transaction:
         source.execute("ROLLBACK")
@@ -56,9 +56,9 @@ def renew(
 
 
 def retire(directory: StateDirectory, newest: Generation, report: Report | None) -> None:
-    """Put away every older generation: aside where the report says that it is kept, otherwise for ever.
+    """Removes every older generation, or sets it aside where the report keeps it.
 
-    Call this before its connections are closed: one that finds its file gone writes nothing more to it.
+    Call this before its connections are closed: a connection whose file is gone does not write to it any more.
     """
     for number in directory.generations():
         if number < newest.number:
@@ -70,13 +70,13 @@ def retire(directory: StateDirectory, newest: Generation, report: Report | None)
 
 
 def everything_lost(prepare: database.Prepare) -> Report:
-    """The report where nothing of the old tables can be had."""
+    """Returns the report for the loss of all tables."""
     tables = database.expected_columns(prepare)
     return Report(lost=Counter(dict.fromkeys(tables, 1)), gaps={table: [(None, None)] for table in tables})
 
 
 def copy(source: sqlite3.Connection, target: sqlite3.Connection, remains: Remains, *, patient: bool) -> Report:
-    """Move every row that can be read into the tables of `target`, which hold nothing worth keeping."""
+    """Copies every readable row into the tables of `target`, whose rows are deleted."""
     report = Report()
     found = _columns(source)
     tables = database.columns(target)
@@ -111,7 +111,7 @@ def _columns(source: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
 
 
 def _order(db: sqlite3.Connection, table: str) -> tuple[tuple[str, ...], bool]:
-    """What a table is sorted by, and whether it has rowids."""
+    """Returns the columns that sort a table, and whether it has rowids."""
     query = f"SELECT name, type, pk FROM pragma_table_info({_literal(table)}) WHERE pk ORDER BY pk"
     keys = db.execute(query).fetchall()
     (without_rowid,) = db.execute(f"SELECT wr FROM pragma_table_list WHERE name = {_literal(table)}").fetchone()
@@ -121,7 +121,7 @@ def _order(db: sqlite3.Connection, table: str) -> tuple[tuple[str, ...], bool]:
 
 
 def _copy_sequences(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Numbers that were given must not be given again, though their rows are gone."""
+    """Copies the counters, so that numbers of deleted rows are not given again."""
     try:
         sequences = source.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
     except database.UNREADABLE:

@@ -1,4 +1,4 @@
-"""What a repair could not move: a report of it, and the remains."""
+"""The report of a repair, and the remains of lost rows."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ Gap = tuple[Key | None, Key | None]
 
 @dataclass(slots=True)
 class Report:
-    """What became of each table.
+    """The moved and lost rows of each table.
 
-    It is stored in the new database, and is there at every start until somebody has acted upon it: a crash must not
-    make anyone believe that what is left is all there was.
+    It is stored in the new database until it is handled, so that a crash cannot hide a loss.
     """
 
     rows: Counter[str] = field(default_factory=Counter)
     """Rows that were moved."""
     lost: Counter[str] = field(default_factory=Counter)
-    """Rows that were lost; a gap counts as one, but may have held many, or none."""
+    """Lost rows; a gap counts as one, but may have held many, or none."""
     gaps: dict[str, list[Gap]] = field(default_factory=dict)
-    """Stretches of keys in which rows of unknown number were lost, from a key (that row itself may have been moved) to
-    below another; None is the end of the table, and a key may be a prefix."""
+    """Ranges of keys in which an unknown number of rows was lost, from a key (whose row may have been moved) to below
+    another; None is the end of the table, and a key may be a prefix."""
     kept: list[str] = field(default_factory=list)
     """The files, in the state directory, that hold the remains."""
 
@@ -39,14 +38,14 @@ class Report:
         return not self.lost
 
     def store(self, db: sqlite3.Connection) -> None:
-        """Keep it in a database, if anything was lost."""
+        """Stores the report in a database, if anything was lost."""
         if self.lost:
             text = json.dumps([self.rows, self.lost, self.gaps, self.kept], default=_as_base64)
             db.execute("INSERT INTO damage VALUES (?)", (text,))
 
     @classmethod
     def load(cls, db: sqlite3.Connection) -> Report | None:
-        """All that was lost and not acted upon, or None if there is nothing."""
+        """Returns all losses that were not handled yet, or None."""
         report = cls()
         for (text,) in db.execute("SELECT report FROM damage ORDER BY rowid").fetchall():
             report._add(text)
@@ -65,7 +64,7 @@ class Report:
 
     @staticmethod
     def forget(db: sqlite3.Connection) -> None:
-        """Forget what was stored; run it in the transaction that acts upon it."""
+        """Deletes the stored reports; run it in the transaction that handles them."""
         db.execute("DELETE FROM damage")
 
 
@@ -74,7 +73,7 @@ def _key(stored: list[Any] | None) -> Key | None:
 
 
 class Remains:
-    """What could be read of rows that were lost, one JSON object a line; the file is made when there is something."""
+    """A file for readable parts of lost rows, one JSON object a line; made with the first one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -82,18 +81,18 @@ class Remains:
 
     @property
     def names(self) -> list[str]:
-        """The file, if there is one."""
+        """Returns the name of the file, if it was made."""
         return [self._path.name] if self._file else []
 
     def add(self, table: str, key: Key, columns: dict[str, Any]) -> None:
-        """Keep what there is of a row; bytes are written as base64."""
+        """Writes the readable columns of a row; bytes as base64."""
         if self._file is None:
             self._file = os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
         json.dump({"table": table, "key": key, "columns": columns}, self._file, default=_as_base64)
         self._file.write("\n")
 
     def close(self) -> None:
-        """Make it durable."""
+        """Makes the file durable and closes it."""
         if self._file is not None:
             with self._file as file:
                 file.flush()

@@ -1,13 +1,13 @@
-"""Dead letters enter the queue again, by an order: as new batches of the lane that their output has now.
+"""Requeues dead letters by an order: they enter as new batches of the lane that their output has now.
 
 A requeue is durable before it runs, runs in bounded steps, and resumes after a crash. A step is one transaction: it
-deletes letters and puts their events into the queue, under the active revision and the ids that they had, so that what
-the destination has already is a duplicate. They stand above every barrier, and the next one counts them as accepted;
+deletes letters and puts their events into the queue, under the active revision and with their former ids, so that a
+destination that has them answers "duplicate". They enter above every barrier, and the next one counts them as accepted;
 the barrier that counted them as dead letters keeps its sum.
 
-A letter that was written after the order was given is not touched, though it fits: what is refused again would go round
-for ever. What is damaged stays a letter. The order ends early where the queue has no room, or where the active revision
-has no such output any more.
+A letter that was written after the order was given is not requeued: an event that is refused again would loop for ever.
+A damaged letter stays. The order ends early where the queue is full, or where the active revision does not have the
+output.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from shipper.spool.seal import OVERHEAD_BYTES, Damaged, Sealer
 from shipper.values import LARGEST_COUNT, Revision
 
 LOOK = 4096
-"""Letters that a step looks at, whether they are wanted or not."""
+"""Letters that a step examines."""
 STEP = 512
 STEP_BYTES = 1 << 20
-"""Of letters that a step requeues, or one letter."""
+"""The size of the letters that a step requeues; a larger letter goes alone."""
 
 _FITS = (
     "id > :after AND id <= :upto AND (:output IS NULL OR output = :output)"
@@ -42,18 +42,18 @@ _FITS = (
 
 
 End = Literal["done", "full", "gone"]
-"""Nothing is left, there is no room, or the active revision has no such output any more."""
+"""Why an order ended: nothing is left, the queue is full, or the active revision does not have the output."""
 
 
 class Room(NamedTuple):
-    """What may enter: so many bytes, but at least one event if the queue `is_empty`."""
+    """The room in the queue: `bytes`, but at least one event if the queue `is_empty`."""
 
     bytes: int
     is_empty: bool
 
 
 class Wanted(NamedTuple):
-    """Which letters: those to which all applies that is given. `reason` is a part of theirs, `ids` is JSON."""
+    """Selects letters that meet every given condition. `reason` is a part of a letter's reason, `ids` is JSON."""
 
     output: str | None = None
     reason: str | None = None
@@ -63,7 +63,7 @@ class Wanted(NamedTuple):
 
 
 class Requeue(NamedTuple):
-    """One order. It has come to the letter `wanted.after`, and the queue may hold `max_bytes`."""
+    """One order. It is done up to the letter `wanted.after`; the queue may hold `max_bytes`."""
 
     wanted: Wanted
     max_bytes: int
@@ -71,7 +71,7 @@ class Requeue(NamedTuple):
 
 
 class Found(NamedTuple):
-    """How many letters were found, by their output, and the highest id."""
+    """The number of wanted letters by output, and the highest id."""
 
     outputs: dict[str, int]
     upto: int
@@ -79,14 +79,14 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """What a step changed, and the order as it is now; `end` is None if it goes on."""
+    """The changes of a step, and the order after it; `end` is None if it continues."""
 
     order: Requeue
     end: End | None = None
     entered: Sequence[tuple[Revision, int, Entered]] = ()
     """Batches, each with the active revision and its lane."""
     damaged: int = 0
-    """Letters that stay, since they cannot be read any more."""
+    """Letters that stay, since they are unreadable."""
 
     @property
     def requeued(self) -> int:
@@ -95,7 +95,7 @@ class Step:
 
 
 class _Letter(NamedTuple):
-    """`lane` is the one that its output has now; without `content` it is damaged."""
+    """`lane` is the current lane of its output; without `content` it is damaged."""
 
     id: int
     lane: int | None
@@ -103,21 +103,21 @@ class _Letter(NamedTuple):
 
 
 def find(db: sqlite3.Connection, wanted: Wanted) -> Found:
-    """Look at all letters: which of them are wanted."""
+    """Counts the wanted letters."""
     query = f"SELECT output, count(*), max(id) FROM dead_letter WHERE {_FITS} GROUP BY output ORDER BY output"
     rows = db.execute(query, wanted._asdict()).fetchall()
     return Found({output: count for output, count, _ in rows}, max((last for *_, last in rows), default=0))
 
 
 def lanes(db: sqlite3.Connection) -> dict[str, int]:
-    """The lanes of the active revision, by output."""
+    """Returns the lanes of the active revision, by output."""
     if get_meta(db, "active") is None:
         return {}
     return dict(db.execute("SELECT output, id FROM lane WHERE active ORDER BY output").fetchall())
 
 
 def place(db: sqlite3.Connection, order: Requeue) -> Requeue:
-    """Make an order durable; returns it as it is stored."""
+    """Stores an order; returns it with its id."""
     order = order._replace(max_bytes=min(order.max_bytes, clock.LARGEST))
     id = db.execute(
         "INSERT INTO requeue (after, upto, max_bytes, output, reason, ids)"
@@ -128,18 +128,18 @@ def place(db: sqlite3.Connection, order: Requeue) -> Requeue:
 
 
 def standing(db: sqlite3.Connection) -> list[Requeue]:
-    """The orders that are not done, oldest first."""
+    """Returns the orders that are not done, oldest first."""
     rows = db.execute("SELECT output, reason, ids, upto, after, max_bytes, id FROM requeue ORDER BY id").fetchall()
     return [Requeue(Wanted(*row[:5]), *row[5:]) for row in rows]
 
 
 def forget(db: sqlite3.Connection, order: Requeue) -> None:
-    """The order ends here."""
+    """Deletes an order."""
     db.execute("DELETE FROM requeue WHERE id = ?", (order.id,))
 
 
 def step(db: sqlite3.Connection, sealer: Sealer, origin: bytes, order: Requeue, room: Room, now: float) -> Step:
-    """Carry out the next part of an order; where it ends, forget the order."""
+    """Carries out the next part of an order; deletes the order where it ends."""
     found, last = _next(db, sealer, order.wanted)
     if last is None:
         return _ended(db, order, "done")
@@ -166,7 +166,7 @@ def _moved(db: sqlite3.Connection, order: Requeue, after: int) -> Requeue:
 
 
 def _next(db: sqlite3.Connection, sealer: Sealer, wanted: Wanted) -> tuple[list[_Letter], int | None]:
-    """The next wanted letters, as many as a step takes, and up to which id these are all; None: there are no more."""
+    """Returns the next wanted letters for a step, and the id up to which all were examined; None: that is the end."""
     query = "SELECT max(id) FROM (SELECT id FROM dead_letter WHERE id > ? AND id <= ? ORDER BY id LIMIT ?)"
     (last,) = db.execute(query, (wanted.after, wanted.upto, LOOK)).fetchone()
     if last is None:
@@ -179,7 +179,7 @@ def _next(db: sqlite3.Connection, sealer: Sealer, wanted: Wanted) -> tuple[list[
 
 
 def _opened(db: sqlite3.Connection, sealer: Sealer, ids: Sequence[int]) -> list[_Letter]:
-    """Letters by their ids. Texts are read as bytes: a flipped bit may have made them invalid."""
+    """Returns letters by their ids. Texts are read as bytes: a flipped bit may have made them invalid."""
     active = {output.encode(): lane for output, lane in lanes(db).items()}
     rows = db.execute(
         "SELECT id, lane, seq, item, CAST(output AS BLOB), CAST(reason AS BLOB), CAST(body AS BLOB) FROM dead_letter"
@@ -201,7 +201,7 @@ def _content(sealer: Sealer, place: tuple[int, int, int], noted: bytes, body: by
 
 
 def _fitting(ready: Sequence[_Letter], room: Room) -> tuple[Sequence[_Letter], list[tuple[int, Packed]]]:
-    """The first of these letters, about as many as there is room for, and what enters of them, with its lane."""
+    """Returns the first of these letters, about as many as there is room for, and their batches, each with its lane."""
     while ready:
         batches = _packed(ready)
         size = sum(OVERHEAD_BYTES + len(packed.body) for _, packed in batches)
@@ -212,7 +212,7 @@ def _fitting(ready: Sequence[_Letter], room: Room) -> tuple[Sequence[_Letter], l
 
 
 def _packed(ready: Sequence[_Letter]) -> list[tuple[int, Packed]]:
-    """Batches of what goes the same way."""
+    """Returns one batch for each lane and index."""
     ways: dict[tuple[int, str | None], list[Content]] = {}
     for letter in ready:
         if letter.content is not None and letter.lane is not None:

@@ -1,12 +1,11 @@
 """Transactions of revisions: received, the cut, barriers, drained.
 
-The barrier in rows. The cut of revision r puts one barrier, at one new place of the sequence, into every lane that r
-retires, and counts what stands below it on that lane and below no older open barrier. It is settled when it is its
-lane's first row; then both its counts and its place say that everything below has its final answer, and they must
-agree. `drained` may be said of r when no barrier of r or an older revision is open: so it implies the older ones.
+The cut of revision r puts one barrier, at one new place of the sequence, into every lane that r retires. It counts the
+events on that lane between the next older open barrier and itself. It is settled when it is its lane's first row: then
+every event below has its final answer, and its counts must agree. r is `drained` when no barrier of r or an older
+revision is open: so it implies the older ones.
 
-A lane that is not active is deleted in the transaction that settles its last barrier, which comes after its connections
-are closed.
+A retired lane is deleted in the transaction that settles its last barrier, which runs after its connections are closed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _FIRST = Revision(0, 0)
 
 
 class Text(NamedTuple):
-    """A policy as it is stored: its text's digest, the digest of its meaning, and the ids it refers to."""
+    """A policy to store: the digest of its text, the digest of its meaning, and the ids of its credentials."""
 
     at: Revision
     sha256: str
@@ -43,7 +42,7 @@ class Text(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What the spool knows of a revision."""
+    """A stored revision, without its text."""
 
     at: Revision
     sha256: str
@@ -55,7 +54,7 @@ class Known(NamedTuple):
 
 
 class LaneKey(NamedTuple):
-    """The identity of a lane. Same key in two revisions = the same lane; `credentials` are sorted, each once."""
+    """The identity of a lane: the same key in two revisions is the same lane. `credentials` are sorted, each once."""
 
     output: str
     type: str
@@ -63,25 +62,25 @@ class LaneKey(NamedTuple):
     credentials: tuple[str, ...] = ()
 
     def with_credentials(self, ids: Iterable[str]) -> LaneKey:
-        """The same place, with these credentials."""
+        """Returns this key with these credentials."""
         return self._replace(credentials=tuple(sorted(set(ids))))
 
     def rebound(self, old: str, new: str) -> LaneKey:
-        """The same place, with another credential in place of one."""
+        """Returns this key with the credential `new` in place of `old`."""
         return self.with_credentials(new if id == old else id for id in self.credentials)
 
     def columns(self) -> tuple[str, str, str, str]:
-        """As they are stored."""
+        """Returns the stored columns."""
         return (self.output, self.type, self.destination, packed_ids(self.credentials))
 
     @classmethod
     def of(cls, output: str, type: str, destination: str, packed: str) -> LaneKey:
-        """Of columns; raises ValueError."""
+        """Returns the key of stored columns; raises ValueError."""
         return cls(output, type, destination, tuple(msgspec.json.decode(packed, type=list[str])))
 
 
 class LaneRow(NamedTuple):
-    """A lane as it is stored; `settings` is its output's configuration, None where it is damaged."""
+    """A stored lane; `settings` is its output's configuration, None where it is damaged."""
 
     id: int
     key: LaneKey
@@ -90,7 +89,7 @@ class LaneRow(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What a cut did: every lane of the revision in the order asked for, and the ids of those it retired."""
+    """The result of a cut: every lane of the revision, in the order of `wanted`, and the ids of the retired lanes."""
 
     seq: int
     lanes: list[LaneRow]
@@ -101,27 +100,27 @@ class Cut(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """The revisions from one on, oldest first, and the oldest that is stored at all."""
+    """The revisions from `since` on, oldest first, and the oldest stored one."""
 
     known: list[Known]
     oldest: Revision | None
 
     def has(self, at: Revision) -> bool:
-        """Whether this older revision, which was stored when `since` was active, still is."""
+        """Whether this older revision, which was stored when `since` was active, is still stored."""
         return self.oldest is not None and at >= self.oldest
 
 
 def stored(db: sqlite3.Connection, since: Revision | None) -> Stored:
-    """What may have changed since a moment at which the revision `since` was active: those before it only go.
+    """Returns the revisions from `since` on, which was active at an earlier call; older ones can only be deleted since.
 
-    A stream of revisions over a dead destination leaves hundreds behind: to look at all at each step was quadratic.
+    A flood of revisions over a dead destination leaves hundreds behind: reading all at each step was quadratic.
     """
     oldest = db.execute("SELECT epoch, number FROM revision ORDER BY epoch, number LIMIT 1").fetchone()
     return Stored(known(db, since), None if oldest is None else Revision(*oldest))
 
 
 def known(db: sqlite3.Connection, since: Revision | None = None) -> list[Known]:
-    """The revisions that are stored, oldest first: all, or those from `since` on."""
+    """Returns the stored revisions, oldest first: all, or those from `since` on."""
     return _known(db, "(epoch, number) >= (?, ?) ORDER BY epoch, number", since or _FIRST)
 
 
@@ -145,13 +144,13 @@ def _known(db: sqlite3.Connection, where: str, *ats: Revision) -> list[Known]:
 
 
 def _active(db: sqlite3.Connection) -> Revision:
-    """The active revision, or the first that could be: all that is not active yet, or is skipped, stands above."""
+    """Returns the active revision, or the lowest possible one: received and skipped revisions are above it."""
     active = get_meta(db, "active")
     return Revision.parse(active) if active else _FIRST
 
 
 def stages(db: sqlite3.Connection) -> Revisions:
-    """The newest revision of each stage."""
+    """Returns the newest revision of each stage."""
     row = db.execute(
         "SELECT epoch, number FROM revision WHERE stage IN ('received', 'active') ORDER BY 1 DESC, 2 DESC LIMIT 1"
     ).fetchone()
@@ -170,9 +169,10 @@ def receive(
     fingerprints: Mapping[str, bytes],
     skipped: Collection[Text] = (),
 ) -> list[Known]:
-    """Store a valid policy, and the fingerprints of its credentials. Returns the older ones that it superseded.
+    """Stores a valid policy, and the fingerprints of its credentials. Returns the older revisions that it superseded.
 
-    Their numbers are spent: received ones, also of an earlier process, and those that it `skipped`, never stored.
+    Those are received ones, also of an earlier process, and those that it `skipped`, which were never stored. Their
+    numbers are used up.
     """
     for each in (*skipped, text):
         _store(db, sealer, each)
@@ -199,12 +199,12 @@ def _store(db: sqlite3.Connection, sealer: Sealer, text: Text) -> None:
 
 
 def forget(db: sqlite3.Connection, at: Revision) -> None:
-    """A received revision failed to start: its number is not spent."""
+    """Deletes a received revision that failed to start; its number is free again."""
     db.execute("DELETE FROM revision WHERE epoch = ? AND number = ? AND stage = 'received'", at)
 
 
 def policy_text(db: sqlite3.Connection, sealer: Sealer, at: Revision) -> str | None:
-    """The stored text of a revision, or None if it is not stored (any more); raises Damaged."""
+    """Returns the stored text of a revision, or None; raises Damaged."""
     row = db.execute("SELECT policy FROM revision WHERE epoch = ? AND number = ?", at).fetchone()
     return None if row is None else sealer.open("policy", str(at), *at, row[0]).decode()
 
@@ -219,9 +219,9 @@ def cut(
     wanted: Sequence[tuple[LaneKey, LaneSettings]],
     telling: Collection[str] = (),
 ) -> Cut:
-    """Make a received revision active, with these lanes; put a barrier into every lane that it retires.
+    """Makes a received revision active, with these lanes; puts a barrier into every lane that it retires.
 
-    Lanes that are made count as reached at once, but for those of outputs that tell of answers (see `forward`).
+    New lanes count as reached at once, except those of the outputs `telling`, which report answers (see `forward`).
     """
     doubt.act(db)
     seq = next_seq(db)
@@ -248,7 +248,7 @@ def _adopt(db: sqlite3.Connection, sealer: Sealer, key: LaneKey, settings: LaneS
 
 
 def adopt_rebound(db: sqlite3.Connection, sealer: Sealer, lane: int, old: str, new: str) -> LaneRow:
-    """The lane of the same place, with another credential in place of one; made, retired, if there is none."""
+    """Returns the lane with the credential `new` in place of `old`; makes it, retired, if absent."""
     rows = {row.id: row for row in lanes(db, sealer)}
     like = rows[lane]
     key = like.key.rebound(old, new)
@@ -297,10 +297,10 @@ def _put_barrier(db: sqlite3.Connection, lane: int, seq: int, at: Revision) -> N
 
 
 def lanes(db: sqlite3.Connection, sealer: Sealer) -> list[LaneRow]:
-    """Every lane, oldest first.
+    """Returns every lane, oldest first.
 
-    A credential goes where a policy sent it: hosts are sealed together with the ids of their credentials, and a row
-    that names others than its settings has none that may be used.
+    Hosts are sealed together with the ids of their credentials, so that a credential goes only where a policy sent it:
+    the settings of a row that names other ids are not used.
     """
     rows = db.execute("SELECT id, active, settings, output, type, destination, credentials FROM lane ORDER BY id")
     found = [(id, LaneKey.of(*columns), sealed, bool(active)) for id, active, sealed, *columns in rows.fetchall()]
@@ -321,13 +321,13 @@ def _settings(sealer: Sealer, lane: int, key: LaneKey, sealed: bytes) -> LaneSet
 def settle_barrier(
     db: sqlite3.Connection, lane: int, seq: int, *, connected: bool = False
 ) -> Literal["settled", "gone", "waits", "retired"]:
-    """Note that a lane has settled everything below a barrier; `gone`: and the lane with it.
+    """Settles a barrier of a lane that has settled everything below; `gone`: the lane was deleted too.
 
-    It waits while an order moves events from or to the lane, and for an order after damage (see `doubt`). A lane that
-    is still `connected` settles it only if it is active; `retired`: it is not, and closes its connections first.
+    `waits`: an order moves events from or to the lane, or the barrier waits for an order after damage (see `doubt`).
+    `retired`: the lane is still `connected` and not active, so it must close its connections first.
 
-    The place of the barrier and its counts must both say so. Where they disagree, by damage or by a bug, nothing may be
-    revoked on it: it waits for an order. (Raised, it would end the process at every start.)
+    Where the place of the barrier and its counts disagree, by damage or by a bug, no credential may be revoked: it
+    waits for an order. (An exception would end the process at every start.)
     """
     doubt.act(db)
     if connected and db.execute("SELECT 1 FROM lane WHERE id = ? AND active", (lane,)).fetchone() is None:
@@ -356,12 +356,12 @@ def settle_barrier(
 
 
 def orders_run(db: sqlite3.Connection, lane: int) -> bool:
-    """Whether an order is being carried out that takes from the lane or gives to it."""
+    """Whether an unfinished order moves events from or to the lane."""
     return db.execute("SELECT 1 FROM standing_order WHERE ? IN (lane, target)", (lane,)).fetchone() is not None
 
 
 def settle_reached(db: sqlite3.Connection, lane: int) -> bool:
-    """Settle the barriers of a lane that nobody can open, as far as nothing stands below them; whether it is gone."""
+    """Settles the barriers at the head of a lane that cannot be opened; returns whether the lane is gone."""
     while first := db.execute("SELECT seq, kind FROM todo WHERE lane = ? ORDER BY seq LIMIT 1", (lane,)).fetchone():
         if first[1] != BARRIER or settle_barrier(db, lane, first[0]) != "settled":
             break
@@ -369,7 +369,7 @@ def settle_reached(db: sqlite3.Connection, lane: int) -> bool:
 
 
 def drop_empty_lane(db: sqlite3.Connection, lane: int) -> bool:
-    """Delete a retired lane that has nothing to do any more, with its settings; true if it was."""
+    """Deletes a retired lane without entries, and its settings; returns whether it was deleted."""
     gone = db.execute(
         "DELETE FROM lane WHERE id = ? AND active = 0 AND NOT EXISTS (SELECT 1 FROM todo WHERE lane = ?)", (lane, lane)
     )
@@ -383,11 +383,11 @@ def drained(
     before: credentials.Before = "listed",
     most_bytes: int = LARGEST_COUNT,
 ) -> Receipt | None:
-    """Commit `drained` for the newest revision of which it is true, and return its receipt; None: nothing new.
+    """Stores `drained` for the newest revision that is drained; returns its receipt, or None if there is nothing new.
 
     `closing` is the oldest revision that replaced an input which is not closed yet, `still_used` are credentials of
-    such inputs. What it lists as released is every id released since the last one that was written; `before` is
-    what is known of that. The list has at most `most_bytes` as JSON.
+    such inputs. The receipt lists every id released since the last ack that was written; `before` is the state of ids
+    in earlier acks. The list has at most `most_bytes` as JSON.
     """
     doubt.act(db)
     row = db.execute("SELECT epoch, revision FROM barrier ORDER BY 1, 2 LIMIT 1").fetchone()

@@ -1,18 +1,18 @@
-"""Reading a damaged table, row by row.
+"""Reads a damaged table, row by row.
 
 SQLite reads a table in the order of its key and raises where a page is damaged. So each table is read from both ends,
-and what is left between them is halved by key until the damage is surrounded:
+and the range between them is halved by key until the damage is enclosed:
 
     ████████████████ xx ████████ x █████     forward until it raises, backward until it raises,
     ───────────────> ·············· <───     then the middle of the rest, from both ends again
 
-A row whose key can be read and whose body cannot is lost alone; what can be had of it goes to a quarantine file, as it
-was stored (sealed bytes stay sealed). A stretch of keys that cannot be looked up is a *gap*: how many rows it held is
-not known, so its keys are named in the report. Damaged pages also show rows that never were: in a table that has shown
-damage, a row counts only if a look-up by its key leads to it.
+A row with a readable key and an unreadable body is lost alone; its readable parts go to a quarantine file (sealed bytes
+stay sealed). A range of keys that cannot be looked up is a *gap*: the number of its rows is unknown, so the report
+names its keys. Damaged pages also show false rows: in a table that has shown damage, a row counts only if a look-up by
+its key finds it.
 
-Only rows that are reachable by their table are moved. Searching all pages for what looks like a row would bring back
-rows that were deleted, and events that were settled.
+Only rows that are reachable through their table are moved. Searching all pages for rows would restore deleted ones, and
+settled events.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Row = tuple[Any, ...]
 _LARGEST = 2**63 - 1
 _PROBES = 20_000
 _STRAYS = 3000
-"""Rows out of their order, in one walk: more than one damaged page can hold. Of some damaged pages SQLite gives rows
-again and again, in effect without end."""
+"""Rows out of order in one walk: more than a damaged page can hold. For some damaged pages SQLite returns rows again
+and again, in effect without end."""
 _LEADS_ASTRAY = 100
-"""What a walk costs that met so many, in probes."""
+"""The cost in probes of a walk that met so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class Table:
     name: str
     columns: tuple[str, ...]
     found: tuple[str, ...]
-    """The columns that the old table has; names may be damaged, then their places count."""
+    """The columns of the old table; where names are damaged, their places count."""
     key: tuple[str, ...]
     has_rowid: bool
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Which old column goes where."""
+        """Returns the pairs of old and new columns."""
         if len(self.found) == len(self.columns):
             return list(zip(self.found, self.columns, strict=True))
         return [(name, name) for name in self.columns if name in self.found]
@@ -54,7 +54,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class _Low:
-    """The lower end of a stretch of keys; the upper end is a key (or a prefix of one) that is not in it."""
+    """The lower end of a range of keys; the upper end is a key (or a prefix of one) outside of it."""
 
     key: Key
     included: bool
@@ -69,7 +69,7 @@ class _Unwritable(Exception):
 
 
 class Salvage:
-    """Moves one table."""
+    """Copies the readable rows of one table."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Salvage:
         report.rows[table.name] = 0
 
     def run(self) -> None:
-        """Move the table: in one go, or with care if that meets damage."""
+        """Moves the table: in one pass, or by ranges if that meets damage."""
         try:
             if not self._table.found:
                 self._gap(None, None)
@@ -112,7 +112,7 @@ class Salvage:
             raise error.cause from None
 
     def _move_all(self) -> bool:
-        """Whether all rows could be read, in their order, and moved."""
+        """Moves the rows in one pass; returns False where one cannot be read, or is out of order."""
         last: _Low | None = None
         try:
             for key, row in self._rows(None, backward=False):
@@ -125,7 +125,7 @@ class Salvage:
         return True
 
     def _move_stretches(self) -> None:
-        """Read from both ends, then halve what is left, lower half first."""
+        """Reads from both ends, then halves the rest, lower half first."""
         stretches: list[tuple[_Low | None, Key | None]] = [(None, None)]
         while stretches:
             low, high, done = self._narrow(*stretches.pop())
@@ -138,7 +138,7 @@ class Salvage:
                 stretches += [(_Low(middle, True), high), (low, middle)]
 
     def _narrow(self, low: _Low | None, high: Key | None) -> tuple[_Low | None, Key | None, bool]:
-        """Move rows from both ends of a stretch; returns the rest of it, and whether there is none."""
+        """Moves rows from both ends of a range; returns the rest of it, and whether it is empty."""
         for backward in (False, True):
             while self._can_seek(low, high, backward):
                 last, done = self._walk(low, high, backward)
@@ -152,7 +152,7 @@ class Salvage:
         return low, high, False
 
     def _can_seek(self, low: _Low | None, high: Key | None, backward: bool) -> bool:
-        """Whether this end of a stretch can be found at all."""
+        """Whether SQLite can seek to this end of a range."""
         self._probes += 1
         try:
             self._first(self._old_key, low, high, backward)
@@ -162,9 +162,9 @@ class Salvage:
         return True
 
     def _walk(self, low: _Low | None, high: Key | None, backward: bool) -> tuple[Key | None, bool]:
-        """Move rows until one cannot be read; returns the key of the last, and whether all were.
+        """Moves rows until one cannot be read; returns the key of the last, and whether all were moved.
 
-        The far end is not left to SQLite: a damaged key beyond it would end the walk before its time.
+        The far end is not a condition of the query: a damaged key beyond it would end the walk too early.
         """
         last, strayed, strays = None, False, 0
         try:
@@ -192,7 +192,8 @@ class Salvage:
         return last, True
 
     def _step(self, low: _Low | None, high: Key | None, backward: bool) -> Key | None:
-        """Move or lose the row that stopped a walk, or the one before: a cursor looks a row ahead, and loses both."""
+        """Moves or loses the row that stopped a walk, or the one before: a cursor reads one row ahead, and fails for
+        both."""
         width = len(self._old_key)
         try:
             row = self._first([*self._old_key, *self._old], low, high, backward)
@@ -210,7 +211,7 @@ class Salvage:
             self._count_lost()
 
     def _insert(self, row: Row) -> bool:
-        """Whether the new table takes a row: a damaged one may lack what it must have."""
+        """Inserts a row; returns False if the new table refuses it, such as a damaged one without a value."""
         try:
             self._target.execute(self._insertion, row)
         except sqlite3.IntegrityError:
@@ -233,7 +234,7 @@ class Salvage:
         return row
 
     def _is_found(self, key: Key, row: Row) -> bool:
-        """Whether a look-up by its key leads to this very row: a damaged page also shows what never was a row."""
+        """Whether a look-up by its key finds this row: a damaged page also shows false rows."""
         try:
             return bool(self._look_up(self._old, key).fetchone() == row)
         except database.UNREADABLE as error:
@@ -269,10 +270,10 @@ class Salvage:
         if self._patient and database.is_io(error):
             raise error
 
-    # -- what is lost --------------------------------------------------------------------------------------------------
+    # -- losses --------------------------------------------------------------------------------------------------------
 
     def _lose_next(self, low: _Low | None, high: Key | None, backward: bool) -> Key | None:
-        """Lose the one row that cannot be read at an end of a stretch, if it is known which that is."""
+        """Counts the unreadable row at an end of a range as lost, if its key is known."""
         try:
             key = self._first(self._old_key, low, high, backward)
             if (
@@ -291,7 +292,7 @@ class Salvage:
         return key
 
     def _is_readable(self, key: Key) -> bool:
-        """Whether the row with this key can be read; then it is not the one that could not."""
+        """Whether the row with this key can be read; then it is not the lost one."""
         try:
             self._look_up(self._old, key).fetchone()
         except database.UNREADABLE as error:
@@ -306,7 +307,7 @@ class Salvage:
             return self._beginning(column.strip('"'), key)
 
     def _beginning(self, column: str, key: Key) -> bytes:
-        """The bytes of a body up to the damage."""
+        """Returns the bytes of a body up to the damage."""
         read = bytearray()
         try:
             with self._source.blobopen(self._table.name, column, key[0], readonly=True) as blob:
@@ -332,9 +333,9 @@ class Salvage:
 
 
 def _middle(low: _Low | None, high: Key | None, width: int) -> Key | None:
-    """A key between two others, at the first column that leaves room for one; None if there is none.
+    """Returns a key between two others, at the first column that has room for one, or None.
 
-    Only whole numbers have a middle, and keys below zero are not looked for.
+    Only whole numbers have a middle; keys below zero are not searched.
     """
     bottom, top = low.key if low else (), high or ()
     for at in range(width):
@@ -360,14 +361,14 @@ def _following(value: Any) -> Any:
 
 
 def _beyond(key: Key | None, low: _Low | None, high: Key | None, backward: bool) -> tuple[_Low | None, Key | None]:
-    """What is left of a stretch after a row at one of its ends."""
+    """Returns the rest of a range after a row at one of its ends."""
     if key is None:
         return low, high
     return (low, key) if backward else (_Low(key, False), high)
 
 
 def _inside(low: _Low | None, key: Key, high: Key | None) -> bool:
-    """Whether a key that was read is where it must be; damaged pages say otherwise."""
+    """Whether a key lies inside its range; on damaged pages it may not."""
     try:
         above = low is None or key > low.key or (low.included and key[: len(low.key)] == low.key)
         return above and (high is None or key[: len(high)] < high)

@@ -1,19 +1,19 @@
 """The tables of the spool.
 
-    batch    one row for each batch that entered; goes when its last entry goes, in the same transaction
-    todo     what a lane still has to settle, in the order in which it entered: a batch, the rest of one, or a
+    batch    one row for each batch that entered; deleted with its last entry, in the same transaction
+    todo     unsettled entries of lanes, in the order in which they entered: a batch, the rest of one, or a
              barrier; a barrier is settled when it is the first row of its lane
     rest     the unsettled events of a batch that a lane has settled in part; small, so that one forbidden event does
              not keep a megabyte
-    barrier  what each open barrier counts; (lane, seq) of its entry
+    barrier  the counts of each open barrier; (lane, seq) of its entry
     lane     one destination identity, with the ids of its credentials as a JSON list; `active` where the active
              revision routes events to it, `reached` once its destination has given any answer
-    requeue  orders to requeue dead letters that are not done, and how far they have come
-    revision texts that were received; `stage` is received, superseded or active; older active ones stay until drained
+    requeue  unfinished orders to requeue dead letters, and their progress
+    revision received policies; `stage` is received, superseded or active; older active ones stay until drained
 
-Counts and sizes stand twice, in `batch` and in `todo`, so that one damaged page does not make the queue unknowable.
-Everything that holds event bytes, settings or policy texts is sealed (`seal.py`); what stands in the clear are numbers,
-names of inputs and outputs, ids of credentials, digests, and the positions of inputs.
+Counts and sizes are stored twice, in `batch` and in `todo`, so that one damaged page does not lose them. Events,
+settings and policy texts are sealed (`seal.py`); numbers, names of inputs and outputs, ids of credentials, digests, and
+the positions of inputs are in the clear.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEALED: Final = (
     ("rest", "body"),
     ("revision", "policy"),
 )
-"""The columns, each with its table, that hold what `seal` made."""
+"""The columns, each with its table, that hold sealed values."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -88,21 +88,22 @@ _LATER: Final = (
 
 
 def prepare(db: sqlite3.Connection) -> None:
-    """Make what is missing."""
+    """Makes missing tables, and migrates those of an earlier version."""
     for statement in _TABLES.split(";\n"):
         if statement.strip():
             db.execute(statement)
-    _name_sets(db)
+    _migrate_credentials(db)
     for table, column, kind in _LATER:
         if column not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     db.execute("INSERT OR IGNORE INTO meta VALUES ('seq', 0)")
 
 
-def _name_sets(db: sqlite3.Connection) -> None:
-    """A lane of an earlier version has one credential, or NULL; now it has a JSON list.
+def _migrate_credentials(db: sqlite3.Connection) -> None:
+    """Turns the one credential, or NULL, of lanes of an earlier version into a JSON list.
 
-    The column keeps its place, since a repair copies by place. What a repair has copied is told by its looks.
+    The column keeps its place, since a repair copies by place. Rows that a repair has copied are recognized by their
+    form.
     """
     looks = "coalesce(substr(credentials, 1, 1), '') != '['"
     if "credential" in {row[1] for row in db.execute("PRAGMA table_info(lane)")}:
@@ -114,12 +115,12 @@ def _name_sets(db: sqlite3.Connection) -> None:
 
 
 def packed_ids(ids: Iterable[str]) -> str:
-    """Ids as a column holds them; one text for equal sequences."""
+    """Returns ids as a column holds them; equal sequences give equal texts."""
     return json.dumps(list(ids), separators=(",", ":"))
 
 
 def next_seq(db: sqlite3.Connection) -> int:
-    """The next place in the spool; never given twice, though rows are deleted."""
+    """Returns the next place in the sequence; never the same twice, though rows are deleted."""
     (seq,) = db.execute("UPDATE meta SET value = value + 1 WHERE key = 'seq' RETURNING value").fetchone()
     return int(seq)
 

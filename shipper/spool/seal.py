@@ -1,15 +1,15 @@
-"""What stands on the disk is sealed: AES-256-GCM over every body and text, bound to the place where it stands.
+"""Seals stored values: AES-256-GCM over every body and text, bound to its row.
 
     sealed = key id (8) ‖ nonce (12) ‖ ciphertext and tag
 
 The associated data name the format, the spool, the data key, the kind of row, the row, epoch and revision, so a value
-that was changed, cut, swapped with its neighbour or brought from another spool does not open. A sealed value is always
+that was changed, truncated, swapped with another or copied from another spool does not open. A sealed value is always
 stored as a whole column value.
 
 A nonce is the next number of a counter in memory, one for all kinds and threads of a data key. It is taken before
-anything can fail and never given back, and a process that starts takes a new data key: so no crash, no transaction
-rolled back and no directory restored from a backup can use a pair of key and nonce twice. (Refused: nonces derived
-from row numbers, which a rollback hands out again; random nonces, which are good for 2³² seals of a key at most.)
+anything can fail and never reused, and every process makes a new data key: so no crash, no rollback and no directory
+restored from a backup can use a pair of key and nonce twice. (Rejected: nonces derived from row numbers, which a
+rollback gives again; random nonces, which allow at most 2³² seals with a key.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shipper.sdk.errors import ShipperError
 
 KEY_ID_BYTES = 8
 OVERHEAD_BYTES = KEY_ID_BYTES + 12 + 16
-"""How much longer a sealed value is than the plain one."""
+"""By how many bytes a sealed value is longer than the plain one."""
 
 _FORMAT = b"shipper seal 1\0"
 _ROLL_AT = 2**30
@@ -35,15 +35,15 @@ _NEVER_BEYOND = 2**32
 
 
 class Damaged(ShipperError):
-    """Stored bytes are not what was stored: the row is lost, its neighbours are not."""
+    """Stored bytes were changed: the row is lost, its neighbours are not."""
 
     code = Code.DAMAGED
 
 
 class Sealer:
-    """Seals and opens the values of one spool; may be called from any thread.
+    """Seals and opens the values of one spool, in any thread.
 
-    `keys` are the data keys that stored rows may need; `new_key` makes one that is durable when it returns.
+    `keys` are the data keys of stored rows; `new_key` returns a new, durable one.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class Sealer:
         self._roll()
 
     def seal(self, kind: str, row: int | str, epoch: int, revision: int, plain: bytes) -> bytes:
-        """The sealed form of `plain`; it opens only with the same kind, row, epoch and revision.
+        """Returns `plain` sealed; it opens only with the same kind, row, epoch and revision.
 
-        Once in 2³⁰ calls a new data key is written, and OSError is raised if that fails for very long.
+        Once in 2³⁰ calls a new data key is written; raises OSError if that fails for very long.
         """
         key_id, nonce = self._next_nonce()
         associated = self._associated_data(key_id, kind, row, epoch, revision)
         return key_id + nonce + self._ciphers[key_id].encrypt(nonce, plain, associated)
 
     def open(self, kind: str, row: int | str, epoch: int, revision: int, sealed: bytes) -> bytes:
-        """What was sealed for this very place; raises Damaged if that is not what `sealed` is."""
+        """Returns the plain value; raises Damaged if `sealed` was not sealed for this place."""
         key_id, nonce = sealed[:KEY_ID_BYTES], sealed[KEY_ID_BYTES : KEY_ID_BYTES + 12]
         cipher = self._ciphers.get(key_id)
         if cipher is None or len(sealed) < OVERHEAD_BYTES:
@@ -81,11 +81,11 @@ class Sealer:
         try:
             associated = self._associated_data(key_id, kind, row, epoch, revision)
             return cipher.decrypt(nonce, memoryview(sealed)[KEY_ID_BYTES + 12 :], associated)
-        except (InvalidTag, struct.error):  # numbers that were damaged may be none of ours
+        except (InvalidTag, struct.error):  # damaged numbers may be out of range
             raise Damaged(f"{kind} {row} does not open: its bytes were changed or belong elsewhere") from None
 
     def fingerprint(self, text: bytes) -> bytes:
-        """HMAC-SHA256 of a secret, under a key of this spool that survives restarts and new state keys."""
+        """Returns the HMAC-SHA256 of a secret, under a key of this spool that survives restarts and new state keys."""
         return hmac.digest(self._fingerprint_key, text, "sha256")
 
     def _next_nonce(self) -> tuple[bytes, bytes]:

@@ -1,6 +1,6 @@
-"""The spool as the rest of the program sees it: durable when a call returns, with the figures of what waits.
+"""The interface of the spool: changes are durable when a call returns, and figures of the queue are kept.
 
-All methods are safe to cancel: a transaction that was handed to the store either commits or was never there.
+All methods are safe to cancel: a transaction that the store has taken commits as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 
 
 class Standing(NamedTuple):
-    """How revisions and credentials stand at one moment."""
+    """The revisions, and the credentials in use, at one moment."""
 
     stored: Stored
     stages: Revisions
@@ -65,35 +65,40 @@ class Spool:
         self._is_repaired = False
         self._on_damage: list[Callable[[], None]] = []
         self.room = trio.Event()
-        """Set, and replaced, whenever something left the spool."""
+        """Set, and replaced by a new one, whenever entries leave the spool."""
         self.letters_freed = 0
-        """How often there may have come to be room for dead letters."""
+        """Rises whenever dead letters may have room again."""
         self._on_letters_freed: list[Callable[[], None]] = []
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
     async def enter(
-        self, arrival: Arrival, unheard: Callable[[list[Entered]], object] = lambda entered: None, *, wait: bool = True
+        self,
+        arrival: Arrival,
+        abandoned: Callable[[list[Entered]], object] = lambda entered: None,
+        *,
+        wait: bool = True,
     ) -> list[Entered]:
-        """Store batches with their input's positions. Raises queue.NotActive.
+        """Stores batches with their input's positions. Raises queue.NotActive.
 
         While the disk is full, waits, or raises Backpressure if `wait` is false.
-        `unheard` is told of what was stored after the caller, cancelled, had waited for some seconds in vain.
+        `abandoned` is called with the result if it became durable only some seconds after the caller was cancelled.
         """
         now = time.time()
 
-        def count_unheard(counted: tuple[list[Entered], Figures]) -> None:
-            unheard(_count(arrival, *counted))
+        def count_abandoned(counted: tuple[list[Entered], Figures]) -> None:
+            abandoned(_count(arrival, *counted))
 
         def enter(db: sqlite3.Connection) -> list[Entered]:
             return queue.enter(db, self.store.sealer, self.origin, now, arrival)
 
-        return _count(arrival, *await self.store.append(self._counted(enter), count_unheard, wait=wait))
+        return _count(arrival, *await self.store.append(self._counted(enter), count_abandoned, wait=wait))
 
     def _counted(
         self, op: Callable[[sqlite3.Connection], Result]
     ) -> Callable[[sqlite3.Connection], tuple[Result, Figures]]:
-        """The operation, and the figures that it belongs to: a count anew stands before or behind it."""
+        """Returns an operation that also returns its figures: a recount replaces them before or after it, not
+        between."""
         return lambda db: (op(db), self._counting)
 
     async def positions(self, input: str, prefix: str = "") -> dict[str, bytes]:
@@ -105,19 +110,19 @@ class Spool:
         return await self.store.read(lambda db: queue.position(db, input, key))
 
     async def window(self, lane: int, after: int, limit: int = 64) -> list[Entry]:
-        """The next entries of a lane."""
+        """Returns the next entries of a lane."""
         return await self.store.read(lambda db: queue.window(db, lane, after, limit))
 
     async def load(self, lane: int, entry: Entry) -> Batch:
-        """The events of an entry, from disk. Raises Damaged."""
+        """Returns the events of an entry, from disk. Raises Damaged."""
         return await self.store.read(lambda db: queue.load(db, self.store.sealer, lane, entry))
 
     async def load_all(
         self, lane: int, entries: Sequence[Entry], limit: int | None = None
     ) -> tuple[dict[int, Batch], Sequence[Entry]]:
-        """The events of several entries, by their places, and the entries from the first on that does not fit any more.
+        """Returns the events of several entries, by their places, and the entries from the first that does not fit.
 
-        All bodies fit into `limit` bytes. One that is damaged is missing.
+        The returned bodies fit into `limit` bytes. Damaged entries are missing.
         """
 
         def load_all(db: sqlite3.Connection) -> tuple[dict[int, Batch], Sequence[Entry]]:
@@ -136,16 +141,16 @@ class Spool:
         return await self.store.read(load_all)
 
     async def recount(self, lane: int, entry: Entry, events: int) -> Entry:
-        """The sealed batch of an entry holds another number of events than the entry says; returns it corrected."""
+        """Corrects the count of an entry to the number of events in its sealed batch; returns the corrected entry."""
         _, figures = await self.store.do(self._counted(lambda db: queue.recount(db, lane, entry, events)))
         figures.add(entry.revision, frozenset({lane}), events - entry.events, 0)
         return entry._replace(events=events)
 
     async def settle(self, lane: int, settlements: Mapping[int, Settlement], *, patient: bool = False) -> int:
-        """Note what became of entries, by their places; returns how many old letters they pushed out.
+        """Stores settlements of entries, by their places; returns how many old letters were dropped for them.
 
-        `patient` if no barrier waits for it: then it may go with the next commit. Raises dead_letters.Full and notes
-        none then; it says which letters have room.
+        `patient` if no barrier waits for it: then it may go with the next commit. Raises dead_letters.Full, which names
+        the letters that have room, and stores nothing then.
         """
         now, limits, sealer = time.time(), self.limits.dead_letters, self.store.sealer
 
@@ -163,14 +168,14 @@ class Spool:
         return sum(change.letters_dropped for change in changes)
 
     def made_room(self) -> None:
-        """Wake those that wait for room."""
+        """Wakes tasks that wait for room."""
         self.room.set()
         self.room = trio.Event()
 
     # -- revisions -----------------------------------------------------------------------------------------------------
 
     async def standing(self, still_used: Collection[str], since: Revision | None = None) -> Standing:
-        """What is stored now, of the revisions from `since` on; `still_used` are credentials in use besides."""
+        """Returns the revisions from `since` on, and the credentials in use, `still_used` included."""
         return await self._config(
             lambda db: Standing(revisions.stored(db, since), revisions.stages(db), credentials.in_use(db, still_used))
         )
@@ -178,11 +183,11 @@ class Spool:
     async def receive(
         self, text: Text, fingerprints: Mapping[str, bytes], skipped: Collection[Text] = ()
     ) -> list[Known]:
-        """Store a valid policy; returns the older ones that it superseded, those that were never stored included."""
+        """Stores a valid policy; returns the older ones that it superseded, `skipped` included."""
         return await self._config(lambda db: revisions.receive(db, self.store.sealer, text, fingerprints, skipped))
 
     async def forget(self, at: Revision) -> None:
-        """Forget a received revision that failed to start."""
+        """Deletes a received revision that failed to start."""
         await self._config(lambda db: revisions.forget(db, at))
 
     async def cut(
@@ -192,9 +197,9 @@ class Spool:
         limits: SpoolLimits = kept.DEFAULTS,
         telling: Collection[str] = (),
     ) -> Cut:
-        """Make a revision active, put the barriers, and take over its limits, in one transaction.
+        """Makes a revision active, puts the barriers, and stores its limits, in one transaction.
 
-        `telling` are the outputs that tell of answers.
+        `telling` are the outputs that report answers.
         """
 
         def cut(db: sqlite3.Connection) -> Cut:
@@ -206,7 +211,7 @@ class Spool:
         return done
 
     async def take_over(self, limits: SpoolLimits) -> None:
-        """The limits of the active revision; a spool of an earlier version has none."""
+        """Stores limits of the active revision; a spool of an earlier version has none."""
         await self._config(lambda db: kept.store(db, limits))
         self._set_limits(limits)
 
@@ -222,14 +227,11 @@ class Spool:
     async def settle_barrier(
         self, lane: int, seq: int, *, connected: bool
     ) -> Literal["settled", "gone", "waits", "retired"]:
-        """A lane has settled all below a barrier; `gone`: and the lane with it; `waits`: for an order.
-
-        `retired`: not yet, since it is `connected`, and was retired.
-        """
+        """Settles a barrier of a lane that has settled everything below; see `revisions.settle_barrier`."""
         return await self._config(lambda db: revisions.settle_barrier(db, lane, seq, connected=connected))
 
     async def settle_reached(self, lane: int) -> bool:
-        """The same for a lane that nobody can open; whether it is gone."""
+        """Settles the barriers at the head of a lane that cannot be opened; returns whether the lane is gone."""
         return await self._config(lambda db: revisions.settle_reached(db, lane))
 
     async def advance(
@@ -239,9 +241,10 @@ class Spool:
         before: Before = "listed",
         most_bytes: int = LARGEST_COUNT,
     ) -> tuple[Receipt | None, list[str]]:
-        """Commit `drained` for the newest revision of which it is true now; and what became free beside it.
+        """Stores `drained` for the newest drained revision; returns its receipt, and released credentials that it
+        lacks.
 
-        The receipt lists released credentials of at most `most_bytes` as JSON.
+        The receipt lists at most `most_bytes` of released credentials as JSON.
         """
 
         def advance(db: sqlite3.Connection) -> tuple[Receipt | None, list[str]]:
@@ -253,15 +256,15 @@ class Spool:
         return await self._config(advance)
 
     async def release(self, still_used: Collection[str]) -> list[str]:
-        """Mark and return the credentials that became free."""
+        """Marks and returns the credentials to which nothing refers any more."""
         return await self._config(lambda db: credentials.release(db, still_used))
 
     async def forget_credentials(self, ids: Collection[str], still_used: Collection[str]) -> Forgotten:
-        """After a nack: forget those of these that nothing refers to."""
+        """After a nack, forgets those ids to which nothing refers."""
         return await self._config(lambda db: credentials.forget(db, ids, still_used))
 
     async def policy_text(self, at: Revision) -> str | None:
-        """The stored text of a revision, or None if it is not stored (any more). Raises Damaged."""
+        """Returns the stored text of a revision, or None. Raises Damaged."""
         return await self._config(lambda db: revisions.policy_text(db, self.store.sealer, at))
 
     async def fingerprints(self) -> dict[str, bytes]:
@@ -270,11 +273,11 @@ class Spool:
     # -- orders and dead letters ---------------------------------------------------------------------------------------
 
     async def place_order(self, order: drain_orders.Order) -> drain_orders.Order:
-        """Make an order durable; it is carried out by `step_order` until that says it is done."""
+        """Stores an order; call `step_order` until it is done."""
         return await self._config(lambda db: drain_orders.place(db, order))
 
     async def place_rebind(self, source: int, upto: int, old: str, new: str) -> tuple[drain_orders.Order, LaneRow]:
-        """The same for a rebind to the lane with the credential `new` in place of `old`, which is made if need be.
+        """Stores an order to rebind to the lane with the credential `new` in place of `old`, which is made if absent.
 
         Raises `drain_orders.Gone`, `drain_orders.Released` or `drain_orders.InDoubt`.
         """
@@ -290,7 +293,7 @@ class Spool:
         closed: Collection[int] = (),
         unasked: bool = False,
     ) -> tuple[drain_orders.Order, list[LaneRow]]:
-        """The same for a forward to where the lane's output goes now, and all lanes. Raises `forward.NotForwarded`."""
+        """Stores an order to forward to the current lane of the output; returns all lanes too. Raises NotForwarded."""
 
         def place(db: sqlite3.Connection) -> tuple[drain_orders.Order, list[LaneRow]]:
             order = forward.place_forward(db, lane, upto=upto, revision=revision, closed=closed, unasked=unasked)
@@ -299,19 +302,19 @@ class Spool:
         return await self._config(place)
 
     async def never_reached(self) -> list[int]:
-        """The lanes whose events go elsewhere without an order."""
+        """Returns the lanes to forward without an order."""
         return await self.store.read(forward.never_reached)
 
     def note_reached(self, lane: int) -> None:
-        """The destination of a lane has given an answer; durable before anything that is asked for after it."""
-        with suppress(StoreFailed):  # then it ends, and this may be called by what cannot raise
+        """Stores that the destination of a lane has answered; durable before later calls are."""
+        with suppress(StoreFailed):  # the process ends then, and some callers must not raise
             self.store.post(lambda db: forward.note_reached(db, lane), urgent=True)
 
     async def standing_orders(self) -> list[drain_orders.Order]:
         return await self._config(drain_orders.standing)
 
     async def step_order(self, order: drain_orders.Order) -> drain_orders.Step:
-        """Carry out one bounded step; it says whether the order is done."""
+        """Carries out one bounded step of an order."""
         now, limits = time.time(), self.limits.dead_letters
         sealer = self.store.sealer
         try:
@@ -332,20 +335,21 @@ class Spool:
         return step
 
     async def doubts(self) -> set[int]:
-        """Lanes whose barriers wait for an order, since damage made their queue unknowable."""
+        """Returns the lanes whose barriers wait for an order after damage."""
         return await self._config(doubt.lanes)
 
     async def repair_once(self) -> None:
-        """Copy what can be read to a new generation, before rows are deleted whose seal does not open.
+        """Copies readable rows to a new generation, before rows with a broken seal are deleted.
 
-        Once for a process: a database that was copied is sound, and what does not open there is simply damaged.
+        Once in a process: a copied database is sound, and only its values can be damaged.
         """
         if not self._is_repaired:
             self._is_repaired = True
             await self.store.repair()
 
     async def heed_damage(self) -> None:
-        """Act upon what a repair has reported, count anew what waits, and tell: entries may have come back."""
+        """Handles the report of a repair, recounts the figures, and runs the callbacks: entries may have been
+        restored."""
 
         def act(db: sqlite3.Connection) -> Figures:
             audit.audit(db, self.store.sealer)
@@ -358,7 +362,7 @@ class Spool:
             callback()
 
     def on_damage(self, callback: Callable[[], None]) -> None:
-        """Have it told when damage was acted upon."""
+        """Registers a callback that runs after damage was handled."""
         self._on_damage.append(callback)
 
     async def dead_letters(self) -> DeadLetterFigures:
@@ -374,7 +378,7 @@ class Spool:
         return deleted
 
     def on_letters_freed(self, callback: Callable[[], None]) -> None:
-        """Have it told when there may be room for dead letters: some went, or the limit is another one."""
+        """Registers a callback that runs when dead letters may have room: some were deleted, or the limit changed."""
         self._on_letters_freed.append(callback)
 
     def _free_letters(self) -> None:
@@ -383,22 +387,22 @@ class Spool:
             callback()
 
     async def find_letters(self, wanted: requeue.Wanted) -> requeue.Found:
-        """Look at all dead letters: which of them are wanted."""
+        """Counts the wanted dead letters."""
         return await self.store.read(lambda db: requeue.find(db, wanted))
 
     async def active_outputs(self) -> list[str]:
-        """The outputs of the active revision."""
+        """Returns the outputs of the active revision."""
         return list(await self.store.read(requeue.lanes))
 
     async def place_requeue(self, order: requeue.Requeue) -> requeue.Requeue:
-        """Make an order durable; it is carried out by `step_requeue` until that says how it ended."""
+        """Stores an order; call `step_requeue` until it has ended."""
         return await self._config(lambda db: requeue.place(db, order))
 
     async def standing_requeues(self) -> list[requeue.Requeue]:
         return await self._config(requeue.standing)
 
     async def step_requeue(self, order: requeue.Requeue, room: requeue.Room) -> requeue.Step:
-        """Carry out one bounded step. Raises Backpressure while there is no room on the disk, or it has a problem."""
+        """Carries out one bounded step. Raises Backpressure while the disk is full or failing."""
         now, sealer = time.time(), self.store.sealer
         counted = self._counted(lambda db: requeue.step(db, sealer, self.origin, order, room, now))
         step = _count_requeued(await self.store.append(counted, _count_requeued, wait=False))
@@ -407,15 +411,15 @@ class Spool:
         return step
 
     async def forget_requeue(self, order: requeue.Requeue) -> None:
-        """End an order that is not done."""
+        """Deletes an order that is not done."""
         await self._config(lambda db: requeue.forget(db, order))
 
     async def query(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
-        """One bounded read."""
+        """Runs one bounded read."""
         return await self.store.read(query)
 
     async def _config(self, op: Callable[[sqlite3.Connection], Result]) -> Result:
-        """The config path goes first and waits for no room."""
+        """Runs an urgent operation that does not wait for room on the disk."""
         return await self.store.do(op, urgent=True)
 
 
@@ -434,7 +438,7 @@ def _count_requeued(counted: tuple[requeue.Step, Figures]) -> requeue.Step:
 
 @asynccontextmanager
 async def open_spool(directory: Path, keys: Sequence[StateKey] | None) -> AsyncIterator[Spool]:
-    """Own a state directory. Raises StateBusy, StateLocked, StartFailed."""
+    """Owns a state directory while the block runs. Raises StateBusy, StateLocked, StartFailed."""
     async with (
         open_store(directory, keys, prepare=schema.prepare, sealed=schema.SEALED) as store,
         trio.open_nursery() as nursery,

@@ -4,14 +4,14 @@
         seq = await store.do(lambda db: …)              # durable when it returns
         row = await store.read(lambda db: …)            # on a snapshot, beside the writer
 
-Operations are functions of the database and of nothing else: they may run more than once before one transaction that
-holds them is durable. All that wait are one transaction (`writer.py`), readers have connections of their own. What is
-in the tables is the business of the modules above; what is sealed, of `seal.py`.
+Operations are pure functions of the database: one may run several times before a transaction with it is durable. All
+waiting operations form one transaction (`writer.py`); readers have connections of their own. The tables belong to the
+modules above, sealing to `seal.py`.
 
-At start the database is not read as a whole: a WAL that a killed process left is checked by its checksums, every body
-by its seal, and what is damaged is found where it is read. (Refused: `PRAGMA quick_check`, which reads 300 MB/s at
-best and says nothing about a flipped bit in a body.) Damage that anybody meets is repaired at once, as a new
-generation: deleting a row whose overflow pages are wrong could free those of its neighbours.
+At start the database is not read as a whole: the WAL of a killed process is checked by its checksums, every body by its
+seal, and damage is found by the read that meets it. (Rejected: `PRAGMA quick_check`, which reads 300 MB/s at best and
+does not find a flipped bit in a body.) Damage is repaired at once, as a new generation: deleting a row with wrong
+overflow pages could free those of its neighbours.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ T = TypeVar("T")
 _PATIENCE_SECONDS = 5.0
 _CLOSE_SECONDS = 10.0
 _NEVER_GIVEN_BACK: list[ExitStack] = []
-"""Directories whose writer hangs in the disk: it may still write, so they are ours until the process ends."""
+"""Directories whose writer thread hangs in a write: they stay locked until the process ends."""
 
 
 class StoreFailed(ShipperError):
-    """The store was closed while it could not commit; what was asked for may be durable or not."""
+    """The store was closed while it could not commit; the operation may be durable or not."""
 
     code = Code.DISK_FAILED
 
@@ -64,16 +64,16 @@ class Store:
         self.sealer = opened.sealer
         self.spool_id = opened.ring.spool_id
         self.local_state_key = opened.ring.local
-        """Whether the directory is sealed by its own `state.key`, which deserves a line in the log."""
+        """Whether the directory is sealed by its own `state.key`; the caller logs it."""
         self.report = Report.load(opened.generation.db)
-        """What was lost to damage and not acted upon yet, in this process or before; None if nothing was.
+        """The losses by damage that were not handled yet, in this process or before, or None.
 
-        Whoever acts upon it runs `Report.forget(db)` in the same transaction.
+        The transaction that handles it runs `Report.forget(db)`.
         """
         self.problem: str | None = None
-        """What keeps the store from doing its job, in a sentence, or None."""
+        """A sentence about the failure that blocks the store, or None."""
         self.code: str = Code.OK
-        """That of the problem."""
+        """The code of the problem."""
         self._on_problem: list[Callable[[str | None], None]] = []
         self._on_report: list[Callable[[Report], None]] = []
         self._waiting: dict[Operation, float] = {}
@@ -83,38 +83,41 @@ class Store:
     # -- for the modules above -----------------------------------------------------------------------------------------
 
     async def do(self, op: Callable[[sqlite3.Connection], T], *, urgent: bool = False, patient: bool = False) -> T:
-        """Run `op` in a transaction and return its result once that is durable; raises what `op` raised.
+        """Runs `op` in a transaction; returns its result once it is durable, or raises its error.
 
-        It is handed over at once, cancelled or not, and cannot be taken back: a cancel is seen after it. Only if it
-        is not durable 5 s after a cancel does the caller go, and `op` stays in line. Urgent ones go first, patient
-        ones with what comes within 5 ms.
-        Raises StoreFailed if the store closes before it could commit.
+        `op` is queued at once, cancelled or not, and cannot be withdrawn: a cancel takes effect after it. If `op` is
+        not durable 5 s after a cancel, this raises Cancelled and `op` stays queued. Urgent ones go first, patient ones
+        with others or after 5 ms. Raises StoreFailed if the store closes before it could commit.
         """
         return cast(T, await self._submit(Operation(op, trio.lowlevel.current_task(), urgent=urgent, patient=patient)))
 
     async def append(
-        self, op: Callable[[sqlite3.Connection], T], unheard: Callable[[T], object] | None = None, *, wait: bool = True
+        self,
+        op: Callable[[sqlite3.Connection], T],
+        abandoned: Callable[[T], object] | None = None,
+        *,
+        wait: bool = True,
     ) -> T:
-        """As `do`, but while the disk is full it waits for room; a cancel withdraws what waits, and it never runs.
+        """As `do`, but waits for room while the disk is full; a cancel withdraws an `op` that waits.
 
-        If `wait` is false it raises Backpressure, then and while there is any other problem, and has not run.
-        `unheard` is called with the result of an `op` that became durable after its caller lost patience.
+        If `wait` is false, this raises Backpressure instead, and during any other problem, and `op` does not run.
+        `abandoned` is called with the result of an `op` that became durable after its caller was cancelled and gone.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if not wait and self.problem is not None:
             raise Backpressure(self.problem, code=self.code)
         task = trio.lowlevel.current_task()
-        return cast(T, await self._submit(Operation(op, task, unheard=unheard, needs_room=True, waits=wait)))
+        return cast(T, await self._submit(Operation(op, task, abandoned=abandoned, needs_room=True, waits=wait)))
 
     def post(self, op: Callable[[sqlite3.Connection], object], *, urgent: bool = False) -> None:
-        """As `do`, but nobody waits. `op` must not raise: that ends `open_store` with its error."""
+        """As `do`, without waiting. `op` must not raise: `open_store` would end with its error."""
         self._hand_over(Operation(op, urgent=urgent))
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a query on a snapshot that holds all that was done; it returns values, never a cursor.
+        """Runs a query on a snapshot with every durable operation; it must return values, never a cursor.
 
-        Where stored bytes cannot be read, the store is repaired and the query runs once more, on what is left; raises
-        Damaged if that does not help. On cancel, the query may run on for nobody.
+        Where stored bytes are unreadable, the store is repaired and the query runs once more on the result; raises
+        Damaged if that fails too. After a cancel the query may run on, and its result is ignored.
         """
         try:
             return await self._readers.read(query)
@@ -126,35 +129,36 @@ class Store:
             raise Damaged(str(error)) from error
 
     async def repair(self) -> None:
-        """Copy what can be read to a new generation, as before deleting a row whose seal does not open."""
+        """Copies readable rows to a new generation, such as before deleting a row with a broken seal."""
         await self._repair(self._readers.path)
 
     async def _repair(self, damaged: Path) -> None:
         await self._submit(Operation(_nothing, trio.lowlevel.current_task(), urgent=True, repairs=damaged))
 
     def on_problem(self, callback: Callable[[str | None], None]) -> None:
-        """Have `problem` told whenever it changes."""
+        """Registers a callback for changes of `problem`."""
         self._on_problem.append(callback)
 
     def on_report(self, callback: Callable[[Report], None]) -> None:
-        """Have `report` told when a repair lost something; before any operation is answered that ran after it."""
+        """Registers a callback for reports of losses; it runs before the results of operations after the repair."""
         self._on_report.append(callback)
 
     def is_failing(self) -> bool:
-        """Whether something cannot be noted; not if only intake waits for room: what was accepted is durable then."""
+        """Whether changes cannot be stored; false if only intake waits for room, since accepted events are durable
+        then."""
         return self.problem not in (None, FULL)
 
     @property
     def unread(self) -> str | None:
-        """What keeps queries waiting, in a sentence, or None."""
+        """A sentence about why queries wait, or None."""
         return self._readers.problem
 
     def stalled_seconds(self) -> float:
-        """How long the oldest operation has waited to become durable; a disk that hangs shows here first."""
+        """How long the oldest operation has waited to become durable; this shows a hanging disk first."""
         return trio.current_time() - min(self._waiting.values(), default=trio.current_time())
 
     def disk_bytes(self) -> int:
-        """Bytes of everything in the state directory."""
+        """Returns the bytes of all files in the state directory."""
         return self.directory.disk_bytes()
 
     # -- between trio and the writer -----------------------------------------------------------------------------------
@@ -190,23 +194,23 @@ class Store:
             if operation in self._waiting:
                 self._resume(operation, operation.result)
             elif operation.waiter is not None:
-                self._tell_of(operation)
+                self._pass_on(operation)
             elif isinstance(operation.result, outcome.Error):
                 self._fail(operation.result.error)
 
-    def _tell_of(self, operation: Operation) -> None:
-        if operation.unheard is not None and isinstance(operation.result, outcome.Value):
-            operation.unheard(operation.result.value)
+    def _pass_on(self, operation: Operation) -> None:
+        if operation.abandoned is not None and isinstance(operation.result, outcome.Value):
+            operation.abandoned(operation.result.value)
 
-    def _told(self, problem: str | None, code: str = Code.OK) -> None:
+    def _set_problem(self, problem: str | None, code: str = Code.OK) -> None:
         self.problem, self.code = problem, code
         if problem is not None:
-            self._turn_away(Backpressure(problem, code=code))
+            self._refuse(Backpressure(problem, code=code))
         for callback in self._on_problem:
             callback(problem)
 
-    def _turn_away(self, error: Backpressure) -> None:
-        """Answer what does not wait and is still in line."""
+    def _refuse(self, error: Backpressure) -> None:
+        """Fails queued operations that do not wait for room."""
         for operation in list(self._waiting):
             if not operation.waits and self._writer.withdraw(operation):
                 self._resume(operation, outcome.Error(error))
@@ -230,7 +234,7 @@ class Store:
 
     def _fail(self, error: BaseException) -> None:
         """A bug, here or in an operation that was posted: the whole store ends with it."""
-        self._told(f"failed: {type(error).__name__}", Code.INTERNAL_ERROR)
+        self._set_problem(f"failed: {type(error).__name__}", Code.INTERNAL_ERROR)
         self._nursery.start_soon(_raise, error)
 
     # -- from start to end ---------------------------------------------------------------------------------------------
@@ -246,7 +250,7 @@ class Store:
         token = trio.lowlevel.current_trio_token()
 
         def soon(function: Callable[..., object], *args: Any) -> None:
-            with contextlib.suppress(trio.RunFinishedError):  # then the process is ending, and nobody waits any more
+            with contextlib.suppress(trio.RunFinishedError):  # the process is ending, and no task waits any more
                 token.run_sync_soon(function, *args)
 
         def renewed(path: Path, report: Report | None) -> None:
@@ -256,13 +260,13 @@ class Store:
 
         return Listener(
             answered=lambda operations: soon(self._answered, operations),
-            problem=lambda problem, code: soon(self._told, problem, code),
+            problem=lambda problem, code: soon(self._set_problem, problem, code),
             renewed=renewed,
             ended=lambda left, error: soon(self._writer_ended, left, error),
         )
 
     async def _close(self) -> bool:
-        """Commit what was handed over; False if the disk hangs, so that the writer is still there."""
+        """Commits queued operations; returns False if the disk hangs, so that the writer still runs."""
         self._readers.close()
         self._writer.stop()
         with trio.move_on_after(_CLOSE_SECONDS):
@@ -282,13 +286,12 @@ async def open_store(
     sealed: Collection[tuple[str, str]] = (),
     connect: Connect = database.connect,
 ) -> AsyncIterator[Store]:
-    """Own a state directory, open its newest generation and keep it open for as long as the block runs.
+    """Owns a state directory, and keeps its newest generation open, while the block runs.
 
     `prepare` makes or migrates the tables; it runs inside a transaction, also on empty databases. `sealed` are the
-    columns (table, column) that hold sealed values. Any content of the database
-    opens: `Store.report` says what had to be left behind. Raises StateBusy, StateLocked or StartFailed before
-    the block, and StoreFailed after it if something that was handed over could not be committed. Closing takes 10 s at
-    most, whatever the disk does.
+    columns (table, column) that hold sealed values. A damaged database is repaired: `Store.report` lists the losses.
+    Raises StateBusy, StateLocked or StartFailed before the block, and StoreFailed after it if queued operations could
+    not be committed. Closing takes 10 s at most, even if the disk hangs.
     """
     prepare = database.with_damage(prepare)
     with ExitStack() as owned:
@@ -337,7 +340,7 @@ def _open(
 
 
 def _nothing(db: sqlite3.Connection) -> None:
-    """The operation of who waits for something else."""
+    """An empty operation, for its effects on the queue."""
 
 
 async def _raise(error: BaseException) -> None:

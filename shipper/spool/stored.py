@@ -1,10 +1,10 @@
-"""What a state directory says by itself, without keys and without its owner: for people, while nothing runs.
+"""Reads a state directory without keys and without its owner: for people, while no sidecar runs.
 
-Nothing is made, changed or locked, whatever lies there, the write-ahead log of a process that died included. SQLite
-would make an index for that log, or write to it; told that the index is only for reading, it makes one in memory. A
-database without a log is read as one that nobody changes. A log without its index is not read at all.
+It makes, changes and locks nothing, not even the WAL of a killed process. SQLite would make an index for that WAL, or
+write to it; with a read-only index it makes one in memory. A database without a WAL is read as immutable. A WAL without
+its index is not read.
 
-Counts, names and times stand in the clear; policies, settings and events are sealed, and stay that.
+Counts, names and times are in the clear; policies, settings and events stay sealed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _FILES = re.compile(r"keyring|keyring\.copy|state\.key|spool-[0-9]{1,15}\.db")
 _OWNER_BYTES = 20
 _AS_NOW = """CREATE TEMP VIEW lane AS SELECT *, CASE WHEN credential IS NULL THEN '[]' ELSE json_array(credential) END
               AS credentials FROM main.lane"""
-"""The lanes of an earlier version as this one has them; in memory."""
+"""A view of the lanes of an earlier version in the present form; in memory."""
 
 
 class NotReadable(ShipperError):
-    """What is stored cannot be read, or not without changing it; says why."""
+    """The stored data cannot be read, or not without changing it; the text is the reason."""
 
 
 class StoredLane(NamedTuple):
@@ -48,7 +48,7 @@ class StoredLane(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The figures of one moment; of events that several outputs left in part, none is counted twice for sure."""
+    """The figures of one moment. An event that several outputs left in rests is counted once at least, not exactly."""
 
     revisions: Revisions
     figures: Figures
@@ -56,14 +56,14 @@ class Stored:
     barriers: dict[int, Revision]
     """By lane, the revision that put its last open barrier."""
     first: dict[tuple[int, Revision], float]
-    """By lane and revision, when the first event that waits entered."""
+    """By lane and revision, when the oldest waiting event entered."""
     letters: DeadLetterFigures
     credentials: tuple[str, ...]
-    """In use, as `ready.credentials_in_use` would say it."""
+    """The credentials in use, as in `ready.credentials_in_use`."""
 
 
 class Owner(NamedTuple):
-    """Who owned a directory last; `pid` is None if that process ended in order. `at` is when it was last seen."""
+    """The last owner of a directory; `pid` is None if it closed the directory. `at` is when it was last seen."""
 
     pid: int | None
     at: float | None
@@ -76,7 +76,7 @@ def is_state(path: Path) -> bool:
 
 
 def owner(path: Path) -> Owner:
-    """Who owns, or owned, a state directory; by what is written there and by the kernel's list of locks."""
+    """Returns the present or last owner of a state directory, from the lock file and the kernel's list of locks."""
     try:
         lock = path / "lock"
         text = lock.read_bytes()[:_OWNER_BYTES].strip() if stat.S_ISREG(lock.lstat().st_mode) else b""
@@ -89,7 +89,8 @@ def owner(path: Path) -> Owner:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock (flock) of a file; False where the system does not tell, and takes none."""
+    """Whether a process holds the lock (flock) of a file; False where the system has no list of locks. Takes no
+    lock."""
     try:
         seen = path.stat()
         held = Path("/proc/locks").read_text()
@@ -100,7 +101,7 @@ def is_locked(path: Path) -> bool:
 
 
 def read(path: Path) -> Stored | None:
-    """What the newest database of a directory holds; None if there is none yet. Raises NotReadable."""
+    """Returns the content of the newest database of a directory; None if there is none yet. Raises NotReadable."""
     try:
         generations = StateDirectory(path).generations()
         if not generations:
@@ -146,7 +147,8 @@ def _read(db: sqlite3.Connection) -> Stored:
 
 
 def _figures(db: sqlite3.Connection) -> Figures:
-    """As `Figures.of`; which events rests of one batch share is sealed, so they are taken to share all they can."""
+    """As `Figures.of`; the events that rests of one batch share are sealed, so the largest possible overlap is
+    assumed."""
     figures = Figures.none()
     rows = db.execute(
         "SELECT seq, lane, kind, epoch, revision, count, bytes FROM todo WHERE kind != ? ORDER BY seq, kind", (BARRIER,)

@@ -1,8 +1,8 @@
-"""Upkeep of a database: what its WAL holds goes into it, and pages that it does not use go back to the disk.
+"""Upkeep of a database: checkpoints of its WAL, and the return of unused pages to the disk.
 
-A database grows in the WAL first, so on a disk that fills up the WAL may owe it more than there is room for; then no
-checkpoint ends, the WAL takes all that is left, and nothing can ever be stored again. So the room is taken in the
-database's own file before a commit that makes it grow: a checkpoint never needs any, and gives back that of the WAL.
+A database grows in the WAL first, so on a disk that fills up a checkpoint may need more room than there is; then no
+checkpoint ends, the WAL takes all room, and nothing can ever be stored again. So room is allocated in the database's
+own file before a commit that makes it grow: a checkpoint never needs more, and frees the WAL.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ CHECKPOINT_BYTES = 16 * 2**20
 VACUUM_PAGES = 256
 VACUUM_ABOVE_PAGES = 256
 GROWTH_BYTES = 2**20
-"""By which the file grows, where there is room for so much."""
+"""The step by which the file grows, where the disk has room for it."""
 
 
 class Upkeep:
-    """Of one connection, in the thread that uses it. Everything here may raise sqlite3.Error, as a COMMIT may.
+    """The upkeep of one connection, in its thread. Every method may raise sqlite3.Error, as a COMMIT may.
 
-    PASSIVE checkpoints let readers be. The first commit after a complete one begins the WAL anew and cuts the file to
-    `database.WAL_KEPT_BYTES` (overwriting those is cheaper than growing a file), so its size tells what is in use.
+    PASSIVE checkpoints do not wait for readers. The first commit after a complete one begins the WAL anew and truncates
+    the file to `database.WAL_KEPT_BYTES` (overwriting those is cheaper than growing a file), so its size shows its use.
     """
 
     def __init__(self, db: sqlite3.Connection, path: Path) -> None:
@@ -38,14 +38,14 @@ class Upkeep:
             self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """After the connection was closed: to close a file takes away all locks that SQLite holds on it."""
+        """Closes the file, after the connection: closing a file drops all locks that SQLite holds on it."""
         if self._file is not None:
             os.close(self._file)
 
     def reserve(self) -> bool:
-        """Have room in the database's file for all pages of the transaction that is to be committed.
+        """Allocates room in the database's file for all pages of the open transaction.
 
-        False if the disk is full. Where room cannot be reserved for another reason, the commit is as safe as ever.
+        Returns False if the disk is full. If it fails for another reason, the commit is safe all the same.
         """
         if self._file is None:
             return True
@@ -54,11 +54,11 @@ class Upkeep:
         return needs <= has or _grow(self._file, has, needs + GROWTH_BYTES) or _grow(self._file, has, needs)
 
     def is_due(self) -> bool:
-        """Whether the WAL has become so large that a checkpoint should not wait until the writer is idle."""
+        """Whether the WAL is so large that a checkpoint should not wait until the writer is idle."""
         return self._wal_bytes() > self._due_at
 
     def checkpoint(self, *, cut: bool = False) -> bool:
-        """Empty the WAL into the database, and `cut` its file to nothing; True if readers let all of it go."""
+        """Copies the WAL into the database, and truncates its file if `cut`; returns True if no reader kept a part."""
         size = self._wal_bytes()
         mode = "TRUNCATE" if cut or size > 4 * CHECKPOINT_BYTES else "PASSIVE"
         busy, logged, moved = self._db.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
@@ -67,7 +67,7 @@ class Upkeep:
         return complete
 
     def vacuum(self, *, all_of_it: bool = False) -> bool:
-        """Give one portion of unused pages back; True if there are more. Some stay, unless `all_of_it` is wanted."""
+        """Returns one portion of unused pages to the disk; True if there are more. Keeps some, unless `all_of_it`."""
         (unused,) = self._db.execute("PRAGMA freelist_count").fetchone()
         if unused <= (0 if all_of_it else VACUUM_ABOVE_PAGES):
             return False

@@ -1,8 +1,8 @@
-"""Was anything durable lost from the WAL that a killed process left?
+"""Finds durable commits that were lost from the WAL of a killed process.
 
-SQLite replays a WAL up to the first frame whose checksum is wrong, and takes the rest for the tail that a power cut
-tore. That is so if the rest is one unfinished group. But a group is written only when the one before it is on the disk:
-where two commits or more stand behind the bad frame, it lies in something that was acknowledged.
+SQLite replays a WAL up to the first frame with a wrong checksum, and ignores the rest as torn by a power cut. That is
+right if the rest is one unfinished group. But a group is written only when the previous one is on the disk: where two
+or more commits follow the bad frame, it belongs to an acknowledged one.
 
 Format: https://www.sqlite.org/fileformat2.html#the_write_ahead_log
 """
@@ -22,9 +22,10 @@ _FRAME = struct.Struct(">4xI8s8x")
 
 @contextmanager
 def lost_commits(path: Path, wal: bytes, connect: Connect) -> Iterator[int]:
-    """How many commits that were durable are lost; `wal` is what was read before anybody opened the database.
+    """Yields the number of lost durable commits; `wal` was read before the database was opened.
 
-    While the block runs the WAL stays, so that a crash before the answer is stored asks again. Raises sqlite3.Error.
+    The WAL is kept while the block runs, so that after a crash in the block the next start repeats this check. Raises
+    sqlite3.Error.
     """
     commits = _commits(wal)
     db = connect(path, False)
@@ -38,7 +39,7 @@ def lost_commits(path: Path, wal: bytes, connect: Connect) -> Iterator[int]:
 
 
 def _commits(wal: bytes) -> list[int]:
-    """The numbers of the frames (from 1) that end a commit, as their headers say."""
+    """Returns the numbers (from 1) of the frames that end a commit by their headers."""
     if len(wal) < _HEADER.size:
         return []
     page_bytes, salt = _HEADER.unpack_from(wal)

@@ -1,21 +1,21 @@
-"""The writer: one thread, one connection, and all operations that wait are one transaction.
+"""The writer: one thread with one connection commits all waiting operations as one transaction.
 
     inbox ──> group ──BEGIN, (SAVEPOINT, operation, RELEASE)…, COMMIT──> answers
 
 What happens when a group fails:
 
-- An operation raises: only it is rolled back, and its caller gets the error. (One that is alone needs no savepoint:
-  then the transaction as a whole is rolled back.)
-- The disk is full: nothing was committed. Operations that need room are parked, and the others go again. For them the
-  WAL is emptied, which needs no room (`upkeep`), and then the ballast is given up in steps. When it could be taken back
-  there is room, and the parked ones go on in their order.
-  Those that do not wait are answered Backpressure at once, as they are while another process locks the database.
+- An operation raises: only it is rolled back, and its caller gets the error. (A single operation needs no savepoint:
+  the transaction is rolled back.)
+- The disk is full: nothing was committed. Operations that need room are parked, and the others run again. For them the
+  WAL is emptied, which needs no room (`upkeep`), and then the ballast is given up in steps. Once the ballast can be
+  allocated again, the parked ones continue in their order. Those that do not wait fail with Backpressure at once, also
+  while another process locks the database.
 - Anything else (I/O error, damage): the outcome is unknown, since a COMMIT that raised may be found after a crash. So
-  nothing is answered and the file is never written again: a second fsync may succeed without having written. What is
-  intact is copied, through this connection, into a new generation; there the kept group runs again and is answered.
-  The copy is tried until it works, and everything waits meanwhile.
+  no operation is answered and the file is never written again: a second fsync may succeed without having written.
+  Intact rows are copied, through this connection, into a new generation, where the group runs again and is answered.
+  The copy is retried until it succeeds, and everything waits meanwhile.
 
-Checkpoints are made here, by size of the WAL and when idle; a failed one is a failed commit.
+The writer makes checkpoints, by size of the WAL and when idle; a failed one counts as a failed commit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from shipper.spool.upkeep import Upkeep
 
 IDLE_SECONDS = 1.0
 FULL = "disk full: intake waits"
-"""The problem of a disk on which everything else still has room."""
+"""The problem while everything but intake still has room."""
 LOCKED = "another process keeps the database locked"
 FULL_SECONDS = 1.0
 _PATIENT_ATTEMPTS = 3
@@ -61,24 +61,24 @@ class Broken(Exception):
 
 
 class GaveUp(Exception):
-    """The store is closing, and what waits cannot be committed."""
+    """The store is closing, and waiting operations cannot be committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Whom the writer tells what happens; called in the writer's thread."""
+    """Callbacks of the writer; they run in its thread."""
 
     answered: Callable[[Sequence[Operation]], None]
     problem: Callable[[str | None, str], None]
-    """With its code."""
+    """Gets a new problem, or None, and its code."""
     renewed: Callable[[Path, Report | None], None]
-    """There is a new generation, and its operations are answered after this; a report if anything was lost."""
+    """Gets a new generation, before its operations are answered, and a report if anything was lost."""
     ended: Callable[[int, BaseException | None], None]
-    """The thread is at its end; this many operations were not committed, for this reason."""
+    """Gets the number of uncommitted operations and the reason, when the thread ends."""
 
 
 class Writer:
-    """Runs operations in its thread, in groups, each of them durable before it is answered."""
+    """Runs operations in its thread, in groups; each is durable before it is answered."""
 
     def __init__(
         self,
@@ -99,26 +99,26 @@ class Writer:
         self._look_at = 0.0
         self._dirty = True
         self._emptied = False
-        """Whether the WAL was emptied since the last commit, for want of room."""
+        """Whether the WAL was emptied since the last commit, for lack of room."""
         self._problem: str | None = None
         self._thread = threading.Thread(target=self._run, name="spool writer", daemon=True)
 
     # -- from any thread -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to work."""
+        """Starts the thread."""
         self._thread.start()
 
     def put(self, operation: Operation) -> None:
-        """Hand an operation over; it is in the next group."""
+        """Adds an operation to the next group."""
         self._inbox.put(operation)
 
     def withdraw(self, operation: Operation) -> bool:
-        """Take back an operation that needs room and still waits for it; True if it never ran and never will."""
+        """Withdraws an operation that still waits for room; returns True if it never ran and never will."""
         return self._inbox.withdraw(operation)
 
     def stop(self) -> None:
-        """Commit what was handed over, then end; `Listener.ended` is called."""
+        """Commits the queued operations, then ends; `Listener.ended` is called."""
         self._inbox.close()
 
     # -- the loop ------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Writer:
         self._listener.ended(len(self._group) + len(self._inbox.left()), failure)
 
     def _next_group(self) -> bool:
-        """Gather the next group into `_group`; False if there will be none any more."""
+        """Claims the next group into `_group`; returns False if there will be none."""
         inbox = self._inbox
         while True:
             if inbox.full and time.monotonic() >= self._look_at:
@@ -152,7 +152,7 @@ class Writer:
                 return False
 
     def _pause(self) -> float | None:
-        """How long nothing may happen until there is something else to do, in seconds; None: for ever."""
+        """Returns how long to wait for operations before upkeep or a look for room, in seconds; None: for ever."""
         if self._inbox.full:
             return FULL_SECONDS
         return IDLE_SECONDS if self._dirty else None
@@ -167,9 +167,9 @@ class Writer:
                 self._transaction(self._group)
             except Busy:
                 self._say(LOCKED, Code.STORE_LOCKED)
-                self._group = self._turn_away(LOCKED, Code.STORE_LOCKED)
+                self._group = self._refuse(LOCKED, Code.STORE_LOCKED)
                 if not self._group:
-                    self._say(None)  # whoever comes next finds out whether it is over
+                    self._say(None)  # the next operation finds out whether it is over
                 elif self._inbox.closing.is_set():
                     raise GaveUp(LOCKED) from None
             except NoRoom:
@@ -204,7 +204,7 @@ class Writer:
                 db.execute("ROLLBACK")
             if isinstance(error, NoRoom):
                 raise
-            raise self._settlement(error) from error
+            raise self._translated(error) from error
 
     def _run_beside(self, db: sqlite3.Connection, operation: Operation) -> None:
         db.execute("SAVEPOINT operation")
@@ -213,7 +213,7 @@ class Writer:
         db.execute("RELEASE operation")
 
     def _run_one(self, db: sqlite3.Connection, operation: Operation) -> bool:
-        """Whether it did what it was to do; else its changes are to be rolled back."""
+        """Runs an operation; returns False if it failed and must be rolled back."""
         try:
             operation.result = outcome.Value(operation.run(db))
         except Exception as error:
@@ -223,7 +223,7 @@ class Writer:
             return False
         return True
 
-    def _settlement(self, error: sqlite3.Error) -> Exception:
+    def _translated(self, error: sqlite3.Error) -> Exception:
         if database.is_busy(error):
             return Busy()
         if database.is_full(error):
@@ -241,28 +241,28 @@ class Writer:
     # -- a full disk ---------------------------------------------------------------------------------------------------
 
     def _make_room(self) -> None:
-        """Park what needs room; if nothing does, give up ballast for the rest, or wait."""
+        """Parks operations that need room; if there are none, frees the WAL or ballast for the others, or waits."""
         self._inbox.full = True
         self._look_at = time.monotonic() + FULL_SECONDS
         self._say(FULL, Code.DISK_FULL)
         came = len(self._group)
-        self._group = self._inbox.park(self._turn_away(FULL, Code.DISK_FULL))
+        self._group = self._inbox.park(self._refuse(FULL, Code.DISK_FULL))
         if len(self._group) < came or self._empty_wal() or self._give_ballast():
             return
         self._say("disk full: nothing can be stored", Code.DISK_FULL)
         if self._inbox.closing.wait(FULL_SECONDS):
             raise GaveUp("the disk is full")
 
-    def _turn_away(self, why: str, code: str) -> list[Operation]:
-        """Of the group, which is not committed: answer what does not wait; returns the others."""
-        turned_away = [operation for operation in self._group if not operation.waits]
-        for operation in turned_away:
+    def _refuse(self, why: str, code: str) -> list[Operation]:
+        """Fails the operations of the uncommitted group that do not wait; returns the others."""
+        refused = [operation for operation in self._group if not operation.waits]
+        for operation in refused:
             operation.result = outcome.Error(Backpressure(why, code=code))
-        self._listener.answered(turned_away)
+        self._listener.answered(refused)
         return [operation for operation in self._group if operation.waits]
 
     def _empty_wal(self) -> bool:
-        """Give the room of the WAL back, once between two commits."""
+        """Frees the room of the WAL, once between two commits."""
         if not self._emptied:
             self._emptied = self._careful(lambda: self._upkeep.checkpoint(cut=True))
             return self._emptied
@@ -275,7 +275,7 @@ class Writer:
             return False
 
     def _look_for_room(self) -> None:
-        """Take the ballast back; then whatever was parked goes on."""
+        """Allocates the ballast again; if that succeeds, queues the parked operations."""
         self._look_at = time.monotonic() + FULL_SECONDS
         try:
             self._inbox.full = not self._directory.ballast.restore()
@@ -287,7 +287,7 @@ class Writer:
     # -- a failed disk -------------------------------------------------------------------------------------------------
 
     def _renew(self, why: str) -> None:
-        """Go on in a new generation, however often that must be tried."""
+        """Continues in a new generation; retries until that succeeds."""
         attempts, waits = 0, backoff(1.0, 30.0)
         while True:
             attempts += 1
@@ -308,13 +308,13 @@ class Writer:
         old, upkeep = self._generation, self._upkeep
         new, report = renew(self._directory, old.number, old.db, self._prepare, self._connect, patient=patient)
         self._generation, self._upkeep = new, Upkeep(new.db, new.path)
-        with contextlib.suppress(OSError):  # then it goes at the next start
+        with contextlib.suppress(OSError):  # the next start removes it
             retire(self._directory, new, report)
         self._listener.renewed(new.path, None if report.intact else Report.load(new.db))
         old.close(failed=True)
         upkeep.close()
 
-    # -- when nothing waits --------------------------------------------------------------------------------------------
+    # -- when idle -----------------------------------------------------------------------------------------------------
 
     def _idle(self) -> None:
         while self._inbox.is_empty and self._careful(lambda: self._upkeep.vacuum(all_of_it=self._inbox.full)):
@@ -323,17 +323,17 @@ class Writer:
             self._dirty = not self._careful(lambda: self._upkeep.checkpoint(cut=True))
 
     def _careful(self, step: Callable[[], bool]) -> bool:
-        """Run a step of upkeep; its failure is that of a commit, except that it can wait until there is room."""
+        """Runs a step of upkeep; a failure counts as that of a commit, except that a full disk is ignored."""
         try:
             return step()
         except sqlite3.Error as error:
-            settlement = self._settlement(error)
-            if isinstance(settlement, Broken):
-                self._renew(f"upkeep failed: {settlement}")
+            failure = self._translated(error)
+            if isinstance(failure, Broken):
+                self._renew(f"upkeep failed: {failure}")
         return False
 
     def _say_if_full(self) -> None:
-        """What has just been committed went well."""
+        """Updates the problem after a successful commit."""
         if self._inbox.full:
             self._say(FULL, Code.DISK_FULL)
         else:

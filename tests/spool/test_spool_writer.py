@@ -235,7 +235,7 @@ async def test_what_does_not_wait_and_is_still_in_line_is_told_of_a_problem(tmp_
 
                 impatient.start_soon(told)
                 await trio.testing.wait_all_tasks_blocked()
-                store._told("no disk")
+                store._set_problem("no disk")
         go_on.set()
         await store.do(insert(b"c"))
 
