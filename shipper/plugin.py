@@ -26,7 +26,8 @@ one of `Code`, or one of the plugin's own, in lower case. Each has a default.
 
 The other public modules are `shipper.sdk.http`, a client whose connections are aborted when it is closed (it imports
 aiohttp: see `Output.load`), with `shipper.sdk.http_answer`; `shipper.sdk.server`, which serves a listening socket
-within bounds, with `shipper.sdk.rooms` and `shipper.sdk.crowd`, which decide for it; and `shipper.sdk.sockets`.
+within bounds, with `shipper.sdk.rooms` and `shipper.sdk.crowd`, which decide for it; `shipper.sdk.sockets`; and
+`shipper.sdk.state`, keyed state and its versions.
 """
 
 from __future__ import annotations
@@ -60,7 +61,17 @@ from shipper.sdk.credentials import (
 )
 from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
 from shipper.sdk.endpoints import Endpoint, Scheme
-from shipper.sdk.errors import Backpressure, BadOption, Held, Later, NotBegun, PluginFault, StartFailed, TooLarge
+from shipper.sdk.errors import (
+    Backpressure,
+    BadOption,
+    Held,
+    Later,
+    NotBegun,
+    Outdated,
+    PluginFault,
+    StartFailed,
+    TooLarge,
+)
 from shipper.sdk.event import Batch, Fields, merged, nested, tagged
 from shipper.sdk.feeding import MOST_LINGER, Feeding
 from shipper.sdk.hosts import is_own_host
@@ -71,6 +82,7 @@ from shipper.sdk.retry import backoff
 from shipper.sdk.secret_source import Absent, SecretSource, Unreadable, text_of
 from shipper.sdk.sockets import newly_lost, receive_buffer
 from shipper.sdk.stage import Ledger, Part, Stage, StageContext
+from shipper.sdk.state import Change, Kept, Version, compact, digest_of
 from shipper.sdk.tallies import Failure, Requests
 from shipper.sdk.tls import ClientTls, Material, client_context, server_context
 from shipper.sdk.units import Duration, Size
@@ -93,6 +105,7 @@ __all__ = [
     "Backpressure",
     "BadOption",
     "Batch",
+    "Change",
     "ClientTls",
     "Code",
     "Column",
@@ -111,6 +124,7 @@ __all__ = [
     "Inotify",
     "Input",
     "InputContext",
+    "Kept",
     "Later",
     "Ledger",
     "Mask",
@@ -118,6 +132,7 @@ __all__ = [
     "Meters",
     "NotBegun",
     "Outcome",
+    "Outdated",
     "Output",
     "OutputContext",
     "Part",
@@ -136,8 +151,11 @@ __all__ = [
     "StartFailed",
     "TooLarge",
     "Unreadable",
+    "Version",
     "backoff",
     "client_context",
+    "compact",
+    "digest_of",
     "encoded",
     "in_words",
     "is_own_host",
@@ -261,6 +279,28 @@ class InputContext(Protocol):
         """
         ...
 
+    async def keep(
+        self,
+        changes: Sequence[Change],
+        positions: Mapping[str, bytes | None] | None = None,
+        expect: Mapping[str, bytes | None] | None = None,
+        *,
+        wait: bool = True,
+    ) -> tuple[Kept, ...]:
+        """Store new versions of keys (see `shipper.sdk.state`) together with the input's new positions, as `emit` does.
+
+        The answers are in the order of the changes, of which several may be of one key. An own key whose document is
+        the same as before gets no new version, and one that is not there is not deleted again. Of a change with a place
+        the place decides: see `Kept`. State waits for no room in the queue, since no key has more than one version for
+        a destination there; it is for the input to limit how many keys there are, and how large. `wait` is as in
+        `emit`, for a disk that is full.
+
+        `expect` are positions that have to be stored as they are said here (None: not there), or Outdated is raised and
+        nothing is stored. Raises PluginFault for a change that cannot be, such as one whose document is not compact.
+        An input that calls it says `Input.gives_state`.
+        """
+        ...
+
     @property
     def is_held(self) -> bool:
         """Whether processors may hold what is emitted for a while: `emit` returns late then, to keep its word.
@@ -351,6 +391,11 @@ class Input(Settings, frozen=True):
     that a stage holds: it returns, and the positions become durable together with them. If they cannot be stored, the
     input is closed and opened again."""
 
+    gives_state: ClassVar[bool] = False
+    """Whether it calls `InputContext.keep`: then each output that it is routed to has to take state."""
+    gives_events: ClassVar[bool] = True
+    """Whether it calls `InputContext.emit`: then each output that it is routed to has to take events."""
+
     data_stream: DataStream = msgspec.field(default_factory=DataStream)
     """The data stream of the events."""
 
@@ -379,6 +424,9 @@ class Outcome(Enum):
     DELIVERED = "delivered"
     DUPLICATE = "duplicate"
     """The destination has had it before, under our own id."""
+    SUPERSEDED = "superseded"
+    """Of keyed state only: the destination has a newer version of this key, or another one at the same place. It is
+    final; but see `Answer.fence`."""
     REJECTED = "rejected"
     """Refused for ever: it becomes a dead letter."""
     LATER = "later"
@@ -397,6 +445,9 @@ class Answer:
     """With LATER or HELD: whether it applies to all events of the same target (see `Output.targets`), for now."""
     code: str = ""
     """By which programs decide, one of Code or the plugin's own; where none is given, one of its outcome."""
+    fence: tuple[int, bytes] | None = None
+    """With SUPERSEDED, of a destination that says so: the place and the digest of the version that it has. If this one
+    was the last word of its owner nevertheless, given by this process, it is sent again, at a place above that."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for a code that is none."""
@@ -406,6 +457,7 @@ class Answer:
 _OF_OUTCOME: Mapping[Outcome, str] = {
     Outcome.DELIVERED: Code.OK,
     Outcome.DUPLICATE: Code.OK,
+    Outcome.SUPERSEDED: Code.OK,
     Outcome.REJECTED: Code.REJECTED,
     Outcome.LATER: Code.UNAVAILABLE,
     Outcome.HELD: Code.REFUSED,
@@ -496,6 +548,17 @@ class Output(Settings, frozen=True):
         """Who has checks of its own calls this one, too."""
         if not 0 <= self.flush <= MOST_FLUSH:
             raise BadOption(f"flush is at most {MOST_FLUSH}", "flush")
+
+    def takes_state(self) -> bool:
+        """Whether it sends batches with `Batch.versions`. The same each time, as it depends on the settings alone.
+
+        Batches with and without them never come together. `send` may answer for a version that it is SUPERSEDED.
+        """
+        return False
+
+    def takes_events(self) -> bool:
+        """Whether it sends batches without them. The same each time, as it depends on the settings alone."""
+        return True
 
     def feeding(self) -> Feeding:
         """How it wants to be fed; the same each time, as it depends on the settings alone."""

@@ -62,11 +62,14 @@ class Counts(msgspec.Struct, frozen=True):
     dead_letter: int = 0
     dropped: int = 0
     damaged: int = 0
+    superseded: int = 0
+    """Versions of keyed state that a newer one has replaced."""
 
     @property
     def answered(self) -> int:
         """How many have their final answer."""
-        return self.delivered + self.duplicate + self.dead_letter + self.dropped + self.damaged
+        known = self.delivered + self.duplicate + self.dead_letter + self.dropped
+        return known + self.damaged + self.superseded
 
 
 class CredentialUse(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from shipper.plugin import (
     Answers,
     Backpressure,
     Batch,
+    Change,
     Credential,
     Endpoint,
     Fields,
@@ -30,6 +31,7 @@ from shipper.plugin import (
     InputContext,
     Later,
     Outcome,
+    Outdated,
     Output,
     OutputContext,
     Part,
@@ -114,6 +116,48 @@ async def test_a_cancelled_emit_stored_nothing() -> None:
         await context.emit(lines("x"), positions={"a": b"1"})
 
     assert (context.count, context.stored) == (0, {})
+
+
+async def test_the_context_keeps_the_last_version_of_each_key() -> None:
+    context = RecordingInputContext()
+
+    (first,) = await context.keep([Change("things", "a", b"{}")], {"at": b"1"})
+    same, newer = await context.keep([Change("things", "a", b"{}"), Change("things", "a", b'{"b":1}')])
+    nothing, gone = await context.keep([Change("things", "b", None), Change("things", "a", None)])
+
+    assert [kept.is_new for kept in (first, same, newer, nothing, gone)] == [True, False, True, False, True]
+    assert first.place == same.place < newer.place < gone.place
+    assert context.state["", "things", "a"] == (None, gone)
+    assert context.stored == {"at": b"1"}
+
+
+async def test_the_context_fences_what_a_relay_gives() -> None:
+    context = RecordingInputContext()
+    (first,) = await context.keep([Change("things", "a", b"{}", "berlin", 7)])
+
+    answers = await context.keep(
+        [
+            Change("things", "a", b"{}", "berlin", 7),
+            Change("things", "a", b'{"b":1}', "berlin", 7),
+            Change("things", "a", b'{"b":1}', "berlin", 6),
+        ]
+    )
+
+    assert [(kept.place, kept.is_new, kept.fenced) for kept in (first, *answers)] == [
+        (7, True, False),
+        (7, False, False),
+        (7, False, True),
+        (7, False, True),
+    ]
+
+
+async def test_the_context_keeps_nothing_where_other_positions_are_stored() -> None:
+    context = RecordingInputContext(positions={"at": b"1"})
+
+    with pytest.raises(Outdated):
+        await context.keep([Change("things", "a", b"{}")], {"at": b"3"}, {"at": b"2"})
+
+    assert (context.state, context.stored) == ({}, {"at": b"1"})
 
 
 async def test_waiting_for_events_ends_when_they_are_there() -> None:

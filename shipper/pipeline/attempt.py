@@ -23,7 +23,7 @@ SMALL_BYTES = 64 << 10
 """Of an event as JSON. A destination that has no room for one so small has a wrong limit, or a proxy before it has."""
 SMALL_EVENTS = 8
 """So many of them, and nothing delivered, are enough of one batch: the rest of it is asked for again after a while."""
-_FINAL = (Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.REJECTED)
+_FINAL = (Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.REJECTED, Outcome.SUPERSEDED)
 
 
 @dataclass(slots=True)
@@ -65,6 +65,7 @@ class Attempt:
         self._pieces: list[Sequence[int]] = [range(batch.count)]
         self._tally: Counter[Outcome] = Counter()
         self._duplicates: set[int] = set()
+        self._superseded: set[int] = set()
         self._rejected: dict[int, str] = {}
         self._open: dict[int, Answer] = {}
         self._unasked: frozenset[int] = frozenset()
@@ -118,6 +119,8 @@ class Attempt:
         _check_answers(answers)
         if answers.count != len(positions) or not all(0 <= at < answers.count for at in answers.others):
             raise PluginFault(f"the output answered for {answers.count} of {len(positions)} events")
+        if self.batch.versions is None and any(each.outcome is Outcome.SUPERSEDED for each in answers.others.values()):
+            raise PluginFault("the output says of a log event that a newer version has superseded it")
         self._pieces.pop()
         self._tally[Outcome.DELIVERED] += len(positions) - len(answers.others)
         for at, answer in answers.others.items():
@@ -203,6 +206,8 @@ class Attempt:
             self._rejected[position] = answer.reason
         elif answer.outcome is Outcome.DUPLICATE:
             self._duplicates.add(position)
+        elif answer.outcome is Outcome.SUPERSEDED:
+            self._superseded.add(position)
 
     # -- what follows --------------------------------------------------------------------------------------------------
 
@@ -318,8 +323,9 @@ class Attempt:
         if len(still_open) == len(within):
             return None
         duplicate = sum(at in self._duplicates for at in within) if self._duplicates else 0
-        delivered = len(within) - len(still_open) - len(rejected) - duplicate
-        counts = Counts(delivered=delivered, duplicate=duplicate, dead_letter=len(rejected))
+        superseded = sum(at in self._superseded for at in within) if self._superseded else 0
+        delivered = len(within) - len(still_open) - len(rejected) - duplicate - superseded
+        counts = Counts(delivered=delivered, duplicate=duplicate, dead_letter=len(rejected), superseded=superseded)
         rest = self.batch.pick(still_open) if still_open else None
         return Settlement(counts, letters_of(self.batch, rejected, output), rest)
 

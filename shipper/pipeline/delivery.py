@@ -243,7 +243,7 @@ class Delivery:
             del self._past[name]
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """By output: events delivered, duplicate, dead_letter, damaged since the process started, and retries."""
+        """By output: how many events got which final answer since the process started, and retries."""
         sums = {output: past.copy() for output, past in self._past.items()}
         for lane in self.lanes.values():
             sums.setdefault(lane.key.output, Counter()).update(lane.counters)

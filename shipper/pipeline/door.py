@@ -47,6 +47,8 @@ def check(batch: object, before: Batch | None = None) -> Batch:
     """The batch; raises PluginFault if it is none that can be. `before` is what a processor was given."""
     batch = _require_batch(batch)
     _check_header(batch)
+    if batch.versions is not None:
+        raise PluginFault("it has versions of keyed state, which are given by `keep`")
     if before is not None and batch.count > before.count:
         raise PluginFault(f"{before.count} events became {batch.count}")
     if batch.offset is not None:

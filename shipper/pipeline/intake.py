@@ -37,7 +37,7 @@ from shipper.pipeline.listeners import Listeners
 from shipper.pipeline.plan import InputPlan, Plan
 from shipper.pipeline.stages import Emission, Group, Made, Opened, Place, Stages, open_all
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Credential, Part, Processor, Source, StageContext
+from shipper.plugin import Change, Credential, Kept, Part, Processor, Source, StageContext
 from shipper.process import log
 from shipper.process.groups import failures_apart
 from shipper.sdk.aio import Asyncio
@@ -147,6 +147,16 @@ class Port:
                 return
             if self._route is route:
                 await switched.wait()
+
+    async def keep(
+        self,
+        changes: Sequence[Change],
+        positions: Mapping[str, bytes | None] | None = None,
+        expect: Mapping[str, bytes | None] | None = None,
+        *,
+        wait: bool = True,
+    ) -> tuple[Kept, ...]:
+        raise NotImplementedError
 
     # -- the owner of its stages ---------------------------------------------------------------------------------------
 

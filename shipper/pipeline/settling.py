@@ -73,12 +73,12 @@ class Settling:
         letters_dropped = await self._spool.settle(self._lane, changed, patient=self._is_quiet())
         self._counters["letters_dropped"] += letters_dropped
         for settlement in changed.values():
-            for name in ("delivered", "duplicate", "dead_letter", "damaged"):
+            for name in ("delivered", "duplicate", "dead_letter", "damaged", "superseded"):
                 self._counters[name] += getattr(settlement.counts, name)
 
     def _see_to_letters(self, settlement: Settlement) -> None:
         """Dead letters are logged; an output that has nothing but dead letters is not doing its job."""
-        if settlement.counts.delivered or settlement.counts.duplicate:
+        if settlement.counts.answered > settlement.counts.dead_letter:
             self._rejected, self.rejected_reason = 0, None
         else:
             self._rejected += len(settlement.letters)

@@ -136,12 +136,17 @@ class _PolicyReader(Reader):
         def section(key: str) -> Node:
             return top.get(key, nothing)
 
-        outputs = section("outputs").value
-        self.declared = outputs if isinstance(outputs, dict) else {}
+        declared = section("outputs").value
+        self.declared = declared if isinstance(declared, dict) else {}
+        inputs = self.named("inputs", section("inputs"), self.input)
+        processors = self.processors(top.get("processors"), "processors")
+        outputs = self.named("outputs", section("outputs"), self.output)
+        for input in inputs.values():
+            self.classes(input, outputs, root)
         return Policy(
-            inputs=self.named("inputs", section("inputs"), self.input),
-            processors=self.processors(top.get("processors"), "processors"),
-            outputs=self.named("outputs", section("outputs"), self.output),
+            inputs=inputs,
+            processors=processors,
+            outputs=outputs,
             queue=self.struct(Queue, section("queue"), "queue") or Queue(),
             dead_letters=self.struct(DeadLetters, section("dead_letters"), "dead_letters") or DeadLetters(),
             drain=self.struct(Drain, section("drain"), "drain") or Drain(),
@@ -187,6 +192,19 @@ class _PolicyReader(Reader):
             if first != name:
                 message = f"this input and inputs.{first} listen on the same address; give each its own"
                 self.problem(path, node.mark, message)
+
+    def classes(self, input: InputSpec, outputs: Mapping[str, OutputSpec], root: Node) -> None:
+        """Note what an input gives, keyed state or log events, that one of its outputs does not take."""
+        place, path = followed(root, "", ("inputs", input.name))
+        for name in input.outputs if input.outputs is not None else outputs:
+            if name in outputs:
+                for refused in _refused(input.config, outputs[name].config):
+                    text = f"this input gives {refused}, which outputs.{name} ({outputs[name].type}) does not take"
+                    self.problem(path, place.mark, text)
+        if input.config.gives_state and not input.config.gives_events and input.processors:
+            text = "keyed state passes no processors; remove the processors of this input"
+            place, path = followed(place, path, ["processors"])
+            self.problem(path, place.mark, text)
 
     def output(self, name: str, node: Node, path: str) -> OutputSpec | None:
         type, config = self.plugin("outputs", node, path, ("processors",))
@@ -274,6 +292,13 @@ class _PolicyReader(Reader):
     def no_such_output(self, name: str, node: Node, path: str) -> None:
         hint = suggest(name, self.declared)
         self.problem(path, node.mark, f'there is no output "{shown(name)}"{hint}', Code.UNKNOWN_OUTPUT)
+
+
+def _refused(input: Input, output: Output) -> list[str]:
+    """What an input gives that an output does not take."""
+    state = ["keyed state"] if input.gives_state and not output.takes_state() else []
+    events = ["log events"] if input.gives_events and not output.takes_events() else []
+    return state + events
 
 
 # -- what two policies are compared by, and what is kept of one --------------------------------------------------------

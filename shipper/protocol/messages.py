@@ -190,7 +190,7 @@ class Outbound(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
         return self
 
 
-CAPABILITIES = ("lease", "withdraw")
+CAPABILITIES = ("lease", "withdraw", "state")
 """What a shipper can do beyond the first version of the protocol."""
 
 

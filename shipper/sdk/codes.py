@@ -122,6 +122,7 @@ class Code(StrEnum):
 
     # -- anything
     FAILED = "failed", "Something failed, in a way that no other code names."
+    OUTDATED = "outdated", "Positions that an input wanted to go on from are not the stored ones any more."
     PLUGIN_FAULT = "plugin_fault", "A plugin handed over what its contract does not allow; its author has to mend it."
     INTERNAL_ERROR = "internal_error", "An error that nobody foresaw; the log has its place."
     UNKNOWN = "unknown", "It is not known."

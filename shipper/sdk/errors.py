@@ -13,6 +13,7 @@
 | `Held`             | the operator of the backend: it refuses this credential or permission |
 | `TooLarge`         | nobody: the lane halves the batch; a large event is a dead letter  |
 | `Backpressure`     | the peer that sends to an input: there is no room now |
+| `Outdated`         | nobody: what an input stored meanwhile is another thing than it expected |
 | `PluginFault`      | the author of a plugin: it handed over what its contract does not allow |
 
 Errors of libraries do not cross a border untranslated: `plugins` translate those of their client library, `spool` those
@@ -161,6 +162,12 @@ class Backpressure(ShipperError):
     """There is no room in the spool, and the caller asked not to wait."""
 
     code = Code.QUEUE_FULL
+
+
+class Outdated(ShipperError):
+    """The stored positions of an input are not those that it expected; nothing was stored."""
+
+    code = Code.OUTDATED
 
 
 class PluginFault(ShipperError):

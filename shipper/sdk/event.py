@@ -23,6 +23,7 @@ Beside the body there may be columns, each with a value or None for each event; 
     timestamps   when it happened, in nanoseconds since the epoch
     keys         by which a destination distributes events: bytes, such as the key of a Kafka record
     severities   the severity number of OTLP, 1 to 24 (0: not said)
+    versions     of keyed state (`state`): which version of which key it is; a batch has it of all events, or of none
 
 `route` is the target that a client named for all events, such as an index, a topic or a subject. What it means, and
 what the fields of an event mean, is for outputs to say. No dead letter keeps the columns other than the ids.
@@ -48,6 +49,7 @@ from isal import igzip_lib, isal_zlib
 from shipper.sdk import typed
 from shipper.sdk.columns import Column, encoded, escaped, join, line_count, numerals, offsets, quoted
 from shipper.sdk.errors import ShipperError
+from shipper.sdk.state import Version
 
 
 class Oversized(ShipperError):
@@ -61,7 +63,7 @@ Fields = dict[str, Any]
 _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # its stub says instance
 _NUMERALS = numerals(range(8192))
 
-_COLUMNS = ("ids", "timestamps", "keys", "severities")
+_COLUMNS = ("ids", "timestamps", "keys", "severities", "versions")
 """What a batch has beside its body for each event, if it has it at all."""
 _OF_LINES = frozenset({"log", "message"})
 """Top-level fields of which each line has a part of its own."""
@@ -79,6 +81,7 @@ class _Header(msgspec.Struct, array_like=True):
     timestamps: list[int | None] | None = None
     keys: list[bytes | None] | None = None
     severities: list[int | None] | None = None
+    versions: list[Version | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,7 @@ class Batch:
     timestamps: Sequence[int | None] | None = None
     keys: Sequence[bytes | None] | None = None
     severities: Sequence[int | None] | None = None
+    versions: Sequence[Version | None] | None = None
 
     @classmethod
     def lines(cls, text: bytes, *, offset: int, shared: Fields, gap: int = 1) -> Batch:
@@ -150,12 +154,13 @@ class Batch:
         timestamps: Sequence[int | None] | None = None,
         keys: Sequence[bytes | None] | None = None,
         severities: Sequence[int | None] | None = None,
+        versions: Sequence[Version | None] | None = None,
     ) -> Batch:
         """The same batch with these columns; one that is not given stays as it is.
 
         Each has one value for each event, or None for an event that has none.
         """
-        given = {"ids": ids, "timestamps": timestamps, "keys": keys, "severities": severities}
+        given = {"ids": ids, "timestamps": timestamps, "keys": keys, "severities": severities, "versions": versions}
         return replace(self, **{name: tuple(column) for name, column in given.items() if column is not None})  # type: ignore[arg-type]
 
     # -- looking into it ------------------------------------------------------------------------------------------
@@ -303,8 +308,9 @@ class Batch:
     def way(self, grouping: Sequence[str] = ()) -> object:
         """Equal for batches that may be sent `together` to an output with this `grouping`.
 
-        They have one route, one kind of body, and the same shared values of these fields. Of text lines, `log` and
-        `message` differ from line to line, so that a batch that is grouped by one of them goes alone.
+        They have one route, one kind of body, and the same shared values of these fields; keyed state goes with keyed
+        state only. Of text lines, `log` and `message` differ from line to line, so that a batch that is grouped by one
+        of them goes alone.
         """
         tops = _tops(grouping)
         if self.offset is not None and not _OF_LINES.isdisjoint(tops):
@@ -312,7 +318,7 @@ class Batch:
         values = [
             orjson.dumps(self.shared[top], option=orjson.OPT_SORT_KEYS) if top in self.shared else None for top in tops
         ]
-        return self.route, self.is_typed, values
+        return self.route, self.is_typed, self.versions is None, values
 
     # -- on the wire -----------------------------------------------------------------------------------------------
 
@@ -405,6 +411,7 @@ class Batch:
                 _listed(self.timestamps),
                 _listed(self.keys),
                 _listed(self.severities),
+                _listed(self.versions),
             )
         )
 
@@ -434,6 +441,7 @@ class Batch:
             timestamps=_tuple(header.timestamps),
             keys=_tuple(header.keys),
             severities=_tuple(header.severities),
+            versions=_tuple(header.versions),
         )
 
 
@@ -488,6 +496,7 @@ def together(batches: Sequence[Batch], grouping: Sequence[str] = ()) -> Batch:
         timestamps=_strung([(batch.count, batch.timestamps) for batch in batches]),
         keys=_strung([(batch.count, batch.keys) for batch in batches]),
         severities=_strung([(batch.count, batch.severities) for batch in batches]),
+        versions=_strung([(batch.count, batch.versions) for batch in batches]),
     )
 
 

@@ -82,7 +82,9 @@ def _among(*words: object) -> Rule:
 
 
 _AT: Mapping[str, Rule] = {"epoch": _is_revision_part, "revision": _is_revision_part}
-_COUNTS = dict.fromkeys(("accepted", "delivered", "duplicate", "dead_letter", "dropped", "damaged"), _is_count)
+_COUNTS = dict.fromkeys(
+    ("accepted", "delivered", "duplicate", "dead_letter", "dropped", "damaged", "superseded"), _is_count
+)
 _RULES: Mapping[str, Mapping[str, Rule]] = {
     "revision": {
         "epoch": _is_revision_part,

@@ -63,7 +63,7 @@ def ordered(db: sqlite3.Connection, lane: int) -> None:
     last = get_meta(db, _key(lane))
     if last is None:
         return
-    answered = "delivered + duplicate + dead_letter + dropped + damaged"
+    answered = "delivered + duplicate + dead_letter + dropped + damaged + superseded"
     for change in (f"damaged = damaged + max(0, accepted - ({answered}))", f"accepted = {answered}"):
         db.execute(f"UPDATE barrier SET {change} WHERE lane = ? AND seq <= ?", (lane, last))
     db.execute("DELETE FROM meta WHERE key = ?", (_key(lane),))

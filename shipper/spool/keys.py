@@ -43,10 +43,11 @@ from shipper.sdk.errors import StartFailed, StateLocked
 from shipper.spool.directory import StateDirectory, starting
 from shipper.spool.seal import KEY_ID_BYTES, Sealer
 
-FORMAT = 2
+FORMAT = 3
 """The format of a state directory; a newer one is refused, and not touched.
 
 2: a lane has several credentials.
+3: a lane has versions of keyed state to do.
 """
 
 _COPIES = ("keyring", "keyring.copy")

@@ -260,7 +260,7 @@ def count_answers(db: sqlite3.Connection, lane: int, seq: int, counts: Counts) -
     """Adds counts to the oldest open barrier above `seq` on the lane."""
     db.execute(
         "UPDATE barrier SET delivered = delivered + ?, duplicate = duplicate + ?, dead_letter = dead_letter + ?,"
-        " dropped = dropped + ?, damaged = damaged + ? WHERE lane = ? AND seq ="
+        " dropped = dropped + ?, damaged = damaged + ?, superseded = superseded + ? WHERE lane = ? AND seq ="
         " (SELECT seq FROM barrier WHERE lane = ? AND seq > ? ORDER BY seq LIMIT 1)",
         (
             counts.delivered,
@@ -268,6 +268,7 @@ def count_answers(db: sqlite3.Connection, lane: int, seq: int, counts: Counts) -
             counts.dead_letter,
             counts.dropped,
             counts.damaged,
+            counts.superseded,
             lane,
             lane,
             seq,

@@ -336,7 +336,7 @@ def settle_barrier(
         return "waits"
     first = db.execute("SELECT seq, kind FROM todo WHERE lane = ? ORDER BY seq LIMIT 1", (lane,)).fetchone()
     row = db.execute(
-        "SELECT epoch, revision, accepted, delivered, duplicate, dead_letter, dropped, damaged FROM barrier"
+        "SELECT epoch, revision, accepted, delivered, duplicate, dead_letter, dropped, damaged, superseded FROM barrier"
         " WHERE lane = ? AND seq = ?",
         (lane, seq),
     ).fetchone()
@@ -349,7 +349,7 @@ def settle_barrier(
         )
         doubt.hold(db, lane, seq)
         return "waits"
-    db.execute("INSERT INTO settled VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute("INSERT INTO settled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
     db.execute("DELETE FROM barrier WHERE lane = ? AND seq = ?", (lane, seq))
     db.execute("DELETE FROM todo WHERE lane = ? AND seq = ?", (lane, seq))
     return "gone" if drop_empty_lane(db, lane) else "settled"
@@ -430,8 +430,8 @@ def _receipt(known: Known, use: CredentialUse, ledger: Counts) -> Receipt:
 
 def _sum_settled(db: sqlite3.Connection, upto: Revision) -> Counts:
     row = db.execute(
-        "SELECT total(accepted), total(delivered), total(duplicate), total(dead_letter), total(dropped), total(damaged)"
-        " FROM settled WHERE (epoch, revision) <= (?, ?)",
+        "SELECT total(accepted), total(delivered), total(duplicate), total(dead_letter), total(dropped),"
+        " total(damaged), total(superseded) FROM settled WHERE (epoch, revision) <= (?, ?)",
         upto,
     ).fetchone()
     db.execute("DELETE FROM settled WHERE (epoch, revision) <= (?, ?)", upto)

@@ -59,10 +59,11 @@ CREATE TABLE IF NOT EXISTS barrier (
     lane INTEGER NOT NULL, seq INTEGER NOT NULL, epoch INTEGER NOT NULL, revision INTEGER NOT NULL,
     accepted INTEGER NOT NULL, delivered INTEGER NOT NULL DEFAULT 0, duplicate INTEGER NOT NULL DEFAULT 0,
     dead_letter INTEGER NOT NULL DEFAULT 0, dropped INTEGER NOT NULL DEFAULT 0, damaged INTEGER NOT NULL DEFAULT 0,
-    waited REAL NOT NULL DEFAULT 0, PRIMARY KEY (lane, seq)) WITHOUT ROWID;
+    waited REAL NOT NULL DEFAULT 0, superseded INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (lane, seq)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS settled (
     epoch INTEGER NOT NULL, revision INTEGER NOT NULL, accepted INTEGER NOT NULL, delivered INTEGER NOT NULL,
-    duplicate INTEGER NOT NULL, dead_letter INTEGER NOT NULL, dropped INTEGER NOT NULL, damaged INTEGER NOT NULL);
+    duplicate INTEGER NOT NULL, dead_letter INTEGER NOT NULL, dropped INTEGER NOT NULL, damaged INTEGER NOT NULL,
+    superseded INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS cursor (
     input TEXT NOT NULL, key TEXT NOT NULL, position BLOB NOT NULL, PRIMARY KEY (input, key)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS credential (
@@ -83,6 +84,8 @@ CREATE TABLE IF NOT EXISTS requeue (
 _LATER: Final = (
     ("lane", "reached", "INTEGER NOT NULL DEFAULT 1"),
     ("standing_order", "first", "INTEGER NOT NULL DEFAULT 0"),
+    ("barrier", "superseded", "INTEGER NOT NULL DEFAULT 0"),
+    ("settled", "superseded", "INTEGER NOT NULL DEFAULT 0"),
 )
 """Columns that tables of an earlier version lack; each stands last in its table, and its default is for old rows."""
 

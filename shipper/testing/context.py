@@ -8,12 +8,25 @@ from __future__ import annotations
 import os
 import socket
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import trio
 
-from shipper.plugin import Asyncio, Backpressure, Batch, Code, Credential, Endpoint, Fields, Meters
+from shipper.plugin import (
+    Asyncio,
+    Backpressure,
+    Batch,
+    Change,
+    Code,
+    Credential,
+    Endpoint,
+    Fields,
+    Kept,
+    Meters,
+    Outdated,
+    digest_of,
+)
 from shipper.sdk.sockets import Bound, bind
 
 
@@ -37,6 +50,8 @@ class RecordingInputContext:
         """What was stored, with the ids that the spool would have given."""
         self.stored: dict[str, bytes] = dict(positions or {})
         """The positions."""
+        self.state: dict[tuple[str, str, str], tuple[bytes | None, Kept]] = {}
+        """What was kept, by owner, collection and key: the document (None: deleted), and the last answer."""
         self.problems: list[str | None] = []
         """All that was reported, the newest last."""
         self.codes: list[str] = []
@@ -50,6 +65,7 @@ class RecordingInputContext:
         self._origin = os.urandom(16)
         self._full = False
         self._count = 0
+        self._places = 0
         self._changed = trio.Event()
         self._bound: dict[Endpoint, Bound] = {}
         weakref.finalize(self, _close, self._bound)
@@ -101,12 +117,49 @@ class RecordingInputContext:
         for batch in batches:
             self.batches.append(replace(batch, origin=self._origin, seq=len(self.batches) + 1))
             self._count += batch.count
-        for key, position in (positions or {}).items():
+        self._place(positions or {})
+        self._notify()
+
+    async def keep(
+        self,
+        changes: Sequence[Change],
+        positions: Mapping[str, bytes | None] | None = None,
+        expect: Mapping[str, bytes | None] | None = None,
+        *,
+        wait: bool = True,
+    ) -> tuple[Kept, ...]:
+        """See `InputContext.keep`."""
+        await trio.lowlevel.checkpoint()
+        if self._full and not wait:
+            raise Backpressure("the test says that there is no room")
+        await self.wait_until(lambda: not self._full)
+        if any(self.stored.get(name) != position for name, position in (expect or {}).items()):
+            raise Outdated("other positions are stored")
+        kept = tuple([self._keep(change) for change in changes])
+        self._place(positions or {})
+        self._notify()
+        return kept
+
+    def _keep(self, change: Change) -> Kept:
+        name = change.owner, change.collection, change.key
+        digest, (document, has) = digest_of(change.document), self.state.get(name, (None, None))
+        is_same = document == change.document if has is None else has.digest == digest
+        if change.place is None and is_same:
+            return (has or Kept(0, digest, False, False))._replace(is_new=False, fenced=False)
+        if change.place is not None and has is not None and change.place <= has.place:
+            is_fenced = change.place < has.place or not is_same
+            return has._replace(is_new=False, fenced=is_fenced)
+        self._places += 1
+        kept = Kept(self._places if change.place is None else change.place, digest, True, False)
+        self.state[name] = change.document, kept
+        return kept
+
+    def _place(self, positions: Mapping[str, bytes | None]) -> None:
+        for key, position in positions.items():
             if position is None:
                 self.stored.pop(key, None)
             else:
                 self.stored[key] = position
-        self._notify()
 
     @property
     def chunk_bytes(self) -> int:

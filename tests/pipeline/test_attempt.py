@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from shipper.pipeline.attempt import MOST_WAIT, SMALL_BYTES, Attempt, Trouble, seconds
 from shipper.plugin import Answer, Answers, Code, Later, Outcome, PluginFault
 from shipper.sdk.event import Batch
+from shipper.sdk.state import Version, digest_of
 from shipper.values import Counts
 
-OUTCOMES = st.sampled_from(list(Outcome))
+OUTCOMES = st.sampled_from(sorted(set(Outcome) - {Outcome.SUPERSEDED}, key=str))
 
 
 def batch(count: int) -> Batch:
@@ -392,3 +393,22 @@ def test_nothing_is_known_of_places_before_somebody_asks() -> None:
 
     assert (attempt.refused_targets(), attempt.taking_targets()) == ({}, frozenset())
     assert attempt.keeps(range(2)) == {None}
+
+
+def test_a_version_that_the_destination_supersedes_has_its_final_answer() -> None:
+    version = Version("", "inventory", "a", 1, digest_of(b"{}"), False)
+    attempt = Attempt(Batch.documents([b"{}", b"{}"]).with_columns(versions=[version, version._replace(key="b")]))
+
+    attempt.answered([0, 1], Answers(2, {1: Answer(Outcome.SUPERSEDED)}))
+
+    settlement = attempt.settlement("main")
+    assert settlement is not None
+    assert settlement.counts == Counts(delivered=1, superseded=1)
+    assert settlement.rest is None
+
+
+def test_a_log_event_is_never_superseded() -> None:
+    attempt = Attempt(Batch.documents([b"{}"]))
+
+    with pytest.raises(PluginFault, match="log event"):
+        attempt.answered([0], Answers(1, {0: Answer(Outcome.SUPERSEDED)}))

@@ -108,11 +108,30 @@ class Console(Output, frozen=True, kw_only=True):
     pretty: bool = False
 
 
+class Facts(Input, frozen=True):
+    gives_state = True
+    gives_events = False
+
+
+class Both(Input, frozen=True):
+    gives_state = True
+
+
+class Shelf(Output, frozen=True):
+    only: bool = True
+
+    def takes_state(self):
+        return True
+
+    def takes_events(self):
+        return not self.only
+
+
 REGISTRY = Registry(
     {
-        "inputs": {"tail": Tail},
+        "inputs": {"tail": Tail, "facts": Facts, "both": Both},
         "processors": {"tag": Tag, "give": Give},
-        "outputs": {"sink": Sink, "console": Console, "odd": Odd},
+        "outputs": {"sink": Sink, "console": Console, "odd": Odd, "shelf": Shelf},
     }
 )
 OUTPUTS = "version: 1\noutputs: "
@@ -230,7 +249,7 @@ def test_a_file_is_read_when_the_policy_is_validated(authority):
             "version: 1\noutputs: {main: {}}",
             (2, 17),
             "outputs.main.type",
-            'the key "type" is missing; installed: console, odd, sink',
+            'the key "type" is missing; installed: console, odd, shelf, sink',
         ),
         ("version: 1\noutputs: {main: {type: 5}}", (2, 24), "outputs.main.type", "expected the name of a plugin"),
         (
@@ -712,3 +731,40 @@ def test_a_tree_of_a_policy_written_and_read_again_means_the_same():
     text = SINK + "processors: [{type: tag, fields: {a: no, b: '1', c: 2001-01-01}}]\n"
 
     assert meaning(parse(write(plain(read(text))), REGISTRY)) == meaning(parse(text, REGISTRY))
+
+
+def test_an_output_that_takes_no_state_refuses_a_policy_that_gives_it_some():
+    text = "version: 1\ninputs:\n  a: {type: facts}\noutputs:\n  main: {type: console}\n  shelf: {type: shelf}\n"
+
+    assert problems(text) == [
+        (3, 6, "inputs.a", "this input gives keyed state, which outputs.main (console) does not take")
+    ]
+
+
+def test_an_output_that_takes_state_only_refuses_log_events():
+    text = "version: 1\ninputs:\n  a: {type: tail, paths: [b]}\n  c: {type: both}\noutputs: {shelf: {type: shelf}}\n"
+
+    assert problems(text) == [
+        (3, 6, "inputs.a", "this input gives log events, which outputs.shelf (shelf) does not take"),
+        (4, 6, "inputs.c", "this input gives log events, which outputs.shelf (shelf) does not take"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "inputs: {a: {type: facts, outputs: [shelf]}}\noutputs: {main: {type: console}, shelf: {type: shelf}}",
+        "inputs: {a: {type: both}}\noutputs: {shelf: {type: shelf, only: false}}",
+        "inputs: {a: {type: facts}}\nprocessors: [{type: tag, fields: {a: b}}]\noutputs: {shelf: {type: shelf}}",
+    ],
+)
+def test_state_goes_where_it_is_taken(text):
+    parse(MINIMUM + text, REGISTRY)
+
+
+def test_keyed_state_passes_no_processors():
+    text = "version: 1\ninputs:\n  a:\n    type: facts\n    processors: [{type: tag, fields: {a: b}}]\n"
+
+    assert problems(text) == [
+        (5, 17, "inputs.a.processors", "keyed state passes no processors; remove the processors of this input")
+    ]

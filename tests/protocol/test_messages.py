@@ -140,6 +140,7 @@ def test_an_ack_says_its_epoch_and_all_of_its_ledger_even_if_zero() -> None:
         "dead_letter": 0,
         "dropped": 0,
         "damaged": 0,
+        "superseded": 0,
     }
     assert said["credentials"] == {"in_use": [], "released": []}
 
@@ -191,4 +192,4 @@ def test_a_shipper_says_what_it_can_do() -> None:
         version="1", pid=1, instance="i", http=None, revisions=Revisions(), credentials_in_use=(), credentials_wanted=()
     )
 
-    assert json.loads(ready.line())["capabilities"] == ["lease", "withdraw"]
+    assert json.loads(ready.line())["capabilities"] == ["lease", "withdraw", "state"]

@@ -74,6 +74,7 @@ def test_what_gives_no_code_has_that_of_its_kind() -> None:
     assert {outcome.value: Answer(outcome).code for outcome in Outcome} == {
         "delivered": "ok",
         "duplicate": "ok",
+        "superseded": "ok",
         "rejected": "rejected",
         "later": "unavailable",
         "held": "refused",

@@ -219,7 +219,7 @@ def acks_are_monotone(case: Case) -> Iterator[Violation]:
 
 
 def ledgers_add_up(case: Case) -> Iterator[Violation]:
-    """B11: accepted = delivered + duplicate + dead_letter + dropped + damaged."""
+    """B11: accepted = delivered + duplicate + dead_letter + dropped + damaged + superseded."""
     for _, ack in case.said("ack", stage="drained"):
         counts = dict(ack["ledger"])
         if counts.pop("accepted") != sum(counts.values()) or counts["damaged"]:

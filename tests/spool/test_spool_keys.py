@@ -302,7 +302,7 @@ def test_a_newer_format_is_refused_and_not_touched(directory: StateDirectory, mo
     monkeypatch.undo()
     before = content(directory)
 
-    with pytest.raises(StartFailed, match=r"has format 3; this version knows formats up to 2") as refused:
+    with pytest.raises(StartFailed, match=r"has format 4; this version knows formats up to 3") as refused:
         open_keyring(directory, [K1])
     assert refused.value.code == "state_newer"
 

@@ -132,6 +132,7 @@ async def test_T49_4_a_dead_destination_holds_the_barrier_until_the_deadline_tha
         "dead_letter": 50,
         "dropped": 0,
         "damaged": 0,
+        "superseded": 0,
     }
     assert letters == 50
     assert drained["credentials"]["released"] == ["a"]

@@ -1,0 +1,98 @@
+"""PUBLIC: keyed state: the last word about a thing, instead of every event that happened to it.
+
+A key is (`owner`, `collection`, `key`); what is known of it is a JSON object, its document, or that it is deleted. Each
+change of it is a `Version`: a place, by which versions of one key are ordered, and a digest of its content. A newer
+version supersedes an older one that waits: a destination that was away for a day is sent one version of each key.
+
+Inputs give a `Change` to `InputContext.keep`. Outputs get a batch whose column `versions` has one for each event; the
+event is the document, of a deletion the empty object. State passes no processor and gets no envelope: the document
+arrives byte by byte as it was given, so that its digest is the same everywhere.
+
+A place is (epoch, sequence) in 63 bits. An epoch belongs to one process of the owner and is above all epochs that this
+owner ever had, as far as is known; so versions of a restarted owner are newer than those before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+import msgspec
+
+LONGEST_NAME = 255
+"""Of an owner or a collection, in bytes of UTF-8."""
+LONGEST_KEY = 4096
+"""In bytes of UTF-8."""
+LARGEST_PLACE = 2**63 - 1
+DELETED = b"{}"
+"""What stands in the body of a batch for a deletion."""
+
+_SEQUENCE_BITS = 31
+
+
+class Version(NamedTuple):
+    """One version of a key, beside its document. `owner` is "" for keys of this shipper itself."""
+
+    owner: str
+    collection: str
+    key: str
+    place: int
+    digest: bytes
+    deleted: bool
+
+
+class Change(NamedTuple):
+    """What an input says of a key; `document` is compact JSON (see `compact`), None says that the key is deleted.
+
+    A relay gives the `owner` and the `place` of what it received. Without a place the spool gives one.
+    """
+
+    collection: str
+    key: str
+    document: bytes | None
+    owner: str = ""
+    place: int | None = None
+
+
+class Kept(NamedTuple):
+    """The answer for one change: the version that its key has now.
+
+    `is_new`: it was stored as a new version. Neither new nor `fenced`: this very version, or the same document of an
+    own key, was there before. `fenced`: refused for its place, since the key has a newer version, or at the same place
+    another one; `place` and `digest` are those of that one.
+    """
+
+    place: int
+    digest: bytes
+    is_new: bool
+    fenced: bool
+
+
+def digest_of(document: bytes | None) -> bytes:
+    """The digest of a document, SHA-256; of a deletion that of no bytes."""
+    return hashlib.sha256(document or b"").digest()
+
+
+def compact(document: bytes) -> bytes:
+    """A JSON object on one line, without white space between its parts, numbers as they were written.
+
+    Raises ValueError if it is none.
+    """
+    try:
+        text = msgspec.json.format(document, indent=-1)
+        text.decode()
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise ValueError("it is no JSON") from None
+    if not text.startswith(b"{"):
+        raise ValueError("it is no JSON object")
+    return text
+
+
+def place_of(epoch: int, sequence: int) -> int:
+    """The place of a version."""
+    return epoch << _SEQUENCE_BITS | sequence
+
+
+def epoch_of(place: int) -> int:
+    """The epoch of a place."""
+    return place >> _SEQUENCE_BITS
