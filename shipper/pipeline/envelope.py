@@ -7,7 +7,7 @@
 All of it is put below what the event has: of two objects the members are joined, and the event's own win. Lines have
 none of it of their own, nor do most documents, so that the envelope goes into the shared fields; a document that has
 some of it keeps it, and its neighbours get what they lack. Where one has it, to look for it takes a third of the time
-that loading the documents would.
+that loading the documents would; but most clients write the time first in each, and to see that takes a tenth.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from shipper.sdk.columns import join
 from shipper.sdk.event import Batch, Fields, merged
 
 TIME = "@timestamp"
+_TIME_FIRST = b'{"@timestamp":'
 _BAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -73,6 +74,8 @@ class Envelope:
         times = None if TIME in batch.shared or batch.timestamps is None else _times(batch.timestamps, fields[TIME])
         if times is not None and batch.is_lines:
             batch = _as_documents(batch)
+        if times is None and _begin_with_time(batch):
+            del fields[TIME]
         if batch.is_lines or not (times or _may_have(batch, fields.keys() - batch.shared.keys())):
             return replace(batch, shared=merged(fields, batch.shared))
         below: dict[str, Sequence[Any]] = {name: [value] * batch.count for name, value in fields.items()}
@@ -101,9 +104,16 @@ def _as_documents(batch: Batch) -> Batch:
     return batch.rewritten(join(batch.count, b"{", *batch.line_columns(), b"}\n"), shared)
 
 
+def _begin_with_time(batch: Batch) -> bool:
+    """Whether each document begins with its time, as most clients write them: then nothing is looked for in them."""
+    if batch.is_lines or batch.is_typed or not batch.body.startswith(_TIME_FIRST):
+        return False
+    return batch.body.count(b"\n" + _TIME_FIRST) == batch.count - 1
+
+
 def _may_have(batch: Batch, names: Collection[str]) -> bool:
     """Whether some document or typed event may have one of these fields of its own."""
-    is_escaped = not batch.is_typed and b"\\u" in batch.body
+    is_escaped = bool(names) and not batch.is_typed and b"\\u" in batch.body
     return is_escaped or any(name.encode() in batch.body for name in names)
 
 
