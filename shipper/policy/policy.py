@@ -18,7 +18,7 @@ import msgspec
 from shipper.plugin import Duration, Input, Output, Processor, Settings, Size
 from shipper.policy.document import Node, below, followed, read, shown, suggest
 from shipper.policy.registry import Kind, Registry, UnknownType
-from shipper.policy.settings import Reader, TooMany, digest, exported, restored
+from shipper.policy.settings import Reader, TooMany, digest, exported, fields_of, restored
 from shipper.policy.uses import uses
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PluginFault, PolicyError, StartFailed, raised_at
@@ -338,7 +338,7 @@ def destination(spec: OutputSpec) -> str:
     only where there is one. (At the top the key itself is left out, as it always was: lanes are kept over versions.)
     """
     apart = {"workers", "flush", *spec.config.live}
-    names = {field.encode_name for field in msgspec.structs.fields(spec.config) if field.name not in apart}
+    names = {name for name, field in fields_of(type(spec.config)).items() if field.name not in apart}
     settings = exported(spec.config, paths=False)
     paths = [use.path for use in uses(spec.config)]
     for path in paths:

@@ -362,8 +362,8 @@ def exported(value: Any, *, paths: bool = True) -> Any:
     if isinstance(value, msgspec.Struct):
         tag = value.__struct_config__.tag
         fields = {
-            field.encode_name: exported(getattr(value, field.name), paths=paths)
-            for field in msgspec.structs.fields(value)
+            name: exported(getattr(value, field.name), paths=paths)
+            for name, field in fields_of(type(value)).items()
             if paths or not (isinstance(value, Material) and field.name == "path")
         }
         return fields if tag is None else {str(value.__struct_config__.tag_field): tag, **fields}
