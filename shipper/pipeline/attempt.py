@@ -36,6 +36,8 @@ class Trouble:
     due: float = math.inf
     """When there is something to try at the latest, as `trio.current_time()`, whatever else the lane waits for."""
     code: str = Code.UNAVAILABLE
+    batch: int | None = None
+    """The place of the batch whose events it may be for, if it may be for events, and not for the destination."""
 
 
 MOST_WAIT = 86400.0
@@ -248,6 +250,11 @@ class Attempt:
         return self.trouble
 
     @property
+    def blames_events(self) -> bool:
+        """Whether what is open may be open for what it is: the output failed on it, or it holds up a strict order."""
+        return self.doubt is not None or (self.ordered and self.trouble is None)
+
+    @property
     def is_asked(self) -> bool:
         """Whether there was anything to send."""
         return len(self._unasked) < self._count
@@ -298,6 +305,10 @@ class Attempt:
         if not (self._open or self._unasked or unsent):
             return []
         return [at for at in part if at in self._open or at in self._unasked or at in unsent]
+
+    def is_open(self, part: range) -> bool:
+        """Whether events of a part have no final answer."""
+        return bool(self._still_open(part))
 
     def rejected(self, part: range) -> int:
         """How many events of a part the destination refused for ever."""

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import NamedTuple
 
 import trio
 
@@ -48,6 +49,13 @@ SILENT_SECONDS = 3.0
 """Without an answer, after which a lane gives up its slot."""
 STALLED_SECONDS = 10.0
 """Without progress, after which a lane that has something to deliver does not look healthy."""
+
+
+class Failing(NamedTuple):
+    """A batch whose events may be why sessions end; `since` when the first of these in a row ended."""
+
+    batch: int
+    since: float
 
 
 class Lane:
@@ -123,6 +131,7 @@ class Lane:
         self._session: Session | None = None
         self._trouble: Trouble | None = None
         """What ended the last session, if it was any."""
+        self._failing: Failing | None = None
         self._done: tuple[int, str | None] = 0, None
         self._moved = trio.current_time()
         """When the lane had nothing to do, made progress or said what is wrong, as `watch` has seen."""
@@ -215,7 +224,7 @@ class Lane:
         try:
             await self._idle.wait()
             self._recent.forget(self.id)
-            self._backlog = Backlog(self._backoff)
+            self._backlog, self._failing = Backlog(self._backoff), None
             yield
         finally:
             self._suspended -= 1
@@ -249,6 +258,13 @@ class Lane:
         """In how many seconds the destination is asked again; None where that is not waited for."""
         left = self._due - trio.current_time()
         return left if self._session is None and left > 0 else None
+
+    @property
+    def failing(self) -> tuple[int, float] | None:
+        """The batch that fails again and again, and nothing else with it, and for how many seconds; None: none does."""
+        if self._failing is None:
+            return None
+        return self._failing.batch, trio.current_time() - self._failing.since
 
     def _queue(self) -> str:
         if self._loans.is_waiting:
@@ -357,7 +373,7 @@ class Lane:
             is_active=lambda: self.active,
             settle_barrier=partial(self._settle_barrier, connected=True),
             on_answer=self._note_reached,
-            on_success=lambda: self._on_success(self.key),
+            on_success=self._succeeded,
             feeding=self._feeding,
             lingers=lambda: self.active and not self._hurries,
             backoff=self._backoff,
@@ -370,8 +386,19 @@ class Lane:
         self._answers = session.trouble is None and session.answered > -math.inf
         if session.progressed:
             self._waits = self._backoff()
+        self._note_failing(None if session.trouble is None else session.trouble.batch)
         if session.trouble is not None:
             self._put_off(session.trouble)
+
+    def _succeeded(self) -> None:
+        self._failing = None
+        self._on_success(self.key)
+
+    def _note_failing(self, batch: int | None) -> None:
+        if batch is None:
+            self._failing = None
+        elif self._failing is None or self._failing.batch != batch:
+            self._failing = Failing(batch, trio.current_time())
 
     # -- a client ------------------------------------------------------------------------------------------------------
 

@@ -362,7 +362,10 @@ class Session:
                 await self._send(sender, attempt, in_halves=is_suspect, works_otherwise=works)
                 await self._close_targets(attempt)
                 works = works or attempt.progress > 0
-                if (trouble := self._trouble_of(attempt, parts[0][0], works=works, is_witness=is_witness)) is not None:
+                trouble = self._trouble_of(attempt, parts[0][0], works=works, is_witness=is_witness)
+                if trouble is not None:
+                    if attempt.blames_events:
+                        trouble.batch = next((entry.seq for entry, part in parts if attempt.is_open(part)), None)
                     self.end(trouble)
             outstanding.update((entry.seq, math.inf) for entry, _ in loaded if entry.seq in outstanding)
         except trio.Cancelled:

@@ -247,6 +247,13 @@ class Nack(Outbound, frozen=True, kw_only=True):
     released: Sequence[str] = ()
 
 
+class Failing(msgspec.Struct, frozen=True):
+    """A batch that fails again and again; `dead_letter` or `drop` of this `batch` of the output ends it."""
+
+    batch: int
+    seconds: float
+
+
 class Unit(msgspec.Struct, frozen=True):
     id: str
     kind: Literal["input", "output"]
@@ -256,6 +263,8 @@ class Unit(msgspec.Struct, frozen=True):
     figures: Mapping[str, int] | msgspec.UnsetType = msgspec.UNSET
     """What a unit says of itself in numbers (`Source.figures`, `meters`); absent where it says nothing."""
     code: str = ""
+    failing: Failing | msgspec.UnsetType = msgspec.UNSET
+    """Of an output: the batch that everything else of a lane waits for."""
 
 
 class Waiting(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from shipper.protocol.bounds import LIST_BYTES, cut, fitting
-from shipper.protocol.messages import Draining, DrainsLeftOut, State, Unit, Waiting
+from shipper.protocol.messages import Draining, DrainsLeftOut, Failing, State, Unit, Waiting
 from shipper.sdk.codes import Code, Why
 from shipper.values import Revision
 
@@ -26,6 +26,8 @@ MOST_OUTPUTS = 64
 """Of one drain."""
 LONGEST_REASON = 300
 """In a drain, in characters; that of its unit may be longer."""
+LONG_SECONDS = 60.0
+"""After which the message of an output names the batch that fails, and the orders that end it."""
 _SEVERITY: dict[State, int] = {
     "STOPPED": 0,
     "HEALTHY": 0,
@@ -51,6 +53,8 @@ class LaneView:
     destination: str = ""
     held: bool = False
     code: str = Code.OK
+    failing: tuple[int, float] | None = None
+    """The batch that fails again and again, and for how many seconds."""
 
 
 def output_units(lanes: Iterable[LaneView], unreadable: Mapping[str, Why]) -> list[Unit]:
@@ -59,14 +63,23 @@ def output_units(lanes: Iterable[LaneView], unreadable: Mapping[str, Why]) -> li
     for lane in sorted(lanes, key=lambda lane: (not lane.active, lane.id)):
         known = units.get(lane.output)
         if known is None or (known.state == "HEALTHY" and lane.problem):
-            where = "" if lane.active else "draining: "
-            state: State = "DEGRADED" if lane.problem else "HEALTHY"
-            message = f"{where}{lane.problem}" if lane.problem else ""
-            id = f"outputs.{lane.output}"
-            units[lane.output] = Unit(id, "output", lane.type, state, message, code=lane.code)
+            units[lane.output] = _output_unit(lane)
     for output, why in unreadable.items():
         units[output] = Unit(f"outputs.{output}", "output", "", "DEGRADED", why.problem, code=why.code)
     return sorted(units.values(), key=lambda unit: unit.id)
+
+
+def _output_unit(lane: LaneView) -> Unit:
+    id = f"outputs.{lane.output}"
+    if not lane.problem:
+        return Unit(id, "output", lane.type, "HEALTHY", code=lane.code)
+    message = lane.problem if lane.active else f"draining: {lane.problem}"
+    if lane.failing is None:
+        return Unit(id, "output", lane.type, "DEGRADED", message, code=lane.code)
+    batch, seconds = lane.failing
+    if seconds > LONG_SECONDS:
+        message += f"; it is batch {batch} that fails: the order dead_letter or drop ends it"
+    return Unit(id, "output", lane.type, "DEGRADED", message, code=lane.code, failing=Failing(batch, round(seconds, 3)))
 
 
 class Whole(NamedTuple):

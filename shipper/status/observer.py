@@ -197,6 +197,7 @@ def _view(lane: Lane) -> LaneView:
         key.destination,
         lane.is_held,
         lane.code,
+        lane.failing,
     )
 
 

@@ -1,4 +1,4 @@
-"""The commands that end a drain which does not move, for people to copy; the gentlest first. No I/O.
+"""The commands that end a drain, or a batch, which does not move, for people to copy; the gentlest first. No I/O.
 
 held, and its output goes to the same place with another credential   rebind: deliver it there with that one
 its output goes elsewhere now                                         forward: deliver it there
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from shipper.sdk.codes import Code
@@ -39,12 +39,27 @@ def of_drain(drain: Mapping[str, Any], output: str, directory: str, orders: Coll
     if waiting.get("code", "") in _MOVES and not waiting.get("held"):
         return []
     waited = math.inf if waiting.get("held") else drain["oldest_seconds"]
-    found = [
+    return _remedies(_orders(drain, output), waited, directory, orders)
+
+
+def of_batch(unit: Mapping[str, Any], directory: str, orders: Collection[str]) -> list[Remedy]:
+    """The same for the batch that fails again and again; `unit` is an output of `observed`."""
+    if not (failing := unit.get("failing")):
+        return []
+    output = unit["id"].partition(".")[2]
+    place = {"output": output, "batch": str(failing["batch"])}
+    return _remedies(_ends(place), failing["seconds"], directory, orders)
+
+
+def _remedies(
+    found: Iterable[tuple[str, str, dict[str, str]]], waited: float, directory: str, orders: Collection[str]
+) -> list[Remedy]:
+    remedies = [
         Remedy(words, command(order, options, directory))
-        for order, words, options in _orders(drain, output)
+        for order, words, options in found
         if order in orders and waited >= (PATIENCE_SECONDS if order in _ENDS else MOMENT_SECONDS)
     ]
-    return [remedy for remedy in found if remedy.command.isprintable()]
+    return [remedy for remedy in remedies if remedy.command.isprintable()]
 
 
 def _orders(drain: Mapping[str, Any], output: str) -> Iterator[tuple[str, str, dict[str, str]]]:
@@ -59,6 +74,10 @@ def _orders(drain: Mapping[str, Any], output: str) -> Iterator[tuple[str, str, d
     place = {"revision": revision, "output": output}
     if waiting.get("forward") and target is None:
         yield "forward", "deliver it to where the output goes now", place
+    yield from _ends(place)
+
+
+def _ends(place: dict[str, str]) -> Iterator[tuple[str, str, dict[str, str]]]:
     yield "dead-letter", "give it up, and keep it as dead letters", place
     yield "drop", "discard it for ever", place
 

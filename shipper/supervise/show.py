@@ -133,6 +133,9 @@ def _remedies(observed: Mapping[str, Any], directory: str, orders: Collection[st
                 at = _revision((drain["epoch"], drain["revision"]))
                 choice = ", one of" if len(found) > 1 else ""
                 yield f"to end the drain of revision {at} on {output}{choice}", _lines(found)
+    for unit in observed.get("units", ()):
+        if found := remedies.of_batch(unit, directory, orders):
+            yield f"to end batch {unit['failing']['batch']}, which holds up {unit['id']}, one of", _lines(found)
     if observed.get("dead_letters", {}).get("events") and "dead-letters" in orders:
         yield "to deliver dead letters after all", _lines([remedies.of_letters(directory)])
 

@@ -71,6 +71,38 @@ async def test_an_event_that_is_refused_for_ever_holds_all_that_came_later(tmp_p
         assert script.received == [0, 1, 2, 3]
         assert max(script.asked) <= 5
         assert (lane.problem, lane.is_held) == ("not now, events held", True)
+        assert lane.failing is not None
+        assert lane.failing[0] == on.seqs[4]
+        poke(on.delivery)
+        script.send = script.deliver
+        await on.empty()
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert lane.failing is None
+
+
+async def test_a_destination_that_is_not_there_makes_no_batch_one_that_fails(tmp_path: Path) -> None:
+    async with in_order(tmp_path, 1, 1) as (on, script):
+        script.send = script.raising(Later("503"))
+        begin(on)
+        await script.until(lambda: len(script.asked) > 3)
+
+        assert on.active["main"].problem == "503"
+        assert on.active["main"].failing is None
+
+
+async def test_a_batch_that_fails_again_and_again_does_so_since_its_first_failure(tmp_path: Path) -> None:
+    async with in_order(tmp_path, 1, 1, 1) as (on, script):
+        script.send = in_turn(script, Outcome.LATER, 1, times=1_000_000)
+        begin(on)
+        await script.until(lambda: script.asked.count(1) > 1)
+        first, now = on.active["main"].failing, trio.current_time()
+        await script.until(lambda: script.asked.count(1) > 4)
+        later = on.active["main"].failing
+
+        assert first is not None
+        assert later is not None
+        assert (first[0], later[0]) == (on.seqs[1], on.seqs[1])
+        assert later[1] >= first[1] + trio.current_time() - now - 0.01
 
 
 async def test_the_order_is_kept_over_a_restart(tmp_path: Path) -> None:

@@ -90,13 +90,15 @@ async def test_an_output_that_fails_on_everything_gives_up_nothing_and_says_why(
         script.send = script.raising(ZeroDivisionError(SECRET))
         begin(on)
         await script.until(lambda: on.active["main"].counters["retries"] >= 4 * FAILURES)
-        problem, asked = on.active["main"].problem, len(script.asked)
+        problem, asked, failing = on.active["main"].problem, len(script.asked), on.active["main"].failing
         assert (counts(on), on.spool.figures.total().events) == ({}, 51)
         script.send = script.deliver
         await on.empty()
 
         assert problem is not None
         assert problem.startswith("the output failed: ZeroDivisionError at fakes.py:")
+        assert failing is not None
+        assert failing[0] == on.seqs[0]
         assert asked < 4 * FAILURES * 20 * 8  # no storm
         assert counts(on) == {"delivered": 51}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from shipper.protocol.messages import State, Unit
+from shipper.protocol.messages import Failing, State, Unit
 from shipper.sdk.codes import Why
 from shipper.spool.figures import Amount
-from shipper.status.health import LaneView, also, draining, hindered, output_units, overall
+from shipper.status.health import LONG_SECONDS, LaneView, also, draining, hindered, output_units, overall
 from shipper.values import Revision
 
 
@@ -33,6 +35,25 @@ def test_the_problem_of_the_active_lane_is_named_first() -> None:
     units = output_units([lane(1, active=False, problem="401"), lane(2, problem="503")], {})
 
     assert units == [unit("DEGRADED", "503")]
+
+
+def failing(seconds: float, problem: str | None = "503", *, active: bool = True) -> Unit:
+    (found,) = output_units([replace(lane(1, active=active, problem=problem), failing=(7, seconds))], {})
+    return found
+
+
+def test_a_batch_that_fails_is_named_by_its_output_and_after_long_the_orders_that_end_it_too() -> None:
+    soon, late = failing(1.23456), failing(LONG_SECONDS + 1)
+
+    assert (soon.failing, soon.message) == (Failing(7, 1.235), "503")
+    assert late.failing == Failing(7, LONG_SECONDS + 1)
+    assert late.message == "503; it is batch 7 that fails: the order dead_letter or drop ends it"
+    assert failing(LONG_SECONDS + 1, active=False).message.startswith("draining: 503; it is batch 7")
+    assert (soon.code, late.code) == ("code_503", "code_503")
+
+
+def test_an_output_without_a_problem_names_no_batch() -> None:
+    assert failing(LONG_SECONDS + 1, None) == unit("HEALTHY")
 
 
 def test_an_output_that_only_drains_is_shown() -> None:

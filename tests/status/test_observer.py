@@ -12,13 +12,13 @@ import trio
 
 from shipper.pipeline.lease import boottime
 from shipper.plugin import Held, InputContext, PluginFault
-from shipper.protocol.messages import Observed
+from shipper.protocol.messages import Failing, Observed
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.event import Batch
 from shipper.status.observer import Observer
 from shipper.values import Revision
 from tests.disks import small_disk
-from tests.fakes import DESTINATIONS, SPRINGS, Theatre, active_again, events, policy, theatre
+from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, active_again, events, policy, theatre
 
 
 def observing(on: Theatre, deadline: str | None = None) -> Observer:
@@ -295,3 +295,21 @@ async def test_an_input_whose_credential_was_withdrawn_is_degraded(tmp_path: Pat
 async def test_no_lease_is_said_as_null(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         assert b'"lease_seconds":null' in (await look(on)).line()
+
+
+async def test_a_batch_that_fails_again_and_again_is_named_until_an_order_ends_it(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        script.send = script.raising(ZeroDivisionError("a bug"))
+        await on.offer(1, policy())
+        await on.ack(1, "drained")
+        await SPRINGS["in"].context.emit(events(1, 2))
+        await script.until(lambda: any(lane.failing for lane in on.delivery.lanes.values()))
+        (unit,) = [unit for unit in (await look(on)).units if unit.kind == "output"]
+        assert isinstance(unit.failing, Failing)
+        with trio.fail_after(PATIENCE):
+            await on.orders.end_batch("drop", "main", unit.failing.batch)
+        (after,) = [unit for unit in (await look(on)).units if unit.kind == "output"]
+
+        assert (unit.state, unit.code) == ("DEGRADED", Code.INTERNAL_ERROR)
+        assert after.failing is msgspec.UNSET

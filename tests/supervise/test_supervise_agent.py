@@ -426,6 +426,12 @@ ORDERS = [
         "what still waited of revision 6 of output main is in the dead-letter store\n",
     ),
     (
+        ["drop", "--batch", "1207", "--output", "main"],
+        {"name": "drop", "params": {"batch": 1207, "output": "main"}},
+        {"events": 3},
+        "what still waited of batch 1207 (3 events) of output main is discarded\n",
+    ),
+    (
         ["drop", "--revision", "1:6"],
         {"name": "drop", "params": {"epoch": 1, "revision": 6}},
         {},
@@ -497,6 +503,15 @@ async def test_an_order_that_is_refused_exits_with_1_and_says_why(site: Site) ->
     assert as_json.returncode == 1
     assert json.loads(as_json.stdout) == {**refusal, "result": {}}
     assert (await site.order("drop", "--revision", "six")).returncode == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--batch", "7"], ["--output", "main"], ["--batch", "7", "--output", "main", "--revision", "6"]]
+)
+async def test_an_order_that_names_neither_a_drain_nor_a_batch_of_an_output_is_wrong_usage(
+    site: Site, arguments: list[str]
+) -> None:
+    assert (await site.order("drop", *arguments)).returncode == 2
 
 
 async def test_an_order_ends_with_the_sidecar_that_had_it_and_none_is_given_to_one_that_is_not_ready(

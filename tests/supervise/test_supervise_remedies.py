@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.commands import order
-from shipper.supervise.remedies import MOMENT_SECONDS, PATIENCE_SECONDS, of_drain, of_letters
+from shipper.supervise.remedies import MOMENT_SECONDS, PATIENCE_SECONDS, of_batch, of_drain, of_letters
 
 ORDERS = ("rebind", "forward", "dead-letter", "drop", "dead-letters")
 
@@ -71,6 +71,19 @@ def test_an_order_that_there_is_not_is_not_proposed() -> None:
     assert [remedy.command for remedy in found] == ["shipper order drop --revision 6 --output main --state DIR"]
 
 
+def stuck(seconds: float = PATIENCE_SECONDS, name: str = "main") -> dict[str, Any]:
+    return {"id": f"outputs.{name}", "failing": {"batch": 1207, "seconds": seconds}}
+
+
+def test_a_batch_that_fails_for_long_can_be_given_up() -> None:
+    assert [remedy.command for remedy in of_batch(stuck(), "DIR", ORDERS)] == [
+        "shipper order dead-letter --output main --batch 1207 --state DIR",
+        "shipper order drop --output main --batch 1207 --state DIR",
+    ]
+    assert of_batch(stuck(PATIENCE_SECONDS - 1), "DIR", ORDERS) == []
+    assert of_batch({"id": "outputs.main"}, "DIR", ORDERS) == []
+
+
 def test_the_drain_of_an_older_sidecar_that_tells_less_can_be_given_up() -> None:
     found = drain()
     found["outputs"]["main"] = {"events": 1, "reason": "401"}
@@ -99,13 +112,16 @@ def test_a_shell_and_the_program_read_from_a_command_what_was_meant(
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(order, "_given", gave)
-        for text in [*commands(found, directory), of_letters(directory).command]:
+        of_one = [remedy.command for remedy in of_batch(stuck(name=source), directory, ORDERS)]
+        for text in [*commands(found, directory), of_letters(directory).command, *of_one]:
             program, verb, *arguments = shlex.split(text)
             assert (program, verb) == ("shipper", "order")
             CliRunner().invoke(order.command, arguments, standalone_mode=False, catch_exceptions=False)
 
     params = {"epoch": epoch, "revision": revision, "output": "main"}
     expected = [("dead_letter", params), ("drop", params), ("dead_letters", {"requeue": {}})]
+    if source.isprintable():
+        expected += [(name, {"batch": 1207, "output": source}) for name in ("dead_letter", "drop")]
     if source != target and f"{source}{target}".isprintable():
         expected.insert(0, ("rebind", {"from": source, "to": target}))
     assert given == [(str(Path(directory)), name, params) for name, params in expected]

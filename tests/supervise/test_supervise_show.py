@@ -115,6 +115,15 @@ def test_of_two_keys_of_one_file_the_one_that_a_drain_needs_says_which_drain() -
     assert tables[title][-1] == ("  shipper order rebind --from es-1 --to es-2 --state DIR",)
 
 
+def test_a_batch_that_holds_up_an_output_comes_with_the_orders_that_end_it() -> None:
+    unit = {"id": "outputs.main", "type": "fake", "state": "DEGRADED", "message": "503"}
+    seen = status(units=[unit | {"failing": {"batch": 1207, "seconds": 61.0}}])
+    tables = dict(of_status(seen, "/x", ["dead-letter", "drop"]))
+
+    rows = tables["to end batch 1207, which holds up outputs.main, one of"]
+    assert rows[-1] == ("  shipper order drop --output main --batch 1207 --state /x",)
+
+
 def test_dead_letters_come_with_the_command_that_delivers_them() -> None:
     tables = of_status(status(dead_letters={"events": 3, "bytes": 9}), "/x", ["dead-letters"])
 
