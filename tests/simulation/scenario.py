@@ -78,6 +78,7 @@ LATER_STEPS: dict[str, tuple[int, int]] = {
     "forward": (1, 3),
     "forward_late": (1, 2),
     "withdraw": (1, 3),
+    "end_batch": (1, 2),
 }
 """The same, each kind from a stream of its own: what a seed drew before there were these, it draws still."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from random import Random
@@ -14,6 +15,9 @@ from tests.simulation.offers import Feed, Target, offer
 from tests.simulation.scenario import Step
 from tests.simulation.streams import STREAMS
 from tests.simulation.supervisor import Supervisor
+
+LISTED_SECONDS = 5.0
+"""For an answer to an order, if one comes."""
 
 Do = Callable[[Supervisor, Random], Awaitable[None]]
 
@@ -365,6 +369,24 @@ async def end_drain(supervisor: Supervisor, random: Random) -> None:
         oldest = supervisor.draining[0]
         params = {"epoch": oldest["epoch"], "revision": oldest["revision"]}
         supervisor.act(random.choice(("drop", "dead_letter")), params)
+
+
+@_kind
+async def end_batch(supervisor: Supervisor, random: Random) -> None:
+    """Give up a batch that waits first on its lane, as the answer to an order for none of them lists it."""
+    name = random.choice(("drop", "dead_letter"))
+    asked = supervisor.act(name, {"output": "none", "batch": 0})
+    with trio.move_on_after(LISTED_SECONDS):
+        answer = await supervisor.stage.noted(
+            lambda note: note.kind == "said" and _answers(note.facts["message"], asked)
+        )
+        if listed := re.findall(r"batch (\d+) of output (\w+)", answer.facts["message"]["message"].partition(";")[2]):
+            batch, output = random.choice(listed)
+            supervisor.act(name, {"output": output, "batch": int(batch)})
+
+
+def _answers(message: dict[str, Any], id: str) -> bool:
+    return message["type"] == "result" and message["id"] == id
 
 
 @_kind
