@@ -25,9 +25,10 @@ fit together: it becomes an error that names the place in the policy, of the opt
 one of `Code`, or one of the plugin's own, in lower case. Each has a default.
 
 The other public modules are `shipper.sdk.http`, a client whose connections are aborted when it is closed (it imports
-aiohttp: see `Output.load`), with `shipper.sdk.http_answer`; `shipper.sdk.server`, which serves a listening socket
-within bounds, with `shipper.sdk.rooms` and `shipper.sdk.crowd`, which decide for it; `shipper.sdk.sockets`; and
-`shipper.sdk.state`, keyed state and its versions.
+aiohttp: see `Output.load`), with `shipper.sdk.http_answer`; `shipper.sdk.connection`, connections of that kind for an
+output that speaks a protocol of its own; `shipper.sdk.server`, which serves a listening socket within bounds, with
+`shipper.sdk.rooms` and `shipper.sdk.crowd`, which decide for it; `shipper.sdk.sockets`; and `shipper.sdk.state`, keyed
+state and its versions.
 """
 
 from __future__ import annotations

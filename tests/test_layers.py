@@ -74,7 +74,16 @@ INSIDE = {
 ASYNCIO = {"asyncio", "aiohttp"}
 MAY_USE_ASYNCIO = {"sdk/aio.py", "sdk/http.py", "status/http.py"}
 DOOR_OF_THE_DEMO = "commands/demo.py"
-PUBLIC = {"sdk.crowd", "sdk.http", "sdk.http_answer", "sdk.rooms", "sdk.server", "sdk.sockets", "sdk.state"}
+PUBLIC = {
+    "sdk.connection",
+    "sdk.crowd",
+    "sdk.http",
+    "sdk.http_answer",
+    "sdk.rooms",
+    "sdk.server",
+    "sdk.sockets",
+    "sdk.state",
+}
 """Beside `shipper.plugin`: what plugins may import and what is too large, or too slow to import, for that door."""
 MAY_BE_SHOWN = {"plugin", "testing", "sdk.errors"}
 """Of shipper, to the demo, which is a program of its own beside it."""

@@ -1,4 +1,4 @@
-"""Where an input listens, as a policy writes it: `host:port`, `udp://host:port`, `unix:/run/app.sock`. No I/O.
+"""Addresses of sockets, as a policy writes them: `host:port`, `udp://host:port`, `unix:/run/app.sock`. No I/O.
 
 | text | what it is |
 |---|---|
@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An address to listen on. Equal ones are the same place, however they were written."""
+    """An address to listen on, or to connect to. Equal ones are the same place, however they were written."""
 
     scheme: Scheme
     host: str = ""

@@ -27,10 +27,8 @@ not answered take from all others, and which the end of the process waits for.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
-import struct
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
@@ -44,7 +42,8 @@ from multidict import CIMultiDict
 from shipper import __version__
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code
-from shipper.sdk.descriptors import in_words, is_short
+from shipper.sdk.connection import RESET, cause_of, cause_of_name
+from shipper.sdk.descriptors import is_short
 from shipper.sdk.errors import NotBegun
 from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
 from shipper.sdk.resolve import AddressInfo, resolve
@@ -60,7 +59,6 @@ Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 _LARGEST_ERROR = 64 << 10
 _CONNECT = 10.0
 _PIECE = 256 << 10
-_RESET = struct.pack("ii", 1, 0)
 
 
 class Client:
@@ -197,7 +195,7 @@ class Pool:
     def _socket(self, address_of: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, _ = address_of
         made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self._sockets.add(made)
         return made
 
@@ -240,24 +238,18 @@ class Pool:
                 return f"no connection within {self._connecting:g}s"
             case TimeoutError():
                 return f"timed out after {self._seconds:g}s"
-            case aiohttp.ClientConnectorDNSError(os_error=TimeoutError(strerror=str(cause))):
-                return cause
             case aiohttp.ClientConnectorDNSError(os_error=cause):
-                return f"name not found ({cause.strerror or 'no answer'})"
-            case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as cause):
-                return f"certificate verify failed: {cause.verify_message}"
-            case ssl.SSLError(reason=str(reason)) | aiohttp.ClientOSError(__cause__=ssl.SSLError(reason=str(reason))):
-                return f"TLS: {reason.lower().replace('_', ' ')}"
-            case OSError() if is_short(error):
-                return in_words(error)
-            case OSError(errno=int(number)):
-                return os.strerror(number).lower()
+                return cause_of_name(cause)
+            case aiohttp.ClientConnectorCertificateError(certificate_error=cause):
+                return cause_of(cause)
+            case aiohttp.ClientOSError(__cause__=ssl.SSLError() as cause):
+                return cause_of(cause)
             case aiohttp.ClientPayloadError():
                 return "the answer was broken off, or is too large"
             case aiohttp.ClientResponseError():
                 return "the answer is not HTTP"
             case _:
-                return "connection closed before the answer"
+                return cause_of(error)
 
 
 def _failure(error: Exception) -> Failure:

@@ -1,4 +1,4 @@
-"""PUBLIC: what a request over HTTP came to. `http` asks, and imports aiohttp; who only decides imports this."""
+"""PUBLIC: what a request came to: an answer over HTTP, or none. `http` asks, and imports aiohttp; this decides."""
 
 from __future__ import annotations
 

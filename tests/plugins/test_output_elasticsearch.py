@@ -44,6 +44,7 @@ from shipper.plugin import (
 )
 from shipper.sdk import http as http_client
 from shipper.sdk.aio import open_asyncio
+from shipper.sdk.connection import RESET
 from shipper.testing import BulkDestination, Reply, check_output, open_destination
 from shipper_plugins.outputs import elasticsearch as module
 from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput, Rotation
@@ -460,6 +461,7 @@ def test_a_name_that_is_not_answered_holds_up_no_end_of_the_process() -> None:
 import socket, time, trio
 from shipper.plugin import Batch, OutputContext
 from shipper.sdk.aio import open_asyncio
+from shipper.sdk.connection import RESET
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
 ask = socket.getaddrinfo
 socket.getaddrinfo = lambda *a, **k: ask(*a, **k) if k.get("flags", 0) & socket.AI_NUMERICHOST else time.sleep(300)
@@ -480,7 +482,7 @@ async def test_a_connection_that_is_reset_in_the_answer_says_later(aio: Asyncio)
     async def talk(stream: trio.SocketStream) -> None:
         await read_request(stream)
         await stream.send_all(http(_BODY)[:-20])
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, http_client._RESET)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
 
     async with raw_server(talk) as url, sender(aio, url) as main:
         with pytest.raises(Later):

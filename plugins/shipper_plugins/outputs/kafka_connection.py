@@ -1,7 +1,7 @@
 """One connection to a broker. Its coroutines run in the asyncio thread.
 
-*Closing is aborting*, as for HTTP (`http_client`): a connection ends without another byte, under SO_LINGER {1, 0} from
-the first one on. `may_begin` is asked before each request is written, those that log in included.
+*Closing is aborting* (`shipper.sdk.connection`): a connection ends without another byte. `may_begin` is asked before
+each request is written, those that log in included.
 
 A request whose answer did not come may have been carried out: then, and only then, `Lost` is raised.
 """
@@ -9,7 +9,6 @@ A request whose answer did not come may have been carried out: then, and only th
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
 import struct
@@ -17,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -30,14 +30,13 @@ from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.produce import ProduceRequest_v8
 from aiokafka.protocol.transaction import InitProducerIdRequest_v0
 
-from shipper.plugin import AddressInfo, Asyncio, Code, Credential, Held, Later, NotBegun, in_words, is_short, resolve
+from shipper.plugin import Asyncio, Code, Credential, Endpoint, Held, Later, NotBegun
+from shipper.sdk.connection import CONNECT_SECONDS, cause_of, connected_socket, unreachable
 from shipper_plugins.outputs import kafka_answers as codes
 from shipper_plugins.outputs.kafka_scram import Scram
 
 LARGEST_ANSWER = 16 << 20
-_CONNECT = 10.0
 _CLOSE = 5.0
-_RESET = struct.pack("ii", 1, 0)
 _SIZE = struct.Struct(">i")
 _NEEDED = (ProduceRequest_v8, MetadataRequest_v5, InitProducerIdRequest_v0)
 _SASL_NEEDED = (SaslHandShakeRequest_v1, SaslAuthenticateRequest_v1)
@@ -74,8 +73,7 @@ class Access:
 
 def where(address: Address) -> str:
     """An address in words."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return Endpoint("tcp", *address).address
 
 
 class Connection(asyncio.Protocol):
@@ -144,8 +142,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        cause = cause_of(exc) if isinstance(exc, OSError) else "connection closed before the answer"
-        self._end(f"{self.where}: {cause}", Code.NO_ANSWER)
+        self._end(f"{self.where}: {cause_of(exc)}", Code.NO_ANSWER)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -243,7 +240,7 @@ async def connect(address: Address, access: Access) -> Connection:
         raise NotBegun("nothing may be sent now")
     made = Connection(address, access)
     try:
-        async with asyncio.timeout(min(_CONNECT, access.seconds)):
+        async with asyncio.timeout(min(CONNECT_SECONDS, access.seconds)):
             await _join(made, address, access)
             await made.log_in()
     except Lost as error:  # nothing of the caller's
@@ -254,7 +251,7 @@ async def connect(address: Address, access: Access) -> Connection:
         raise Later(f"{made.where}: no connection in time", code=Code.TIMED_OUT) from None
     except OSError as error:
         made.abort()
-        raise Later(f"{made.where}: {cause_of(error)}", code=_code(error)) from None
+        raise unreachable(made.where, error) from None
     except BaseException:
         made.abort()
         raise
@@ -262,63 +259,13 @@ async def connect(address: Address, access: Access) -> Connection:
 
 
 async def _join(made: Connection, address: Address, access: Access) -> None:
-    """To the first of a name's addresses that takes it."""
-    host, port = address
-
-    async def ask() -> list[AddressInfo]:
-        return await resolve(host, port, flags=socket.AI_ADDRCONFIG)
-
-    last: OSError = OSError(0, "no address")
-    for family, kind, protocol, _, found in await access.aio.answer(ask):
-        try:
-            await _join_one(made, access, socket.socket(family, kind, protocol), found, host)
-        except ssl.SSLError:
-            raise
-        except OSError as error:
-            last = error
-        else:
-            return
-    raise last
-
-
-async def _join_one(made: Connection, access: Access, one: socket.socket, found: Any, host: str) -> None:
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    one.setblocking(False)
+    one = await access.aio.answer(partial(connected_socket, Endpoint("tcp", *address), seconds=access.seconds))
     access.sockets.add(one)
-    loop = asyncio.get_running_loop()
-    name = (access.server_name or host) if access.tls is not None else None
+    name = (access.server_name or address[0]) if access.tls is not None else None
     try:
-        await loop.sock_connect(one, found)
+        loop = asyncio.get_running_loop()
         await loop.create_connection(lambda: made, sock=one, ssl=access.tls, server_hostname=name)
     except BaseException:
         if made._transport is None:  # else the transport closes it
             one.close()
         raise
-
-
-def cause_of(error: OSError) -> str:
-    """The cause in a few words, none of them the peer's."""
-    match error:
-        case ssl.SSLCertVerificationError():
-            return f"certificate verify failed: {error.verify_message}"
-        case ssl.SSLError(reason=str(reason)):
-            return f"TLS: {reason.lower().replace('_', ' ')}"
-        case socket.gaierror():
-            return f"name not found ({error.strerror or 'no answer'})"
-        case OSError() if is_short(error):
-            return in_words(error)
-        case OSError(errno=int(number)) if number:
-            return os.strerror(number).lower()
-        case _:
-            return error.strerror or "connection closed"
-
-
-def _code(error: OSError) -> str:
-    match error:
-        case ssl.SSLError():
-            return Code.TLS_FAILED
-        case socket.gaierror():
-            return Code.NAME_NOT_FOUND
-        case _:
-            return Code.NO_DESCRIPTORS if is_short(error) else Code.UNREACHABLE

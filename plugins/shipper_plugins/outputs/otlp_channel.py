@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
-import socket
 import ssl
-import struct
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
@@ -33,15 +30,14 @@ from h2.events import (
 from h2.exceptions import ProtocolError
 from isal import igzip_lib, isal_zlib
 
-from shipper.plugin import Code, Failure, NotBegun, in_words, is_short, resolve
+from shipper.plugin import Code, Endpoint, NotBegun
+from shipper.sdk.connection import CONNECT_SECONDS, broken_off, open_stream
 from shipper.sdk.http_answer import NoAnswer, Unreachable
 from shipper_plugins.otlp import grpc
 from shipper_plugins.otlp.model import Unfit
 from shipper_plugins.outputs.otlp_answers import Reply, reply_without_status
 
-_CONNECT = 10.0
 _IDLE_READ = 0.05
-_RESET = struct.pack("ii", 1, 0)
 _BLOCK = 1 << 16
 _LARGEST_ANSWER = 1 << 20
 _GZIP = 31  # window bits
@@ -68,9 +64,8 @@ class Channel:
         answered: Callable[[], object],
         may_begin: Callable[[], bool],
     ) -> None:
-        self._host, self._port, self._tls = host, port, tls
-        self.address = f"{f'[{host}]' if ':' in host else host}:{port}"
-        self._server_name = server_name or host
+        self._endpoint, self._tls, self._server_name = Endpoint("tcp", host, port), tls, server_name
+        self.address = self._endpoint.address
         scheme = "http" if tls is None else "https"
         pseudo = {":method": "POST", ":scheme": scheme, ":authority": self.address, ":path": grpc.PATH}
         self._headers = [*pseudo.items(), *headers.items()]
@@ -84,7 +79,7 @@ class Channel:
         self._check()
         with trio.move_on_after(self._seconds):
             return await self._call(body)
-        raise self._no_answer(f"timed out after {self._seconds:g}s", "timeout", Code.TIMED_OUT)
+        raise NoAnswer(f"{self.address}: timed out after {self._seconds:g}s", "timeout", Code.TIMED_OUT)
 
     async def _call(self, body: bytes) -> Reply:
         connection = await self._fresh() or await self._connected()
@@ -93,7 +88,7 @@ class Channel:
             reply = await connection.ask(self._headers, body, self._answered)
         except (*_GONE, _Broken, ProtocolError) as error:
             await self._drop(connection)
-            raise self._no_answer(*_after_connecting(error)) from None
+            raise self._no_answer(error) from None
         except BaseException:
             await self._drop(connection)
             raise
@@ -121,46 +116,14 @@ class Channel:
         return None
 
     async def _connected(self) -> _Connection:
-        try:
-            with trio.fail_after(min(_CONNECT, self._seconds)):
-                stream = await self._stream()
-        except trio.TooSlowError:
-            said = f"no connection within {min(_CONNECT, self._seconds):g}s"
-            raise Unreachable(f"{self.address}: {said}", "timeout", Code.TIMED_OUT) from None
-        except (*_GONE, ssl.SSLError, ssl.CertificateError) as error:
-            said, failure, code = _while_connecting(error)
-            raise Unreachable(f"{self.address}: {said}", failure, code) from None
+        seconds = min(CONNECT_SECONDS, self._seconds)
+        stream = await open_stream(self._endpoint, self._tls, server_name=self._server_name, seconds=seconds)
         connection = _Connection(stream)
         self._open.add(connection)
+        if isinstance(stream, trio.SSLStream) and stream.selected_alpn_protocol() not in ("h2", None):
+            await self._drop(connection)
+            raise Unreachable(f"{self.address}: the server speaks no HTTP/2", "unreachable", Code.UNREACHABLE)
         return connection
-
-    async def _stream(self) -> trio.abc.Stream:
-        found = await resolve(self._host, self._port, flags=socket.AI_ADDRCONFIG)
-        error: OSError | None = None
-        for family, kind, protocol, _, address in found:
-            made = trio.socket.socket(family, kind, protocol)
-            try:
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                await made.connect(address)
-                return await self._secured(trio.SocketStream(made))
-            except OSError as why:
-                made.close()
-                error = why
-            except BaseException:
-                made.close()
-                raise
-        assert error is not None
-        raise error
-
-    async def _secured(self, stream: trio.SocketStream) -> trio.abc.Stream:
-        if self._tls is None:
-            return stream
-        secured = trio.SSLStream(stream, self._tls, server_hostname=self._server_name, https_compatible=True)
-        await secured.do_handshake()
-        if secured.selected_alpn_protocol() not in ("h2", None):
-            raise OSError(0, "the server speaks no HTTP/2")
-        return secured
 
     async def _drop(self, connection: _Connection) -> None:
         self._open.discard(connection)
@@ -172,8 +135,14 @@ class Channel:
         for connection in tuple(self._open):
             await self._drop(connection)
 
-    def _no_answer(self, said: str, failure: Failure, code: str) -> NoAnswer:
-        return NoAnswer(f"{self.address}: {said}", failure, code)
+    def _no_answer(self, error: Exception) -> NoAnswer:
+        match error:
+            case _Broken():
+                return NoAnswer(f"{self.address}: {error}", "broken", Code.NO_ANSWER)
+            case ProtocolError():
+                return NoAnswer(f"{self.address}: the answer is not HTTP/2", "broken", Code.BAD_ANSWER)
+            case _:
+                return broken_off(self.address, error)
 
 
 @asynccontextmanager
@@ -335,33 +304,3 @@ def _details(call: _Call) -> bytes:
         return base64.b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError):
         return b""
-
-
-def _while_connecting(error: BaseException) -> tuple[str, Failure, str]:
-    cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) and error.__cause__ else error
-    match cause:
-        case ssl.SSLCertVerificationError():
-            return f"certificate verify failed: {cause.verify_message}", "tls", Code.TLS_FAILED
-        case ssl.SSLError():
-            return f"TLS: {(cause.reason or 'failed').lower().replace('_', ' ')}", "tls", Code.TLS_FAILED
-        case socket.gaierror():
-            return f"name not found ({cause.strerror or 'no answer'})", "unreachable", Code.NAME_NOT_FOUND
-        case OSError() if is_short(cause):
-            return in_words(cause), "unreachable", Code.NO_DESCRIPTORS
-        case OSError(errno=int(number)) if number:
-            return os.strerror(number).lower(), "unreachable", Code.UNREACHABLE
-        case OSError():
-            return cause.strerror or "no connection", "unreachable", Code.UNREACHABLE
-        case _:
-            return "connection closed", "unreachable", Code.UNREACHABLE
-
-
-def _after_connecting(error: BaseException) -> tuple[str, Failure, str]:
-    if isinstance(error, _Broken):
-        return str(error), "broken", Code.NO_ANSWER
-    if isinstance(error, ProtocolError):
-        return "the answer is not HTTP/2", "broken", Code.BAD_ANSWER
-    cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) and error.__cause__ else error
-    if isinstance(cause, ssl.SSLError):
-        return f"TLS: {(cause.reason or 'failed').lower().replace('_', ' ')}", "tls", Code.TLS_FAILED
-    return "connection closed before the answer", "broken", Code.NO_ANSWER
