@@ -37,8 +37,7 @@ CONNECT_SECONDS = 10.0
 RESET = struct.pack("ii", 1, 0)
 """Of SO_LINGER."""
 
-_Askers = WeakValueDictionary[str, trio.CapacityLimiter]
-_askers = trio.lowlevel.RunVar[_Askers]("paths of sockets that are asked for")
+_askers: WeakValueDictionary[str, trio.CapacityLimiter] = WeakValueDictionary()
 
 
 async def open_stream(
@@ -106,12 +105,7 @@ async def _at_host(endpoint: Endpoint) -> trio.socket.SocketType:
 
 async def _at_path(path: str) -> trio.socket.SocketType:
     """By a thread, which is left behind if the file system does not answer: one for each path at most."""
-    try:
-        askers = _askers.get()
-    except LookupError:
-        askers = _Askers()
-        _askers.set(askers)
-    limiter = askers.setdefault(path, trio.CapacityLimiter(1))
+    limiter = _askers.setdefault(path, trio.CapacityLimiter(1))
     made = await trio.to_thread.run_sync(_joined, path, abandon_on_cancel=True, limiter=limiter)
     return trio.socket.from_stdlib_socket(made)
 

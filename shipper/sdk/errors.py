@@ -145,6 +145,8 @@ class Later(ShipperError):
 class NotBegun(ShipperError):
     """A request was not begun, since `OutputContext.may_begin` said no: neither an attempt nor an answer."""
 
+    code = Code.UNAVAILABLE
+
 
 class Held(ShipperError):
     """The backend refuses us (401, 403): events are kept, the lane is DEGRADED and probed gently."""

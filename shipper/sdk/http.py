@@ -47,7 +47,7 @@ from shipper.sdk.descriptors import is_short
 from shipper.sdk.errors import NotBegun
 from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
 from shipper.sdk.resolve import AddressInfo, resolve
-from shipper.sdk.tallies import Failure
+from shipper.sdk.tallies import Failure, Requests
 
 LARGEST_ANSWER = 2 << 20
 """Bytes of an answer, before decompression, where a request says nothing else."""
@@ -64,8 +64,8 @@ _PIECE = 256 << 10
 class Client:
     """One connection pool for one credential, made by `open_client`."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, pool: Pool, requests: Requests) -> None:
+        self._pool, self._requests = pool, requests
 
     async def request(
         self,
@@ -85,7 +85,14 @@ class Client:
 
         On cancel its connection is aborted. Raises Unreachable if nothing was sent, NoAnswer or NotBegun.
         """
-        return await self._pool.aio.call(self._pool.request, method, host, path, body, headers or {}, most)
+        began = trio.current_time()
+        try:
+            response = await self._pool.aio.call(self._pool.request, method, host, path, body, headers or {}, most)
+        except NoAnswer as error:
+            self._requests.failed(trio.current_time() - began, error.failure)
+            raise
+        self._requests.answered(trio.current_time() - began, response.status)
+        return response
 
     async def post(
         self,
@@ -112,13 +119,15 @@ async def open_client(
     idle: float = IDLE_SECONDS,
     answered: Callable[[], object] = lambda: None,
     may_begin: Callable[[], bool] = lambda: True,
+    requests: Requests | None = None,
 ) -> AsyncIterator[Client]:
     """A client that contacts nobody by itself; at the end of the block every connection is aborted and closed.
 
     `headers` are sent with each request; without a User-Agent among them, it names this program. `tls` is False where
     no host is asked by https; `server_name` is asked for and checked instead of the host's. There are at most so many
     `connections`, each kept for `idle` seconds after a request, and a request takes so many `seconds`, a wait for one
-    of them included. `answered` and `may_begin` are those of `OutputContext`.
+    of them included. `answered`, `may_begin` and, for an output that `counts_requests`, `requests` are those of
+    `OutputContext`; a request that was cancelled or did not begin is not counted.
     """
     pool = Pool(
         headers,
@@ -134,7 +143,7 @@ async def open_client(
     with trio.CancelScope(shield=True):
         await aio.call(pool.open)
     try:
-        yield Client(pool)
+        yield Client(pool, requests or Requests())
     finally:
         with trio.CancelScope(shield=True):
             await aio.call(pool.close)

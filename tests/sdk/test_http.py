@@ -12,7 +12,7 @@ import trio
 import trustme
 
 from shipper import __version__
-from shipper.plugin import Asyncio, ClientTls, Code, Credential, Material, client_context
+from shipper.plugin import Asyncio, ClientTls, Code, Credential, Material, NotBegun, Requests, client_context
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.http import Client, Method, open_client
 from shipper.sdk.http_answer import NoAnswer, Unreachable
@@ -158,6 +158,35 @@ async def test_a_request_ends_with_its_answer_though_the_peer_reads_no_more_of_i
         ended.set()
 
     assert response.status == 413
+
+
+async def test_a_request_is_counted_by_its_answer_or_its_failure_unless_it_is_cancelled_or_not_begun(
+    aio: Asyncio,
+) -> None:
+    requests, may = Requests(), [True]
+    begun = trio.Event()
+
+    async def talk(stream: trio.SocketStream) -> None:
+        head = await read_request(stream)
+        if b"/hang" in head:
+            begun.set()
+            await trio.sleep_forever()
+        if b"/none" not in head:
+            await stream.send_all(http(b"", "503 Busy", "Connection: close\r\n"))
+
+    async with raw_server(talk) as url, client(aio, requests=requests, may_begin=lambda: may[0]) as asking:
+        await asking.request("GET", url, "/")
+        with pytest.raises(NoAnswer):
+            await asking.request("GET", url, "/none")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(asking.request, "GET", url, "/hang")
+            await begun.wait()
+            nursery.cancel_scope.cancel()
+        may[0] = False
+        with pytest.raises(NotBegun):
+            await asking.request("GET", url, "/")
+
+    assert (requests.responses, requests.failures, requests.count) == ({"503": 1}, {"broken": 1}, 2)
 
 
 # -- connections -------------------------------------------------------------------------------------------------------

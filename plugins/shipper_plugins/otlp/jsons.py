@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-import msgspec
 import orjson
 
 from shipper.plugin import Fields
@@ -29,6 +28,8 @@ from shipper_plugins.otlp.model import (
     Scope,
     Unfit,
     Value,
+    check_depth,
+    flattened,
     too_many,
 )
 
@@ -55,18 +56,11 @@ def decoded(body: bytes) -> Decoded:
     for of_resource in _objects(_object(request), "resourceLogs"):
         resource = _resource(of_resource)
         for of_scope in _objects(of_resource, "scopeLogs"):
-            group = Group(resource=resource, scope=_scope(of_scope), records=[])
-            result.groups.append(group)
             records = _list(of_scope, "logRecords")
             count += 1 + len(records)
             if count > MOST_RECORDS:
                 raise too_many()
-            for record in records:
-                try:
-                    group.records.append(_record(_object(record)))
-                except Unfit as why:
-                    result.rejected += 1
-                    result.reason = result.reason or str(why)
+            result.add(resource, _scope(of_scope), records, _record)
     return result
 
 
@@ -98,7 +92,8 @@ def _scope(message: Mapping[str, Any]) -> Scope:
     )
 
 
-def _record(message: Mapping[str, Any]) -> Record:
+def _record(said: Any) -> Record:
+    message = _object(said)
     return Record(
         time=_integer(message, "timeUnixNano", 0, (1 << 64) - 1),
         observed=_integer(message, "observedTimeUnixNano", 0, (1 << 64) - 1),
@@ -159,12 +154,12 @@ def _bytes(value: Any, depth: int) -> bytes:
 
 
 def _array(value: Any, depth: int) -> list[Value]:
-    _check(depth)
+    check_depth(depth)
     return [_value(one, depth + 1) for one in _list(_object(value), "values")]
 
 
 def _kvlist(value: Any, depth: int) -> Fields:
-    _check(depth)
+    check_depth(depth)
     return _attributes(_list(_object(value), "values"), depth + 1)
 
 
@@ -177,11 +172,6 @@ _READERS: Mapping[str, Callable[[Any, int], Value]] = {
     "arrayValue": _array,
     "kvlistValue": _kvlist,
 }
-
-
-def _check(depth: int) -> None:
-    if depth == MOST_DEPTH:
-        raise Unfit(f"a value has more than {MOST_DEPTH} levels")
 
 
 def _expected(value: Any, kind: type[T], otherwise: str) -> T:
@@ -297,7 +287,7 @@ def _any(value: Value, depth: int) -> Fields:
         case None:
             return {}
         case _ if depth == MOST_DEPTH:
-            return {"stringValue": msgspec.json.encode(value).decode()}
+            return {"stringValue": flattened(value)}
         case dict():
             return {"kvlistValue": {"values": _pairs(value, depth + 1)}}
         case _:

@@ -6,13 +6,15 @@ A value is text, bytes, a bool, an integer of 64 bits, a float, None, or a list 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 
 from shipper.plugin import Fields
 
 Value = Any
+Message = TypeVar("Message")
 MOST_DEPTH = 30
 """Levels of lists and objects in a value: a level takes three messages, and protobuf's readers take 100 in all."""
 MOST_RECORDS = 100_000
@@ -26,6 +28,17 @@ class Unfit(ValueError):
 
 def too_many() -> Unfit:
     return Unfit(f"a request has at most {MOST_RECORDS} records")
+
+
+def check_depth(depth: int) -> None:
+    """Raises Unfit for a list or an object that is below MOST_DEPTH others."""
+    if depth == MOST_DEPTH:
+        raise Unfit(f"a value has more than {MOST_DEPTH} levels")
+
+
+def flattened(value: Value) -> str:
+    """What is written of a list or an object that is below MOST_DEPTH others: its JSON."""
+    return msgspec.json.encode(value).decode()
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,3 +90,16 @@ class Decoded(msgspec.Struct, kw_only=True):
     rejected: int = 0
     reason: str = ""
     """Why the first of them cannot."""
+
+    def add(
+        self, resource: Resource, scope: Scope, messages: Iterable[Message], read: Callable[[Message], Record]
+    ) -> None:
+        """Add a group with the records that `read` makes of messages; those for which it raises Unfit are rejected."""
+        group = Group(resource=resource, scope=scope, records=[])
+        self.groups.append(group)
+        for message in messages:
+            try:
+                group.records.append(read(message))
+            except Unfit as why:
+                self.rejected += 1
+                self.reason = self.reason or str(why)

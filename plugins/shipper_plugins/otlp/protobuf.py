@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 
@@ -22,6 +21,8 @@ from shipper_plugins.otlp.model import (
     Scope,
     Unfit,
     Value,
+    check_depth,
+    flattened,
     too_many,
 )
 from shipper_plugins.otlp.wire import fields
@@ -44,14 +45,7 @@ def decoded(body: bytes) -> Decoded:
     for of_resource in request.resource_logs:
         resource = _resource(of_resource)
         for of_scope in of_resource.scope_logs:
-            group = Group(resource=resource, scope=_scope(of_scope), records=[])
-            result.groups.append(group)
-            for record in of_scope.log_records:
-                try:
-                    group.records.append(_record(record))
-                except Unfit as why:
-                    result.rejected += 1
-                    result.reason = result.reason or str(why)
+            result.add(resource, _scope(of_scope), of_scope.log_records, _record)
     return result
 
 
@@ -125,8 +119,7 @@ def _value(message: Any, depth: int) -> Value:
         case "string_value" | "int_value" | "bool_value" | "double_value" | "bytes_value":
             return getattr(message, kind)
         case "kvlist_value" | "array_value":
-            if depth == MOST_DEPTH:
-                raise Unfit(f"a value has more than {MOST_DEPTH} levels")
+            check_depth(depth)
             if kind == "kvlist_value":
                 return _attributes(message.kvlist_value.values, depth + 1)
             return [_value(one, depth + 1) for one in message.array_value.values]
@@ -198,7 +191,7 @@ def _set(message: Any, value: Value, depth: int) -> None:
         case None:
             message.SetInParent()
         case _ if depth == MOST_DEPTH:
-            message.string_value = msgspec.json.encode(value).decode()
+            message.string_value = flattened(value)
         case dict():
             message.kvlist_value.SetInParent()
             _fill(message.kvlist_value.values, value, depth + 1)

@@ -38,10 +38,8 @@ from shipper.plugin import (
     Held,
     Later,
     NotBegun,
-    Outcome,
     Output,
     OutputContext,
-    Requests,
     Sender,
     Settings,
     Size,
@@ -50,17 +48,16 @@ from shipper.plugin import (
     client_context,
     takes,
 )
-from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
+from shipper.sdk.http_answer import Unreachable, address
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs import bulk, encoding
+from shipper_plugins.outputs.encoders import encoded
 
 if TYPE_CHECKING:
     from shipper.sdk.http import Client
 
 _ASIDE = 30.0
 _LARGEST_ANSWER = 64 << 20
-_ENCODERS = 2
-_encoders = trio.lowlevel.RunVar[trio.CapacityLimiter]("encoders")  # of all lanes: each takes some MiB for a moment
 
 Host = Annotated[
     str,
@@ -181,8 +178,9 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
             seconds=self.timeout,
             answered=context.answered,
             may_begin=context.may_begin,
+            requests=context.requests,
         ) as client:
-            yield _Bulk(self, client, context.requests)
+            yield _Bulk(self, client)
 
 
 def check_host(host: str) -> None:
@@ -256,20 +254,11 @@ class Rotation:
 # -- sending -----------------------------------------------------------------------------------------------------------
 
 
-def _limiter() -> trio.CapacityLimiter:
-    try:
-        return _encoders.get()
-    except LookupError:
-        _encoders.set(trio.CapacityLimiter(_ENCODERS))
-        return _encoders.get()
-
-
 class _Bulk:
     """The Sender of an open `elasticsearch` output."""
 
-    def __init__(self, output: ElasticsearchOutput, client: Client, requests: Requests) -> None:
+    def __init__(self, output: ElasticsearchOutput, client: Client) -> None:
         self._output = output
-        self._requests = requests
         self._client = client
         self._rotation = Rotation(output.hosts)
 
@@ -289,16 +278,13 @@ class _Bulk:
 
     async def _send(self, batch: Batch) -> Answers:
         others: dict[int, Answer] = {}
-        for request in await trio.to_thread.run_sync(self._encode, batch, limiter=_limiter()):
+        for request in await encoded(self._encode, batch):
             try:
                 others |= await self._deliver(request)
             except (Later, Held, TooLarge, NotBegun) as error:
                 if request.first == 0:
                     raise
-                outcome = Outcome.HELD if isinstance(error, Held) else Outcome.LATER
-                answer = Answer(outcome, str(error), code=error.code)
-                others |= dict.fromkeys(range(request.first, batch.count), answer)
-                return Answers(batch.count, others, error.retry_after if isinstance(error, Later) else None)
+                return Answers.until(request.first, error, batch.count, others)
         return Answers(batch.count, others)
 
     def _encode(self, batch: Batch) -> list[encoding.Request]:
@@ -324,7 +310,7 @@ class _Bulk:
 
     async def _ask(self, host: str, request: encoding.Request) -> dict[int, Answer]:
         """Raises Unreachable, Later, Held or TooLarge."""
-        response = await self._counted(host, request)
+        response = await self._client.post(host, self._path(request), request.body, most=_LARGEST_ANSWER)
         encoding = response.headers.get("Content-Encoding", "")
         try:
             if response.status == 200:
@@ -332,17 +318,6 @@ class _Bulk:
         except Later as error:
             raise Later(f"{address(host)}: {error}", code=error.code) from None
         raise bulk.refusal(response.status, response.headers, response.body, address(host))
-
-    async def _counted(self, host: str, request: encoding.Request) -> Response:
-        """Raises Unreachable, NoAnswer or NotBegun; one that is cancelled, or did not begin, is not counted."""
-        began = trio.current_time()
-        try:
-            response = await self._client.post(host, self._path(request), request.body, most=_LARGEST_ANSWER)
-        except NoAnswer as error:
-            self._requests.failed(trio.current_time() - began, error.failure)
-            raise
-        self._requests.answered(trio.current_time() - began, response.status)
-        return response
 
     def _path(self, request: encoding.Request) -> str:
         query = {"filter_path": bulk.FILTER} | ({"pipeline": self._output.pipeline} if self._output.pipeline else {})

@@ -352,9 +352,7 @@ class _Sending:
 
     def stop(self, error: Later | Held | NotBegun) -> None:
         """What is open gets no answer now."""
-        outcome = Outcome.HELD if isinstance(error, Held) else Outcome.LATER
-        code = Code.UNAVAILABLE if isinstance(error, NotBegun) else error.code
-        self._answer(dict.fromkeys(self.open, Answer(outcome, str(error), code=code)))
+        self._answer(dict.fromkeys(self.open, Answer.of(error)))
         self._retry_after = error.retry_after if isinstance(error, Later) else self._retry_after
 
     def _answer(self, answers: Mapping[int, Answer]) -> None:

@@ -107,9 +107,7 @@ class Verdict:
         if self.after is not None:
             return self.after.answer()
         if self.error is not None:
-            outcome = Outcome.HELD if isinstance(self.error, Held) else Outcome.LATER
-            code = Code.UNAVAILABLE if isinstance(self.error, NotBegun) else self.error.code
-            return Answer(outcome, str(self.error), code=code)
+            return Answer.of(self.error)
         return codes.answer(self.code, self.chunk.topic)
 
 

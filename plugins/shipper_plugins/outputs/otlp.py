@@ -66,6 +66,7 @@ from shipper_plugins.otlp.model import Unfit
 from shipper_plugins.otlp.status import HTTP_OF, Grpc
 from shipper_plugins.outputs import otlp_answers
 from shipper_plugins.outputs.elasticsearch import Backoff, Host, check_host
+from shipper_plugins.outputs.encoders import encoded
 from shipper_plugins.outputs.otlp_answers import BadData
 
 if TYPE_CHECKING:
@@ -76,8 +77,6 @@ MOST_REQUESTS = 64
 """Of one batch, while events are looked for that are refused; what is refused together after that is rejected so."""
 _GZIP = 31
 _LEVEL = 1
-_ENCODERS = 2
-_encoders = trio.lowlevel.RunVar[trio.CapacityLimiter]("encoders of otlp")
 _OURS = frozenset({"authorization", "host", "te", "connection", "user-agent"})
 _OUR_PREFIXES = ("content-", "grpc-", "transfer-", "accept")
 
@@ -287,18 +286,13 @@ async def _over_http(
         seconds=output.timeout,
         answered=context.answered,
         may_begin=context.may_begin,
+        requests=context.requests,
     ) as client:
-        yield partial(_post, client, context.requests, output)
+        yield partial(_post, client, output)
 
 
-async def _post(client: Client, requests: Requests, output: OtlpOutput, body: bytes) -> int:
-    began = trio.current_time()
-    try:
-        response = await client.post(output.endpoint, "/v1/logs", [body])
-    except NoAnswer as error:
-        requests.failed(trio.current_time() - began, error.failure)
-        raise
-    requests.answered(trio.current_time() - began, response.status)
+async def _post(client: Client, output: OtlpOutput, body: bytes) -> int:
+    response = await client.post(output.endpoint, "/v1/logs", [body])
     host = address(output.endpoint)
     otlp_answers.check_http(response, host)
     return _rejected(_codec(output), response.body, host)
@@ -373,15 +367,12 @@ class _Logs:
             except (Later, Held, NotBegun) as error:
                 if not part.first:
                     raise
-                outcome = Outcome.HELD if isinstance(error, Held) else Outcome.LATER
-                rest = range(part.first, batch.count)
-                others |= dict.fromkeys(rest, Answer(outcome, str(error), code=error.code))
-                return Answers(batch.count, others, error.retry_after if isinstance(error, Later) else None)
+                return Answers.until(part.first, error, batch.count, others)
         return Answers(batch.count, others)
 
     async def _encoded(self, part: _Part) -> bytes:
         """Raises TooLarge for what is over the limit and can be halved."""
-        return await trio.to_thread.run_sync(_encode, self._output, part.batch, limiter=_limiter())
+        return await encoded(_encode, self._output, part.batch)
 
 
 def _is_divisible(error: BadData | TooLarge, asked: int) -> bool:
@@ -401,11 +392,3 @@ def _encode(output: OtlpOutput, batch: Batch) -> bytes:
         stream = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP)
         message = stream.compress(message) + stream.flush()
     return grpc.framed(message, compressed=is_packed) if output.protocol == "grpc" else message
-
-
-def _limiter() -> trio.CapacityLimiter:
-    try:
-        return _encoders.get()
-    except LookupError:
-        _encoders.set(trio.CapacityLimiter(_ENCODERS))
-        return _encoders.get()

@@ -1,0 +1,24 @@
+"""Requests are encoded in threads, two at once for all lanes: each takes some MiB for a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
+
+import trio
+
+_MOST = 2
+_limiter = trio.lowlevel.RunVar[trio.CapacityLimiter]("encoders")
+
+Result = TypeVar("Result")
+Args = TypeVarTuple("Args")
+
+
+async def encoded(encode: Callable[[*Args], Result], *args: *Args) -> Result:
+    """What a function returns, called in one of these threads."""
+    try:
+        limiter = _limiter.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(_MOST)
+        _limiter.set(limiter)
+    return await trio.to_thread.run_sync(encode, *args, limiter=limiter)
