@@ -39,13 +39,12 @@ import trio
 from aiohttp.abc import AbstractResolver, ResolveResult
 from multidict import CIMultiDict
 
-from shipper import __version__
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code
 from shipper.sdk.connection import RESET, cause_of, cause_of_name
 from shipper.sdk.descriptors import is_short
 from shipper.sdk.errors import NotBegun
-from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
+from shipper.sdk.http_answer import USER_AGENT, NoAnswer, Response, Unreachable, address
 from shipper.sdk.resolve import AddressInfo, resolve
 from shipper.sdk.tallies import Failure, Requests
 
@@ -170,7 +169,7 @@ class Pool:
         may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
         self.aio = aio
-        self._headers = CIMultiDict({"User-Agent": f"shipper/{__version__}"})
+        self._headers = CIMultiDict({"User-Agent": USER_AGENT})
         self._headers.update(headers)
         self._tls = tls
         self._server_name = server_name

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from shipper import __version__
 from shipper.sdk.errors import Later
 from shipper.sdk.tallies import Failure
+
+USER_AGENT = f"shipper/{__version__}"
+"""How this program names itself."""
 
 
 class NoAnswer(Later):

@@ -11,11 +11,10 @@ import pytest
 import trio
 import trustme
 
-from shipper import __version__
 from shipper.plugin import Asyncio, ClientTls, Code, Credential, Material, NotBegun, Requests, client_context
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.http import Client, Method, open_client
-from shipper.sdk.http_answer import NoAnswer, Unreachable
+from shipper.sdk.http_answer import USER_AGENT, NoAnswer, Unreachable
 from tests.raw_http import http, raw_server, read_request, some
 
 BIG = 16 << 20
@@ -111,7 +110,7 @@ async def test_a_client_names_this_program_unless_it_names_another(aio: Asyncio,
         await asking.request("GET", url, "/")
 
     agents = [value for name, value in server.headers if name == "user-agent"]
-    assert agents == [headers.get("user-agent", f"shipper/{__version__}")]
+    assert agents == [headers.get("user-agent", USER_AGENT)]
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])

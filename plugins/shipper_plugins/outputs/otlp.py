@@ -27,7 +27,6 @@ import msgspec
 import trio
 from isal import isal_zlib
 
-from shipper import __version__
 from shipper.plugin import (
     API_KEY,
     BASIC,
@@ -58,7 +57,7 @@ from shipper.plugin import (
     client_context,
     takes,
 )
-from shipper.sdk.http_answer import NoAnswer, address
+from shipper.sdk.http_answer import USER_AGENT, NoAnswer, address
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.otlp import events, grpc
 from shipper_plugins.otlp.libraries import check
@@ -192,7 +191,7 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
 
 def _headers(output: OtlpOutput, credential: Credential | None) -> dict[str, str]:
     """Raises ValueError for a credential that cannot be used here; the message does not quote it."""
-    headers = {"user-agent": f"shipper/{__version__}", **output.headers}
+    headers = {"user-agent": USER_AGENT, **output.headers}
     if output.protocol == "grpc":
         headers |= {"content-type": grpc.CONTENT_TYPE, "te": "trailers", "grpc-accept-encoding": "identity,gzip"}
         headers |= {"grpc-encoding": "gzip"} if output.compression == "gzip" else {}
