@@ -21,8 +21,8 @@ The rooms, from the top to the bottom; a room imports from those below it only (
     sdk/         what plugins and the rooms above share: batches, credentials, errors, TLS, asyncio
     values       the domain: numbers of revisions, counts, receipts
 
-The way of an event: `sdk/event`, `pipeline/intake`, `pipeline/chain`, `spool/queue`, `pipeline/delivery`,
-`pipeline/lane`, `pipeline/session`, `pipeline/attempt`, `spool/queue` again.
+The way of an event: `sdk/event`, `pipeline/port`, `pipeline/entrance`, `pipeline/chain`, `spool/queue`,
+`pipeline/delivery`, `pipeline/lane`, `pipeline/session`, `pipeline/attempt`, `spool/queue` again.
 
 The way of a policy: `control/conversation`, `revisions/rollout`, `policy/policy`, `pipeline/plan`, `revisions/machine`,
 `spool/revisions`, `control/statements`, `control/outbox`.

@@ -260,12 +260,12 @@ class _Parts:
             keyring=keyring,
             aio=aio,
             registry=registry,
-            taps=self.intake.taps,
+            taps=self.intake.entrance.taps,
             on_change=changed,
             on_barrier=settled.set,
             lease=lease,
         )
-        self.intake.lanes = self.delivery.lanes
+        self.intake.entrance.lanes = self.delivery.lanes
         self.rollout = Rollout(
             spool=spool,
             keyring=keyring,

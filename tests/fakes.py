@@ -581,11 +581,11 @@ class Theatre:
             keyring=self.keyring,
             aio=None,  # type: ignore[arg-type]
             registry=REGISTRY,
-            taps=self.intake.taps,
+            taps=self.intake.entrance.taps,
             on_change=lambda: None,
             on_barrier=settled.set,
         )
-        self.intake.lanes = self.delivery.lanes
+        self.intake.entrance.lanes = self.delivery.lanes
         self.rollout = Rollout(
             spool=spool,
             keyring=self.keyring,

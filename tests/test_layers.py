@@ -45,6 +45,8 @@ INSIDE = {
     ],
     "pipeline": [
         {"intake", "delivery"},
+        {"port"},
+        {"entrance"},
         {"lane"},
         {"session", "client"},
         {"loading", "parcels", "hold", "settling", "stages"},

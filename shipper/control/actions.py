@@ -163,7 +163,7 @@ class Actions:
         points = self._points()
         if tap.point not in points:
             raise _Wrong(f"no such point; there are: {', '.join(points) or 'none'}")
-        return {"events": _bounded(await self._intake.taps.collect(tap.point, tap.limit, tap.seconds))}
+        return {"events": _bounded(await self._intake.entrance.taps.collect(tap.point, tap.limit, tap.seconds))}
 
     def _points(self) -> list[str]:
         inputs = self._intake.running.items()

@@ -8,241 +8,44 @@ is still the active one in that very transaction. One that comes too late, or th
 prepared again from what the input gave, under the new revision. So a cut waits for no batch, and an input that two
 revisions share runs through it: there is no moment at which it is stopped. Only one with stages is, for an instant, or
 for SETTLE_SECONDS where they hold what cannot be stored (`stages`).
-
-Room is a matter of bytes: what active lanes hold (and what retired lanes hold beyond a limit of their own) stays within
-the queue's limit. A batch larger than the limit enters when nothing else is there.
 """
 
 from __future__ import annotations
 
-import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
 import trio
 
-from shipper.pipeline import door
-from shipper.pipeline.chain import Chain, Link, bounded
+from shipper.pipeline.chain import Chain, Link
+from shipper.pipeline.entrance import Entrance, Route
 from shipper.pipeline.envelope import Envelope
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lane import Lane
 from shipper.pipeline.libraries import load
 from shipper.pipeline.listeners import Listeners
 from shipper.pipeline.plan import InputPlan, Plan
-from shipper.pipeline.stages import Emission, Group, Made, Opened, Place, Stages, open_all
-from shipper.pipeline.tap import Taps
-from shipper.plugin import Change, Credential, Kept, Part, Processor, Source, StageContext
+from shipper.pipeline.port import Port
+from shipper.pipeline.stages import Opened, Place, open_all
+from shipper.plugin import Processor, Source, StageContext
 from shipper.process import log
 from shipper.process.groups import failures_apart
 from shipper.sdk.aio import Asyncio
-from shipper.sdk.codes import Code, checked, of_os_error
-from shipper.sdk.endpoints import Endpoint
-from shipper.sdk.errors import Backpressure, PluginFault, StartFailed, raised_at
-from shipper.sdk.event import Batch, tagged_here
+from shipper.sdk.codes import Code, of_os_error
+from shipper.sdk.errors import PluginFault, StartFailed, raised_at
 from shipper.sdk.meters import Panel
 from shipper.sdk.retry import backoff
 from shipper.sdk.tallies import Taken
-from shipper.spool.queue import Arrival, Entered, NotActive, Packed
-from shipper.spool.requeue import Room
 from shipper.spool.spool import Spool
-from shipper.values import Revision
 
 _log = log.get(__name__)
 
-CHUNK_BYTES = 4 << 10, 1 << 20
-CHUNKS = 16
-"""At least so many fill a queue. What does not fit waits as a whole: a chunk of the queue's own size left it all but
-empty, and said that it is full."""
-INLINE_BYTES = 4 << 10
-INLINE_PLAIN_BYTES = 32 << 10
-"""Without processors: to compress as much takes 50 µs, a worker thread and back 100."""
-WORKER_THREADS = 2
 SETTLE_SECONDS = 3.0
 """How long a cut, or a stop, waits for what stages hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where an input's events go under one revision."""
-
-    revision: Revision
-    chain: Chain
-    lanes: Mapping[str, Lane]
-    """By output."""
-    envelope: Envelope
-
-    def lanes_of(self, made: Made) -> list[Lane]:
-        return [lane for name, lane in self.lanes.items() if made.outputs is None or name in made.outputs]
-
-
-Ready = Sequence[Made]
-
-
-class Port:
-    """What one running input sees of the shipper: the `InputContext` of the plugin contract."""
-
-    def __init__(
-        self, intake: Intake, name: str, type: str, credentials: Mapping[str, Credential], *, rereads: bool = False
-    ) -> None:
-        self.name, self.type = name, type
-        self.credentials = credentials
-        self.stages = Stages(self, rereads=rereads)
-        self.read_again: Callable[[], None] = lambda: None
-        """Closes the source, which is opened again."""
-        self.aio = intake.aio
-        self.problem: str | None = None
-        self.fault: str | None = None
-        """Why its last batch could not be stored, until one can: also if the input goes on as if nothing were."""
-        self.code: str = Code.OK
-        """That of the problem."""
-        self.waiting = 0
-        """Batches that wait for room in the queue."""
-        self.storing = 0
-        """Batches that are to become durable."""
-        self.taken = intake.taken.setdefault(name, Taken())
-        self.meters = intake.panel.of(*_unit(name, type))
-        self._intake = intake
-        self._route: Route | None = None
-        self._switched = trio.Event()
-
-    def switch(self, route: Route) -> None:
-        """From now on events belong to this route; what waits for room goes there too."""
-        self._route = route
-        self._switched.set()
-        self._switched = trio.Event()
-
-    async def emit(
-        self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
-    ) -> None:
-        arrived = datetime.fromtimestamp(time.time(), UTC)
-        with self._faults():
-            door.check_types(batches, positions or {})
-        while True:
-            route, switched = self._route, self._switched
-            if route is None:
-                if not wait:
-                    raise Backpressure("no revision takes events from this input yet")
-                await switched.wait()
-                continue
-            if route.chain.stages:
-                with self._faults():
-                    if await self.stages.emit(Emission(batches, arrived, positions or {}, wait)):
-                        return
-                continue
-            if not self.stages.is_idle:
-                await self.stages.free()
-                continue
-            with self._faults():
-                ready, failures = await self._intake.process(route, self.name, batches, arrived)
-            if await self._intake.enter(self, route, ready, positions or {}, wait=wait):
-                self._count(
-                    sum(batch.count for batch in batches), sum(len(batch.body) for batch in batches), ready, failures
-                )
-                return
-            if self._route is route:
-                await switched.wait()
-
-    async def keep(
-        self,
-        changes: Sequence[Change],
-        positions: Mapping[str, bytes | None] | None = None,
-        expect: Mapping[str, bytes | None] | None = None,
-        *,
-        wait: bool = True,
-    ) -> tuple[Kept, ...]:
-        raise NotImplementedError
-
-    # -- the owner of its stages ---------------------------------------------------------------------------------------
-
-    async def process(self, emission: Emission) -> tuple[Ready, int]:
-        """See `stages.Owner`."""
-        return await self._intake.process(self._there(), self.name, emission.batches, emission.arrived)
-
-    async def flush(self) -> tuple[Ready, int]:
-        """See `stages.Owner`."""
-        return await self._intake.flush(self._there())
-
-    async def store(self, group: Group) -> bool:
-        """See `stages.Owner`."""
-        return await self._intake.enter(self, self._there(), group.made, group.positions, wait=group.wait)
-
-    def stored(self, group: Group) -> None:
-        """See `stages.Owner`."""
-        self._count(group.events, group.bytes, group.made, group.failures)
-
-    def _there(self) -> Route:
-        assert self._route is not None, "stages are asked for nothing before there is a route"
-        return self._route
-
-    @contextmanager
-    def _faults(self) -> Iterator[None]:
-        """Name the input in what is wrong with its batches, and show it."""
-        try:
-            yield
-        except PluginFault as fault:
-            named = PluginFault(f"input {self.name} ({self.type}) emitted what cannot be stored: {fault}")
-            self._set_fault(str(named))
-            raise named from None
-
-    def _set_fault(self, fault: str | None) -> None:
-        if fault != self.fault:
-            self.fault = fault
-            self._intake.on_change()
-
-    def _count(self, events: int, size: int, ready: Ready, failures: int) -> None:
-        taken = self.taken
-        taken.events += events
-        taken.bytes += size
-        taken.filtered += max(0, events - sum(made.packed.events for made in ready))
-        taken.failures += failures
-        self._set_fault(None)
-
-    @property
-    def is_held(self) -> bool:
-        return self.stages.are_any
-
-    @property
-    def chunk_bytes(self) -> int:
-        return max(CHUNK_BYTES[0], min(self._intake.max_bytes // CHUNKS, CHUNK_BYTES[1]))
-
-    async def positions(self, prefix: str = "") -> dict[str, bytes]:
-        pending = await self.stages.pending()
-        held = {key: position for key, position in pending.items() if key.startswith(prefix)}
-        stored = {**await self._intake.spool.positions(self.source, prefix), **held}
-        return {key: position for key, position in stored.items() if position is not None}
-
-    async def position(self, key: str) -> bytes | None:
-        pending = await self.stages.pending()
-        return pending[key] if key in pending else await self._intake.spool.position(self.source, key)
-
-    @property
-    def source(self) -> str:
-        """By which its positions are stored."""
-        return f"{self.type}/{self.name}"
-
-    def report(self, problem: str | None, *, code: str = Code.INPUT_DEGRADED) -> None:
-        code = Code.OK if problem is None else checked(code)
-        if (problem, code) != (self.problem, self.code):
-            self.problem, self.code = problem, code
-            self._intake.on_change()
-
-    def turned_away(self, peers: int) -> None:
-        self._intake.turned_away[self.name] += peers
-
-    async def listen(
-        self, endpoint: Endpoint, *, mode: int | None = None, receive_buffer: int | None = None
-    ) -> socket.socket:
-        listeners = self._intake.listeners
-        return await listeners.get(self, self.name, endpoint, mode=mode, receive_buffer=receive_buffer)
-
-    def is_switched_from(self, route: Route) -> bool:
-        return self._route is not route
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,9 +134,9 @@ class Intake:
         on_change: Callable[[], None],
         on_closed: Callable[[], None],
     ) -> None:
-        self.spool, self.aio, self.listeners = spool, aio, listeners
+        self.aio, self.listeners = aio, listeners
+        self.entrance = Entrance(spool, on_change)
         self.on_change, self.on_closed = on_change, on_closed
-        self.taps = Taps()
         self.running: dict[str, Running] = {}
         self.held: dict[str, InputPlan] = {}
         """Inputs of the active revision that read nothing, since they have no output."""
@@ -343,12 +146,7 @@ class Intake:
         """What inputs and processors count of themselves."""
         self.taken: dict[str, Taken] = {}
         """By input of the active revision, and of one that is being prepared."""
-        self.max_bytes = 1 << 30
-        self.retired_max_bytes = 1 << 30
-        self.lanes: Mapping[int, Lane] = {}
-        self._reserved = 0
         self._plan: Plan | None = None
-        self._threads = trio.CapacityLimiter(WORKER_THREADS)
         self._nursery = nursery
         self._keyring = keyring
 
@@ -368,14 +166,30 @@ class Intake:
                 kept = self.running[name].port.stages.opened if is_kept else {}
                 prepared.stages[name] = await self._open_stages(name, input, kept)
                 if not is_kept:
-                    credentials = self._keyring.of(input.credentials)
-                    port = Port(self, name, input.spec.type, credentials, rereads=input.spec.config.rereads)
-                    running = prepared.inputs[name] = Running(input, port)
+                    running = prepared.inputs[name] = Running(input, self._port(name, input))
                     await self._nursery.start(self._run, running, name=f"input {name}")
         except BaseException:
             self.withdraw(prepared)
             raise
         return prepared
+
+    def _port(self, name: str, input: InputPlan) -> Port:
+        return Port(
+            name,
+            input.spec.type,
+            self._keyring.of(input.credentials),
+            rereads=input.spec.config.rereads,
+            entrance=self.entrance,
+            listeners=self.listeners,
+            aio=self.aio,
+            taken=self.taken.setdefault(name, Taken()),
+            meters=self.panel.of(*_unit(name, input.spec.type)),
+            turn_away=partial(self._turn_away, name),
+            on_change=self.on_change,
+        )
+
+    def _turn_away(self, name: str, peers: int) -> None:
+        self.turned_away[name] += peers
 
     async def _open_stages(self, name: str, input: InputPlan, kept: Mapping[Place, Opened]) -> dict[Place, Opened]:
         async def start(place: Place, opened: Opened) -> None:
@@ -451,7 +265,7 @@ class Intake:
                 self._nursery.start_soon(running.port.stages.run)
             running.go.set()
         self._plan = plan
-        self.spool.made_room()
+        self.entrance.spool.made_room()
         return closing
 
     def _chain(self, name: str, input: InputPlan, opened: Mapping[Place, Opened]) -> Chain:
@@ -568,117 +382,9 @@ class Intake:
             running.failure, running.code = failure, code
             self.on_change()
 
-    # -- into the spool ------------------------------------------------------------------------------------------------
-
-    async def process(self, route: Route, name: str, batches: Sequence[Batch], arrived: datetime) -> tuple[Ready, int]:
-        """What the processors make of batches in their envelope, packed, and how often one could not handle an event.
-
-        In a worker thread if there is much of it, or one is slow.
-        """
-        inline = INLINE_BYTES if route.chain.has_links else INLINE_PLAIN_BYTES
-        if not route.chain.is_slow and sum(len(batch.body) for batch in batches) <= inline:
-            return _process(route, name, batches, arrived, self.taps)
-        return await trio.to_thread.run_sync(_process, route, name, batches, arrived, self.taps, limiter=self._threads)
-
-    async def flush(self, route: Route) -> tuple[Ready, int]:
-        """What the stages of a route hold, packed, and how often one could not handle an event."""
-        moment = datetime.fromtimestamp(time.time(), UTC)
-        return await trio.to_thread.run_sync(_flush, route, moment, self.taps, limiter=self._threads)
-
-    async def enter(
-        self,
-        port: Port,
-        route: Route,
-        ready: Ready,
-        positions: Mapping[str, bytes | None],
-        *,
-        wait: bool,
-    ) -> bool:
-        """Store batches that were prepared for `route`; false if its revision is not the active one any more."""
-        size = sum(len(made.packed.body) for made in ready)
-        if not ready and not positions:
-            return True
-        if ready and not await self._room(port, route, size, wait=wait):
-            return False
-        self._reserved += size
-
-        def arrived(entered: Sequence[Entered]) -> None:
-            for made, stored in zip(ready, entered, strict=True):
-                placed = replace(made.batch, origin=self.spool.origin, seq=stored.seq)
-                for lane in route.lanes_of(made):
-                    lane.arrived(stored.seq, placed)
-
-        entered: list[Entered] = []
-        port.storing += 1
-        if self.spool.store.problem is not None:
-            self.on_change()
-        try:
-            entered = await self.spool.enter(
-                Arrival(
-                    route.revision,
-                    port.source,
-                    [lane.id for lane in route.lanes.values()],
-                    [_for_lanes(route, made) for made in ready],
-                    positions,
-                ),
-                arrived,
-                wait=wait,
-            )
-        except NotActive:
-            return False
-        finally:
-            port.storing -= 1
-            self._reserved -= size
-            if not entered:
-                self.spool.made_room()
-        arrived(entered)
-        return True
-
-    async def _room(self, port: Port, route: Route, size: int, *, wait: bool) -> bool:
-        """Wait for room; false if the route was switched meanwhile. Raises Backpressure if `wait` is false."""
-        while (held := self.used() + self._reserved) and held + size > self.max_bytes:
-            if not wait:
-                raise Backpressure("the queue is full")
-            freed = self.spool.room
-            port.waiting += 1
-            self.on_change()
-            try:
-                await freed.wait()
-            finally:
-                port.waiting -= 1
-            if port.is_switched_from(route):
-                return False
-        return True
-
-    @contextmanager
-    def room(self, most: int, max_bytes: int) -> Iterator[Room]:
-        """What of `most` bytes may enter beside the inputs, within the queue's limit and this one.
-
-        Until the block ends the inputs take it for used.
-        """
-        held = self.used() + self._reserved
-        size = max(0, min(most, min(self.max_bytes, max_bytes) - held))
-        self._reserved += size
-        try:
-            yield Room(size, is_empty=not held)
-        finally:
-            self._reserved -= size
-            self.spool.made_room()
-
-    def used(self) -> int:
-        """Bytes that count against the queue's limit."""
-        figures = self.spool.figures
-        retired = figures.only_of([id for id, lane in self.lanes.items() if not lane.active]).bytes
-        return figures.total().bytes - min(retired, self.retired_max_bytes)
-
     def inputs(self) -> dict[str, dict[str, int]]:
         """By input: what it has taken; for metrics."""
         return {name: self.taken[name].view() for name in sorted(self.running) if name in self.taken}
-
-    @property
-    def is_full(self) -> bool:
-        """Whether an input waits for room."""
-        return any(running.port.waiting for running in self.running.values())
 
 
 async def _settle(running: Running, *, ends: bool, flush: bool) -> None:
@@ -702,35 +408,6 @@ def _unit_of(name: str, place: Place, processor: Processor) -> tuple[str, str]:
     output, number = place
     owner = f"outputs.{output}" if output else f"inputs.{name}"
     return f"{owner}.processors.{number}", type(processor).__qualname__
-
-
-def _for_lanes(route: Route, made: Made) -> Packed:
-    if made.outputs is None:
-        return made.packed
-    return made.packed._replace(lanes=tuple([lane.id for lane in route.lanes_of(made)]))
-
-
-def _process(route: Route, name: str, batches: Sequence[Batch], arrived: datetime, taps: Taps) -> tuple[Ready, int]:
-    """Raises PluginFault for a batch that cannot be; no processor has seen any of them then."""
-    ready, failures = list[Made](), -tagged_here()
-    sound = [door.check(batch) for batch in batches]
-    for batch in chain.from_iterable([bounded(route.envelope.on(batch, arrived)) for batch in sound]):
-        taps.offer(f"inputs.{name}", batch)
-        ready += _made(route.chain.on(batch, taps))
-    return ready, failures + tagged_here()
-
-
-def _flush(route: Route, moment: datetime, taps: Taps) -> tuple[Ready, int]:
-    failures = -tagged_here()
-    ready = list(_made(route.chain.flush(lambda batch: route.envelope.on(batch, moment), taps)))
-    return ready, failures + tagged_here()
-
-
-def _made(parts: Iterable[Part]) -> Iterator[Made]:
-    for part in parts:
-        for batch in bounded(part.batch) if part.batch.items is None else (part.batch,):
-            if batch.count:
-                yield Made(batch, Packed(batch.count, batch.pack()), part.outputs)
 
 
 def _as_start_failed(running: Running, error: Exception) -> StartFailed:

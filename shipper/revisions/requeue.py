@@ -62,7 +62,7 @@ class Requeuing:
         active = await self._spool.active_outputs()
         if gone := {output: count for output, count in found.outputs.items() if output not in active}:
             raise NothingToOrder(f"nothing was requeued: there are {_listed(gone)}, {_not_one_of(active)}")
-        order = Requeue(wanted._replace(upto=min(wanted.upto, found.upto)), self._intake.max_bytes)
+        order = Requeue(wanted._replace(upto=min(wanted.upto, found.upto)), self._intake.entrance.max_bytes)
         return await self._carry_out(await self._spool.place_requeue(order))
 
     async def _carry_out(self, order: Requeue) -> Requeued:
@@ -84,7 +84,7 @@ class Requeuing:
                     raise EndedEarly(text, code=Code.QUEUE_FULL if step.end == "full" else Code.NOTHING_TO_ORDER)
 
     async def _step(self, order: Requeue) -> Step:
-        with self._intake.room(STEP_BYTES, order.max_bytes) as room:
+        with self._intake.entrance.room(STEP_BYTES, order.max_bytes) as room:
             step = await self._spool.step_requeue(order, room)
         for _, lane, _ in step.entered:
             if lane in self._delivery.lanes:

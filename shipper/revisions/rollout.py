@@ -332,8 +332,8 @@ class Rollout:
         self._delivery.take_over(cut.lanes, outputs, cut.retired)
         queue = plan.policy.queue
         retired = queue.retired_max_bytes
-        self._intake.max_bytes = int(queue.max_bytes)
-        self._intake.retired_max_bytes = int(queue.max_bytes if retired is None else retired)
+        self._intake.entrance.max_bytes = int(queue.max_bytes)
+        self._intake.entrance.retired_max_bytes = int(queue.max_bytes if retired is None else retired)
         log.set_level(plan.policy.log_level)
         lanes = {row.key.output: self._delivery.lanes[row.id] for row in cut.lanes}
         closing = self._intake.switch(plan, switch.prepared, lanes)

@@ -98,7 +98,7 @@ class Observer:
         return None if store.unread is None else Why(store.unread, Code.NO_DESCRIPTORS)
 
     def _units(self, views: dict[int, LaneView], failure: Why | None) -> list[Unit]:
-        full = Why(self._full_message(views), Code.QUEUE_FULL) if self._intake.is_full else None
+        full = Why(self._full_message(views), Code.QUEUE_FULL) if self._intake.entrance.is_full else None
         inputs = [_input_unit(name, running, full, failure) for name, running in sorted(self._intake.running.items())]
         inputs += [
             Unit(f"inputs.{name}", "input", plan.spec.type, "DEGRADED", NO_OUTPUT, code=Code.NO_OUTPUT)
@@ -166,7 +166,7 @@ class Observer:
         return QueueFigures(
             events=total.events,
             bytes=total.bytes,
-            limit_bytes=self._intake.max_bytes,
+            limit_bytes=self._intake.entrance.max_bytes,
             oldest_seconds=0.0 if oldest is None else round(max(0.0, time.time() - oldest), 3),
             disk_bytes=self._spool.store.disk_bytes(),
         )

@@ -256,7 +256,7 @@ async def test_a_tap_shows_what_passes_and_fits_into_a_line(tmp_path: Path) -> N
                 results.append(await perform(on, "tap", point="outputs.main", limit=100))
 
             nursery.start_soon(tap)
-            await SPRINGS["in"].until(lambda: bool(on.intake.taps._open))
+            await SPRINGS["in"].until(lambda: bool(on.intake.entrance.taps._open))
             await SPRINGS["in"].context.emit(big)
 
         assert results[0].result["events"][0]["n"] == 0

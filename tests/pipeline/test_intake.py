@@ -441,7 +441,7 @@ async def test_what_has_no_room_is_not_counted_as_taken(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         spring = await running(on, policy(more="queue: {max_bytes: 1MiB}\n"))
         stuck()
-        on.intake.max_bytes = 1
+        on.intake.entrance.max_bytes = 1
         await spring.context.emit(events(1))
         with pytest.raises(Backpressure):
             await spring.context.emit(events(2), wait=False)

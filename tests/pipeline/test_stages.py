@@ -300,7 +300,7 @@ async def test_an_input_that_rereads_reads_again_what_was_kept_out_by_a_cut(
         stuck()
         await on.offer(1, policy(inputs=REREADING, more="processors: [{type: stage, holds: 0.01}]\n" + SMALL))
         await on.ack(1, "active")
-        await SPRINGS["in"].until(lambda: on.intake.is_full)
+        await SPRINGS["in"].until(lambda: on.intake.entrance.is_full)
         more = "processors: [{type: stage, holds: 0.02}]\nqueue: {max_bytes: 1MiB}\n"
         await on.offer(2, policy(inputs=REREADING, credential="k2", more=more), "k2")
         await on.ack(2, "active")

@@ -118,7 +118,7 @@ async def test_it_stops_where_the_queue_is_full_and_says_how_many_are_left(tmp_p
         await refused(on)
         script = DESTINATIONS["main"]
         script.send = script.raising(Held("401"))
-        on.intake.max_bytes = 500
+        on.intake.entrance.max_bytes = 500
         with trio.fail_after(PATIENCE), pytest.raises(EndedEarly) as ended:
             await on.requeuing.requeue(Wanted())
         waits = on.spool.figures.total()
@@ -135,10 +135,10 @@ async def test_it_stops_where_the_queue_is_full_and_says_how_many_are_left(tmp_p
 async def test_inputs_take_for_used_what_a_step_may_fill(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await refused(on)
-        on.intake.max_bytes = 1000
+        on.intake.entrance.max_bytes = 1000
         with (
-            on.intake.room(800, 1 << 30) as first,
-            on.intake.room(800, 1 << 30) as second,
+            on.intake.entrance.room(800, 1 << 30) as first,
+            on.intake.entrance.room(800, 1 << 30) as second,
             pytest.raises(Backpressure, match="the queue is full"),
         ):
             await SPRINGS["in"].context.emit(events(1), wait=False)

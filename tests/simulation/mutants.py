@@ -17,9 +17,11 @@ from msgspec import structs
 
 from shipper.pipeline import plan
 from shipper.pipeline.attempt import Attempt, Trouble
-from shipper.pipeline.intake import Intake, Port
+from shipper.pipeline.entrance import Entrance
+from shipper.pipeline.intake import Intake
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lane import Lane
+from shipper.pipeline.port import Port
 from shipper.pipeline.session import Session
 from shipper.pipeline.slots import Slot
 from shipper.plugin import Answer, Answers, Feeding, Outcome
@@ -242,13 +244,13 @@ def newest_secret_wins(patch: pytest.MonkeyPatch) -> None:
 
 def routes_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Events go to the first output of their route only."""
-    original = Intake.enter
+    original = Entrance.enter
 
-    async def enter(self: Intake, port: Port, route: Any, *arguments: Any, **more: Any) -> bool:
+    async def enter(self: Entrance, port: Port, route: Any, *arguments: Any, **more: Any) -> bool:
         one = replace(route, lanes=dict(list(route.lanes.items())[:1]))
         return await original(self, port, one, *arguments, **more)
 
-    patch.setattr(Intake, "enter", enter)
+    patch.setattr(Entrance, "enter", enter)
 
 
 def nonces_by_the_clock(patch: pytest.MonkeyPatch) -> None:

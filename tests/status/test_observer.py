@@ -156,7 +156,7 @@ async def test_a_full_queue_names_who_holds_it(tmp_path: Path) -> None:
         await SPRINGS["in"].context.emit(events(1))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(SPRINGS["in"].context.emit, events(2))
-            await SPRINGS["in"].until(lambda: on.intake.is_full)
+            await SPRINGS["in"].until(lambda: on.intake.entrance.is_full)
             observed = await look(on)
             nursery.cancel_scope.cancel()
 

@@ -1,0 +1,221 @@
+"""The entrance to the spool: batches pass the processors of their route, wait for room, and become durable.
+
+Room is a matter of bytes: what active lanes hold (and what retired lanes hold beyond a limit of their own) stays within
+the queue's limit. A batch larger than the limit enters when nothing else is there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Protocol
+
+import trio
+
+from shipper.pipeline import door
+from shipper.pipeline.chain import Chain, bounded
+from shipper.pipeline.envelope import Envelope
+from shipper.pipeline.lane import Lane
+from shipper.pipeline.stages import Made
+from shipper.pipeline.tap import Taps
+from shipper.plugin import Part
+from shipper.sdk.errors import Backpressure
+from shipper.sdk.event import Batch, tagged_here
+from shipper.spool.queue import Arrival, Entered, NotActive, Packed
+from shipper.spool.requeue import Room
+from shipper.spool.spool import Spool
+from shipper.values import Revision
+
+INLINE_BYTES = 4 << 10
+INLINE_PLAIN_BYTES = 32 << 10
+"""Without processors: to compress as much takes 50 µs, a worker thread and back 100."""
+WORKER_THREADS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where an input's events go under one revision."""
+
+    revision: Revision
+    chain: Chain
+    lanes: Mapping[str, Lane]
+    """By output."""
+    envelope: Envelope
+
+    def lanes_of(self, made: Made) -> list[Lane]:
+        return [lane for name, lane in self.lanes.items() if made.outputs is None or name in made.outputs]
+
+
+Ready = Sequence[Made]
+
+
+class Entering(Protocol):
+    """A running input, as far as its batches enter."""
+
+    waiting: int
+    """Batches that wait for room in the queue."""
+    storing: int
+    """Batches that are to become durable."""
+
+    @property
+    def source(self) -> str:
+        """By which its positions are stored."""
+
+    def is_switched_from(self, route: Route) -> bool:
+        """Whether its events belong to another route by now."""
+
+
+class Entrance:
+    """One for all inputs of this process. The limits are those of the active revision."""
+
+    def __init__(self, spool: Spool, on_change: Callable[[], None]) -> None:
+        self.spool = spool
+        self.taps = Taps()
+        self.max_bytes = 1 << 30
+        self.retired_max_bytes = 1 << 30
+        self.lanes: Mapping[int, Lane] = {}
+        self._reserved = 0
+        self._waiting = 0
+        self._threads = trio.CapacityLimiter(WORKER_THREADS)
+        self._on_change = on_change
+
+    async def process(self, route: Route, name: str, batches: Sequence[Batch], arrived: datetime) -> tuple[Ready, int]:
+        """What the processors make of batches in their envelope, packed, and how often one could not handle an event.
+
+        In a worker thread if there is much of it, or one is slow.
+        """
+        inline = INLINE_BYTES if route.chain.has_links else INLINE_PLAIN_BYTES
+        if not route.chain.is_slow and sum(len(batch.body) for batch in batches) <= inline:
+            return _process(route, name, batches, arrived, self.taps)
+        return await trio.to_thread.run_sync(_process, route, name, batches, arrived, self.taps, limiter=self._threads)
+
+    async def flush(self, route: Route) -> tuple[Ready, int]:
+        """What the stages of a route hold, packed, and how often one could not handle an event."""
+        moment = datetime.fromtimestamp(time.time(), UTC)
+        return await trio.to_thread.run_sync(_flush, route, moment, self.taps, limiter=self._threads)
+
+    async def enter(
+        self,
+        port: Entering,
+        route: Route,
+        ready: Ready,
+        positions: Mapping[str, bytes | None],
+        *,
+        wait: bool,
+    ) -> bool:
+        """Store batches that were prepared for `route`; false if its revision is not the active one any more."""
+        size = sum(len(made.packed.body) for made in ready)
+        if not ready and not positions:
+            return True
+        if ready and not await self._room(port, route, size, wait=wait):
+            return False
+        self._reserved += size
+
+        def arrived(entered: Sequence[Entered]) -> None:
+            for made, stored in zip(ready, entered, strict=True):
+                placed = replace(made.batch, origin=self.spool.origin, seq=stored.seq)
+                for lane in route.lanes_of(made):
+                    lane.arrived(stored.seq, placed)
+
+        entered: list[Entered] = []
+        port.storing += 1
+        if self.spool.store.problem is not None:
+            self._on_change()
+        try:
+            entered = await self.spool.enter(
+                Arrival(
+                    route.revision,
+                    port.source,
+                    [lane.id for lane in route.lanes.values()],
+                    [_for_lanes(route, made) for made in ready],
+                    positions,
+                ),
+                arrived,
+                wait=wait,
+            )
+        except NotActive:
+            return False
+        finally:
+            port.storing -= 1
+            self._reserved -= size
+            if not entered:
+                self.spool.made_room()
+        arrived(entered)
+        return True
+
+    async def _room(self, port: Entering, route: Route, size: int, *, wait: bool) -> bool:
+        """Wait for room; false if the route was switched meanwhile. Raises Backpressure if `wait` is false."""
+        while (held := self.used() + self._reserved) and held + size > self.max_bytes:
+            if not wait:
+                raise Backpressure("the queue is full")
+            freed = self.spool.room
+            port.waiting += 1
+            self._waiting += 1
+            self._on_change()
+            try:
+                await freed.wait()
+            finally:
+                port.waiting -= 1
+                self._waiting -= 1
+            if port.is_switched_from(route):
+                return False
+        return True
+
+    @contextmanager
+    def room(self, most: int, max_bytes: int) -> Iterator[Room]:
+        """What of `most` bytes may enter beside the inputs, within the queue's limit and this one.
+
+        Until the block ends the inputs take it for used.
+        """
+        held = self.used() + self._reserved
+        size = max(0, min(most, min(self.max_bytes, max_bytes) - held))
+        self._reserved += size
+        try:
+            yield Room(size, is_empty=not held)
+        finally:
+            self._reserved -= size
+            self.spool.made_room()
+
+    def used(self) -> int:
+        """Bytes that count against the queue's limit."""
+        figures = self.spool.figures
+        retired = figures.only_of([id for id, lane in self.lanes.items() if not lane.active]).bytes
+        return figures.total().bytes - min(retired, self.retired_max_bytes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether an input waits for room."""
+        return self._waiting > 0
+
+
+def _for_lanes(route: Route, made: Made) -> Packed:
+    if made.outputs is None:
+        return made.packed
+    return made.packed._replace(lanes=tuple([lane.id for lane in route.lanes_of(made)]))
+
+
+def _process(route: Route, name: str, batches: Sequence[Batch], arrived: datetime, taps: Taps) -> tuple[Ready, int]:
+    """Raises PluginFault for a batch that cannot be; no processor has seen any of them then."""
+    ready, failures = list[Made](), -tagged_here()
+    sound = [door.check(batch) for batch in batches]
+    for batch in chain.from_iterable([bounded(route.envelope.on(batch, arrived)) for batch in sound]):
+        taps.offer(f"inputs.{name}", batch)
+        ready += _made(route.chain.on(batch, taps))
+    return ready, failures + tagged_here()
+
+
+def _flush(route: Route, moment: datetime, taps: Taps) -> tuple[Ready, int]:
+    failures = -tagged_here()
+    ready = list(_made(route.chain.flush(lambda batch: route.envelope.on(batch, moment), taps)))
+    return ready, failures + tagged_here()
+
+
+def _made(parts: Iterable[Part]) -> Iterator[Made]:
+    for part in parts:
+        for batch in bounded(part.batch) if part.batch.items is None else (part.batch,):
+            if batch.count:
+                yield Made(batch, Packed(batch.count, batch.pack()), part.outputs)

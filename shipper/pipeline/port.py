@@ -1,0 +1,199 @@
+"""What one running input sees of the shipper: the `InputContext` of the plugin contract."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import trio
+
+from shipper.pipeline import door
+from shipper.pipeline.entrance import Entrance, Ready, Route
+from shipper.pipeline.listeners import Listeners
+from shipper.pipeline.stages import Emission, Group, Stages
+from shipper.plugin import Change, Credential, Kept
+from shipper.sdk.aio import Asyncio
+from shipper.sdk.codes import Code, checked
+from shipper.sdk.endpoints import Endpoint
+from shipper.sdk.errors import Backpressure, PluginFault
+from shipper.sdk.event import Batch
+from shipper.sdk.meters import Meters
+from shipper.sdk.tallies import Taken
+
+CHUNK_BYTES = 4 << 10, 1 << 20
+CHUNKS = 16
+"""At least so many fill a queue. What does not fit waits as a whole: a chunk of the queue's own size left it all but
+empty, and said that it is full."""
+
+
+class Port:
+    """See `InputContext`. `taken`, `meters` and `turn_away` count for the input over all revisions."""
+
+    def __init__(
+        self,
+        name: str,
+        type: str,
+        credentials: Mapping[str, Credential],
+        *,
+        rereads: bool,
+        entrance: Entrance,
+        listeners: Listeners,
+        aio: Asyncio,
+        taken: Taken,
+        meters: Meters,
+        turn_away: Callable[[int], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.name, self.type = name, type
+        self.credentials = credentials
+        self.stages = Stages(self, rereads=rereads)
+        self.read_again: Callable[[], None] = lambda: None
+        """Closes the source, which is opened again."""
+        self.aio = aio
+        self.problem: str | None = None
+        self.fault: str | None = None
+        """Why its last batch could not be stored, until one can: also if the input goes on as if nothing were."""
+        self.code: str = Code.OK
+        """That of the problem."""
+        self.waiting = 0
+        self.storing = 0
+        self.taken, self.meters = taken, meters
+        self._entrance, self._listeners = entrance, listeners
+        self._turn_away, self._on_change = turn_away, on_change
+        self._route: Route | None = None
+        self._switched = trio.Event()
+
+    def switch(self, route: Route) -> None:
+        """From now on events belong to this route; what waits for room goes there too."""
+        self._route = route
+        self._switched.set()
+        self._switched = trio.Event()
+
+    async def emit(
+        self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
+    ) -> None:
+        arrived = datetime.fromtimestamp(time.time(), UTC)
+        with self._faults():
+            door.check_types(batches, positions or {})
+        while True:
+            route, switched = self._route, self._switched
+            if route is None:
+                if not wait:
+                    raise Backpressure("no revision takes events from this input yet")
+                await switched.wait()
+                continue
+            if route.chain.stages:
+                with self._faults():
+                    if await self.stages.emit(Emission(batches, arrived, positions or {}, wait)):
+                        return
+                continue
+            if not self.stages.is_idle:
+                await self.stages.free()
+                continue
+            with self._faults():
+                ready, failures = await self._entrance.process(route, self.name, batches, arrived)
+            if await self._entrance.enter(self, route, ready, positions or {}, wait=wait):
+                self._count(
+                    sum(batch.count for batch in batches), sum(len(batch.body) for batch in batches), ready, failures
+                )
+                return
+            if self._route is route:
+                await switched.wait()
+
+    async def keep(
+        self,
+        changes: Sequence[Change],
+        positions: Mapping[str, bytes | None] | None = None,
+        expect: Mapping[str, bytes | None] | None = None,
+        *,
+        wait: bool = True,
+    ) -> tuple[Kept, ...]:
+        raise NotImplementedError
+
+    # -- the owner of its stages ---------------------------------------------------------------------------------------
+
+    async def process(self, emission: Emission) -> tuple[Ready, int]:
+        """See `stages.Owner`."""
+        return await self._entrance.process(self._there(), self.name, emission.batches, emission.arrived)
+
+    async def flush(self) -> tuple[Ready, int]:
+        """See `stages.Owner`."""
+        return await self._entrance.flush(self._there())
+
+    async def store(self, group: Group) -> bool:
+        """See `stages.Owner`."""
+        return await self._entrance.enter(self, self._there(), group.made, group.positions, wait=group.wait)
+
+    def stored(self, group: Group) -> None:
+        """See `stages.Owner`."""
+        self._count(group.events, group.bytes, group.made, group.failures)
+
+    def _there(self) -> Route:
+        assert self._route is not None, "stages are asked for nothing before there is a route"
+        return self._route
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Name the input in what is wrong with its batches, and show it."""
+        try:
+            yield
+        except PluginFault as fault:
+            named = PluginFault(f"input {self.name} ({self.type}) emitted what cannot be stored: {fault}")
+            self._set_fault(str(named))
+            raise named from None
+
+    def _set_fault(self, fault: str | None) -> None:
+        if fault != self.fault:
+            self.fault = fault
+            self._on_change()
+
+    def _count(self, events: int, size: int, ready: Ready, failures: int) -> None:
+        taken = self.taken
+        taken.events += events
+        taken.bytes += size
+        taken.filtered += max(0, events - sum(made.packed.events for made in ready))
+        taken.failures += failures
+        self._set_fault(None)
+
+    @property
+    def is_held(self) -> bool:
+        return self.stages.are_any
+
+    @property
+    def chunk_bytes(self) -> int:
+        return max(CHUNK_BYTES[0], min(self._entrance.max_bytes // CHUNKS, CHUNK_BYTES[1]))
+
+    async def positions(self, prefix: str = "") -> dict[str, bytes]:
+        pending = await self.stages.pending()
+        held = {key: position for key, position in pending.items() if key.startswith(prefix)}
+        stored = {**await self._entrance.spool.positions(self.source, prefix), **held}
+        return {key: position for key, position in stored.items() if position is not None}
+
+    async def position(self, key: str) -> bytes | None:
+        pending = await self.stages.pending()
+        return pending[key] if key in pending else await self._entrance.spool.position(self.source, key)
+
+    @property
+    def source(self) -> str:
+        """By which its positions are stored."""
+        return f"{self.type}/{self.name}"
+
+    def report(self, problem: str | None, *, code: str = Code.INPUT_DEGRADED) -> None:
+        code = Code.OK if problem is None else checked(code)
+        if (problem, code) != (self.problem, self.code):
+            self.problem, self.code = problem, code
+            self._on_change()
+
+    def turned_away(self, peers: int) -> None:
+        self._turn_away(peers)
+
+    async def listen(
+        self, endpoint: Endpoint, *, mode: int | None = None, receive_buffer: int | None = None
+    ) -> socket.socket:
+        return await self._listeners.get(self, self.name, endpoint, mode=mode, receive_buffer=receive_buffer)
+
+    def is_switched_from(self, route: Route) -> bool:
+        return self._route is not route
