@@ -20,7 +20,7 @@ import trio.lowlevel
 
 from shipper.plugin import Batch, DataStream, Size
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs.tail import content, copies, open_files, tailer, watch
+from shipper_plugins.inputs.tail import content, copies, followed, open_files, survey, tailer, watch
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.stream import Stream
 from tests.limits import descriptors_at_most
@@ -148,8 +148,8 @@ async def test_a_byte_order_mark_that_is_written_in_pieces_is_one(tmp_path: Path
 
 
 async def one_stream(source: tailer.Tailer) -> list[Stream]:
-    await becomes(lambda: len(source._reader.known.streams) == 1)
-    return list(source._reader.known.streams.values())
+    await becomes(lambda: len(source._followed.known.streams) == 1)
+    return list(source._followed.known.streams.values())
 
 
 async def test_a_line_over_the_limit_is_cut_and_marked_and_its_rest_skipped(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ async def test_a_changed_setting_is_used_from_then_on(tmp_path: Path) -> None:
     store = Store()
     config = settings(path, multiline=TRACE)
     async with following(config, store) as source:
-        await becomes(lambda: bool(source._reader.pending))
+        await becomes(lambda: bool(source._followed.pending))
         new = settings(path, data_stream=DataStream(dataset="other"))
         assert new.identity() == config.identity()
         source.change(new, {})
@@ -368,7 +368,7 @@ async def test_a_file_compressed_out_of_the_glob_while_nothing_runs_is_read_to_i
 async def test_another_file_with_the_inode_of_one_that_is_gone_is_not_taken_for_it(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(tailer, "SETTLED", 0.0)
+    monkeypatch.setattr(followed, "SETTLED", 0.0)
     path, store = tmp_path / "app.log", Store()
     append(path, lines(0, 5))
     await read_all(settings(path), store)
@@ -386,8 +386,8 @@ async def test_another_file_with_the_inode_of_one_that_is_gone_is_not_taken_for_
 
 
 async def test_a_lost_end_is_reported_for_a_while_and_once(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(tailer, "SETTLED", 0.0)
-    monkeypatch.setattr(tailer, "TOLD", 0.2)
+    monkeypatch.setattr(followed, "SETTLED", 0.0)
+    monkeypatch.setattr(followed, "TOLD", 0.2)
     path, store = tmp_path / "app.log", Store()
     append(path, lines(0, 5))
     append(tmp_path / "whole.log", "one\n")
@@ -469,7 +469,7 @@ async def test_a_deleted_file_is_read_to_its_end(tmp_path: Path) -> None:
         path.unlink()
         store.full = False
         await store.comes(100_001)
-        await becomes(lambda: not source._reader.known.by_file)
+        await becomes(lambda: not source._followed.known.by_file)
 
     assert store.messages == [*names(0, 100_000), "last"]
 
@@ -520,7 +520,7 @@ async def test_a_copy_that_grows_is_compared_once_and_not_from_its_beginning_eac
         await store.comes(20_000)
         for end in range(step, len(whole) + 1, step):
             append(tmp_path / "app.log.1", whole[max(0, end - step) : end])
-            await becomes(lambda end=end: end in [s.offset for s in source._reader.known.streams.values()])  # type: ignore[misc]
+            await becomes(lambda end=end: end in [s.offset for s in source._followed.known.streams.values()])  # type: ignore[misc]
         await source._reader.turns.quiet()
 
     assert store.messages == names(0, 20_000)
@@ -631,7 +631,7 @@ async def test_a_compressed_file_that_was_empty_at_first_is_read_as_one(tmp_path
     packed, store = gzip.compress(lines(0, 3000).encode()), Store()
     append(tmp_path / "a.gz", packed[:first])
     async with following(settings(tmp_path / "*"), store) as source:
-        await becomes(lambda: len(source._reader.known.streams) == 1)
+        await becomes(lambda: len(source._followed.known.streams) == 1)
         await source._reader.turns.quiet()
         append(tmp_path / "a.gz", packed[first:])
         await store.comes(1)
@@ -644,7 +644,7 @@ async def test_a_compressed_file_that_was_empty_when_the_input_began_at_the_end_
     packed, store = gzip.compress(lines(0, 3000).encode()), Store()
     (tmp_path / "a.gz").touch()
     async with following(settings(tmp_path / "*", from_="end"), store) as source:
-        await becomes(lambda: len(source._reader.known.streams) == 1)
+        await becomes(lambda: len(source._followed.known.streams) == 1)
         await source._reader.turns.quiet()
         append(tmp_path / "a.gz", packed)
         await store.comes(3000)
@@ -705,10 +705,11 @@ async def test_a_compressed_file_that_is_being_written_is_told_of_only_if_that_t
     path, packed, store = tmp_path / "a.gz", gzip.compress(lines(0, count).encode()), Store()
     path.write_bytes(packed[:-4])
     async with following(settings(tmp_path / "*.gz"), store) as source:
-        await becomes(lambda: bool(source._reader.cut_short))
+        await becomes(lambda: bool(source._followed.cut_short))
         assert not store.problems
         os.utime(path, (0, 0))
-        source._look_again()
+        source._followed.look_again()
+        source._act()
         await store.until(lambda: store.problems == [f"{path}: the gzip file is cut short"])
         append(path, packed[-4:])
         await store.comes(count)
@@ -727,12 +728,12 @@ async def test_a_compressed_copy_that_was_once_seen_half_written_is_not_told_of_
         await store.comes(300)
         whole = gzip.compress(written.encode())
         append(packed, whole[:60])
-        await becomes(lambda: bool(source._reader.cut_short))
+        await becomes(lambda: bool(source._followed.cut_short))
         append(packed, whole[60:])
-        await becomes(lambda: any(stream.done == len(whole) for stream in source._reader.known.streams.values()))
+        await becomes(lambda: any(s.place.done == len(whole) for s in source._followed.known.streams.values()))
         await source._reader.turns.quiet()
 
-        assert source._reader.cut_short == {}
+        assert source._followed.cut_short == {}
     assert store.messages == written.splitlines()
 
 
@@ -756,7 +757,7 @@ async def test_a_file_with_the_inode_and_the_bytes_of_a_deleted_one_is_read_afte
         await store.comes(201)
         former = (tmp_path / "job.log").stat().st_ino
         (tmp_path / "job.log").unlink()
-        await becomes(lambda: len(source._reader.known.by_file) == 1)
+        await becomes(lambda: len(source._followed.known.by_file) == 1)
         append(tmp_path / "other.log", "two\n")
         await store.until(lambda: store.messages[-1] == "two")
     append(tmp_path / "job.log", lines(0, 200))
@@ -775,21 +776,21 @@ async def test_a_file_that_was_away_for_a_while_is_followed_through_a_copy_after
         await store.comes(200)
         source._reader.open_files.clear()
         logs.rename(away)
-        await becomes(lambda: not source._reader.known.by_file)
+        await becomes(lambda: not source._followed.known.by_file)
         logs.mkdir()
         append(logs / "app.log.new", "new\n")
         await store.comes(201)
     shutil.rmtree(logs)
     away.rename(logs)
     async with following(config, store) as source:
-        await becomes(lambda: len(source._reader.known.by_file) == 1)
+        await becomes(lambda: len(source._followed.known.by_file) == 1)
         append(logs / "app.log", lines(200, 210))
         await store.comes(211)
         shutil.copy(logs / "app.log", logs / "app.log.1")
         os.truncate(logs / "app.log", 0)
         append(logs / "app.log", "last\n")
         await store.until(lambda: "last" in store.messages)
-        await becomes(lambda: not source._reader.stale and len(source._reader.known.by_file) == 2)
+        await becomes(lambda: not source._followed.stale and len(source._followed.known.by_file) == 2)
         await source._reader.turns.quiet()
 
     assert sorted(store.messages) == sorted([*names(0, 210), "new", "last"])
@@ -805,7 +806,7 @@ async def test_files_that_are_alike_are_all_read(tmp_path: Path) -> None:
 
 
 async def test_positions_of_files_that_are_gone_are_removed_in_time(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(tailer, "KEPT", 0.05)
+    monkeypatch.setattr(survey, "KEPT", 0.05)
     store = Store()
     for number in range(5):
         append(tmp_path / f"{number}.log", f"{number}\n")
@@ -834,7 +835,7 @@ async def test_the_bytes_of_a_deleted_file_are_read_if_they_are_written_again(tm
     async with following(settings(tmp_path / "job-*"), store) as source:
         await store.comes(200)
         (tmp_path / "job-1.log").unlink()
-        await becomes(lambda: not source._reader.known.by_file)
+        await becomes(lambda: not source._followed.known.by_file)
         append(tmp_path / "new", lines(0, 200))
         os.utime(tmp_path / "new", (time.time() + 1,) * 2)  # the clock of files goes in steps of some milliseconds
         (tmp_path / "new").rename(tmp_path / name)
@@ -850,7 +851,7 @@ async def test_the_bytes_of_a_truncated_file_are_read_if_they_are_written_again(
     async with following(settings(path), store) as source:
         await store.comes(200)
         os.truncate(path, 0)
-        await becomes(lambda: bool(source._reader.known.gone))
+        await becomes(lambda: bool(source._followed.known.gone))
         append(path, lines(0, 200))
         await store.comes(400)
 
@@ -1152,10 +1153,10 @@ async def test_a_file_renamed_while_there_is_no_descriptor_is_read_to_its_end(tm
             file.write(lines(10, 20).encode())
             file.flush()
             path.rename(tmp_path / "a.log.1")
-            scans = source._reader.scans
-            await becomes(lambda: source._reader.scans > scans + 1)
-            began, scans = trio.current_time(), source._reader.scans
-            await becomes(lambda scans=scans: source._reader.scans > scans + 1)  # type: ignore[misc]
+            scans = source._followed.scans
+            await becomes(lambda: source._followed.scans > scans + 1)
+            began, scans = trio.current_time(), source._followed.scans
+            await becomes(lambda scans=scans: source._followed.scans > scans + 1)  # type: ignore[misc]
             assert trio.current_time() - began > 0.5, "it looks again and again"
         await store.comes(20)
 
@@ -1175,9 +1176,9 @@ async def test_a_compressed_copy_is_looked_for_again_if_it_could_not_be_for_want
         with (tmp_path / "a.log.1.gz").open("wb") as file, descriptors_at_most(0):
             file.write(packed)
             file.flush()
-            scans = source._reader.scans
+            scans = source._followed.scans
             path.unlink()
-            await becomes(lambda: source._reader.scans > scans + 1)
+            await becomes(lambda: source._followed.scans > scans + 1)
         await store.comes(210)
 
     assert store.messages == names(0, 210)

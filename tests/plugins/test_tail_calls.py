@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from shipper_plugins.inputs.tail import calls
 from shipper_plugins.inputs.tail.calls import Calls, Lent, at
+from shipper_plugins.inputs.tail.identity import Identity
 from shipper_plugins.inputs.tail.stream import Stream
-from shipper_plugins.inputs.tail.turns import Turns
+from shipper_plugins.inputs.tail.turns import Turn, Turns
 
 
 @given(st.lists(st.sampled_from(["enter", "leave", "close"])))
@@ -40,12 +41,12 @@ def test_what_is_lent_is_closed_once_and_never_while_it_is_used(steps: list[str]
 
 @given(st.lists(st.tuples(st.sampled_from(["wake", "next", "done", "more", "back"]), st.integers(0, 4))))
 def test_a_stream_that_was_woken_gets_a_turn_and_never_two_at_once(steps: list[tuple[str, int]]) -> None:
-    streams = [Stream(key=str(n), path=str(n), file=(0, n), slow=n == 0) for n in range(5)]
+    streams = [Stream(str(n), Identity(str(n), (0, n)), turn=Turn(slow=n == 0)) for n in range(5)]
     owed: set[Stream] = set()
     """Woken, and not begun since."""
 
     async def follow() -> None:
-        turns, busy = Turns(), deque[Stream]()
+        turns, busy = Turns[Stream](), deque[Stream]()
         for step, number in steps:
             if step == "wake":
                 turns.wake(streams[number])
@@ -53,7 +54,7 @@ def test_a_stream_that_was_woken_gets_a_turn_and_never_two_at_once(steps: list[t
             elif step == "next" and owed - set(busy):
                 begun = await turns.next(number + 1)
                 assert not set(begun) & set(busy)
-                assert len(begun) == 1 or not any(stream.slow for stream in begun)
+                assert len(begun) == 1 or not any(stream.turn.slow for stream in begun)
                 busy.extend(begun)
                 owed.difference_update(begun)
             elif step == "back" and busy:

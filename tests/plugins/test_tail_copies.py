@@ -20,12 +20,12 @@ async def test_a_copy_that_grew_until_its_original_was_truncated_gives_nothing_t
     async with following(settings(tmp_path / "*"), store) as source:
         await store.comes(100)
         append(copied, lines(0, 50))
-        await becomes(lambda: any(s.done for s in source._reader.known.by_file.values()))
+        await becomes(lambda: any(s.place.done for s in source._followed.known.by_file.values()))
         append(copied, lines(50, 100))
         os.truncate(path, 0)
         append(path, "new\n")
         await store.comes(101)
-        await becomes(lambda: all(s.original is None for s in source._reader.known.by_file.values()))
+        await becomes(lambda: all(s.kinship.original is None for s in source._followed.known.by_file.values()))
         append(copied, "own\n")
         await store.until(lambda: "own" in store.messages)
 
@@ -38,11 +38,11 @@ async def test_a_copy_that_was_whole_when_its_original_was_truncated_goes_on_by_
     async with following(settings(tmp_path / "*"), store) as source:
         await store.comes(100)
         append(copied, lines(0, 100))
-        await becomes(lambda: any(s.done for s in source._reader.known.by_file.values()))
+        await becomes(lambda: any(s.place.done for s in source._followed.known.by_file.values()))
         os.truncate(path, 0)
         append(path, "new\n")
         await store.comes(101)
-        await becomes(lambda: all(s.original is None for s in source._reader.known.by_file.values()))
+        await becomes(lambda: all(s.kinship.original is None for s in source._followed.known.by_file.values()))
         append(copied, "own\n")
         await store.comes(102)
 
@@ -75,7 +75,7 @@ async def test_an_original_that_is_lost_while_its_copy_is_compared_is_compared_a
         append(path, "new\n")
         await store.comes(101)
         go_on.set()
-        await becomes(lambda: all(s.original is None for s in source._reader.known.by_file.values()))
+        await becomes(lambda: all(s.kinship.original is None for s in source._followed.known.by_file.values()))
         append(copied, "own\n")
         await store.until(lambda: "own" in store.messages)
 
@@ -91,7 +91,7 @@ async def test_an_original_that_is_truncated_while_it_is_compared_is_no_other_co
     async with following(settings(path), store) as source:
         await store.comes(100)
         await source._reader.turns.quiet()
-        original = source._reader.known.at(str(path))
+        original = source._followed.known.at(str(path))
     assert original is not None
 
     def late(plain: content.Plain) -> Any:
@@ -100,5 +100,6 @@ async def test_an_original_that_is_truncated_while_it_is_compared_is_no_other_co
 
     monkeypatch.setattr(content.Plain, "end", late)
     status = copied.stat()
+    found = copies.compare(str(copied), (status.st_dev, status.st_ino), original.remembered())
 
-    assert copies.compare(str(copied), (status.st_dev, status.st_ino), original).verdict is copies.Verdict.STALE
+    assert found.verdict is copies.Verdict.STALE

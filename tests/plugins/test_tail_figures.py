@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper_plugins.inputs.tail import tailer
+from shipper_plugins.inputs.tail.identity import Identity
+from shipper_plugins.inputs.tail.place import Place
+from shipper_plugins.inputs.tail.sighting import Sighting
 from shipper_plugins.inputs.tail.stream import Stream
 from tests.plugins.tail import Store, append, becomes, following, lines, settings
 
@@ -76,7 +79,8 @@ async def test_of_a_compressed_file_nothing_is_left_once_it_was_read_to_its_end(
 
 @given(st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.booleans(), st.none() | st.integers(0, 1 << 40))
 def test_what_is_unread_is_what_size_and_offset_say(size: int, offset: int, compressed: bool, done: int | None) -> None:
-    stream = Stream(key="a", path="a", file=(0, 1), offset=offset, size=size, compressed=compressed, done=done)
+    identity, place = Identity("a", (0, 1), compressed=compressed), Place(offset, done=done)
+    stream = Stream("a", identity, place, sighting=Sighting(size))
 
     assert 0 <= stream.unread <= size
     assert compressed or size == done or stream.unread == max(0, size - offset)

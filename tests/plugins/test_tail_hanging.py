@@ -200,7 +200,7 @@ async def test_files_whose_close_fails_are_closed_with_those_beside_them(
             await store.comes(20)
             (tmp_path / "0.log").unlink()
             (tmp_path / "1.log").unlink()
-            await becomes(lambda: len(source._reader.known.by_file) == 8 and source._reader.open_files._closing == 0)
+            await becomes(lambda: len(source._followed.known.by_file) == 8 and source._reader.open_files._closing == 0)
 
     await becomes(lambda: set(os.listdir("/proc/self/fd")) <= before)
     assert sorted(store.messages) == sorted(names(0, 20))

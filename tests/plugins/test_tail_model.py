@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from shipper.plugin import Batch
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.file import FileInput
-from shipper_plugins.inputs.tail.stream import Stream, fingerprint
+from shipper_plugins.inputs.tail.stream import Stream
 from tests.short_reads import short_reads
 
 DEEDS = [
@@ -120,7 +120,7 @@ class World:
         inode, content = self.path.stat().st_ino, self.path.read_bytes()
         streams = [Stream.restored(key, stored) for key, stored in self.memory.stored.items()]
         mine = [s for s in streams if s.file is not None and s.file[1] == inode and s.offset]
-        return any(fingerprint(content[: s.head_length]) == s.head for s in mine)
+        return any(s.identity.begins(content) for s in mine)
 
     async def do_late(self) -> None:
         """The writer still has the old file open."""

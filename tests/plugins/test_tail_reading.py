@@ -15,7 +15,7 @@ import trio.testing
 
 from shipper.plugin import Duration
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs.tail import content, open_files, reader, tailer
+from shipper_plugins.inputs.tail import content, open_files, reader, tailer, turning
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.stream import Stream
 from shipper_plugins.inputs.tail.turns import Turns
@@ -149,20 +149,20 @@ async def test_an_unfinished_event_of_a_file_that_cannot_be_read_is_tried_as_cal
     monkeypatch.setattr(tailer, "SAFETY", 0.3)
     wake = Turns.wake
 
-    def noted(turns: Turns, stream: Stream) -> None:
+    def noted(turns: Turns[Stream], stream: Stream) -> None:
         woken.append(stream.key)
         wake(turns, stream)
 
     async with following(settings(path, multiline=Multiline(pattern=r"^\s", timeout=Duration(0.05))), store) as source:
         with monkeypatch.context() as broken:
-            await becomes(lambda: bool(source._reader.pending))
+            await becomes(lambda: bool(source._followed.pending))
             broken.setattr(os, "pread", bad_from(0, bad_sector))
             await store.until(lambda: store.problem == f"{path}: Input/output error")
-            await becomes(lambda: not source._reader.pending)  # its time came: from now on only scans try it
+            await becomes(lambda: not source._followed.pending)  # its time came: from now on only scans try it
             broken.setattr(Turns, "wake", noted)
-            scans = source._reader.scans
-            await becomes(lambda: source._reader.scans >= scans + 3)
-            assert len(woken) <= source._reader.scans - scans
+            scans = source._followed.scans
+            await becomes(lambda: source._followed.scans >= scans + 3)
+            assert len(woken) <= source._followed.scans - scans
         await store.comes(1)
 
     assert store.messages == ["a\n b"]
@@ -176,7 +176,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first three wake-ups of each stream are lost."""
     wake, lost = Turns.wake, Counter[str]()
 
-    def forget(turns: Turns, stream: Stream) -> None:
+    def forget(turns: Turns[Stream], stream: Stream) -> None:
         lost[stream.key] += 1
         if lost[stream.key] > 3:
             wake(turns, stream)
@@ -233,10 +233,12 @@ async def test_a_file_that_was_read_to_its_size_is_left_alone_by_regular_scans(
     sizes = {path.stat().st_size for path in tmp_path.iterdir()}  # noqa: ASYNC240 - three small files
     store, turns = Store(), list[str]()
     async with following(settings(tmp_path / "*.log"), store) as source:
-        await becomes(lambda: {s.done or s.rested for s in source._reader.known.by_file.values()} == sizes)
+        await becomes(
+            lambda: {s.place.done or s.sighting.rested for s in source._followed.known.by_file.values()} == sizes
+        )
         monkeypatch.setattr(Turns, "wake", lambda _, stream: turns.append(stream.path))
-        scans = source._reader.scans
-        await becomes(lambda: source._reader.scans >= scans + 3)
+        scans = source._followed.scans
+        await becomes(lambda: source._followed.scans >= scans + 3)
 
     assert turns == []
 
@@ -249,7 +251,7 @@ async def test_the_last_line_of_a_rotated_file_does_not_wait_until_its_successor
     append(path, "first\nlast")
     async with following(settings(tmp_path / "app.log*"), store):
         await store.comes(1)
-        monkeypatch.setattr(reader.Reader, "_rest", lambda *_, **__: None)
+        monkeypatch.setattr(turning.Turning, "_rest", lambda *_, **__: None)
         path.rename(tmp_path / "app.log.1")
         append(path, lines(0, 3))
         await store.comes(5)
@@ -351,7 +353,7 @@ async def test_a_file_that_grows_while_it_is_first_looked_at_is_no_other_one(
         await store.comes(3)
         append(path, lines(6, 9))
         await store.until(lambda: "line 8" in store.messages)
-        assert len(source._reader.known.streams) == 1
+        assert len(source._followed.known.streams) == 1
 
 
 async def test_another_content_is_noticed_though_the_file_was_moved_when_it_was_opened(
@@ -366,14 +368,14 @@ async def test_another_content_is_noticed_though_the_file_was_moved_when_it_was_
         seen = await see(self, wishes)
         if path.exists():
             path.rename(moved)
-            self.known.move(wishes[0].stream, str(moved))
+            self._followed.known.move(wishes[0].stream, str(moved))
         return seen
 
     async with following(settings(tmp_path / "*.log"), store) as source:
         await store.comes(2)
         await source._reader.turns.quiet()
         monkeypatch.setattr(reader.Reader, "see", moves)
-        source._reader.open_files.close(next(iter(source._reader.known.by_file.values())))
+        source._reader.open_files.close(next(iter(source._followed.known.by_file.values())))
         with path.open("r+b") as file:
             file.write((lines(1, 2) + alike + lines(2, 3)).encode())
         await store.until(lambda: "line 2" in store.messages)

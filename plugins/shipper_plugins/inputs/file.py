@@ -16,7 +16,8 @@ from shipper.plugin import BadOption, Fields, Input, InputContext, Size, Source
 from shipper_plugins.inputs.tail.discovery import check_pattern
 from shipper_plugins.inputs.tail.lines import Charset
 from shipper_plugins.inputs.tail.multiline import Multiline
-from shipper_plugins.inputs.tail.options import Options, tailing
+from shipper_plugins.inputs.tail.opening import tailing
+from shipper_plugins.inputs.tail.options import Options
 
 _Glob = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from shipper_plugins.inputs.tail.content import WINDOW, Content, File, Moved, checksum, open_content
-from shipper_plugins.inputs.tail.stream import Stream, fingerprint
+from shipper_plugins.inputs.tail.identity import Remembered
+from shipper_plugins.inputs.tail.place import BEGINNING, Place, fingerprint
 
 _PIECE = 1 << 20
 
@@ -33,78 +34,77 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A verdict; `offset`, `tail` and `crc` are those that the copy can go on from."""
+    """A verdict; `place` is where the copy can go on."""
 
     verdict: Verdict
-    offset: int = 0
-    tail: str = ""
-    crc: int = 0
+    place: Place = BEGINNING
 
 
-def compare(path: str, file: File, original: Stream, known: Stream | None = None) -> Compared:
+def compare(path: str, file: File, original: Remembered, known: Place | None = None) -> Compared:
     """Compare a file with a stream; blocking, and long for a large one. Raises OSError for `path` only.
 
     `known` is what the file's own stream is known to have in common with the original: what follows is compared.
     """
     with _opened(path, file) as copy:
-        if original.file is None:
-            return _with_memory(copy, original, known)
+        if original.identity.file is None:
+            return with_memory(copy, original, known)
         try:
-            with _opened(original.path, original.file) as source:
-                return _with_file(copy, source, original, known)
+            with _opened(original.identity.path, original.identity.file) as source:
+                return with_file(copy, source, original, known)
         except Moved:
             return Compared(Verdict.STALE)
 
 
-def _with_memory(copy: Content, original: Stream, known: Stream | None) -> Compared:
+def with_memory(copy: Content, original: Remembered, known: Place | None = None) -> Compared:
     """The original is gone; its fingerprints and its checksum are left."""
-    if original.left and not copy.compressed and copy.written() > original.left:
+    it = original.identity
+    if it.left and not copy.compressed and copy.written() > it.left:
         return Compared(Verdict.OWN)
-    same = fingerprint(copy.head()[: original.head_length]) == original.head
-    if same and _has_read(copy, original, known):
-        return Compared(Verdict.COVERED, original.offset, original.tail, original.crc)
+    same = it.begins(copy.head())
+    if same and _has_read(copy, original.place, known):
+        return Compared(Verdict.COVERED, original.place)
     growing = same and copy.end() is None
     return Compared(Verdict.WAITS if growing else Verdict.OWN)
 
 
-def _has_read(copy: Content, original: Stream, known: Stream | None) -> bool:
+def _has_read(copy: Content, read: Place, known: Place | None) -> bool:
     """Whether a copy has the bytes that were read of its original."""
-    at, crc = original.since, 0
-    if known is not None and _goes_on(known, at, original.offset, copy):
+    at, crc = read.since, 0
+    if known is not None and _goes_on(known, at, read.offset, copy):
         at, crc = known.offset, known.crc
-    for piece in _pieces(copy, at, original.offset):
+    for piece in _pieces(copy, at, read.offset):
         crc = checksum(piece, crc)
-    return crc == original.crc and _tail(copy, original.offset) == original.tail
+    return crc == read.crc and _tail(copy, read.offset) == read.tail
 
 
-def _with_file(copy: Content, source: Content, original: Stream, known: Stream | None) -> Compared:
-    offset, tail = original.offset, original.tail
-    head = source.head()
-    if fingerprint(head[: original.head_length]) != original.head or _tail(source, offset) != tail:
+def with_file(copy: Content, source: Content, original: Remembered, known: Place | None = None) -> Compared:
+    """The original can be read."""
+    read, head = original.place, source.head()
+    if not original.identity.begins(head) or _tail(source, read.offset) != read.tail:
         return Compared(Verdict.STALE)
     if not head.startswith(copy.head()):
-        return _differs(source, original)
+        return _differs(source, read)
     end = copy.end()
     if end is None:
         return Compared(Verdict.WAITS)
     if _tail(source, end[0]) != fingerprint(end[1]):
-        return _differs(source, original)
-    if offset < end[0]:
+        return _differs(source, read)
+    if read.offset < end[0]:
         return Compared(Verdict.WAITS)
-    since = min(original.since, end[0])
+    since = min(read.since, end[0])
     begun = (known.offset, known.crc) if known is not None and _goes_on(known, since, end[0], copy, source) else (0, 0)
     crc = _equal(copy, source, since, end[0], *begun)
     if crc is None:
-        return _differs(source, original)
-    return Compared(Verdict.COVERED, end[0], fingerprint(end[1]), crc)
+        return _differs(source, read)
+    return Compared(Verdict.COVERED, Place(end[0], fingerprint(end[1]), crc, since))
 
 
-def _differs(source: Content, original: Stream) -> Compared:
+def _differs(source: Content, read: Place) -> Compared:
     """The original has other bytes; perhaps since it was truncated while they were compared."""
-    return Compared(Verdict.OWN if _tail(source, original.offset) == original.tail else Verdict.STALE)
+    return Compared(Verdict.OWN if _tail(source, read.offset) == read.tail else Verdict.STALE)
 
 
-def _goes_on(known: Stream, since: int, end: int, *contents: Content) -> bool:
+def _goes_on(known: Place, since: int, end: int, *contents: Content) -> bool:
     """Whether a copy has grown since it was compared; from its beginning each time takes quadratic time."""
     if known.since != since or not since <= known.offset <= end:
         return False

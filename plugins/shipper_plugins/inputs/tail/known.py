@@ -10,14 +10,16 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 
 from shipper_plugins.inputs.tail.content import HEAD, File
 from shipper_plugins.inputs.tail.discovery import Found
-from shipper_plugins.inputs.tail.stream import Stream, fingerprint
+from shipper_plugins.inputs.tail.identity import Identity
+from shipper_plugins.inputs.tail.place import Place, fingerprint
+from shipper_plugins.inputs.tail.stream import Stream
 
 KEPT = 3600.0
 """Seconds for which a stream is remembered after its file is gone."""
@@ -47,30 +49,41 @@ class Known:
     def __init__(self, stored: Mapping[str, bytes]) -> None:
         self.streams: dict[str, Stream] = {}
         self.by_file: dict[File, Stream] = {}
-        self.gone: dict[Stream, None] = {}
-        self.detached: set[Stream] = set()
+        self.gone: dict[Stream, float | None] = {}
+        """Streams whose file is gone or has other content, and since when; None: since before the start."""
+        self.detached: dict[Stream, float] = {}
+        """Streams whose open file has left the globs, and when it did, or has grown after that."""
+        self._paths: defaultdict[Stream, list[str]] = defaultdict(list)
+        """All the paths at which the file of a stream was found."""
         self._by_path: defaultdict[str, list[Stream]] = defaultdict(list)
         self._by_head: defaultdict[tuple[int, str], dict[Stream, None]] = defaultdict(dict)
         self._lengths: Counter[int] = Counter()
         self._missing: defaultdict[File, set[Stream]] = defaultdict(set)
-        for stream in sorted(_restored(stored), key=lambda stream: not stream.ended):
+        for stream in sorted(_restored(stored), key=lambda stream: not stream.identity.ended):
             older = self.by_file.get(stream.file) if stream.file is not None else None
             if older is not None:  # its inode is another file's now
-                older.file = None
+                older.identity = replace(older.identity, file=None)
                 self.gone[older] = None
-            self.add(stream)
+            self._add(stream)
 
-    def new(self, path: str, file: File, born: int) -> Stream:
+    def new(self, path: str, file: File, born: int, former: str = "") -> Stream:
         """Begin a stream at offset 0."""
-        return self.add(Stream(key=secrets.token_hex(8), path=path, file=file, born=born))
+        return self._add(Stream(secrets.token_hex(8), Identity(path, file), born=born, former=former))
 
-    def add(self, stream: Stream) -> Stream:
+    def begin(self, path: str, file: File, place: Place, head: bytes, *, compressed: bool) -> Stream:
+        """Begin a stream elsewhere in a file that is there from the start, and therefore no copy."""
+        identity = Identity(path, file, fingerprint(head), len(head), compressed)
+        stream = Stream(secrets.token_hex(8), identity, place)
+        stream.kinship.settle()
+        return self._add(stream)
+
+    def _add(self, stream: Stream) -> Stream:
         self.streams[stream.key] = stream
         if stream.file is not None:
             self.by_file[stream.file] = stream
         else:
             self.gone[stream] = None
-        stream.paths.append(stream.path)
+        self._paths[stream].append(stream.path)
         self._by_path[stream.path].append(stream)
         self._index(stream)
         return stream
@@ -86,10 +99,11 @@ class Known:
         the inode of a deleted file is the next one's."""
         candidates: list[Stream] = [*self._missing.get(found.file, ()), *self._by_path.get(found.path, ())]
         for stream in candidates:
-            if stream.missing is not None and stream.missing[1] == found.file[1] and found.changed <= stream.left:
+            missing = stream.identity.missing
+            if missing is not None and missing[1] == found.file[1] and found.changed <= stream.identity.left:
                 self._unmiss(stream)
                 self.gone.pop(stream, None)
-                stream.file, stream.gone, stream.ended, stream.left = found.file, None, False, 0
+                stream.identity = replace(stream.identity, file=found.file, ended=False, left=0)
                 self.by_file[found.file] = stream
                 if stream.path != found.path:
                     self.move(stream, found.path)
@@ -98,42 +112,56 @@ class Known:
 
     def move(self, stream: Stream, path: str) -> None:
         """Its file has another path now; the former ones still tell what it may have been copied to."""
-        stream.path = path
-        if path not in stream.paths:
-            stream.paths.append(path)
+        stream.identity = replace(stream.identity, path=path)
+        if path not in self._paths[stream]:
+            self._paths[stream].append(path)
             self._by_path[path].append(stream)
 
     def relocate(self, stream: Stream, path: str, file: File) -> None:
         """Its file was found elsewhere, perhaps on a device with another number."""
         if stream.file is not None and self.by_file.get(stream.file) is stream:
             del self.by_file[stream.file]
-        stream.file, stream.ended, stream.left = file, False, 0
+        stream.identity = replace(stream.identity, file=file, ended=False, left=0)
         self.by_file[file] = stream
         self.move(stream, path)
+
+    def attach(self, stream: Stream) -> bool:
+        """The globs find its file; returns whether they did before."""
+        if stream.identity.ended or stream.identity.left:
+            stream.identity = replace(stream.identity, ended=False, left=0)
+        return self.detached.pop(stream, None) is None
+
+    def detach(self, stream: Stream, now: float) -> None:
+        """Its file has left the globs, or has grown after that."""
+        self.detached[stream] = now
 
     def grow(self, stream: Stream, head: bytes) -> None:
         """Its first bytes are known now, or more of them."""
         self._unindex(stream)
-        stream.head, stream.head_length = fingerprint(head), len(head)
+        stream.identity = replace(stream.identity, head=fingerprint(head), head_length=len(head))
         self._index(stream)
 
-    def lose(self, stream: Stream, now: float, *, missing: bool) -> None:
+    def pack(self, stream: Stream, *, compressed: bool) -> None:
+        """Its file is a compressed one, or none."""
+        if stream.identity.compressed != compressed:
+            stream.identity = replace(stream.identity, compressed=compressed)
+
+    def lose(self, stream: Stream, now: float, left: int, *, missing: bool) -> None:
         """Its file is missing, or (if not) has other content: from now on it is only remembered."""
-        file, stream.file, stream.gone, stream.detached = stream.file, None, now, None
-        stream.left = stream.left or time.time_ns()
+        it, file = stream.identity, stream.file
         if file is not None and self.by_file.get(file) is stream:
             del self.by_file[file]
+        missed = file if file is not None and missing else it.missing
+        stream.identity = replace(it, file=None, missing=missed, ended=missing, left=it.left or left)
         if file is not None and missing:
-            stream.missing = file
             self._missing[file].add(stream)
-        self.gone[stream] = None
-        self.detached.discard(stream)
+        self.gone[stream] = now
+        self.detached.pop(stream, None)
 
     def expire(self, now: float, keep: float = KEPT) -> list[str]:
         """Forget streams that were gone for long; the keys of those forgotten."""
-        for stream in self.gone:
-            stream.gone = now if stream.gone is None else stream.gone
-        old = [s for s in self.gone if s.gone is not None and now - s.gone >= keep and not s.copies]
+        self.gone |= dict.fromkeys((stream for stream, since in self.gone.items() if since is None), now)
+        old = [s for s, at in self.gone.items() if at is not None and now - at >= keep and not s.kinship.copies]
         surplus = list(islice(self.gone, max(0, len(self.gone) - MAX_GONE)))
         return [self.forget(stream) for stream in dict.fromkeys(old + surplus)]
 
@@ -144,9 +172,8 @@ class Known:
         if stream.file is not None and self.by_file.get(stream.file) is stream:
             del self.by_file[stream.file]
         self._unmiss(stream)
-        for copy in stream.copies:
-            copy.original = None
-        stream.copies.clear()
+        for copied in list(stream.kinship.copies):
+            copied.unlink()
         self._unpath(stream)
         self._unindex(stream)
         return stream.key
@@ -163,57 +190,63 @@ class Known:
         return sorted((o for o in suspects if self._may_be_original(o, stream)), key=lambda other: -other.offset)
 
     def _may_be_original(self, other: Stream, stream: Stream) -> bool:
-        both_packed = stream.compressed and other.compressed and other.file is not None
-        itself = other is stream or (other.key == stream.former and not stream.compressed)
-        return not itself and other.original is None and not both_packed
+        both_packed = stream.identity.compressed and other.identity.compressed and other.file is not None
+        itself = other is stream or (other.key == stream.former and not stream.identity.compressed)
+        return not itself and other.kinship.original is None and not both_packed
 
     def _by_name(self, stream: Stream, head: bytes) -> Iterator[Stream]:
         directory, name = os.path.split(stream.path)
         ends = [i for i, letter in enumerate(name) if i and letter in _SEPARATORS]
         for end in reversed(ends):
             for other in reversed(self._by_path.get(os.path.join(directory, name[:end]), ())[-_CANDIDATES:]):
-                if not other.head_length or not (stream.compressed or other.born < stream.born):
+                if not other.identity.head_length or not (stream.identity.compressed or other.born < stream.born):
                     continue
-                if len(head) < other.head_length or fingerprint(head[: other.head_length]) == other.head:
+                if (
+                    len(head) < other.identity.head_length
+                    or fingerprint(head[: other.identity.head_length]) == other.identity.head
+                ):
                     yield other
 
     def _by_content(self, stream: Stream, head: bytes) -> Iterator[Stream]:
-        lengths = [n for n in self._lengths if n <= len(head)] if stream.compressed else [HEAD]
+        lengths = [n for n in self._lengths if n <= len(head)] if stream.identity.compressed else [HEAD]
         root = _root(stream.path)
         for length in sorted(lengths, reverse=True):
             for other in islice(self._by_head.get((length, fingerprint(head[:length])), ()), _CANDIDATES):
-                truncated = other.file is None and not other.ended
-                full = length == HEAD and (stream.compressed or truncated)
-                if full or (stream.compressed and _root(other.path) == root):
+                truncated = other.file is None and not other.identity.ended
+                full = length == HEAD and (stream.identity.compressed or truncated)
+                if full or (stream.identity.compressed and _root(other.path) == root):
                     yield other
 
     def _index(self, stream: Stream) -> None:
-        if stream.head_length:
-            self._by_head[stream.head_length, stream.head][stream] = None
-            self._lengths[stream.head_length] += 1
+        length, head = stream.identity.head_length, stream.identity.head
+        if length:
+            self._by_head[length, head][stream] = None
+            self._lengths[length] += 1
 
     def _unindex(self, stream: Stream) -> None:
-        alike = self._by_head.get((stream.head_length, stream.head), {})
+        length, head = stream.identity.head_length, stream.identity.head
+        alike = self._by_head.get((length, head), {})
         if stream in alike:
             del alike[stream]
             if not alike:
-                del self._by_head[stream.head_length, stream.head]
-            self._lengths[stream.head_length] -= 1
-            if not self._lengths[stream.head_length]:
-                del self._lengths[stream.head_length]
+                del self._by_head[length, head]
+            self._lengths[length] -= 1
+            if not self._lengths[length]:
+                del self._lengths[length]
 
     def _unpath(self, stream: Stream) -> None:
-        for path in stream.paths:
+        for path in self._paths.pop(stream, ()):
             there = self._by_path[path]
             there.remove(stream)
             if not there:
                 del self._by_path[path]
 
     def _unmiss(self, stream: Stream) -> None:
-        if stream.missing is None:
+        missing = stream.identity.missing
+        if missing is None:
             return
-        alike = self._missing[stream.missing]
+        alike = self._missing[missing]
         alike.discard(stream)
         if not alike:
-            del self._missing[stream.missing]
-        stream.missing = None
+            del self._missing[missing]
+        stream.identity = replace(stream.identity, missing=None)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import resource
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from errno import EMFILE
 from os import strerror
@@ -51,13 +51,17 @@ class OpenFiles:
     _lock: ClassVar[threading.RLock] = threading.RLock()
     """Of all shelves; never held in a call that may hang."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_detached: Callable[[Stream], bool]) -> None:
+        self._is_detached = is_detached
+        """Whether a file has left the globs; any thread may ask."""
         self._open: dict[Stream, _Opened] = {}
         self._closing = 0
         self._is_over = False
 
-    def __contains__(self, stream: Stream) -> bool:
-        return stream in self._open
+    def streams(self) -> Set[Stream]:
+        """The streams whose files are open."""
+        with self._lock:
+            return set(self._open)
 
     def at_hand(self, stream: Stream) -> Content | None:
         """What is open of a busy stream, in the thread that closes such ones: nobody closes it before that goes on."""
@@ -117,7 +121,7 @@ class OpenFiles:
         surplus = len(self._open) - room
         if surplus <= 0:
             return []
-        idle = sorted((s for s in self._open if not s.busy and s is not but), key=lambda s: s.detached is not None)
+        idle = sorted((s for s in self._open if not s.turn.busy and s is not but), key=self._is_detached)
         return [self._open.pop(stream) for stream in idle[:surplus]]
 
     def close(self, stream: Stream) -> None:

@@ -1,19 +1,13 @@
-"""What an input says of the files that it wants to have followed; and how it has them followed."""
+"""What an input says of the files that it wants to have followed."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-import trio
-
-from shipper.plugin import Fields, InputContext
+from shipper.plugin import Fields
 from shipper_plugins.inputs.tail.multiline import Multiline
-
-if TYPE_CHECKING:
-    from shipper_plugins.inputs.tail.tailer import Tailer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +37,3 @@ class Tails(Protocol):
     def options(self) -> Options:
         """What to follow."""
         ...
-
-
-@asynccontextmanager
-async def tailing(settings: Tails, context: InputContext) -> AsyncIterator[Tailer]:
-    """A source of the lines of files; nothing here can fail, for a path that leads nowhere yet is no error."""
-    tailer = (await trio.to_thread.run_sync(_tailer))(settings.options(), context)
-    try:
-        yield tailer
-    finally:
-        await tailer.close()
-
-
-def _tailer() -> type[Tailer]:
-    """Imported late, and in a thread: who only checks a policy, as a supervisor does, never opens an input."""
-    from shipper_plugins.inputs.tail.tailer import Tailer
-
-    return Tailer

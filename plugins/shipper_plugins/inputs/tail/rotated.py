@@ -14,14 +14,13 @@ its files cannot be guessed.
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 import stat
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from shipper.plugin import is_short
@@ -29,7 +28,7 @@ from shipper_plugins.inputs.tail.calls import at
 from shipper_plugins.inputs.tail.content import File, open_content
 from shipper_plugins.inputs.tail.copies import Verdict, compare
 from shipper_plugins.inputs.tail.discovery import Found
-from shipper_plugins.inputs.tail.stream import Stream, fingerprint
+from shipper_plugins.inputs.tail.identity import Remembered
 
 ENTRIES = 50_000
 """Entries of a directory that are looked at."""
@@ -65,13 +64,13 @@ class Search:
     """Keys of all rotated files that could be looked for; of the others nothing is known for want of a descriptor."""
 
 
-def search(rotated_files: Iterable[Stream], files: Collection[File], excluded: Callable[[str], bool]) -> Search:
+def search(rotated_files: Iterable[Remembered], files: Collection[File], excluded: Callable[[str], bool]) -> Search:
     """Look for rotated files; blocking. `files` are those that are found by globs or belong to another stream."""
     result = Search()
-    places: defaultdict[str, list[Stream]] = defaultdict(list)
+    places: defaultdict[str, list[Remembered]] = defaultdict(list)
     for rotated_file in rotated_files:
         result.sought.add(rotated_file.key)
-        for directory in _directories(rotated_file.path):
+        for directory in _directories(rotated_file.identity.path):
             places[directory].append(rotated_file)
     for directory, streams in places.items():
         try:
@@ -92,14 +91,14 @@ class _Place:
     """A directory, and its rotated files."""
 
     def __init__(
-        self, path: str, rotated_files: list[Stream], files: Collection[File], excluded: Callable[[str], bool]
+        self, path: str, rotated_files: list[Remembered], files: Collection[File], excluded: Callable[[str], bool]
     ) -> None:
         self._path = path
         self._rotated_files = rotated_files
         self._files = files
         self._excluded = excluded
-        self._by_inode: dict[int, list[str]] = {s.file[1]: [] for s in rotated_files if s.file is not None}
-        self._added: dict[str, list[str]] = {name: [] for s in rotated_files for name in _names(s.path)}
+        self._by_inode: dict[int, list[str]] = {s.identity.file[1]: [] for s in rotated_files if s.identity.file}
+        self._added: dict[str, list[str]] = {name: [] for s in rotated_files for name in _names(s.identity.path)}
         self._unknown: dict[str, list[Found]] = {}
 
     def look(self, result: Search) -> None:
@@ -116,9 +115,9 @@ class _Place:
         for rotated_file in self._rotated_files:
             found = self._seek(rotated_file, result)
             if found is not None and (
-                rotated_file.path not in latest or found.changed > latest[rotated_file.path].changed
+                rotated_file.identity.path not in latest or found.changed > latest[rotated_file.identity.path].changed
             ):
-                latest[rotated_file.path] = found
+                latest[rotated_file.identity.path] = found
         for path, found in latest.items():
             result.recovered += [Recovered(other, path) for other in self._younger(path, found)]
 
@@ -131,18 +130,18 @@ class _Place:
             if name in self._added:
                 self._added[name].append(entry.name)
 
-    def _seek(self, rotated_file: Stream, result: Search) -> Found | None:
+    def _seek(self, rotated_file: Remembered, result: Search) -> Found | None:
         found = self._itself(rotated_file)
         if found is not None:
             if _is_read(rotated_file, found):
                 result.ended.add(rotated_file.key)
             else:
-                result.recovered.append(Recovered(found, rotated_file.path, rotated_file.key))
-        elif not rotated_file.ended:
+                result.recovered.append(Recovered(found, rotated_file.identity.path, rotated_file.key))
+        elif not rotated_file.identity.ended:
             found = self._copy(rotated_file)
             if found is not None:
-                result.recovered.append(Recovered(found, rotated_file.path))
-            elif _exists(rotated_file.path):
+                result.recovered.append(Recovered(found, rotated_file.identity.path))
+            elif _exists(rotated_file.identity.path):
                 result.replaced.add(rotated_file.key)
         return found
 
@@ -151,25 +150,26 @@ class _Place:
             if found.size and found.changed >= than.changed and found.file != than.file:
                 yield found
 
-    def _itself(self, rotated_file: Stream) -> Found | None:
-        if rotated_file.file is None:
+    def _itself(self, rotated_file: Remembered) -> Found | None:
+        if rotated_file.identity.file is None:
             return None
-        name = os.path.basename(rotated_file.path)
-        for other in sorted(self._by_inode[rotated_file.file[1]], key=lambda other: not other.startswith(name)):
+        name = os.path.basename(rotated_file.identity.path)
+        for other in sorted(
+            self._by_inode[rotated_file.identity.file[1]], key=lambda other: not other.startswith(name)
+        ):
             found = self._found(other)
             # Without first bytes to compare, the name has to do.
-            alike = bool(rotated_file.head_length) or (found is not None and other.startswith(name))
+            alike = bool(rotated_file.identity.head_length) or (found is not None and other.startswith(name))
             if found is not None and found.file not in self._files and alike and _begins_like(found, rotated_file):
                 return found
         return None
 
-    def _copy(self, rotated_file: Stream) -> Found | None:
+    def _copy(self, rotated_file: Remembered) -> Found | None:
         """The compressed copy that goes on from where the rotated file was read to."""
-        if not rotated_file.offset or rotated_file.compressed:
+        if not rotated_file.place.offset or rotated_file.identity.compressed:
             return None
-        gone = copy.copy(rotated_file)
-        gone.file = None
-        siblings = (found for name in _names(rotated_file.path) for found in self._siblings(name))
+        gone = replace(rotated_file, identity=replace(rotated_file.identity, file=None))
+        siblings = (found for name in _names(rotated_file.identity.path) for found in self._siblings(name))
         packed = [found for found in siblings if found.path.endswith(".gz")]
         for found in sorted(packed, key=lambda f: -f.changed)[:_COPIES]:
             try:
@@ -209,14 +209,14 @@ def _names(path: str) -> set[str]:
     return {name, _NUMBER.sub("", name)}
 
 
-def _begins_like(found: Found, rotated_file: Stream) -> bool:
+def _begins_like(found: Found, rotated_file: Remembered) -> bool:
     try:
         content = open_content(found.path, found.file)
     except OSError as error:
         _raise_if_short(error)
         return False
     try:
-        return fingerprint(content.head()[: rotated_file.head_length]) == rotated_file.head
+        return rotated_file.identity.begins(content.head())
     except OSError:
         return False
     finally:
@@ -228,12 +228,12 @@ def _raise_if_short(error: OSError) -> None:
         raise error
 
 
-def _is_read(rotated_file: Stream, found: Found) -> bool:
-    if rotated_file.compressed:
-        return rotated_file.done == found.size
+def _is_read(rotated_file: Remembered, found: Found) -> bool:
+    if rotated_file.identity.compressed:
+        return rotated_file.place.done == found.size
     try:
         at(found.path)
         touched = os.lstat(found.path).st_ctime  # a rename counts, for a writer may not have noticed it yet
     except OSError:
         return False
-    return rotated_file.offset >= found.size and time.time() - touched > RECENT
+    return rotated_file.place.offset >= found.size and time.time() - touched > RECENT

@@ -37,16 +37,10 @@ class Wish:
         """None for a stream whose file is gone."""
         if stream.file is None:
             return None
-        wants_head = not stream.settled or stream.charset is None or stream.head_length < HEAD
+        it, is_settled = stream.identity, stream.kinship.settled
+        wants_head = not is_settled or stream.assembly.charset is None or it.head_length < HEAD
         return cls(
-            stream,
-            stream.path,
-            stream.file,
-            stream.offset,
-            stream.settled,
-            stream.compressed,
-            stream.done,
-            wants_head,
+            stream, it.path, stream.file, stream.offset, is_settled, it.compressed, stream.place.done, wants_head
         )
 
     @property
@@ -74,37 +68,41 @@ class Sight:
 
 def at_hand(wish: Wish, open_files: OpenFiles, chunk_bytes: int) -> Sight | None:
     """The next chunk of a file in the middle of which the stream stands, if it is in memory; does not block."""
-    if wish.wants_head or not wish.stream.has_more or (content := open_files.at_hand(wish.stream)) is None:
+    if wish.wants_head or not wish.stream.sighting.has_more or (content := open_files.at_hand(wish.stream)) is None:
         return None
     look = content.at_hand(wish.offset, chunk_bytes)
     if look is None:
         return None
-    return Sight(wish, content.compressed, max(look.size, wish.stream.size), 0, True, None, look)
+    return Sight(wish, content.compressed, max(look.size, wish.stream.sighting.size), 0, True, None, look)
 
 
-def see(wishes: Sequence[Wish], open_files: OpenFiles, chunk_bytes: int) -> list[Sight | OSError]:
-    """Look at files, in this order, until a chunk is full: at the first one at least; blocking."""
+def see(wishes: Sequence[Wish], open_files: OpenFiles, chunk_bytes: int) -> tuple[list[Sight | OSError], bool]:
+    """Look at files, in this order, until a chunk is full: at the first one at least; blocking.
+
+    Returns also whether the file system of the last one was slow: then no other one is looked at after it.
+    """
     seen: list[Sight | OSError] = []
-    size = 0
+    size, slow = 0, False
     for wish in wishes:
         began = time.monotonic()
         try:
             with open_files.use(wish.stream, wish.path, wish.file) as (content, was_open):
-                seen.append(_see(wish, content, chunk_bytes, was_open=was_open))
+                seen.append(sight_of(wish, content, chunk_bytes, was_open=was_open))
         except OSError as error:
             seen.append(error)
-        wish.stream.slow = time.monotonic() - began > SLOW
+        slow = time.monotonic() - began > SLOW
         size += _length(seen[-1])
-        if size >= chunk_bytes or wish.stream.slow:
+        if size >= chunk_bytes or slow:
             break
-    return seen
+    return seen, slow
 
 
 def _length(seen: Sight | OSError) -> int:
     return len(seen.look.found) if isinstance(seen, Sight) and seen.look is not None else 0
 
 
-def _see(wish: Wish, content: Content, chunk_bytes: int, *, was_open: bool) -> Sight:
+def sight_of(wish: Wish, content: Content, chunk_bytes: int, *, was_open: bool) -> Sight:
+    """What is seen of an open file; raises OSError."""
     size = content.size()
     compressed = content.compressed
     written = content.written() if compressed else 0

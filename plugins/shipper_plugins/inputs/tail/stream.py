@@ -11,32 +11,34 @@ The stored position holds hashes and sums only, never text. The checksum is CRC-
 costs 13 µs a MiB; a cryptographic one was refused, as it has no state that can be stored. It is compared for copies
 only, which are read in full anyway: whether a file is still the same is asked at each start, for all of them, and the
 first and last bytes have to do there.
+
+A stream is made of values, and each has one owner. Everybody reads them; a value is changed, or replaced, by its owner:
+
+    identity    `known`       its file, and its first bytes
+    place       `followed`    how far it was read
+    sighting    `sighting`    what was last seen of its file
+    assembly    `assembly`    what bytes become lines
+    kinship     `stream`      the file that it is a copy of, and its copies
+    turn        `turns`       whether it waits for a turn, or has one
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 
 import msgspec
 
-from shipper_plugins.inputs.tail.content import WINDOW, File
-from shipper_plugins.inputs.tail.lines import Charset
-
-
-def fingerprint(content: bytes) -> str:
-    """128 bits of SHA-256, in hexadecimal digits."""
-    return hashlib.sha256(content).hexdigest()[:32]
+from shipper_plugins.inputs.tail.assembly import Assembly
+from shipper_plugins.inputs.tail.content import File
+from shipper_plugins.inputs.tail.identity import NOWHERE, Identity, Remembered
+from shipper_plugins.inputs.tail.place import BEGINNING, NOTHING, Place
+from shipper_plugins.inputs.tail.sighting import Sighting
+from shipper_plugins.inputs.tail.turns import Turn
 
 
 def shown(path: str) -> str:
     """A path as text; bytes in it that are no UTF-8 are replaced."""
     return path.encode(errors="surrogateescape").decode(errors="replace")
-
-
-NOTHING = fingerprint(b"")
-NOWHERE = (0, 0)
-"""Device and inode in the position of a stream whose file has other content now."""
 
 
 class Position(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,44 +68,10 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     """Wall-clock nanoseconds at which its file was found to be gone or to have other content; 0 while it is there."""
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
-class Stream:
-    """A content that is followed, or remembered after its file is gone."""
+@dataclass(eq=False, slots=True)
+class Kinship:
+    """Which streams have a common beginning, as one was made as a copy of the other."""
 
-    key: str
-    path: str
-    file: File | None
-    offset: int = 0
-    head: str = NOTHING
-    head_length: int = 0
-    tail: str = NOTHING
-    skipping: bool = False
-    compressed: bool = False
-    done: int | None = None
-    behind: bool = False
-    ended: bool = False
-    since: int = 0
-    crc: int = 0
-    left: int = 0
-
-    former: str = ""
-    """The key of the stream that its file was before: a plain file is no copy of what it was itself."""
-    paths: list[str] = field(default_factory=list)
-    """All the paths it was found at."""
-    born: int = 0
-    """The number of the scan that saw it first; 0 if it was known before."""
-    seen: tuple[int, int] | None = None
-    """Size and modification time on disk, when last scanned."""
-    size: int = 0
-    """Size on disk, when last looked at or scanned."""
-    rested: int = 0
-    """Size on disk up to which everything had been looked at when it last came to rest."""
-    gone: float | None = None
-    """When its file was first missed, or found to have other content."""
-    missing: File | None = None
-    """The file that was missed; it may come back."""
-    detached: float | None = None
-    """When the open file was seen to have left the globs, or to have grown after that."""
     original: Stream | None = None
     copies: set[Stream] = field(default_factory=set)
     settled: bool = False
@@ -112,23 +80,36 @@ class Stream:
     """How far its original was read when they were last compared."""
     measured: int = -1
     """Size on disk when a comparison was last thought of."""
-    charset: Charset | None = None
 
-    moved: int | None = None
-    """The scan after which another file was first there when this one was to be opened; None: it was opened since."""
-    has_more: bool = False
-    """Whether its file had more bytes than the last chunk."""
-    slow: bool = False
-    """Whether its file system took long when it was last looked at."""
-    queued: bool = False
-    busy: bool = False
-    again: bool = False
-    final: bool = False
-    """Whether a last line without a newline is complete: the file was rotated."""
-    pending: int = 0
-    """Where the lines seen of an unfinished event of several lines end."""
-    flush: bool = False
-    """Whether that event is finished, as nothing came for a while."""
+    def settle(self) -> None:
+        """It is no copy, or no longer one."""
+        self.settled = True
+
+    def compare(self, offset: int) -> None:
+        """It is compared with its original, which was read so far."""
+        self.compared = offset
+
+    def measure(self, size: int) -> bool:
+        """Returns whether it has had this size on disk for a while."""
+        before, self.measured = self.measured, size
+        return before == size
+
+
+@dataclass(eq=False, slots=True)
+class Stream:
+    """A content that is followed, or remembered after its file is gone."""
+
+    key: str
+    identity: Identity
+    place: Place = BEGINNING
+    born: int = 0
+    """The number of the scan that saw it first; 0 if it was known before."""
+    former: str = ""
+    """The key of the stream that its file was before: a plain file is no copy of what it was itself."""
+    sighting: Sighting = field(default_factory=Sighting)
+    assembly: Assembly = field(default_factory=Assembly)
+    kinship: Kinship = field(default_factory=Kinship)
+    turn: Turn = field(default_factory=Turn)
 
     @classmethod
     def restored(cls, key: str, stored: bytes) -> Stream:
@@ -137,67 +118,87 @@ class Stream:
             p = msgspec.json.decode(stored, type=Position)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise ValueError("not a position") from None
+        file = (p.dev, p.ino) if (p.dev, p.ino) != NOWHERE else None
+        since = p.offset if p.since is None else p.since
         return cls(
-            key=key,
-            path=p.path,
-            file=(p.dev, p.ino) if (p.dev, p.ino) != NOWHERE else None,
-            offset=p.offset,
-            head=p.head,
-            head_length=p.head_length,
-            tail=p.tail,
-            skipping=p.skipping,
-            compressed=p.compressed,
-            done=p.done,
-            behind=p.behind,
-            ended=p.ended,
-            since=p.offset if p.since is None else p.since,
-            crc=p.crc,
-            left=p.left,
-            settled=True,
+            key,
+            Identity(p.path, file, p.head, p.head_length, p.compressed, ended=p.ended, left=p.left),
+            Place(p.offset, p.tail, p.crc, since, p.skipping, p.done),
+            sighting=Sighting(behind=p.behind),
+            kinship=Kinship(settled=True),
         )
 
-    def position(
-        self, offset: int, tail: str, crc: int, *, skipping: bool = False, done: int | None = None, behind: bool = False
-    ) -> bytes:
-        """What to store when everything before `offset` is stored."""
-        dev, ino = self.file or self.missing or NOWHERE
+    def position(self, place: Place, *, behind: bool = False) -> bytes:
+        """What to store when everything before this place is stored."""
+        it = self.identity
+        dev, ino = it.file or it.missing or NOWHERE
         stored = Position(
-            path=shown(self.path),
+            path=shown(it.path),
             dev=dev,
             ino=ino,
-            offset=offset,
-            head=self.head,
-            head_length=self.head_length,
-            tail=tail,
-            skipping=skipping,
-            compressed=self.compressed,
-            done=done,
+            offset=place.offset,
+            head=it.head,
+            head_length=it.head_length,
+            tail=place.tail,
+            skipping=place.skipping,
+            compressed=it.compressed,
+            done=place.done,
             behind=behind,
-            ended=self.ended,
-            since=self.since,
-            crc=crc,
-            left=self.left,
+            ended=it.ended,
+            since=place.since,
+            crc=place.crc,
+            left=it.left,
         )
         return msgspec.json.encode(stored)
+
+    def remembered(self) -> Remembered:
+        """As it is now."""
+        return Remembered(self.key, self.identity, self.place)
+
+    @property
+    def path(self) -> str:
+        """The path at which it is read."""
+        return self.identity.path
+
+    @property
+    def file(self) -> File | None:
+        """None once it is gone, or has other content."""
+        return self.identity.file
+
+    @property
+    def offset(self) -> int:
+        """How far it was read."""
+        return self.place.offset
 
     def is_behind(self, size: int) -> bool:
         """Whether a file of this size on disk has bytes that were not looked at yet.
 
         A copy that was compared with its original as it is now is not behind: the original wakes it.
         """
-        if size <= self.rested or size == self.done:
+        if size <= self.sighting.rested or size == self.place.done:
             return False
-        return self.original is None or self.compared != self.original.offset
+        original = self.kinship.original
+        return original is None or self.kinship.compared != original.offset
 
     @property
     def unread(self) -> int:
         """Bytes that are not read, by size and offset; of a compressed file all of them, or none."""
-        if self.original is not None or self.size == self.done:
+        size = self.sighting.size
+        if self.kinship.original is not None or size == self.place.done:
             return 0
-        return self.size if self.compressed else max(0, self.size - self.offset)
+        return size if self.identity.compressed else max(0, size - self.offset)
 
     def matches(self, before: bytes, head: bytes) -> bool:
         """Whether these are the bytes before its offset, and (for a stream at offset 0) the first bytes."""
-        if self.offset:
-            return len(before) == min(self.offset, WINDOW) and fingerprint(before) == self.tail
-        return len(head) >= self.head_length and fingerprint(head[: self.head_length]) == self.head
+        return self.place.follows(before) if self.offset else self.identity.begins(head)
+
+    def link(self, original: Stream) -> None:
+        """It may be a copy of this one."""
+        self.kinship.original = original
+        original.kinship.copies.add(self)
+
+    def unlink(self) -> None:
+        """It is no copy of another one, as far as is known."""
+        if self.kinship.original is not None:
+            self.kinship.original.kinship.copies.discard(self)
+            self.kinship.original = None

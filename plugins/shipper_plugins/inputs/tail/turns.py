@@ -8,70 +8,98 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import trio
 
-from shipper_plugins.inputs.tail.stream import Stream
+
+@dataclass(eq=False, slots=True)
+class Turn:
+    """Changed by `Turns` only."""
+
+    queued: bool = False
+    busy: bool = False
+    again: bool = False
+    """Whether it was woken since its turn began."""
+    slow: bool = False
+    """Whether its file system took long when it was last looked at."""
 
 
-class Turns:
+class HasTurn(Protocol):
+    """What can wait for a turn."""
+
+    @property
+    def turn(self) -> Turn:
+        """Its own."""
+        ...
+
+
+_Stream = TypeVar("_Stream", bound=HasTurn)
+
+
+class Turns(Generic[_Stream]):
     """A fair queue of streams."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Stream] = deque()
+        self._waiting: deque[_Stream] = deque()
         self._idle = trio.lowlevel.ParkingLot()
         self._active = 0
         self._quiet = trio.Event()
         self._quiet.set()
 
-    def wake(self, stream: Stream) -> None:
+    def wake(self, stream: _Stream) -> None:
         """Give a stream a turn: it may have something to read."""
-        if stream.queued:
-            stream.again = True
+        if stream.turn.queued:
+            stream.turn.again = True
             return
-        stream.queued = True
+        stream.turn.queued = True
         if not self._active:
             self._quiet = trio.Event()
         self._active += 1
         self._add(stream)
 
-    async def next(self, most: int) -> list[Stream]:
+    async def next(self, most: int) -> list[_Stream]:
         """Wait for streams, at least one; they are busy until `done`. One whose file system is slow is alone."""
         await trio.lowlevel.checkpoint()
         while not self._waiting:
             await self._idle.park()
         streams = [self._next()]
-        while self._waiting and len(streams) < most and not (streams[-1].slow or self._waiting[0].slow):
+        while self._waiting and len(streams) < most and not (streams[-1].turn.slow or self._waiting[0].turn.slow):
             streams.append(self._next())
         return streams
 
-    def _next(self) -> Stream:
+    def _next(self) -> _Stream:
         stream = self._waiting.popleft()
-        stream.busy, stream.again = True, False
+        stream.turn.busy, stream.turn.again = True, False
         return stream
 
-    def put_back(self, streams: Sequence[Stream]) -> None:
+    def put_back(self, streams: Sequence[_Stream]) -> None:
         """Their turns did not begin; they are the next ones."""
         for stream in reversed(streams):
-            stream.busy = False
+            stream.turn.busy = False
             self._waiting.appendleft(stream)
         if streams:
             self._idle.unpark()
 
-    def done(self, stream: Stream, *, more: bool) -> None:
+    def done(self, stream: _Stream, *, more: bool) -> None:
         """Its turn is over; it gets another one if there is `more`, or if it was woken meanwhile."""
-        stream.busy = False
-        if more or stream.again:
+        stream.turn.busy = False
+        if more or stream.turn.again:
             self._add(stream)
             return
-        stream.queued = False
+        stream.turn.queued = False
         self._active -= 1
         if not self._active:
             self._quiet.set()
 
-    def _add(self, stream: Stream) -> None:
+    def _add(self, stream: _Stream) -> None:
         self._waiting.append(stream)
         self._idle.unpark()
+
+    def note(self, stream: _Stream, *, slow: bool) -> None:
+        """Its file was looked at, and its file system took long, or did not."""
+        stream.turn.slow = slow
 
     async def quiet(self) -> None:
         """Wait until no stream has anything to read."""

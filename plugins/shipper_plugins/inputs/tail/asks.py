@@ -1,0 +1,83 @@
+"""What the decisions about a stream ask for, where they need more of a file than was seen: a value for each call.
+
+A decision that takes several steps is a generator: it yields such a value, and is sent the answer. Who runs it makes
+the calls: `reader` in threads, a test in memory. If a call fails, or is cancelled, the decision is dropped; it changes
+nothing between the steps that the next turn could not go on from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from shipper_plugins.inputs.tail.content import File, Look
+from shipper_plugins.inputs.tail.copies import Compared
+from shipper_plugins.inputs.tail.identity import Remembered
+from shipper_plugins.inputs.tail.lines import Cut, Cutter
+from shipper_plugins.inputs.tail.place import Place
+from shipper_plugins.inputs.tail.stream import Stream
+
+_Answer = TypeVar("_Answer")
+
+
+class Ask(Generic[_Answer]):
+    """`answer = yield from ask`, in a decision."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Generator[Ask[Any], Any, _Answer]:
+        answer: _Answer = yield self
+        return answer
+
+
+Steps = Generator[Ask[Any], Any, _Answer]
+"""A decision, and what it returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain(Ask[Look]):
+    """At most `size` bytes of the file of a stream from `offset`."""
+
+    stream: Stream
+    path: str
+    file: File
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsWhole(Ask[bool]):
+    """Whether the compressed file of a stream has its end."""
+
+    stream: Stream
+    path: str
+    file: File
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(Ask[Compared]):
+    """Compare a file with a stream: see `copies.compare`."""
+
+    path: str
+    file: File
+    original: Remembered
+    known: Place
+
+
+@dataclass(frozen=True, slots=True)
+class CutUp(Ask[Cut]):
+    """Cut what was found: see `Cutter.cut`."""
+
+    cutter: Cutter
+    found: bytes
+    place: Place
+    final: bool
+    flush: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Keep(Ask[None]):
+    """Store these positions."""
+
+    positions: Mapping[str, bytes | None]

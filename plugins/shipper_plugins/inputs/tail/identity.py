@@ -1,0 +1,43 @@
+"""What a stream is known by: a value, which `known` replaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shipper_plugins.inputs.tail.content import File
+from shipper_plugins.inputs.tail.place import NOTHING, Place, fingerprint
+
+NOWHERE = (0, 0)
+"""Device and inode in the position of a stream whose file has other content now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The file of a content, and its first bytes."""
+
+    path: str
+    file: File | None
+    """None once it is gone, or has other content."""
+    head: str = NOTHING
+    """The fingerprint of the first bytes."""
+    head_length: int = 0
+    compressed: bool = False
+    missing: File | None = None
+    """The file that was missed; it may come back."""
+    ended: bool = False
+    """Whether the file was given up already; nobody needs to look for it."""
+    left: int = 0
+    """Wall-clock nanoseconds at which its file was found to be gone or to have other content; 0 while it is there."""
+
+    def begins(self, head: bytes) -> bool:
+        """Whether a file has these first bytes; another one may have its inode now."""
+        return len(head) >= self.head_length and fingerprint(head[: self.head_length]) == self.head
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A stream as it was in an instant, for a thread that looks while the stream goes on."""
+
+    key: str
+    identity: Identity
+    place: Place

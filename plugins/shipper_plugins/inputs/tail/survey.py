@@ -1,0 +1,173 @@
+"""What a scan changes: which files are new, elsewhere, gone, or back; decided without looking at any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+from shipper_plugins.inputs.tail.content import File
+from shipper_plugins.inputs.tail.discovery import Found, Scan
+from shipper_plugins.inputs.tail.followed import Followed
+from shipper_plugins.inputs.tail.identity import Remembered
+from shipper_plugins.inputs.tail.known import KEPT
+from shipper_plugins.inputs.tail.place import Place
+from shipper_plugins.inputs.tail.rotated import Recovered, Search
+from shipper_plugins.inputs.tail.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a scan."""
+
+    changed: bool
+    """Whether anything is other than before."""
+    new: bool
+    """Whether there is another file to be read."""
+
+
+class Survey:
+    """Takes over what scans found."""
+
+    def __init__(self, followed: Followed) -> None:
+        self._followed = followed
+        self._aliases: Mapping[str, str] = {}
+
+    def begin(self, ends: Mapping[Found, tuple[Place, bytes]]) -> dict[str, bytes | None]:
+        """Files that are read from where they end now, with their first bytes; returns what to store of them."""
+        positions: dict[str, bytes | None] = {}
+        for found, (place, head) in ends.items():
+            compressed = place.done is not None
+            stream = self._followed.known.begin(found.path, found.file, place, head, compressed=compressed)
+            positions[stream.key] = stream.position(place)
+        return positions
+
+    def strangers(self, scan: Scan) -> list[Found]:
+        """The files that are not known."""
+        return list({f.file: f for f in scan.files.values() if f.file not in self._followed.known.by_file}.values())
+
+    def written(self, path: str) -> None:
+        """A file was written: it gets a turn."""
+        stream = self._followed.known.at(self._aliases.get(path, path))
+        if stream is not None:
+            self._followed.wake([stream])
+
+    def sought(self, scan: Scan, is_open: Set[Stream]) -> tuple[list[Remembered], Set[File]]:
+        """Known contents that the scan did not find, those that are open once, for their new path; and the files that
+        none of them can be."""
+        known = self._followed.known
+        here = {found.file for found in scan.files.values()}
+        missing = [
+            s for f, s in known.by_file.items() if f not in here and (s not in known.detached or s not in is_open)
+        ]
+        others = here | (known.by_file.keys() - {stream.file for stream in missing})
+        return [stream.remembered() for stream in (*missing, *self._followed.replaced)], others
+
+    def apply(self, scan: Scan, traces: Search, is_open: Set[Stream]) -> Outcome:
+        """Take over what a scan found, and a search for what it did not find."""
+        followed, known = self._followed, self._followed.known
+        followed.scans += 1
+        here = self._chosen(scan)
+        before = len(known.detached)
+        recovered = {self._recover(one) for one in traces.recovered}
+        changed = new = len(known.detached) > before
+        followed.wake(followed.stale)
+        followed.stale.clear()
+        self._forget_replaced(traces)
+        for file, stream in list(known.by_file.items()):
+            found = here.get(file)
+            if found is not None and 0 < stream.identity.left < found.changed:  # a deleted file's inode is the next's
+                followed.lose(stream, missing=False)
+            elif found is not None:
+                del here[file]
+                changed |= self._present(stream, found)
+            elif stream not in recovered and not scan.hides(stream.path):
+                changed |= self._missing(stream, traces, is_open)
+        for found in here.values():
+            stream = known.reunite(found) or known.new(found.path, found.file, followed.scans)
+            stream.sighting.scan(found.size, found.changed)
+            followed.wake([stream])
+            changed = new = True
+        followed.rotated = {path: stream for path, stream in followed.rotated.items() if stream.file is not None}
+        followed.tidy |= dict.fromkeys(known.expire(followed.clock.now(), KEPT))
+        return Outcome(changed, new)
+
+    def _chosen(self, scan: Scan) -> dict[File, Found]:
+        """One path for each file: the present one, if it is still right."""
+        known, here = self._followed.known, dict[File, Found]()
+        for found in scan.files.values():
+            stream = known.by_file.get(found.file)
+            if found.file not in here or (stream is not None and stream.path == found.path):
+                here[found.file] = found
+        others = {f.path: here[f.file].path for f in scan.files.values() if here[f.file].path != f.path}
+        self._aliases = scan.aliases | others
+        return here
+
+    def _forget_replaced(self, traces: Search) -> None:
+        """What was looked for once is not looked for again."""
+        followed = self._followed
+        for stream in [s for s in followed.replaced if s.key in traces.sought]:
+            followed.replaced.remove(stream)
+            if stream.sighting.behind:
+                followed.note_loss(stream)
+        for stream in followed.replaced:
+            followed.retry_soon(stream)
+
+    def _present(self, stream: Stream, found: Found) -> bool:
+        followed, known, path = self._followed, self._followed.known, stream.path
+        same = stream.sighting.scan(found.size, found.changed) and path == found.path
+        if path != found.path:
+            followed.problems.pop(path, None)
+            followed.rotated[path] = stream
+            known.move(stream, found.path)
+            stream.sighting.open()
+        same &= known.attach(stream)
+        if not same or stream.path in followed.problems or stream.is_behind(found.size):
+            followed.wake([stream])
+        return not same
+
+    def _recover(self, one: Recovered) -> Stream | None:
+        """Read a file that the globs do not find to its end; its successor completes its last line."""
+        followed, known = self._followed, self._followed.known
+        stream = known.streams.get(one.key) if one.key is not None else None
+        if stream is not None and stream.file is not None:
+            known.relocate(stream, one.found.path, one.found.file)
+        elif one.key is None and one.found.file not in known.by_file:
+            stream = known.new(one.found.path, one.found.file, followed.scans)
+        else:
+            return None
+        stream.sighting.scan(one.found.size, one.found.changed)
+        if stream not in known.detached:
+            known.detach(stream, followed.clock.now())
+            followed.succeed(one.path, stream)
+            followed.rotated[one.path] = stream
+        followed.wake([stream])
+        return stream
+
+    def _missing(self, stream: Stream, traces: Search, is_open: Set[Stream]) -> bool:
+        followed = self._followed
+        opened = stream in is_open
+        if stream.turn.busy and not opened:  # a thread is about to open it, or finds that it cannot
+            followed.retry_soon(stream)
+            return False
+        if opened and stream in followed.known.detached:
+            return False
+        followed.problems.pop(stream.path, None)
+        if opened:
+            followed.rotated[stream.path] = stream
+            followed.leave(stream)
+        elif stream.key not in traces.sought:  # closed while the others were looked for, or no descriptor to look with
+            followed.retry_soon(stream)
+        else:
+            followed.give_up(stream, unread=_has_more(stream, traces))
+        return True
+
+
+def _has_more(stream: Stream, traces: Search) -> bool:
+    """Whether a file that is gone had more to read: it had when last looked at, or (if that was in a former run)
+    another file has its path, so it was rotated and will hardly have been complete."""
+    if stream.identity.ended or stream.key in traces.ended:
+        return False
+    sighting = stream.sighting
+    if sighting.scanned is None:
+        return sighting.behind or stream.key in traces.replaced
+    return sighting.behind or (not stream.identity.compressed and sighting.scanned[0] > stream.offset)
