@@ -17,7 +17,7 @@ The rooms, from the top to the bottom; a room imports from those below it only (
     policy/      a policy's text becomes settings; plugins are found
     protocol/    messages, their framing and their limits
     plugin       PUBLIC: all that a plugin may import
-    process/     what belongs to the process: log, signals, memory, hardening
+    process/     what belongs to the process: log, clocks and threads, memory, hardening
     sdk/         what plugins and the rooms above share: batches, credentials, errors, TLS, asyncio
     values       the domain: numbers of revisions, counts, receipts
 

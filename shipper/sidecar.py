@@ -14,9 +14,9 @@ import binascii
 import os
 import signal
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from shipper.control.actions import Actions
 from shipper.control.conversation import Conversation, Observing, Performing
 from shipper.control.door import Door
 from shipper.control.outbox import Outbox
+from shipper.control.pipes import Stdin, Stdout
 from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Intake
 from shipper.pipeline.keyring import Keyring
@@ -37,6 +38,7 @@ from shipper.pipeline.listeners import Listeners
 from shipper.pipeline.plan import digest
 from shipper.policy.registry import Registry
 from shipper.process import log
+from shipper.process.environment import REAL, Environment
 from shipper.process.signal import Signal
 from shipper.protocol.messages import VERSION, Hello, Observed, QueueFigures, Ready, State, Stopped
 from shipper.revisions.deadline import Deadlines
@@ -49,6 +51,7 @@ from shipper.revisions.statements import Refused
 from shipper.sdk.aio import Asyncio, open_asyncio
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import Problem, StartFailed, StateBusy, StateLocked
+from shipper.spool.disk import Disk
 from shipper.spool.keys import StateKey
 from shipper.spool.spool import Spool, open_spool
 from shipper.status import health
@@ -73,15 +76,36 @@ class Options:
     http: str | None = None
 
 
-async def run(options: Options, stdin: int, stdout: int) -> int:
+@contextmanager
+def signals() -> Iterator[AsyncIterator[int]]:
+    """Those that tell this process to stop, as they come; they were held back since its start."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
+        yield received
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The one door to all that is outside of the process, but for what plugins open and the HTTP server."""
+
+    stdin: Stdin
+    stdout: Stdout
+    environment: Environment = REAL
+    disk: Disk = field(default_factory=Disk)
+    signals: Callable[[], AbstractContextManager[AsyncIterator[object]]] = signals
+    asyncio: Callable[[], AbstractAsyncContextManager[Asyncio]] = open_asyncio
+    plugins: Callable[[], Registry] = Registry.installed
+
+
+async def run(options: Options, outside: Outside) -> int:
     """Run until told to stop; returns the exit status of the protocol."""
-    outbox = Outbox(stdout)
-    conversation = Conversation(stdin, outbox)
+    outbox = Outbox(outside.stdout)
+    conversation = Conversation(outside.stdin, outbox)
     status = 0
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outbox.run)
-        await nursery.start(_heed_signals, conversation, nursery.cancel_scope)
-        status = await _converse(options, conversation, outbox)
+        await nursery.start(_heed_signals, outside, conversation, nursery.cancel_scope)
+        status = await _converse(options, outside, conversation, outbox)
         with trio.move_on_after(FLUSH_SECONDS):
             await outbox.flushed()
         nursery.cancel_scope.cancel("the process ends")
@@ -89,25 +113,25 @@ async def run(options: Options, stdin: int, stdout: int) -> int:
 
 
 async def _heed_signals(
-    conversation: Conversation, process: trio.CancelScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    outside: Outside,
+    conversation: Conversation,
+    process: trio.CancelScope,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """The first signal is a `stop`; the second ends all that serves, soon: what is accepted is durable."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))  # held back since the start
+    """The first signal is a `stop`; the second ends all that serves, soon: what is accepted is durable.
+
+    What would not even end then is given up.
+    """
+    with outside.signals() as received:
         task_status.started()
-        await anext(signals)
+        await anext(received)
         conversation.interrupt()
-        await anext(signals)
-        end_at_once(conversation, process)
+        await anext(received)
+        conversation.serving.cancel("told to stop at once by a second signal")
+        process.deadline = trio.current_time() + AT_ONCE_SECONDS
 
 
-def end_at_once(conversation: Conversation, process: trio.CancelScope) -> None:
-    """Stop without a grace; what would not even end then is given up."""
-    conversation.serving.cancel("told to stop at once by a second signal")
-    process.deadline = trio.current_time() + AT_ONCE_SECONDS
-
-
-async def _converse(options: Options, conversation: Conversation, outbox: Outbox) -> int:
+async def _converse(options: Options, outside: Outside, conversation: Conversation, outbox: Outbox) -> int:
     greeting = await conversation.hello()
     if greeting is None:
         outbox.say(Stopped(clean=True, undelivered=0))
@@ -123,11 +147,11 @@ async def _converse(options: Options, conversation: Conversation, outbox: Outbox
         return 78
     try:
         is_new = not options.state.exists()
-        async with open_spool(options.state, keys) as spool:
+        async with open_spool(options.state, keys, disk=outside.disk, environment=outside.environment) as spool:
             if is_new and spool.store.local_state_key:
                 _log.info("made state.key, which seals the state directory; hello.state_keys may bring another")
             with conversation.serving:
-                await _ship(options, hello, conversation, outbox, spool)
+                await _ship(options, outside, hello, conversation, outbox, spool)
             return _stopped(outbox, spool)
     except StateLocked as error:
         await _refuse_all(hello, conversation, outbox, str(error))
@@ -184,15 +208,21 @@ def _locked(cause: str) -> Observed:
     )
 
 
-async def _ship(options: Options, hello: Hello, conversation: Conversation, outbox: Outbox, spool: Spool) -> None:
+async def _ship(
+    options: Options, outside: Outside, hello: Hello, conversation: Conversation, outbox: Outbox, spool: Spool
+) -> None:
     """The whole of a process that owns its state directory."""
-    async with open_asyncio() as aio, trio.open_nursery() as delivering:
+    environment = outside.environment
+    async with outside.asyncio() as aio, trio.open_nursery() as delivering:
         async with trio.open_nursery() as taking_in:
-            registry = Registry.installed()
-            keyring = Keyring(spool.store.sealer.fingerprint, await spool.fingerprints(), registry)
+            registry = outside.plugins()
+            known = await spool.fingerprints()
+            keyring = Keyring(spool.store.sealer.fingerprint, known, registry, environment.in_thread)
             observing = Observing(conversation.observed, hello.heartbeat_seconds)
-            lease = Lease(is_needed=hello.lease)
-            parts = _Parts(aio, spool, keyring, registry, lease, conversation, observing, delivering, taking_in)
+            lease = Lease(environment.boottime, is_needed=hello.lease)
+            parts = _Parts(
+                environment, aio, spool, keyring, registry, lease, conversation, observing, delivering, taking_in
+            )
             await parts.restore()
             async with serve_status(aio, options.http, parts.status) if options.http else _nothing() as http:
                 outbox.say(parts.ready(http))
@@ -231,6 +261,7 @@ class _Parts:
 
     def __init__(
         self,
+        environment: Environment,
         aio: Asyncio,
         spool: Spool,
         keyring: Keyring,
@@ -242,7 +273,7 @@ class _Parts:
         taking_in: trio.Nursery,
     ) -> None:
         settled = Signal()
-        self.spool, self.keyring = spool, keyring
+        self.environment, self.spool, self.keyring = environment, spool, keyring
         self.observing = observing
         changed = observing.changed
         self.intake = Intake(
@@ -253,6 +284,7 @@ class _Parts:
             listeners=Listeners(),
             on_change=changed,
             on_closed=settled.set,
+            environment=environment,
         )
         self.delivery = Delivery(
             delivering,
@@ -264,6 +296,7 @@ class _Parts:
             on_change=changed,
             on_barrier=settled.set,
             lease=lease,
+            environment=environment,
         )
         self.intake.entrance.lanes = self.delivery.lanes
         self.rollout = Rollout(
@@ -276,6 +309,7 @@ class _Parts:
             say=door.say,
             on_change=changed,
             on_active=lambda: self.forwarding.news.set(),
+            in_thread=environment.in_thread,
         )
         self.orders = Orders(spool=spool, delivery=self.delivery, keyring=keyring, settled=self._order_ended)
         self.forwarding = Forwarding(spool=spool, orders=self.orders)
@@ -294,6 +328,7 @@ class _Parts:
             rollout=self.rollout,
             deadline_problem=self._late,
             wanted=self.rollout.wanted,
+            environment=environment,
         )
         actions = Actions(
             spool=spool,
@@ -341,7 +376,7 @@ class _Parts:
         return Ready(
             version=__version__,
             pid=os.getpid(),
-            instance=str(uuid.uuid4()),
+            instance=str(uuid.UUID(bytes=self.environment.entropy(16), version=4)),
             http=http,
             revisions=self.rollout.stages,
             credentials_in_use=self.rollout.in_use,

@@ -49,6 +49,7 @@ from shipper.plugin import (
 )
 from shipper.policy.policy import OutputSpec
 from shipper.policy.registry import Registry
+from shipper.process.environment import REAL, Environment
 from shipper.process.signal import Signal
 from shipper.protocol.messages import Ack, Nack, Outbound, Released
 from shipper.revisions.forwarding import Forwarding
@@ -455,7 +456,7 @@ def poke(delivery: Delivery) -> None:
 class Bench:
     """A real spool, and its lanes; a policy is a mapping of outputs to credentials."""
 
-    def __init__(self, spool: Spool, nursery: trio.Nursery) -> None:
+    def __init__(self, spool: Spool, nursery: trio.Nursery, environment: Environment) -> None:
         self.spool = spool
         self.keyring = Keyring(spool.store.sealer.fingerprint, {})
         self.changes = 0
@@ -472,6 +473,7 @@ class Bench:
             on_change=self._changed,
             on_barrier=self._barrier,
             lease=Lease(lambda: self.boottime),
+            environment=environment,
         )
         self.active: dict[str, Lane] = {}
         self.at = Revision(0, 0)
@@ -544,13 +546,13 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(path: Path, *, was_killed: bool = False) -> AsyncIterator[Bench]:
+async def bench(path: Path, *, was_killed: bool = False, environment: Environment = REAL) -> AsyncIterator[Bench]:
     """A bench on a state directory; leaving it is a crash of all but the spool."""
     DESTINATIONS.clear()
     DESTINATIONS["main"] = Destination()
     async with open_spool(path, None) as spool, trio.open_nursery() as nursery:
         spool.was_killed = was_killed
-        yield Bench(spool, nursery)
+        yield Bench(spool, nursery, environment)
         nursery.cancel_scope.cancel("the test is over")
 
 

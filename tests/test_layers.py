@@ -34,7 +34,7 @@ LAYERS = [
 """From the top to the bottom."""
 
 INSIDE = {
-    "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}],
+    "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}, {"pipes"}],
     "status": [{"observer", "http"}, {"ages", "blame", "health", "metrics"}],
     "revisions": [
         {"deadline", "forwarding"},
@@ -75,6 +75,16 @@ INSIDE = {
 
 ASYNCIO = {"asyncio", "aiohttp"}
 MAY_USE_ASYNCIO = {"sdk/aio.py", "sdk/http.py", "status/http.py"}
+CLOCKS, THREADS = {"time.time", "time.monotonic"}, {"threading.Thread", "trio.to_thread"}
+MACHINE = CLOCKS | THREADS | {"os.urandom", "secrets.token_bytes", "uuid.uuid4"}
+"""What the sidecar gets as `shipper.process.environment.Environment`."""
+WITHOUT_MACHINE = {"sidecar", "control", "status", "revisions", "pipeline", "spool", "policy", "protocol", "process"}
+MAY_USE_THE_MACHINE = {
+    "process/environment.py",
+    "process/log.py",  # one for a process
+    "pipeline/libraries.py",  # imports
+    "pipeline/listeners.py",  # sockets
+}
 DOOR_OF_THE_DEMO = "commands/demo.py"
 PUBLIC = {
     "sdk.connection",
@@ -275,6 +285,19 @@ def test_asyncio_stays_behind_its_bridge():
     ]
 
     assert not wrong
+
+
+def test_clocks_entropy_and_threads_come_through_one_door():
+    """What reads the machine's own beside it is out of reach of the simulation."""
+    wrong = [
+        f"{name(path)}:{node.lineno} uses {ast.unparse(node)}"
+        for path in OF_SHIPPER
+        if group(path) in WITHOUT_MACHINE and str(path.relative_to(SHIPPER)) not in MAY_USE_THE_MACHINE
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in MACHINE
+    ]
+
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_program_never_imports_from_its_tests():

@@ -42,9 +42,10 @@ def command(state: str, http: str | None) -> int:
     with collector.importing():
         import trio
 
+        from shipper.control.pipes import Stdin, Stdout
         from shipper.process import hardening, log, memory
         from shipper.sdk.errors import OptionError
-        from shipper.sidecar import Options, run
+        from shipper.sidecar import Options, Outside, run
         from shipper.status.http import parse_address
 
     log.configure()
@@ -56,6 +57,6 @@ def command(state: str, http: str | None) -> int:
     descriptors.raise_limit()
     memory.tune()
     try:
-        return trio.run(run, Options(Path(state), http), 0, stdout)
+        return trio.run(run, Options(Path(state), http), Outside(Stdin(0), Stdout(stdout)))
     finally:
         log.flush()

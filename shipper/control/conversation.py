@@ -6,8 +6,6 @@ Lines are answered in their order. Nothing here touches the data path: policies 
 
 from __future__ import annotations
 
-import os
-import select
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -18,6 +16,7 @@ import trio
 from shipper.control.actions import Actions
 from shipper.control.door import Core
 from shipper.control.outbox import Outbox
+from shipper.control.pipes import Stdin
 from shipper.control.statements import messages
 from shipper.process import log
 from shipper.process.signal import Signal
@@ -48,7 +47,6 @@ from shipper.sdk.errors import CredentialError
 
 _log = log.get(__name__)
 
-CHUNK = 65536
 ACTIONS_AT_ONCE = 16
 ACTIONS_WAITING = 64
 LOCKED = "the state directory is locked"
@@ -67,14 +65,14 @@ LOOK_SECONDS = 5.0
 class Conversation:
     """Reads lines and answers them; see `shipper.protocol.messages` for what can be said."""
 
-    def __init__(self, descriptor: int, outbox: Outbox) -> None:
+    def __init__(self, stdin: Stdin, outbox: Outbox) -> None:
         self.outbox = outbox
         self.serving = trio.CancelScope()
         """What the conversation is about; to stop at once is to cancel it."""
         self._reading = trio.CancelScope()
         self._interrupted = False
-        self._descriptor = descriptor
-        self._lines = _Lines(descriptor)
+        self._stdin = stdin
+        self._lines = _Lines(stdin)
         self._waits_for: list[Outbox | Core] = [outbox]
         """Who has to have room before a line is read."""
 
@@ -196,7 +194,7 @@ class Conversation:
 
         Meanwhile a `stop` is not read either: the end of standard input and signals are what ends the conversation.
         """
-        while any(each.is_full for each in self._waits_for) and not _is_hung_up(self._descriptor):
+        while any(each.is_full for each in self._waits_for) and not self._stdin.is_hung_up():
             with trio.move_on_after(GONE_SECONDS):
                 for each in self._waits_for:
                     await each.has_room()
@@ -320,10 +318,10 @@ def _essence(observed: Observed) -> tuple[object, ...]:
 
 
 class _Lines:
-    """Lines of a file descriptor. Not a buffered reader: one left in a read can abort the interpreter at its exit."""
+    """Lines of standard input."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, stdin: Stdin) -> None:
+        self._stdin = stdin
         self._splitter = LineSplitter(MAX_LINE_BYTES)
         self._ready: deque[Line] = deque()
 
@@ -331,25 +329,10 @@ class _Lines:
         """The next line; None at the end."""
         while not self._ready:
             try:
-                data = await trio.to_thread.run_sync(_read, self._descriptor, abandon_on_cancel=True)
+                data = await self._stdin.read()
             except OSError:
                 data = b""
             if not data:
                 return None
             self._ready.extend(self._splitter.feed(data))
         return self._ready.popleft()
-
-
-def _is_hung_up(descriptor: int) -> bool:
-    """Whether nobody can write there any more, though what was written is not read yet."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLRDHUP)
-    return bool(poll.poll(0))
-
-
-def _read(descriptor: int) -> bytes:
-    while True:
-        try:
-            return os.read(descriptor, CHUNK)
-        except BlockingIOError:  # somebody else made the pipe non-blocking
-            select.select((descriptor,), (), ())

@@ -6,14 +6,13 @@ the pipe, what is said is forgotten: all that matters is durable and said again 
 
 from __future__ import annotations
 
-import os
-import select
 from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
 import trio
 
+from shipper.control.pipes import Stdout
 from shipper.process import log
 from shipper.process.signal import Signal
 from shipper.protocol.messages import MAX_LINE_BYTES, Error, Observed, Outbound
@@ -31,10 +30,10 @@ def _nothing() -> None:
 
 
 class Outbox:
-    """Writes to a file descriptor from a thread; `say` never waits."""
+    """Writes to standard output; `say` never waits."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, stdout: Stdout) -> None:
+        self._stdout = stdout
         self._waiting: deque[_Said] = deque()
         self._observed: Observed | None = None
         self._news = Signal()
@@ -81,7 +80,7 @@ class Outbox:
     async def _write(self, messages: list[_Said]) -> None:
         text = b"".join(_line(message) for message, _ in messages)
         try:
-            await trio.to_thread.run_sync(_write, self._descriptor, text, abandon_on_cancel=True)
+            await self._stdout.write(text)
         except OSError:
             self._closed = True
             self._waiting.clear()
@@ -109,11 +108,3 @@ def _line(message: Outbound) -> bytes:
     text = f"a message ({kind}) has {len(line)} bytes, and a line has at most {MAX_LINE_BYTES}: it is left out"
     _log.error(text)
     return Error(line_number=0, message=text, code=Code.LINE_TOO_LONG).line()
-
-
-def _write(descriptor: int, text: bytes) -> None:
-    while text:
-        try:
-            text = text[os.write(descriptor, text) :]
-        except BlockingIOError:  # somebody else made the pipe non-blocking
-            select.select((), (descriptor,), ())

@@ -23,7 +23,8 @@ from shipper.pipeline.tap import Taps
 from shipper.plugin import Output, Requests
 from shipper.policy.policy import restore_output
 from shipper.policy.registry import Registry
-from shipper.process import log, memory
+from shipper.process import log
+from shipper.process.environment import REAL, Environment
 from shipper.process.signal import Signal
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, Why
@@ -55,6 +56,7 @@ class Delivery:
         on_change: Callable[[], None],
         on_barrier: Callable[[], None],
         lease: Lease | None = None,
+        environment: Environment = REAL,
     ) -> None:
         self.lease = Lease() if lease is None else lease
         self.lanes: dict[int, Lane] = {}
@@ -62,6 +64,7 @@ class Delivery:
         self._nursery = nursery
         self._spool, self._keyring, self._aio, self._registry = spool, keyring, aio, registry
         self._on_change, self._on_barrier = on_change, on_barrier
+        self._environment = environment
         self._slots = Slots()
         self._lender = Lender(careful=spool.was_killed)
         self._recent = Recent()
@@ -142,6 +145,7 @@ class Delivery:
             on_change=self._on_change,
             on_barrier=self._on_barrier,
             on_success=self._hasten_others,
+            environment=self._environment,
             requests=self._requests.setdefault(row.key.output, Requests()),
             meters=self.panel.of(f"outputs.{row.key.output}", row.key.type),
         )
@@ -152,7 +156,7 @@ class Delivery:
     async def _run(self, lane: Lane) -> None:
         await lane.run()
         del self.lanes[lane.id]
-        memory.give_back()
+        self._environment.give_back()
         if all(other.key.output != lane.key.output for other in self.lanes.values()):
             del self._requests[lane.key.output]
         self.panel.keep({(f"outputs.{other.key.output}", other.key.type) for other in self.lanes.values()})

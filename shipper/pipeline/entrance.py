@@ -6,7 +6,6 @@ the queue's limit. A batch larger than the limit enters when nothing else is the
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from shipper.pipeline.lane import Lane
 from shipper.pipeline.stages import Made
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Part
+from shipper.process.environment import REAL, Environment
 from shipper.sdk.errors import Backpressure
 from shipper.sdk.event import Batch, tagged_here
 from shipper.spool.queue import Arrival, Entered, NotActive, Packed
@@ -72,8 +72,8 @@ class Entering(Protocol):
 class Entrance:
     """One for all inputs of this process. The limits are those of the active revision."""
 
-    def __init__(self, spool: Spool, on_change: Callable[[], None]) -> None:
-        self.spool = spool
+    def __init__(self, spool: Spool, on_change: Callable[[], None], environment: Environment = REAL) -> None:
+        self.spool, self.environment = spool, environment
         self.taps = Taps()
         self.max_bytes = 1 << 30
         self.retired_max_bytes = 1 << 30
@@ -91,12 +91,16 @@ class Entrance:
         inline = INLINE_BYTES if route.chain.has_links else INLINE_PLAIN_BYTES
         if not route.chain.is_slow and sum(len(batch.body) for batch in batches) <= inline:
             return _process(route, name, batches, arrived, self.taps)
-        return await trio.to_thread.run_sync(_process, route, name, batches, arrived, self.taps, limiter=self._threads)
+        in_thread = self.environment.in_thread
+        return await in_thread(_process, route, name, batches, arrived, self.taps, limiter=self._threads)
 
     async def flush(self, route: Route) -> tuple[Ready, int]:
         """What the stages of a route hold, packed, and how often one could not handle an event."""
-        moment = datetime.fromtimestamp(time.time(), UTC)
-        return await trio.to_thread.run_sync(_flush, route, moment, self.taps, limiter=self._threads)
+        return await self.environment.in_thread(_flush, route, self.now(), self.taps, limiter=self._threads)
+
+    def now(self) -> datetime:
+        """The wall clock."""
+        return datetime.fromtimestamp(self.environment.wall(), UTC)
 
     async def enter(
         self,

@@ -12,7 +12,6 @@ for SETTLE_SECONDS where they hold what cannot be stored (`stages`).
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from shipper.pipeline.port import Port
 from shipper.pipeline.stages import Opened, Place, open_all
 from shipper.plugin import Processor, Source, StageContext
 from shipper.process import log
+from shipper.process.environment import REAL, Environment
 from shipper.process.groups import failures_apart
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, of_os_error
@@ -133,9 +133,10 @@ class Intake:
         listeners: Listeners,
         on_change: Callable[[], None],
         on_closed: Callable[[], None],
+        environment: Environment = REAL,
     ) -> None:
-        self.aio, self.listeners = aio, listeners
-        self.entrance = Entrance(spool, on_change)
+        self.aio, self.listeners, self.environment = aio, listeners, environment
+        self.entrance = Entrance(spool, on_change, environment)
         self.on_change, self.on_closed = on_change, on_closed
         self.running: dict[str, Running] = {}
         self.held: dict[str, InputPlan] = {}
@@ -194,7 +195,7 @@ class Intake:
     async def _open_stages(self, name: str, input: InputPlan, kept: Mapping[Place, Opened]) -> dict[Place, Opened]:
         async def start(place: Place, opened: Opened) -> None:
             meters = self.panel.of(*_unit_of(name, place, opened.processor))
-            context = StageContext(name, self.aio, meters, lambda: time.monotonic())
+            context = StageContext(name, self.aio, meters, self.environment.monotonic)
             await self._nursery.start(opened.run, context, name=f"stage of input {name}")
 
         return await open_all(input.all_processors(), kept, start)
@@ -339,7 +340,7 @@ class Intake:
 
     async def _run(self, running: Running, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open, wait for the cut, read; an input that fails later is opened again after a while."""
-        waits = backoff(1.0, 60.0)
+        waits = backoff(1.0, 60.0, draw=self.environment.draw)
         try:
             with running.scope:
                 while not running.ended:

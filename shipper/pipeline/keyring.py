@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-import trio
-
 from shipper.policy.registry import Registry
 from shipper.process import log
+from shipper.process.environment import REAL, InThread
 from shipper.protocol.bounds import LONGEST_ID
 from shipper.sdk.credentials import API_KEY, BASIC, BEARER_TOKEN, CERTIFICATE, SHAPES, Credential, in_words
 from shipper.sdk.errors import CredentialError
@@ -24,9 +23,13 @@ class Keyring:
     """
 
     def __init__(
-        self, fingerprint: Callable[[bytes], bytes], known: Mapping[str, bytes], registry: Registry | None = None
+        self,
+        fingerprint: Callable[[bytes], bytes],
+        known: Mapping[str, bytes],
+        registry: Registry | None = None,
+        in_thread: InThread = REAL.in_thread,
     ) -> None:
-        self._fingerprint = fingerprint
+        self._fingerprint, self._in_thread = fingerprint, in_thread
         self._registry = Registry({}) if registry is None else registry
         self._known = dict(known)
         self._held: dict[str, Credential] = {}
@@ -100,7 +103,7 @@ class Keyring:
         Their shape is none of an installed plugin, or they contradict it. OpenSSL looks in a thread, where plugins are
         imported too, if a shape is not known without.
         """
-        refused = await trio.to_thread.run_sync(
+        refused = await self._in_thread(
             lambda: [_refused(id, secret, self._registry) for id, secret in offered.items()]
         )
         return {id: error for id, error in zip(offered, refused, strict=True) if error is not None}

@@ -36,6 +36,7 @@ from shipper.pipeline.session import Session, failed
 from shipper.pipeline.slots import Slot, Slots
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Output, OutputContext, Requests, Sender
+from shipper.process.environment import REAL, Environment
 from shipper.process.signal import Signal
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code
@@ -83,6 +84,7 @@ class Lane:
         on_success: Callable[[LaneKey], None] = lambda key: None,
         requests: Requests | None = None,
         meters: Meters | None = None,
+        environment: Environment = REAL,
     ) -> None:
         self.id, self.key, self.active = row.id, row.key, row.active
         self.output = output
@@ -100,6 +102,7 @@ class Lane:
         self._requests = Requests() if requests is None else requests
         self.meters = Meters() if meters is None else meters
         self._spool, self._keyring, self._lease, self._aio = spool, keyring, lease, aio
+        self._environment = environment
         self._slot = Slot(slots, is_needed=not row.active)
         self._loans = Borrower(lender)
         self._recent, self._taps = recent, taps
@@ -337,7 +340,7 @@ class Lane:
                 await self._news.wait()
 
     def _backoff(self) -> Iterator[float]:
-        return backoff(*self._feeding.backoff)
+        return backoff(*self._feeding.backoff, draw=self._environment.draw)
 
     async def _settle_barrier(self, seq: int, *, connected: bool = False) -> bool:
         """False if the lane was retired and has to close its connections first, though nobody told it yet."""
@@ -377,6 +380,7 @@ class Lane:
             feeding=self._feeding,
             lingers=lambda: self.active and not self._hurries,
             backoff=self._backoff,
+            in_thread=self._environment.in_thread,
         )
         return self._session
 

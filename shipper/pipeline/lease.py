@@ -8,22 +8,17 @@ begins without a lease, and needs one if its `hello` says so.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
+
+from shipper.process.environment import REAL, Clock
 
 LONGEST_LOOK = 1.0
 """Seconds; after the machine slept, connections of a lease that lapsed meanwhile are aborted so soon."""
 
 
-def boottime() -> float:
-    """The time in seconds since the machine was started, sleep included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class Lease:
     """The newest word of a supervisor about its lease; `is_needed` from the start, or from the first lease on."""
 
-    def __init__(self, clock: Callable[[], float] = boottime, *, is_needed: bool = False) -> None:
+    def __init__(self, clock: Clock = REAL.boottime, *, is_needed: bool = False) -> None:
         self._clock = clock
         self._until = -math.inf if is_needed else math.inf
 

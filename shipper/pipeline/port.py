@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 import trio
 
@@ -49,7 +47,7 @@ class Port:
     ) -> None:
         self.name, self.type = name, type
         self.credentials = credentials
-        self.stages = Stages(self, rereads=rereads)
+        self.stages = Stages(self, entrance.environment.monotonic, rereads=rereads)
         self.read_again: Callable[[], None] = lambda: None
         """Closes the source, which is opened again."""
         self.aio = aio
@@ -75,7 +73,7 @@ class Port:
     async def emit(
         self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
     ) -> None:
-        arrived = datetime.fromtimestamp(time.time(), UTC)
+        arrived = self._entrance.now()
         with self._faults():
             door.check_types(batches, positions or {})
         while True:

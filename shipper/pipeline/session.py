@@ -34,6 +34,7 @@ from shipper.pipeline.suspects import WITNESSES, blames_event, code_of, said
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Sender
 from shipper.process import log
+from shipper.process.environment import InThread
 from shipper.process.signal import Signal
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Held, Later, StartFailed, TooLarge, raised_at
@@ -92,6 +93,7 @@ class Session:
         feeding: Feeding,
         lingers: Callable[[], bool],
         backoff: Callable[[], Iterator[float]],
+        in_thread: InThread,
     ) -> None:
         self.trouble: Trouble | None = None
         self.progressed = False
@@ -107,6 +109,7 @@ class Session:
         self._is_active, self._settle_barrier = is_active, settle_barrier
         self._on_answer, self._on_success = on_answer, on_success
         self._feeding, self._lingers, self._backoff = feeding, lingers, backoff
+        self._in_thread = in_thread
         self._refused = 0
         self._refused_waits = backoff()
         self._over = trio.Event()
@@ -393,7 +396,7 @@ class Session:
 
     async def _prepared(self, group: Sequence[tuple[Entry, Batch]], target: str | None, few: int | None) -> Sent:
         """One attempt for all that goes the same way, without what goes to targets that refuse it."""
-        attempt, parts = await _sent(group, few, self._feeding.grouping)
+        attempt, parts = await self._sent(group, few)
         attempt.ordered = self._feeding.ordered
         if target is not None or self.backlog.closed:
             attempt.targets = await self._targets_of(attempt.batch)
@@ -409,7 +412,7 @@ class Session:
         """None if the output cannot say: then all of it is sent, and the output may fail on the event that is why."""
         try:
             inline = len(batch.body) <= INLINE_BYTES
-            targets = self._targets(batch) if inline else await trio.to_thread.run_sync(self._targets, batch)
+            targets = self._targets(batch) if inline else await self._in_thread(self._targets, batch)
             if len(targets) == batch.count and set(map(type, targets)) <= {str}:
                 return targets
             error = f"{len(targets)} targets for {batch.count} events, or targets that are no texts"
@@ -417,6 +420,14 @@ class Session:
             error = raised_at(failure)
         _log.error("an output cannot say where events go", output=self._output, error=error)
         return None
+
+    async def _sent(self, group: Sequence[tuple[Entry, Batch]], only: int | None) -> Sent:
+        batches, grouping = [batch for _, batch in group], self._feeding.grouping
+        inline = len(batches) == 1 or sum(len(batch.body) for batch in batches) <= INLINE_BYTES
+        batch = together(batches, grouping) if inline else await self._in_thread(together, batches, grouping)
+        ends = list(accumulate(batch.count for _, batch in group))
+        parts = [(entry, range(end - batch.count, end)) for (entry, batch), end in zip(group, ends, strict=True)]
+        return (Attempt.probe(batch, only) if only is not None else Attempt(batch)), parts
 
     async def _close_targets(self, attempt: Attempt) -> None:
         """From now on nothing is sent to targets that refused events of this attempt."""
@@ -516,15 +527,6 @@ class Session:
         if overdue := self.overdue():
             return overdue, Code.NO_ANSWER
         return self._settling.rejected_reason, Code.REJECTED
-
-
-async def _sent(group: Sequence[tuple[Entry, Batch]], only: int | None, grouping: Sequence[str]) -> Sent:
-    batches = [batch for _, batch in group]
-    inline = len(batches) == 1 or sum(len(batch.body) for batch in batches) <= INLINE_BYTES
-    batch = together(batches, grouping) if inline else await trio.to_thread.run_sync(together, batches, grouping)
-    ends = list(accumulate(batch.count for _, batch in group))
-    parts = [(entry, range(end - batch.count, end)) for (entry, batch), end in zip(group, ends, strict=True)]
-    return (Attempt.probe(batch, only) if only is not None else Attempt(batch)), parts
 
 
 def failed(output: str, error: Exception) -> Trouble:

@@ -18,7 +18,6 @@ by the spool after it, and taken back.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ import trio
 from shipper.pipeline.chain import Chain
 from shipper.plugin import Processor, Stage, StageContext
 from shipper.process import log
+from shipper.process.environment import REAL, Clock
 from shipper.process.groups import failures_apart
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Backpressure, StartFailed, raised_at
@@ -146,11 +146,11 @@ class Owner(Protocol):
 
 
 class Stages:
-    """The stages of one running input; `run` is their task."""
+    """The stages of one running input; `run` is their task, `clock` that of their `due`."""
 
-    def __init__(self, owner: Owner, *, rereads: bool = False) -> None:
+    def __init__(self, owner: Owner, clock: Clock = REAL.monotonic, *, rereads: bool = False) -> None:
         self.opened: dict[Place, Opened] = {}
-        self._owner, self._rereads = owner, rereads
+        self._owner, self._clock, self._rereads = owner, clock, rereads
         self._chain = Chain(())
         self._lock = trio.Lock()
         self._goes_on = trio.Event()
@@ -299,16 +299,16 @@ class Stages:
                 await self._until_due()
                 async with self._lock:
                     self._tidy()
-                    if self._group is not None and self._group.due <= time.monotonic():
+                    if self._group is not None and self._group.due <= self._clock():
                         await self._store(self._group)
                     self._close_retired()
 
     async def _until_due(self) -> None:
         while True:
             news, group = self._news, self._group
-            if self._retired or (group is not None and (group.is_void or group.due <= time.monotonic())):
+            if self._retired or (group is not None and (group.is_void or group.due <= self._clock())):
                 return
-            with trio.move_on_after(math.inf if group is None else group.due - time.monotonic()):
+            with trio.move_on_after(math.inf if group is None else group.due - self._clock()):
                 await news.wait()
 
     async def _store(self, group: Group) -> None:

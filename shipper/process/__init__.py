@@ -1,1 +1,1 @@
-"""What belongs to the process: its log, its signals, its memory, and what it gives up before it holds secrets."""
+"""What belongs to the process: log, clocks and threads, memory, and what it gives up before it holds secrets."""

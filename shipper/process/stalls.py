@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 import sys
 import threading
-import time
 from collections.abc import Callable
 from types import FrameType
 
 import trio
 
 from shipper.process import log
+from shipper.process.environment import REAL, Environment
 
 _log = log.get(__name__)
 
@@ -41,8 +41,13 @@ class Stalls:
     """
 
     def __init__(
-        self, blamed: Callable[[Modules], str | None], on_stall: Callable[[str], None] = lambda module: None
+        self,
+        blamed: Callable[[Modules], str | None],
+        on_stall: Callable[[str], None] = lambda module: None,
+        *,
+        environment: Environment = REAL,
     ) -> None:
+        self._clock, self._start_thread = environment.monotonic, environment.start_thread
         self._blamed, self._on_stall = blamed, on_stall
         self._ticked = math.inf
         self._seen: tuple[str, float] | None = None
@@ -51,7 +56,7 @@ class Stalls:
     @property
     def module(self) -> str | None:
         """The plugin's module that held up the loop lately."""
-        return self._seen[0] if self._seen is not None and time.monotonic() < self._until else None
+        return self._seen[0] if self._seen is not None and self._clock() < self._until else None
 
     @property
     def seconds(self) -> float:
@@ -61,19 +66,19 @@ class Stalls:
     async def run(self) -> None:
         """Show that the loop runs, and look after it, until cancelled."""
         ended, main = threading.Event(), threading.get_ident()
-        threading.Thread(target=self._watch, args=(main, ended), name="watch the loop", daemon=True).start()
+        self._start_thread(lambda: self._watch(main, ended), "watch the loop")
         try:
             while True:
-                self._ticked = time.monotonic()
+                self._ticked = self._clock()
                 await trio.sleep(TICK_SECONDS)
         finally:
             ended.set()
 
     def _watch(self, main: int, ended: threading.Event) -> None:
         told: str | None = None
-        looked = time.monotonic()
+        looked = self._clock()
         while not ended.wait(TICK_SECONDS):
-            before, looked = looked, time.monotonic()
+            before, looked = looked, self._clock()
             held = looked - self._ticked
             if held < LONG_SECONDS:
                 told = None
@@ -85,7 +90,7 @@ class Stalls:
         module = self._blamed(_modules(sys._current_frames().get(main)))
         if module is None:
             return told
-        self._seen, self._until = (module, held), time.monotonic() + REMEMBERED_SECONDS
+        self._seen, self._until = (module, held), self._clock() + REMEMBERED_SECONDS
         if module != told:
             _log.error("a plugin holds up the event loop", module=module, seconds=round(held, 1))
             self._on_stall(module)

@@ -27,6 +27,7 @@ from shipper.plugin import Output
 from shipper.policy.policy import restore_output
 from shipper.policy.registry import Registry
 from shipper.process import log
+from shipper.process.environment import REAL, InThread
 from shipper.process.signal import Signal
 from shipper.protocol import bounds
 from shipper.revisions import effects
@@ -67,12 +68,14 @@ class Rollout:
         say: Say,
         on_change: Callable[[], None],
         on_active: Callable[[], None] = lambda: None,
+        in_thread: InThread = REAL.in_thread,
     ) -> None:
         self.settled = settled
         self._machine = Machine()
         self._spool, self._keyring, self._registry = spool, keyring, registry
         self._intake, self._delivery = intake, delivery
         self._say, self._on_change, self._on_active = say, on_change, on_active
+        self._in_thread = in_thread
         self._stored = Signal()
         self._offered = Signal()
         self._under_way: tuple[Candidate, trio.CancelScope] | None = None
@@ -288,7 +291,7 @@ class Rollout:
 
     async def _read(self, offer: Offer, plan: Plan | None) -> tuple[Plan, dict[str, Credential]]:
         if plan is None:
-            plan = await trio.to_thread.run_sync(make, offer.at, offer.text, self._registry)
+            plan = await self._in_thread(make, offer.at, offer.text, self._registry)
         return plan, await self._keyring.take(offer.credentials)
 
     def _give_up(self, candidate: Candidate) -> None:

@@ -13,7 +13,6 @@ import contextlib
 import queue
 import sqlite3
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import outcome
+
+from shipper.process.environment import REAL, Clock
 
 GROUP_LIMIT = 512
 PATIENT_SECONDS = 0.005
@@ -55,7 +56,8 @@ class Operation:
 class Inbox:
     """Operations are put from any thread, and claimed by one."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = REAL.monotonic) -> None:
+        self._clock = clock
         self.closing = threading.Event()
         self.full = False
         """Whether the disk is full: then operations that need room are parked."""
@@ -96,7 +98,7 @@ class Inbox:
         if self._urgent or self._ordinary or self.closing.is_set():
             return 0
         if self._patient:
-            return max(0, self._patient_until - time.monotonic())
+            return max(0, self._patient_until - self._clock())
         return otherwise
 
     def receive(self, patience: float | None) -> bool:
@@ -113,7 +115,7 @@ class Inbox:
     def claim(self) -> list[Operation]:
         """Returns the next group; empty while there are only patient operations that can wait longer."""
         group: list[Operation] = []
-        if not (self._urgent or self._ordinary or self.closing.is_set() or time.monotonic() >= self._patient_until):
+        if not (self._urgent or self._ordinary or self.closing.is_set() or self._clock() >= self._patient_until):
             return group
         with self._lock:
             for line in (self._urgent, self._ordinary, self._patient):
@@ -161,7 +163,7 @@ class Inbox:
             self._parked.append(operation)
         elif operation.patient:
             if not self._patient:
-                self._patient_until = time.monotonic() + PATIENT_SECONDS
+                self._patient_until = self._clock() + PATIENT_SECONDS
             self._patient.append(operation)
         else:
             (self._urgent if operation.urgent else self._ordinary).append(operation)

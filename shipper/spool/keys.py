@@ -29,7 +29,6 @@ cannot be distinguished from a new one.
 from __future__ import annotations
 
 import json
-import secrets
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 
+from shipper.process.environment import REAL, Entropy
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import StartFailed, StateLocked
 from shipper.spool.directory import StateDirectory, starting
@@ -78,11 +78,19 @@ class Keyring:
     """The unwrapped keys of one spool; made by `open_keyring`."""
 
     def __init__(
-        self, directory: StateDirectory, wrapping: StateKey, spool_id: bytes, keys: list[_Key], *, local: bool
+        self,
+        directory: StateDirectory,
+        wrapping: StateKey,
+        spool_id: bytes,
+        keys: list[_Key],
+        entropy: Entropy,
+        *,
+        local: bool,
     ) -> None:
         self._directory = directory
         self._wrapping = wrapping
         self._keys = keys
+        self._entropy = entropy
         self.spool_id = spool_id
         self.local = local
         """Whether the state key is in the file `state.key`."""
@@ -104,7 +112,7 @@ class Keyring:
     def take_over(self, former: StateKey) -> None:
         """Records, wrapped by the first given key, that `state.key` does not open this directory any more."""
         self.takes_over = True
-        self._keys.append(_Key(_FORMER, secrets.token_bytes(KEY_ID_BYTES), former.key))
+        self._keys.append(_Key(_FORMER, self._entropy(KEY_ID_BYTES), former.key))
 
     def sealer(self) -> Sealer:
         """Returns a sealer with a new data key, and removes `state.key` if keys were given. Raises OSError."""
@@ -136,7 +144,7 @@ class Keyring:
         return key.id, key.key
 
     def _make(self, kind: str) -> _Key:
-        key = _Key(kind, secrets.token_bytes(KEY_ID_BYTES), secrets.token_bytes(32))
+        key = _Key(kind, self._entropy(KEY_ID_BYTES), self._entropy(32))
         self._keys.append(key)
         return key
 
@@ -146,7 +154,9 @@ class Keyring:
         return _checked({**names, "by": self._wrapping.id, "wrapped": wrapped.hex()})
 
 
-def open_keyring(directory: StateDirectory, given: Sequence[StateKey] | None) -> Keyring:
+def open_keyring(
+    directory: StateDirectory, given: Sequence[StateKey] | None, entropy: Entropy = REAL.entropy
+) -> Keyring:
     """Opens the keys of a directory with state keys (the first wraps, the others only open), or makes new ones.
 
     `state.key` is used where no given key ever opened anything. Raises StateLocked if a key of the directory cannot be
@@ -163,9 +173,9 @@ def open_keyring(directory: StateDirectory, given: Sequence[StateKey] | None) ->
     elif given and opened.keys:
         _refuse_planted(directory, opened, local)
     _refuse_closed(opened)
-    wrapping = given[0] if given else local or _make_local(directory)
-    spool_id = bytes.fromhex(lines[0]["spool"]) if lines else secrets.token_bytes(16)
-    ring = Keyring(directory, wrapping, spool_id, opened.keys, local=not given)
+    wrapping = given[0] if given else local or _make_local(directory, entropy)
+    spool_id = bytes.fromhex(lines[0]["spool"]) if lines else entropy(16)
+    ring = Keyring(directory, wrapping, spool_id, opened.keys, entropy, local=not given)
     if not lines:
         _set_unreadable_aside(directory)
     if takes_over and local:
@@ -264,8 +274,8 @@ def _read_local(directory: StateDirectory) -> StateKey | None:
     return None
 
 
-def _make_local(directory: StateDirectory) -> StateKey:
-    state_key = StateKey(_LOCAL, secrets.token_bytes(32))
+def _make_local(directory: StateDirectory, entropy: Entropy) -> StateKey:
+    state_key = StateKey(_LOCAL, entropy(32))
     directory.write(_LOCAL, _checked({"key": state_key.key.hex()}))
     return state_key
 

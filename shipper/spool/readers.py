@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import trio
 
+from shipper.process.environment import Environment
 from shipper.sdk import descriptors
 from shipper.spool import database
 
@@ -38,12 +39,12 @@ class Unreadable(Exception):
 class Readers:
     """A pool of read connections to the newest generation."""
 
-    def __init__(self, path: Path, connect: database.Connect) -> None:
+    def __init__(self, path: Path, connect: database.Connect, environment: Environment) -> None:
         self.path = path
         self.problem: str | None = None
         """Why a query waits for a connection."""
         self._closed = False
-        self._connect = connect
+        self._connect, self._in_thread = connect, environment.in_thread
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         self._in_use = 0
@@ -62,7 +63,7 @@ class Readers:
 
         On cancel this returns at once; the thread ends with its query.
         """
-        return await trio.to_thread.run_sync(self._read, query, abandon_on_cancel=True, limiter=self._limiter)
+        return await self._in_thread(self._read, query, abandon_on_cancel=True, limiter=self._limiter)
 
     def move(self, path: Path) -> None:
         """Reads another database from now on."""

@@ -5,9 +5,7 @@ All methods are safe to cancel: a transaction that the store has taken commits a
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import trio
 
+from shipper.process.environment import REAL, Environment
 from shipper.sdk.event import Batch, Oversized
 from shipper.spool import (
     audit,
@@ -30,6 +29,7 @@ from shipper.spool import (
 )
 from shipper.spool import limits as kept
 from shipper.spool.credentials import Before, Forgotten
+from shipper.spool.disk import Disk
 from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
 from shipper.spool.lane_settings import LaneSettings
@@ -54,10 +54,11 @@ class Standing(NamedTuple):
 class Spool:
     """Made by `open_spool`."""
 
-    def __init__(self, store: Store, figures: Figures) -> None:
+    def __init__(self, store: Store, figures: Figures, environment: Environment) -> None:
         self.store = store
+        self._now = environment.wall
         self.figures = self._counting = figures
-        self.origin = os.urandom(16)
+        self.origin = environment.entropy(16)
         self.limits = kept.DEFAULTS
         """Of the active revision."""
         self.was_killed = store.directory.was_killed
@@ -84,7 +85,7 @@ class Spool:
         While the disk is full, waits, or raises Backpressure if `wait` is false.
         `abandoned` is called with the result if it became durable only some seconds after the caller was cancelled.
         """
-        now = time.time()
+        now = self._now()
 
         def count_abandoned(counted: tuple[list[Entered], Figures]) -> None:
             abandoned(_count(arrival, *counted))
@@ -152,7 +153,7 @@ class Spool:
         `patient` if no barrier waits for it: then it may go with the next commit. Raises dead_letters.Full, which names
         the letters that have room, and stores nothing then.
         """
-        now, limits, sealer = time.time(), self.limits.dead_letters, self.store.sealer
+        now, limits, sealer = self._now(), self.limits.dead_letters, self.store.sealer
 
         def settle_all(db: sqlite3.Connection) -> list[queue.Settled]:
             dead_letters.check_room(db, {seq: settlement.letters for seq, settlement in settlements.items()}, limits)
@@ -315,7 +316,7 @@ class Spool:
 
     async def step_order(self, order: drain_orders.Order) -> drain_orders.Step:
         """Carries out one bounded step of an order."""
-        now, limits = time.time(), self.limits.dead_letters
+        now, limits = self._now(), self.limits.dead_letters
         sealer = self.store.sealer
         try:
             step, figures = await self._config(
@@ -366,7 +367,7 @@ class Spool:
         self._on_damage.append(callback)
 
     async def dead_letters(self) -> DeadLetterFigures:
-        now = time.time()
+        now = self._now()
         return await self.store.read(lambda db: dead_letters.figures(db, now))
 
     async def letters(self, after: int, limit: int) -> list[dict[str, Any]]:
@@ -403,7 +404,7 @@ class Spool:
 
     async def step_requeue(self, order: requeue.Requeue, room: requeue.Room) -> requeue.Step:
         """Carries out one bounded step. Raises Backpressure while the disk is full or failing."""
-        now, sealer = time.time(), self.store.sealer
+        now, sealer = self._now(), self.store.sealer
         counted = self._counted(lambda db: requeue.step(db, sealer, self.origin, order, room, now))
         step = _count_requeued(await self.store.append(counted, _count_requeued, wait=False))
         if step.requeued:
@@ -437,13 +438,17 @@ def _count_requeued(counted: tuple[requeue.Step, Figures]) -> requeue.Step:
 
 
 @asynccontextmanager
-async def open_spool(directory: Path, keys: Sequence[StateKey] | None) -> AsyncIterator[Spool]:
+async def open_spool(
+    directory: Path, keys: Sequence[StateKey] | None, *, disk: Disk | None = None, environment: Environment = REAL
+) -> AsyncIterator[Spool]:
     """Owns a state directory while the block runs. Raises StateBusy, StateLocked, StartFailed."""
     async with (
-        open_store(directory, keys, prepare=schema.prepare, sealed=schema.SEALED) as store,
+        open_store(
+            directory, keys, prepare=schema.prepare, sealed=schema.SEALED, disk=disk, environment=environment
+        ) as store,
         trio.open_nursery() as nursery,
     ):
-        spool = Spool(store, Figures.none())
+        spool = Spool(store, Figures.none(), environment)
         await spool.heed_damage()
         spool.limits = await spool.query(kept.load)
         store.on_report(lambda report: nursery.start_soon(spool.heed_damage))

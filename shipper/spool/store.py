@@ -16,29 +16,27 @@ overflow pages could free those of its neighbours.
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import outcome
 import trio
 
+from shipper.process.environment import REAL, Environment, ToLoop
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Backpressure, ShipperError
 from shipper.spool import database
-from shipper.spool.database import Connect, Generation, Prepare
-from shipper.spool.directory import StateDirectory, own, starting
+from shipper.spool.database import Prepare
+from shipper.spool.disk import Disk, Opened
 from shipper.spool.inbox import Operation
-from shipper.spool.keys import Keyring, StateKey, open_keyring
-from shipper.spool.opening import forget_unused_keys, open_newest, refuse_takeover
-from shipper.spool.readers import Readers, Unreadable
+from shipper.spool.keys import StateKey
+from shipper.spool.readers import Unreadable
 from shipper.spool.report import Report
-from shipper.spool.seal import Damaged, Sealer
-from shipper.spool.writer import FULL, GaveUp, Listener, Writer
+from shipper.spool.seal import Damaged
+from shipper.spool.writer import FULL, GaveUp, Listener
 
 __all__ = ["Damaged", "Report", "StateKey", "Store", "StoreFailed", "open_store"]
 
@@ -59,7 +57,7 @@ class StoreFailed(ShipperError):
 class Store:
     """One database; made by `open_store`."""
 
-    def __init__(self, opened: _Opened) -> None:
+    def __init__(self, opened: Opened) -> None:
         self.directory = opened.directory
         self.sealer = opened.sealer
         self.spool_id = opened.ring.spool_id
@@ -239,20 +237,16 @@ class Store:
 
     # -- from start to end ---------------------------------------------------------------------------------------------
 
-    def _start(self, nursery: trio.Nursery, opened: _Opened, prepare: Prepare, connect: Connect) -> None:
+    def _start(
+        self, nursery: trio.Nursery, opened: Opened, prepare: Prepare, disk: Disk, environment: Environment
+    ) -> None:
         self._nursery = nursery
-        self._readers = Readers(opened.generation.path, connect)
+        self._readers = disk.readers(opened, environment)
         self._readers.open_all()
-        self._writer = Writer(self.directory, opened.generation, prepare, connect, self._listener())
+        self._writer = disk.writer(opened, prepare, self._listener(environment.to_loop()), environment)
         self._writer.start()
 
-    def _listener(self) -> Listener:
-        token = trio.lowlevel.current_trio_token()
-
-        def soon(function: Callable[..., object], *args: Any) -> None:
-            with contextlib.suppress(trio.RunFinishedError):  # the process is ending, and no task waits any more
-                token.run_sync_soon(function, *args)
-
+    def _listener(self, soon: ToLoop) -> Listener:
         def renewed(path: Path, report: Report | None) -> None:
             self._readers.move(path)
             if report is not None:
@@ -284,7 +278,8 @@ async def open_store(
     *,
     prepare: Prepare,
     sealed: Collection[tuple[str, str]] = (),
-    connect: Connect = database.connect,
+    disk: Disk | None = None,
+    environment: Environment = REAL,
 ) -> AsyncIterator[Store]:
     """Owns a state directory, and keeps its newest generation open, while the block runs.
 
@@ -293,12 +288,12 @@ async def open_store(
     Raises StateBusy, StateLocked or StartFailed before the block, and StoreFailed after it if queued operations could
     not be committed. Closing takes 10 s at most, even if the disk hangs.
     """
-    prepare = database.with_damage(prepare)
+    prepare, disk = database.with_damage(prepare), disk or Disk()
     with ExitStack() as owned:
-        opened = await trio.to_thread.run_sync(_open, owned, directory, keys, prepare, connect, sealed)
+        opened = await environment.in_thread(disk.open, owned, directory, keys, prepare, sealed, environment.entropy)
         store = Store(opened)
         async with trio.open_nursery() as nursery:
-            store._start(nursery, opened, prepare, connect)
+            store._start(nursery, opened, prepare, disk, environment)
             try:
                 yield store
             finally:
@@ -307,36 +302,6 @@ async def open_store(
                         _NEVER_GIVEN_BACK.append(owned.pop_all())
         if store._left:
             raise StoreFailed(store._left)
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    directory: StateDirectory
-    ring: Keyring
-    sealer: Sealer
-    generation: Generation
-
-
-def _open(
-    owned: ExitStack,
-    path: Path,
-    keys: Sequence[StateKey] | None,
-    prepare: Prepare,
-    connect: Connect,
-    sealed: Collection[tuple[str, str]],
-) -> _Opened:
-    directory = owned.enter_context(own(path))
-    with starting(directory.path):
-        ring = open_keyring(directory, keys)
-        generation = open_newest(directory, prepare, connect, locked_out=ring.fresh)
-        try:
-            if ring.takes_over:
-                refuse_takeover(ring, generation.db, sealed)
-            forget_unused_keys(directory, ring, generation.db)
-            return _Opened(directory, ring, ring.sealer(), generation)
-        except BaseException:
-            generation.close(failed=True)
-            raise
 
 
 def _nothing(db: sqlite3.Connection) -> None:

@@ -22,14 +22,13 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import outcome
 
+from shipper.process.environment import Environment
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Backpressure
 from shipper.sdk.retry import backoff
@@ -87,6 +86,7 @@ class Writer:
         prepare: database.Prepare,
         connect: database.Connect,
         listener: Listener,
+        environment: Environment,
     ) -> None:
         self._directory = directory
         self._generation = generation
@@ -94,20 +94,20 @@ class Writer:
         self._prepare = prepare
         self._connect = connect
         self._listener = listener
-        self._inbox = Inbox()
+        self._environment = environment
+        self._inbox = Inbox(environment.monotonic)
         self._group: list[Operation] = []
         self._look_at = 0.0
         self._dirty = True
         self._emptied = False
         """Whether the WAL was emptied since the last commit, for lack of room."""
         self._problem: str | None = None
-        self._thread = threading.Thread(target=self._run, name="spool writer", daemon=True)
 
     # -- from any thread -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Starts the thread."""
-        self._thread.start()
+        self._environment.start_thread(self._run, "spool writer")
 
     def put(self, operation: Operation) -> None:
         """Adds an operation to the next group."""
@@ -139,7 +139,7 @@ class Writer:
         """Claims the next group into `_group`; returns False if there will be none."""
         inbox = self._inbox
         while True:
-            if inbox.full and time.monotonic() >= self._look_at:
+            if inbox.full and self._environment.monotonic() >= self._look_at:
                 self._look_for_room()
             if not inbox.receive(inbox.patience(self._pause())):
                 self._idle()
@@ -243,7 +243,7 @@ class Writer:
     def _make_room(self) -> None:
         """Parks operations that need room; if there are none, frees the WAL or ballast for the others, or waits."""
         self._inbox.full = True
-        self._look_at = time.monotonic() + FULL_SECONDS
+        self._look_at = self._environment.monotonic() + FULL_SECONDS
         self._say(FULL, Code.DISK_FULL)
         came = len(self._group)
         self._group = self._inbox.park(self._refuse(FULL, Code.DISK_FULL))
@@ -276,7 +276,7 @@ class Writer:
 
     def _look_for_room(self) -> None:
         """Allocates the ballast again; if that succeeds, queues the parked operations."""
-        self._look_at = time.monotonic() + FULL_SECONDS
+        self._look_at = self._environment.monotonic() + FULL_SECONDS
         try:
             self._inbox.full = not self._directory.ballast.restore()
         except OSError:

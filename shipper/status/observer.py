@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Callable, Collection, Mapping
 
 import msgspec
@@ -13,7 +12,8 @@ import trio
 from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Intake, Running
 from shipper.pipeline.lane import Lane
-from shipper.process.stalls import Stalls
+from shipper.process.environment import REAL, Environment
+from shipper.process.stalls import Modules, Stalls
 from shipper.protocol.messages import Observed, QueueFigures, State, Unit
 from shipper.revisions.rollout import Rollout
 from shipper.sdk.codes import Code, Why
@@ -44,12 +44,14 @@ class Observer:
         rollout: Rollout,
         deadline_problem: Callable[[], Why | None],
         wanted: Callable[[], list[str]],
+        environment: Environment = REAL,
     ) -> None:
+        self._now = environment.wall
         self._spool, self._intake, self._delivery, self._rollout = spool, intake, delivery, rollout
         self._deadline_problem, self._wanted = deadline_problem, wanted
         self._letters = DeadLetterFigures()
         self._ages = Ages()
-        self.stalls = Stalls(lambda modules: blame.blamed(modules, set().union(*self._plugins().values())))
+        self.stalls = Stalls(self._blamed, environment=environment)
         """Run it beside."""
         self._barriers: Barriers = {}
 
@@ -63,7 +65,7 @@ class Observer:
                 self._letters = await self._spool.dead_letters()
         views = {id: _view(lane) for id, lane in lanes.items()}
         figures, ages = self._spool.figures, self._ages
-        draining, left_out = health.drains(views, figures, self._barriers, ages.oldest_of, time.time())
+        draining, left_out = health.drains(views, figures, self._barriers, ages.oldest_of, self._now())
         units = self._units(views, failure)
         whole = health.overall(
             units,
@@ -122,6 +124,9 @@ class Observer:
         problem = f"{module} held up all others for {self.stalls.seconds:.0f} s or more"
         return [health.also(unit, problem, Code.PLUGIN_FAULT) if unit.id in at_fault else unit for unit in units]
 
+    def _blamed(self, modules: Modules) -> str | None:
+        return blame.blamed(modules, set().union(*self._plugins().values()))
+
     def _plugins(self) -> dict[str, set[str]]:
         """By unit: the modules of its plugins."""
         plugins = {
@@ -167,7 +172,7 @@ class Observer:
             events=total.events,
             bytes=total.bytes,
             limit_bytes=self._intake.entrance.max_bytes,
-            oldest_seconds=0.0 if oldest is None else round(max(0.0, time.time() - oldest), 3),
+            oldest_seconds=0.0 if oldest is None else round(max(0.0, self._now() - oldest), 3),
             disk_bytes=self._spool.store.disk_bytes(),
         )
 

@@ -23,6 +23,7 @@ from shipper.control.conversation import (
     Performing,
 )
 from shipper.control.outbox import FULL, Outbox
+from shipper.control.pipes import Stdin, Stdout
 from shipper.protocol.messages import Action, Error, Hello, Observed, Outbound, Result, Stop
 from shipper.revisions.offer import Offer
 from shipper.sdk.codes import Code
@@ -102,9 +103,9 @@ class Parts:
 
 @asynccontextmanager
 async def talking(ends: Ends) -> AsyncIterator[tuple[Conversation, SpyingOutbox, Parts]]:
-    outbox = SpyingOutbox(ends.stdout)
+    outbox = SpyingOutbox(Stdout(ends.stdout))
     with trio.fail_after(PATIENCE):
-        yield Conversation(ends.stdin, outbox), outbox, Parts()
+        yield Conversation(Stdin(ends.stdin), outbox), outbox, Parts()
 
 
 def errors(outbox: SpyingOutbox) -> list[int]:
@@ -182,10 +183,10 @@ async def test_a_line_that_is_too_long_is_skipped_to_its_end(ends: Ends) -> None
 
 
 async def test_a_signal_ends_it_though_standard_output_is_blocked_and_full(ends: Ends) -> None:
-    outbox = Outbox(ends.stdout)
+    outbox = Outbox(Stdout(ends.stdout))
     for number in range(FULL):
         outbox.say(Result(id=str(number), status="SUCCESS"))
-    conversation, parts = Conversation(ends.stdin, outbox), Parts()
+    conversation, parts = Conversation(Stdin(ends.stdin), outbox), Parts()
     ends.send({"type": "observe"})
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -195,12 +196,12 @@ async def test_a_signal_ends_it_though_standard_output_is_blocked_and_full(ends:
 
 
 async def test_the_end_of_standard_input_is_seen_though_standard_output_is_blocked_and_full(ends: Ends) -> None:
-    outbox, parts = SpyingOutbox(ends.stdout), Parts()
+    outbox, parts = SpyingOutbox(Stdout(ends.stdout)), Parts()
     for number in range(FULL):
         Outbox.say(outbox, Result(id=str(number), status="SUCCESS"))
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Conversation(ends.stdin, outbox).run, parts)
+            nursery.start_soon(Conversation(Stdin(ends.stdin), outbox).run, parts)
             ends.send(*[b"garbage"] * 1500)
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert outbox.said == []
@@ -283,7 +284,7 @@ async def test_an_action_before_the_end_gets_its_result(ends: Ends, end: bytes) 
 
 
 async def test_an_action_that_is_not_done_when_the_grace_is_over_is_failed(ends: Ends) -> None:
-    outbox, parts = SpyingOutbox(ends.stdout), Parts()
+    outbox, parts = SpyingOutbox(Stdout(ends.stdout)), Parts()
     async with performing(outbox, parts) as acting:
         acting.begin(Action(id="began", name="drop"))
         await trio.testing.wait_all_tasks_blocked()
@@ -297,7 +298,7 @@ async def test_nothing_waits_for_taps(ends: Ends) -> None:
         async def perform(self, action: Action) -> Result:
             return await super().perform(action) if action.name == "tap" else Result(id=action.id, status="SUCCESS")
 
-    outbox = SpyingOutbox(ends.stdout)
+    outbox = SpyingOutbox(Stdout(ends.stdout))
     async with performing(outbox, Tapping()) as acting:
         for number in range(ACTIONS_AT_ONCE):
             acting.begin(Action(id=f"t{number}", name="tap"))
@@ -373,7 +374,7 @@ async def test_a_standard_input_that_cannot_be_read_has_ended(ends: Ends) -> Non
     directory = os.open(os.curdir, os.O_RDONLY)
     try:
         with trio.fail_after(PATIENCE):
-            assert await Conversation(directory, SpyingOutbox(ends.stdout)).hello() is None
+            assert await Conversation(Stdin(directory), SpyingOutbox(Stdout(ends.stdout))).hello() is None
     finally:
         os.close(directory)
 
@@ -470,7 +471,7 @@ class Looking:
 
 @asynccontextmanager
 async def observing(ends: Ends, heartbeat: float = 25) -> AsyncIterator[tuple[Observing, Looking, SpyingOutbox]]:
-    outbox, looking = SpyingOutbox(ends.stdout), Looking()
+    outbox, looking = SpyingOutbox(Stdout(ends.stdout)), Looking()
     watching = Observing(outbox.say, heartbeat)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watching.run, looking.look)
@@ -546,7 +547,7 @@ async def test_a_flood_of_changes_that_say_nothing_is_looked_at_now_and_then(
 
 @pytest.mark.parametrize("said", [None, 7, "x", ["y"], {"troubles": 5}, {"troubles": [{"kind": 1}]}, {"restarts": "x"}])
 async def test_what_is_said_of_a_supervisor_and_cannot_be_understood_is_ignored(ends: Ends, said: Any) -> None:
-    observing = Observing(SpyingOutbox(ends.stdout).say, 25)
+    observing = Observing(SpyingOutbox(Stdout(ends.stdout)).say, 25)
     observing.heed({"restarts": 2, "troubles": [{"kind": "policy", "cause": "c", "more": 1}] * 500})
     before = observing.supervision
     observing.heed(said)

@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from shipper.control.outbox import FULL, Outbox
+from shipper.control.pipes import Stdout
 from shipper.protocol.messages import MAX_LINE_BYTES, Error, Observed, QueueFigures, Result
 from shipper.values import DeadLetterFigures, Revisions
 
@@ -64,7 +65,7 @@ class Reader:
 async def test_a_message_that_is_too_long_for_a_line_is_left_out_and_said_to_be(
     pipe: tuple[int, int], nursery: trio.Nursery
 ) -> None:
-    outbox = Outbox(pipe[1])
+    outbox = Outbox(Stdout(pipe[1]))
     nursery.start_soon(outbox.run)
     outbox.say(result(0, size=MAX_LINE_BYTES))
     outbox.say(result(1))
@@ -75,7 +76,7 @@ async def test_a_message_that_is_too_long_for_a_line_is_left_out_and_said_to_be(
 
 
 async def test_messages_go_out_in_their_order(pipe: tuple[int, int], nursery: trio.Nursery) -> None:
-    outbox = Outbox(pipe[1])
+    outbox = Outbox(Stdout(pipe[1]))
     nursery.start_soon(outbox.run)
     for number in range(300):  # fewer bytes than a pipe holds
         outbox.say(result(number))
@@ -89,7 +90,7 @@ async def test_messages_go_out_in_their_order(pipe: tuple[int, int], nursery: tr
 async def test_of_observed_only_the_newest_waits_and_nothing_else_is_left_out(
     pipe: tuple[int, int], nursery: trio.Nursery
 ) -> None:
-    outbox = Outbox(pipe[1])
+    outbox = Outbox(Stdout(pipe[1]))
     nursery.start_soon(outbox.run)
     outbox.say(result(0, size=1 << 20))  # more than a pipe holds
     await trio.testing.wait_all_tasks_blocked(0.05)
@@ -105,7 +106,7 @@ async def test_of_observed_only_the_newest_waits_and_nothing_else_is_left_out(
 async def test_a_message_is_written_when_the_pipe_has_taken_all_of_it(
     pipe: tuple[int, int], nursery: trio.Nursery
 ) -> None:
-    outbox = Outbox(pipe[1])
+    outbox = Outbox(Stdout(pipe[1]))
     nursery.start_soon(outbox.run)
     written: list[str] = []
     outbox.say(result(0, size=1 << 20), lambda: written.append("under way"))
@@ -120,7 +121,7 @@ async def test_a_message_is_written_when_the_pipe_has_taken_all_of_it(
 
 
 async def test_nothing_counts_as_written_once_the_pipe_is_closed(pipe: tuple[int, int], nursery: trio.Nursery) -> None:
-    outbox = Outbox(pipe[1])
+    outbox = Outbox(Stdout(pipe[1]))
     nursery.start_soon(outbox.run)
     os.close(pipe[0])
     written: list[str] = []
@@ -135,7 +136,7 @@ async def test_nothing_counts_as_written_once_the_pipe_is_closed(pipe: tuple[int
 async def test_saying_never_waits_for_a_reader_and_there_is_a_bound_to_ask_for(
     pipe: tuple[int, int], nursery: trio.Nursery
 ) -> None:
-    outbox = Outbox(pipe[1])
+    outbox = Outbox(Stdout(pipe[1]))
     nursery.start_soon(outbox.run)
     outbox.say(result(0, size=1 << 20))
     await trio.testing.wait_all_tasks_blocked(0.05)
@@ -156,7 +157,7 @@ async def test_saying_never_waits_for_a_reader_and_there_is_a_bound_to_ask_for(
 
 
 async def test_a_closed_pipe_is_forgotten_and_nobody_waits_for_it(pipe: tuple[int, int], nursery: trio.Nursery) -> None:
-    outbox = Outbox(pipe[1])
+    outbox = Outbox(Stdout(pipe[1]))
     nursery.start_soon(outbox.run)
     os.close(pipe[0])
     for number in range(FULL + 10):
@@ -173,7 +174,7 @@ async def test_a_pipe_that_is_not_blocking_is_written_to_its_end(pipe: tuple[int
     """Whoever shares the other end's description may have made it so."""
     flags = fcntl.fcntl(pipe[1], fcntl.F_GETFL)
     fcntl.fcntl(pipe[1], fcntl.F_SETFL, flags | os.O_NONBLOCK)
-    outbox = Outbox(pipe[1])
+    outbox = Outbox(Stdout(pipe[1]))
     nursery.start_soon(outbox.run)
     outbox.say(result(1, size=1 << 20))
     await trio.testing.wait_all_tasks_blocked(0.05)
@@ -182,7 +183,7 @@ async def test_a_pipe_that_is_not_blocking_is_written_to_its_end(pipe: tuple[int
 
 
 async def test_flushed_means_written(pipe: tuple[int, int], nursery: trio.Nursery) -> None:
-    outbox = Outbox(pipe[1])
+    outbox = Outbox(Stdout(pipe[1]))
     nursery.start_soon(outbox.run)
     outbox.say(Error(line_number=3, message="no", code="malformed"))
     await outbox.flushed()

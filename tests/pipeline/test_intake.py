@@ -500,7 +500,7 @@ async def test_an_input_that_does_not_end_its_reading_holds_a_cut_up_for_some_se
 async def test_an_input_that_ended_its_reading_is_opened_again_where_there_is_no_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_: iter(lambda: 0.01, None))
+    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_, **__: iter(lambda: 0.01, None))
     async with theatre(tmp_path) as on:
         spring, ended = SPRINGS["in"], trio.Event()
 
@@ -528,7 +528,7 @@ async def test_an_input_that_ended_its_reading_is_opened_again_where_there_is_no
 async def test_an_input_that_emits_what_cannot_be_fails_by_its_name_until_it_emits_a_sound_batch(
     tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_: iter(lambda: 0.01, None))
+    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_, **__: iter(lambda: 0.01, None))
 
     async def emitting_once(context: InputContext) -> None:
         if spring.log.count("run") == 1:
@@ -617,7 +617,7 @@ async def test_a_document_that_a_failed_processor_leaves_and_nobody_can_read_fai
 
 
 async def test_an_input_that_fails_later_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_: iter(lambda: 0.01, None))
+    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_, **__: iter(lambda: 0.01, None))
     failures = 2
 
     async def failing(context: InputContext) -> None:
@@ -657,7 +657,7 @@ async def test_a_failure_in_a_nursery_of_an_input_is_told_as_what_it_is(tmp_path
 async def test_an_input_that_is_being_opened_again_at_the_cut_gets_the_new_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_: iter(lambda: 0.01, None))
+    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_, **__: iter(lambda: 0.01, None))
     gate, failed = trio.Event(), False
 
     async def fail_once(context: InputContext) -> None:
@@ -743,7 +743,7 @@ async def test_an_input_that_cannot_go_on_without_a_credential_is_opened_again_w
         if "w1" not in context.credentials:
             raise StartFailed("w1 is not there")
 
-    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_: repeat(0.01))
+    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_, **__: repeat(0.01))
     async with theatre(tmp_path) as on:
         spring = SPRINGS["in"]
         spring.on_open = on_open

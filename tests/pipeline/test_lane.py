@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise, repeat
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import orjson
@@ -32,6 +33,7 @@ from shipper.plugin import (
     StartFailed,
     TooLarge,
 )
+from shipper.process.environment import REAL, Environment
 from shipper.sdk.event import Batch, Fields
 from shipper.spool import queue
 from shipper.spool.dead_letters import Limits
@@ -44,10 +46,19 @@ from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, Pace, Script
 
 
 @asynccontextmanager
-async def one_output(path: Path, credential: str | None = None) -> AsyncIterator[tuple[Bench, Destination]]:
-    async with bench(path) as on:
+async def one_output(
+    path: Path, credential: str | None = None, environment: Environment = REAL
+) -> AsyncIterator[tuple[Bench, Destination]]:
+    async with bench(path, environment=environment) as on:
         await on.activate(1, main=credential)
         yield on, DESTINATIONS["main"]
+
+
+class Longest(Random):
+    """Draws the longest wait."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return b
 
 
 def main_counts(on: Bench) -> dict[str, int]:
@@ -354,7 +365,7 @@ def timed(send: Callable[[Batch], Awaitable[Answers]], times: list[float]) -> Ca
 
 
 async def test_a_lane_in_trouble_waits_before_its_next_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shipper.pipeline.lane.backoff", lambda first, longest: repeat(0.2))
+    monkeypatch.setattr("shipper.pipeline.lane.backoff", lambda first, longest, draw: repeat(0.2))
     times: list[float] = []
     async with one_output(tmp_path) as (on, script):
         script.send = timed(script.raising(Later("503"), times=2), times)
@@ -379,7 +390,7 @@ async def test_a_destination_that_names_a_time_is_not_asked_before_that(tmp_path
 async def test_batch_after_batch_refused_event_by_event_is_no_storm_of_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.lane.backoff", lambda first, longest: repeat(0.2))
+    monkeypatch.setattr("shipper.pipeline.lane.backoff", lambda first, longest, draw: repeat(0.2))
     times: list[float] = []
     async with bench(tmp_path) as on:
         DESTINATIONS["main"].feeding["events"] = 1
@@ -754,8 +765,7 @@ async def test_a_retired_lane_that_holds_rejected_events_asks_more_and_more_seld
 ) -> None:
     """That they are refused again is no progress."""
     monkeypatch.setattr(ScriptedOutput, "backoff", Pace(0.01, 1000.0))
-    monkeypatch.setattr("shipper.sdk.retry.random.uniform", lambda low, high: high)
-    async with one_output(tmp_path) as (on, script):
+    async with one_output(tmp_path, environment=Environment(draw=Longest())) as (on, script):
         rejecting(script)
         reject, gate = script.send, trio.Event()
         times: list[float] = []

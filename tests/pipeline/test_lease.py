@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.pipeline.lease import LONGEST_LOOK, Lease, boottime
+from shipper.pipeline.lease import LONGEST_LOOK, Lease
 
 
 class Clock:
@@ -82,12 +81,6 @@ def test_one_that_holds_is_looked_at_when_it_may_have_lapsed_and_now_and_then_be
     clock.now = 20_000
 
     assert lease.look_seconds == 0
-
-
-def test_its_clock_is_that_of_the_boot() -> None:
-    before = time.clock_gettime(time.CLOCK_BOOTTIME)
-
-    assert before <= boottime() <= time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 words = st.one_of(st.none(), st.floats(-1e9, 1e9))

@@ -283,7 +283,7 @@ async def test_an_input_that_rereads_reads_again_what_was_kept_out_by_a_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shipper.pipeline.intake.SETTLE_SECONDS", 0.1)
-    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_: iter(lambda: 0.01, None))
+    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_, **__: iter(lambda: 0.01, None))
     total = 60
 
     async def reading(context: InputContext) -> None:

@@ -1,13 +1,13 @@
 """The whole shipper in a world of its own: simulated disk, destinations, supervisor and clock, all from one seed.
 
 The product's own code runs, from the lines on standard input to the answers of the destinations: conversation, rollout,
-intake, lanes, sessions, the spool's transactions on a real SQLite. What it needs of the outside is replaced where it
-meets it (`ports`), and there everything goes wrong that can:
+intake, lanes, sessions, the spool's transactions on a real SQLite. What it needs of the outside comes through
+`sidecar.Outside`, and behind that door (`ports`) everything goes wrong that can:
 
     scenario    what a seed draws: which faults there are in this world, how often, and what is done when
     clock       virtual time, which jumps
     stage       what all simulated parts share: randomness, the notes, the crash
-    ports       threads, clocks, entropy: the places where the product meets the outside
+    ports       what the product is given in place of the machine: threads, clocks, entropy, pipes
     disk        the spool's writer and readers, over a database in memory that outlives a crash
     backend     destinations that commit, refuse, lose answers; and the output that speaks to them
     streams     who writes events; and the input that reads them

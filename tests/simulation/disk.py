@@ -19,15 +19,18 @@ from typing import Any, TypeVar, cast
 
 import trio
 
-from shipper.spool import store
-from shipper.spool.database import Connect, Generation, Prepare
+from shipper.process.environment import Entropy, Environment
+from shipper.spool import database, disk
+from shipper.spool.database import Generation, Prepare
 from shipper.spool.directory import StateDirectory
+from shipper.spool.disk import Opened
 from shipper.spool.inbox import Operation
 from shipper.spool.keys import StateKey, open_keyring
-from shipper.spool.readers import Unreadable
+from shipper.spool.readers import Readers, Unreadable
+from shipper.spool.seal import KEY_ID_BYTES, Sealer
 from shipper.spool.writer import FULL_SECONDS, Broken, Busy, GaveUp, Listener, NoRoom, Writer
 from tests.simulation.clock import Alarm
-from tests.simulation.stage import Crashed, Stage, current
+from tests.simulation.stage import Crashed, Stage
 
 T = TypeVar("T")
 
@@ -36,6 +39,7 @@ INSTANT = 1e-6
 """The least that a wait takes: less could be lost in rounding, and the clock would stand still."""
 SOUND_SECONDS = 60.0
 BALLAST_COMMITS = 4
+_PAIR_BYTES = KEY_ID_BYTES + 12
 
 
 class _Database(sqlite3.Connection):
@@ -132,12 +136,11 @@ class SimulatedWriter(Writer):
     """The product's writer, its thread a task."""
 
     def __init__(
-        self, directory: StateDirectory, generation: Generation, prepare: Prepare, connect: Connect, listener: Listener
+        self, disk: Disk, opened: Opened, prepare: Prepare, listener: Listener, environment: Environment
     ) -> None:
-        super().__init__(directory, generation, prepare, connect, listener)
-        self._stage = current()
-        self._disk: Disk = cast(_Directory, directory)._disk
-        self._disk.writer = self
+        super().__init__(opened.directory, opened.generation, prepare, database.connect, listener, environment)
+        self._stage, self._disk = disk.stage, disk
+        disk.writer = self
         self._upkeep = cast(
             Any, SimpleNamespace(is_due=lambda: False, checkpoint=lambda cut=False: not cut, reserve=lambda: True)
         )
@@ -225,13 +228,11 @@ class SimulatedWriter(Writer):
         self._say(None)
 
 
-class SimulatedReaders:
+class SimulatedReaders(Readers):
     """Reads through the one connection, between two transactions."""
 
-    problem: str | None = None
-
-    def __init__(self, path: Path, disk: Disk) -> None:
-        self.path = path
+    def __init__(self, disk: Disk, opened: Opened, environment: Environment) -> None:
+        super().__init__(opened.generation.path, database.connect, environment)
         self._stage, self._db = disk.stage, disk.db
         self._sound_until = 0.0
 
@@ -266,23 +267,45 @@ def _empty_spool(prepare: Prepare) -> sqlite3.Connection:
     return _made[0]
 
 
-def opener(disk: Disk) -> Callable[..., store._Opened]:
-    """`store._open` for this disk."""
+class SimulatedDisk(disk.Disk):
+    """The way of the product to a disk, which outlives it."""
 
-    def open_(
+    def __init__(self, disk: Disk) -> None:
+        super().__init__()
+        self._disk = disk
+        self._sealed_with: dict[bytes, bytes] = {}
+
+    def open(
+        self,
         owned: ExitStack,
         path: Path,
         keys: Sequence[StateKey] | None,
         prepare: Prepare,
-        connect: Connect,
         sealed: Collection[tuple[str, str]],
-    ) -> store._Opened:
-        directory = _Directory(disk)
-        ring = open_keyring(directory, keys)
+        entropy: Entropy,
+    ) -> Opened:
+        directory, db = _Directory(self._disk), self._disk.db
+        ring = open_keyring(directory, keys, entropy)
         sealer = ring.sealer()
-        if not disk.db.total_changes:
-            _empty_spool(prepare).backup(disk.db)
-        generation = Generation(1, Path("simulated.db"), disk.db, disk.db)
-        return store._Opened(directory, ring, sealer, generation)
+        sealer.seal = self._watched(sealer)  # type: ignore[method-assign]
+        if not db.total_changes:
+            _empty_spool(prepare).backup(db)
+        return Opened(directory, ring, sealer, Generation(1, Path("simulated.db"), db, db))
 
-    return open_
+    def writer(self, opened: Opened, prepare: Prepare, listener: Listener, environment: Environment) -> Writer:
+        return SimulatedWriter(self._disk, opened, prepare, listener, environment)
+
+    def readers(self, opened: Opened, environment: Environment) -> Readers:
+        return SimulatedReaders(self._disk, opened, environment)
+
+    def _watched(self, sealer: Sealer) -> Callable[..., bytes]:
+        """What stands on the disk begins with the id of its key and the nonce: no such pair may seal two texts."""
+        seal = sealer.seal
+
+        def watched(kind: str, row: int | str, epoch: int, revision: int, plain: bytes) -> bytes:
+            sealed = seal(kind, row, epoch, revision, plain)
+            if self._sealed_with.setdefault(sealed[:_PAIR_BYTES], plain) != plain:
+                self._disk.stage.note("nonce_reused", of=kind)
+            return sealed
+
+        return watched

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import trio
 
 from shipper import sidecar
-from shipper.control.conversation import Conversation
 from shipper.spool.store import StoreFailed
 from tests.simulation.stage import Stage
 
@@ -42,11 +42,6 @@ class Node:
         self._closed = True
         self._tell()
 
-    @property
-    def is_hung_up(self) -> bool:
-        """Whether its standard input was ended, read or not."""
-        return self._closed
-
     def signal(self) -> None:
         """SIGTERM."""
         if self._signals is not None:
@@ -66,7 +61,7 @@ class Node:
 
     # -- its life ------------------------------------------------------------------------------------------------------
 
-    async def live(self, greeting: bytes) -> None:
+    async def live(self, outside: sidecar.Outside, greeting: bytes) -> None:
         """From start to end; however it ended is noted. The greeting is what it reads first."""
         stage = self.stage
         stage.life += 1
@@ -75,7 +70,7 @@ class Node:
         stage.note("started")
         try:
             with self._scope:
-                status = await sidecar.run(sidecar.Options(_STATE), 0, 1)
+                status = await sidecar.run(sidecar.Options(_STATE), outside)
                 stage.note("ended", status=status)
         except BaseException as error:
             if stage.alive:
@@ -93,24 +88,15 @@ class Node:
         else:
             self.stage.note("failed", error=", ".join(f"{type(leaf).__name__}: {leaf}" for leaf in _leaves(error)))
 
-    async def heed_signals(
-        self,
-        conversation: Conversation,
-        process: trio.CancelScope,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """What the process does about signals, which are values here."""
+    @contextmanager
+    def signals(self) -> Iterator[AsyncIterator[None]]:
+        """Those that it gets: values here."""
         self._signals, received = trio.open_memory_channel[None](8)
-        task_status.started()
-        await received.receive()
-        conversation.interrupt()
-        await received.receive()
-        self.stage.note("killed_politely")
-        sidecar.end_at_once(conversation, process)
+        yield received
 
     # -- its pipes -----------------------------------------------------------------------------------------------------
 
-    async def read(self, descriptor: int) -> bytes:
+    async def read(self) -> bytes:
         """Some bytes of standard input; none at the end."""
         await self.stage.pause("pipes")
         while not self._input and not self._closed:
@@ -119,7 +105,11 @@ class Node:
         chunk, self._input = self._input[:count], self._input[count:]
         return chunk
 
-    async def write(self, descriptor: int, text: bytes) -> None:
+    def is_hung_up(self) -> bool:
+        """Whether its standard input was ended, read or not."""
+        return self._closed
+
+    async def write(self, text: bytes) -> None:
         """Write lines to standard output; a process may die between two."""
         await self.stage.pause("pipes")
         while self.is_deaf and not self.stage.healed:

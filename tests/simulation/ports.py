@@ -1,43 +1,41 @@
-"""Where the product meets the outside: threads, clocks, entropy, the asyncio thread, signals, installed plugins, log.
+"""The other side of the product's door: threads, clocks, entropy, the pipes, signals and plugins of a world.
 
-Each is replaced by name for the time of a world. What runs in a worker thread runs between two pauses instead; of what
-blocks there, the pipes, the node says what it does. Whatever else is left of the machine (a socket, a file, a thread)
-would make a trace differ, and the tests compare traces.
+The product gets all that as arguments (`sidecar.Outside`). What runs in a worker thread runs between two pauses; a
+thread that only watches is not started. Whatever else is left of the machine (a socket, a file, a thread) would make a
+trace differ, and the tests compare traces.
+
+Patched by name, for the time of a world, is only what has no such door: the log, of which a process has one for all its
+modules; constants of the product that a scenario makes small (`world`); and of trio the order of its tasks (`world`)
+and its look at the selector and at instruments (`clock`).
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import random
-import secrets
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from functools import cache, lru_cache
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 from unittest import mock
 
-import msgspec
 import trio
 
-from shipper import sidecar
-from shipper.control import conversation as control
-from shipper.control import outbox
-from shipper.pipeline import plan
+from shipper.control.pipes import Stdin, Stdout
 from shipper.policy.registry import Registry
-from shipper.process import log, memory
-from shipper.spool import store
-from shipper.spool.seal import KEY_ID_BYTES, Sealer
+from shipper.process import log
+from shipper.process.environment import Environment, InThread
+from shipper.sdk.aio import Asyncio
+from shipper.sidecar import Outside
 from tests.simulation.backend import SimulatedOutput
-from tests.simulation.disk import Disk, SimulatedReaders, SimulatedWriter, opener
+from tests.simulation.disk import Disk, SimulatedDisk
 from tests.simulation.node import Node
 from tests.simulation.stage import Crashed, Stage
 from tests.simulation.streams import HoldProcessor, PullInput, PushInput, StampProcessor
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 WALL = 1_700_000_000.0
-_PAIR_BYTES = KEY_ID_BYTES + 12
 
 _REGISTRY = Registry(
     {
@@ -48,48 +46,45 @@ _REGISTRY = Registry(
 )
 
 
+def outside(stage: Stage, disk: Disk, node: Node) -> Outside:
+    """This world, as the product sees it."""
+    environment = Environment(
+        wall=lambda: WALL + stage.clock.now + stage.wall_offset,
+        monotonic=stage.clock.current_time,
+        boottime=lambda: stage.boottime,
+        entropy=stage.random("entropy").randbytes,
+        draw=stage.random("waits"),
+        in_thread=_in_thread(stage),
+        start_thread=lambda function, name: None,
+        to_loop=lambda: _at_once,
+        give_back=lambda: None,
+    )
+    return Outside(
+        stdin=cast(Stdin, node),
+        stdout=cast(Stdout, node),
+        environment=environment,
+        disk=SimulatedDisk(disk),
+        signals=node.signals,
+        asyncio=_no_asyncio,
+        plugins=lambda: _REGISTRY,
+    )
+
+
 @contextmanager
-def simulated(stage: Stage, disk: Disk, node: Node) -> Iterator[None]:
-    """The product's outside is this world, for as long as the block runs."""
-    entropy = stage.random("entropy")
-    threads = _threads(stage, {control._read: node.read, outbox._write: node.write})
-    replaced: list[tuple[Any, str, Any]] = [
-        (trio.to_thread, "run_sync", threads),
-        (trio.lowlevel, "current_trio_token", _Token),
-        (time, "time", lambda: WALL + stage.clock.now + stage.wall_offset),
-        (time, "clock_gettime", lambda _: stage.boottime),
-        (time, "monotonic", stage.clock.current_time),
-        (os, "urandom", entropy.randbytes),
-        (secrets, "token_bytes", entropy.randbytes),
-        (sidecar, "open_asyncio", _no_asyncio),
-        (sidecar, "_heed_signals", node.heed_signals),
-        (control, "_is_hung_up", lambda _: node.is_hung_up),
-        (Registry, "installed", lambda: _REGISTRY),
-        (store, "Writer", SimulatedWriter),
-        (store, "Readers", lambda path, _: SimulatedReaders(path, disk)),
-        (store, "_open", opener(disk)),
-        (log, "_log", _Log(stage)),
-        (msgspec.structs, "fields", _fields),
-        (Sealer, "seal", _watched(stage, Sealer.seal)),
-        (plan, "read", _remembering(plan.read)),
-        (memory, "give_back", lambda: None),
-    ]
-    state = random.getstate()
-    with ExitStack() as patches:
-        for place, name, value in replaced:
-            patches.enter_context(mock.patch.object(place, name, value))
-        patches.callback(random.setstate, state)
-        patches.callback(logging.getLogger().setLevel, logging.getLogger().level)
-        random.seed(stage.scenario.seed)
-        yield
+def quiet(stage: Stage) -> Iterator[None]:
+    """What the process logs is kept by the stage, for as long as the block runs."""
+    level = logging.getLogger().level
+    try:
+        with mock.patch.object(log, "_log", _Log(stage)):
+            yield
+    finally:
+        logging.getLogger().setLevel(level)
 
 
-def _threads(stage: Stage, blocking: dict[Any, Callable[..., Awaitable[Any]]]) -> Callable[..., Awaitable[Any]]:
-    async def run_sync(
-        function: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False, limiter: Any = None
-    ) -> Any:
-        if function in blocking:
-            return await blocking[function](*args)
+def _in_thread(stage: Stage) -> InThread:
+    async def in_thread(
+        function: Callable[[Unpack[Ts]], T], /, *args: *Ts, abandon_on_cancel: bool = False, limiter: Any = None
+    ) -> T:
         await trio.lowlevel.checkpoint_if_cancelled()
         with trio.CancelScope(shield=not abandon_on_cancel):
             await stage.pause("threads")
@@ -97,51 +92,20 @@ def _threads(stage: Stage, blocking: dict[Any, Callable[..., Awaitable[Any]]]) -
                 raise Crashed
             result = function(*args)
             await stage.pause("threads")
-            return result
+        return result
 
-    return run_sync
+    return in_thread
 
 
-class _Token:
+def _at_once(function: Callable[..., object], *args: Any) -> None:
     """The writer is a task, which tells of what is durable in the instant in which it runs."""
-
-    @staticmethod
-    def run_sync_soon(function: Callable[..., object], *args: Any) -> None:
-        function(*args)
-
-
-def _watched(stage: Stage, seal: Callable[..., bytes]) -> Callable[..., bytes]:
-    """What stands on the disk begins with the id of its key and the nonce: no such pair may seal two texts."""
-    sealed_with: dict[bytes, bytes] = {}
-
-    def watched(self: Sealer, kind: str, row: int | str, epoch: int, revision: int, plain: bytes) -> bytes:
-        sealed = seal(self, kind, row, epoch, revision, plain)
-        if sealed_with.setdefault(sealed[:_PAIR_BYTES], plain) != plain:
-            stage.note("nonce_reused", of=kind)
-        return sealed
-
-    return watched
+    function(*args)
 
 
 @asynccontextmanager
-async def _no_asyncio() -> AsyncIterator[None]:
+async def _no_asyncio() -> AsyncIterator[Asyncio]:
     """No plugin of a simulated world needs it."""
-    yield None
-
-
-_fields_of = cache(msgspec.structs.fields)
-"""It evaluates the annotations of a class each time, an eighth of what a world costs."""
-
-
-def _fields(struct: Any) -> Any:
-    """Of a class, or of that of an object."""
-    return _fields_of(struct if isinstance(struct, type) else type(struct))
-
-
-@cache
-def _remembering(read: Callable[..., Any]) -> Callable[..., Any]:
-    """A process that is started again reads its policies again, and the first ones are the same in many worlds."""
-    return lru_cache(maxsize=4096)(read)
+    yield cast(Asyncio, None)
 
 
 class _Log:

@@ -19,6 +19,7 @@ from tests.simulation.backend import BACKENDS
 from tests.simulation.disk import Disk
 from tests.simulation.node import Node
 from tests.simulation.offers import At, Feed, Offer, Shape, Target, offer
+from tests.simulation.ports import outside
 from tests.simulation.stage import Stage
 from tests.simulation.streams import STREAMS
 
@@ -29,6 +30,7 @@ class Supervisor:
     def __init__(self, stage: Stage, disk: Disk) -> None:
         self.stage, self.disk = stage, disk
         self.node = Node(stage, self.hear)
+        self._outside = outside(stage, disk, self.node)
         self.sent: list[Offer] = []
         """Sound policies, in the order of their numbers."""
         self.nacked: set[At] = set()
@@ -202,7 +204,7 @@ class Supervisor:
             self._unanswered.clear()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._greet, random.choice((0.0, 0.0, 0.05)), random.random())
-                await self.node.live(self._hello())
+                await self.node.live(self._outside, self._hello())
                 nursery.cancel_scope.cancel()
             if self.stage.notes[-1].kind == "failed":
                 self.stage.nursery.cancel_scope.cancel("the process failed by itself")

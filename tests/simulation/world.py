@@ -17,7 +17,7 @@ from tests.simulation.backend import BACKENDS, NOWHERE, Backend
 from tests.simulation.case import FINAL
 from tests.simulation.disk import Disk
 from tests.simulation.oracle import Violation, judge
-from tests.simulation.ports import simulated
+from tests.simulation.ports import quiet
 from tests.simulation.scenario import Scenario
 from tests.simulation.stage import Note, Stage, digest
 from tests.simulation.steps import follow
@@ -99,7 +99,7 @@ def _limited(scenario: Scenario) -> Iterator[None]:
 async def _live(stage: Stage, disk: Disk) -> list[Violation]:
     supervisor = Supervisor(stage, disk)
     violations: list[Violation] = []
-    with simulated(stage, disk, supervisor.node):
+    with quiet(stage):
         async with trio.open_nursery() as stage.nursery:
             stage.nursery.start_soon(supervisor.keep_alive)
             await follow(supervisor, stage.scenario.steps)

@@ -16,6 +16,7 @@ from shipper.sdk.errors import StartFailed
 from shipper.spool import opening
 from shipper.spool.database import connect
 from shipper.spool.directory import Ballast, StateDirectory
+from shipper.spool.disk import Disk
 from shipper.spool.store import open_store
 from tests.spool.test_spool_salvage import failing
 from tests.spool.test_spool_store import K1, bodies, insert, prepare
@@ -44,7 +45,7 @@ def some(times: int, statement: str) -> Callable[[str, Any], bool]:
 
 async def refusal(state: Path, when: Callable[[str, Any], object], code: str) -> str:
     with pytest.raises(StartFailed) as failure:
-        async with opened(state, connect=failing(when, code)):
+        async with opened(state, disk=Disk(failing(when, code))):
             pass
     return str(failure.value)
 
@@ -52,7 +53,7 @@ async def refusal(state: Path, when: Callable[[str, Any], object], code: str) ->
 @pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "SELECT report FROM damage ORDER BY rowid"])
 async def test_a_disk_that_fails_to_read_for_a_moment_is_asked_again(state: Path, statement: str) -> None:
     through = failing(some(opening._IO_ATTEMPTS - 1, statement), "SQLITE_IOERR")
-    async with opened(state, connect=through) as store:
+    async with opened(state, disk=Disk(through)) as store:
         assert (await store.read(bodies), store.report) == ([b"a"], None)
         assert store.directory.generations() == [1]
 
@@ -89,7 +90,7 @@ async def test_a_first_database_is_not_begun_where_there_is_no_room_for_it(
 async def test_the_ballast_makes_room_for_opening_step_by_step(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A WAL that was left needs its index beside it."""
     monkeypatch.setattr(os, "posix_fallocate", full)
-    async with opened(state, connect=failing(some(2, "BEGIN IMMEDIATE"), "SQLITE_FULL")) as store:
+    async with opened(state, disk=Disk(failing(some(2, "BEGIN IMMEDIATE"), "SQLITE_FULL"))) as store:
         assert (await store.read(bodies), store.report) == ([b"a"], None)
         assert store.directory.ballast.missing() == 3 * Ballast.STEP
 
@@ -126,7 +127,7 @@ async def test_a_start_that_can_store_no_key_lets_go_of_the_database(
     with monkeypatch.context() as patched:
         patched.setattr(StateDirectory, "write", fail)
         with pytest.raises(StartFailed, match="cannot be used"):
-            async with opened(state, connect=noted):
+            async with opened(state, disk=Disk(noted)):
                 pass
 
     assert connections

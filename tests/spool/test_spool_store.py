@@ -19,6 +19,7 @@ import trio.testing
 
 from shipper.sdk.errors import StartFailed, StateBusy, StateLocked
 from shipper.spool import database, store, writer
+from shipper.spool.disk import Disk
 from shipper.spool.store import Damaged, StateKey, Store, StoreFailed, open_store
 from tests.disks import fill, small_disk
 from tests.limits import descriptors_at_most
@@ -145,7 +146,7 @@ async def test_all_that_waits_is_one_transaction(tmp_path: Path) -> None:
             commits += sql == "COMMIT"
             return super().execute(sql, *args)
 
-    async with opened(tmp_path / "state", connect=partial(database.connect, kind=Counting)) as store:
+    async with opened(tmp_path / "state", disk=Disk(partial(database.connect, kind=Counting))) as store:
         gate = await a_busy_writer(store)
         commits = 0
         async with trio.open_nursery() as nursery:
@@ -417,7 +418,7 @@ async def test_a_failure_at_any_statement_of_a_group_loses_and_doubles_nothing(
 ) -> None:
     for step in range(1, 11):  # to the COMMIT of both
         directory = tmp_path / str(step)
-        async with opened(directory, connect=fragile) as store:
+        async with opened(directory, disk=Disk(fragile)) as store:
             await store.do(insert(b"before"))
             gate = await a_busy_writer(store)
             async with trio.open_nursery() as nursery:
@@ -465,7 +466,7 @@ async def test_a_patient_operation_is_durable_soon_without_any_other(tmp_path: P
 
 async def test_a_failed_commit_is_answered_in_a_new_generation_only(tmp_path: Path, fragile: database.Connect) -> None:
     problems: list[str | None] = []
-    async with opened(tmp_path / "state", connect=fragile) as store:
+    async with opened(tmp_path / "state", disk=Disk(fragile)) as store:
         store.on_problem(problems.append)
         before = await store.do(insert(b"a"))
         Fragile.steps = 3  # BEGIN, INSERT, COMMIT
@@ -480,7 +481,7 @@ async def test_a_failed_commit_is_answered_in_a_new_generation_only(tmp_path: Pa
 async def test_a_failed_checkpoint_is_a_failed_commit(
     tmp_path: Path, fragile: database.Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(tmp_path / "state", connect=fragile) as store:
+    async with opened(tmp_path / "state", disk=Disk(fragile)) as store:
         await store.do(insert(b"a"))
         Fragile.steps = 1  # what the idle writer does next
 
@@ -493,7 +494,7 @@ async def test_a_failed_checkpoint_is_a_failed_commit(
 async def test_numbers_that_were_given_are_not_given_again_in_a_new_generation(
     tmp_path: Path, fragile: database.Connect
 ) -> None:
-    async with opened(tmp_path / "state", connect=fragile) as store:
+    async with opened(tmp_path / "state", disk=Disk(fragile)) as store:
         await store.do(insert(b"a"))
         await store.do(insert(b"b"))
         await store.do(lambda db: db.execute("DELETE FROM batch"))
@@ -515,7 +516,7 @@ async def test_a_copy_that_fails_is_tried_again_and_everything_waits(
 
     monkeypatch.setattr(writer, "renew", failing)
     problems: list[str | None] = []
-    async with opened(tmp_path / "state", connect=fragile) as store:
+    async with opened(tmp_path / "state", disk=Disk(fragile)) as store:
         store.on_problem(problems.append)
         Fragile.steps = 3
         with trio.fail_after(30):
@@ -545,7 +546,7 @@ async def test_closing_a_failed_store_ends_with_an_error_and_writes_nothing_more
             failures.append(error)
 
     async def fails(nursery: trio.Nursery) -> None:
-        async with opened(tmp_path / "state", connect=fragile) as store:
+        async with opened(tmp_path / "state", disk=Disk(fragile)) as store:
             await store.do(insert(b"a"))
             wal = (tmp_path / "state" / "spool-1.db-wal").read_bytes()
             Fragile.steps = 3
@@ -784,7 +785,7 @@ async def test_what_no_repair_makes_readable_is_damaged(tmp_path: Path) -> None:
                 raise error
             return super().execute(sql, *args)
 
-    async with opened(tmp_path / "state", connect=partial(database.connect, kind=Unreadable)) as store:
+    async with opened(tmp_path / "state", disk=Disk(partial(database.connect, kind=Unreadable))) as store:
         with pytest.raises(Damaged):
             await store.read(bodies)
 

@@ -17,6 +17,7 @@ import trio.testing
 from shipper.sdk.errors import Backpressure
 from shipper.spool import database, writer
 from shipper.spool.directory import Ballast
+from shipper.spool.disk import Disk as RealDisk
 from shipper.spool.store import Store, StoreFailed, open_store
 from tests.spool.test_spool_store import K1, bodies, insert, never, prepare, until
 
@@ -89,7 +90,7 @@ def refuses(number: int, *, times: int | None = None) -> Callable[..., None]:
 
 
 def opened(path: Path, disk: Disk) -> Any:
-    return open_store(path / "state", [K1], prepare=prepare, connect=disk.connect)
+    return open_store(path / "state", [K1], prepare=prepare, disk=RealDisk(disk.connect))
 
 
 async def refused(ask: Callable[[], Any], failures: list[StoreFailed]) -> None:

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 import trio
 
-from shipper.pipeline.lease import boottime
 from shipper.plugin import Held, InputContext, PluginFault
+from shipper.process.environment import boottime
 from shipper.protocol.messages import Failing, Observed
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.event import Batch

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from shipper.pipeline.lease import boottime
+from shipper.process.environment import boottime
 from shipper.testing import Reply
 from tests.story.driver import Sidecar, launched
 from tests.story.world import World, key, open_world, secret
