@@ -1,7 +1,7 @@
-"""A failure beside a cancel: what a plugin with a nursery of its own raises if a task fails while it is cancelled.
+"""Exception groups of a failure and a cancel, as a plugin with a nursery raises if a task fails while it is cancelled.
 
-Such a group is no `Exception`, since a cancel is in it. Whoever lets it pass gives the cancel to the scope that it
-belongs to, and the failure to the whole process.
+Such a group is no `Exception`, since it contains a cancel. If it propagated, the cancel would end its scope, and the
+failure the whole process.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import trio
 
 @contextmanager
 def failures_apart(note: Callable[[Exception], None]) -> Iterator[None]:
-    """Give what fails within the block to `note`, which may raise; a cancel beside it goes on alone.
+    """Passes a failure within the block to `note`, which may raise; a cancel in the same group is raised alone.
 
-    The only failure in a group is given as itself, so that it can be told by its name and place.
+    A single failure is taken out of its group, so that its name and place can be reported.
     """
     try:
         yield
@@ -31,7 +31,7 @@ def failures_apart(note: Callable[[Exception], None]) -> Iterator[None]:
 
 
 def only(error: Exception) -> Exception:
-    """The only failure in a group, however deep; else the error itself."""
+    """Returns the only failure in a group, however deep; otherwise the error itself."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

@@ -1,16 +1,15 @@
-"""What a process that holds secrets gives up, before it holds the first one.
+"""Hardens a process that holds secrets, before it holds the first one.
 
-| given up | what it would show |
+| given up | exposes |
 |---|---|
 | being dumpable (`PR_SET_DUMPABLE`) | memory, environment and open files, to processes of the same user and in cores |
 | core files (`RLIMIT_CORE`) | memory, in a file, on systems without the first |
 
-Root still sees everything; a debugger of the same user does not, so to look into a running process, be root. The soft
-limit alone is lowered: a command that is run `on_release` may raise its own again.
+Root still sees everything; a debugger of the same user does not. Only the soft limit is lowered: a command that runs
+`on_release` may raise its own again.
 
-Refused: a umask of 077. It would belong to the `file` output and to commands too, whose files others are meant to read
-(the output makes them with 0640 and lets the umask of the operator decide); all that is private here is made with a
-mode of its own, 0600 or 0700, whatever the umask.
+Rejected: a umask of 077. It would apply to the `file` output and to commands too, whose files others may read (the
+output makes them with 0640 less the operator's umask); private files are made with mode 0600 or 0700.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _PR_SET_DUMPABLE = 4
 
 
 def harden() -> None:
-    """Do so for this process; to be called before it reads a secret. What a system does not know is left out."""
+    """Hardens this process; call it before it reads a secret. Ignores a measure that the system lacks."""
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if sys.platform == "linux":

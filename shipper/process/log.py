@@ -1,16 +1,16 @@
-"""What the shipper says about itself: one ECS JSON object a line on standard error, text for people on a terminal.
+"""The log: one ECS JSON object a line on standard error, text for people on a terminal.
 
-`SHIPPER_LOG_FORMAT` decides otherwise: `json` or `text`. A supervisor sets it, so that both write in one format.
+`SHIPPER_LOG_FORMAT` overrides this with `json` or `text`. A supervisor sets it, so that both write in one format.
 
-- Logging never blocks: a line is put into a queue, and a daemon thread writes it. A reader that stopped reading costs
-  lines, never time: at most 1,024 of at most 16 KiB wait, what comes on top is counted and the count is logged when
-  there is room again. (A blocking write would let a full pipe stop the shipping of events.)
-- Nothing of standard error escapes the format: the `logging` module, warnings and uncaught exceptions of threads and
+- Logging never blocks: a line is put into a queue, and a daemon thread writes it. A reader that stops costs lines,
+  never time: at most 1,024 lines of at most 16 KiB wait; others are dropped, and their number is logged when there is
+  room again. (A blocking write would let a full pipe stop the shipping of events.)
+- All of standard error has this format: the `logging` module, warnings and uncaught exceptions of threads and
   destructors are routed here too. Of libraries, only warnings and errors are shown unless the level is `debug`.
-- Secrets have no business here, and callers pass none; as belt and braces, every text that was given to `hide` is
-  blotted out of all that is written, tracebacks included. Tracebacks never show values of variables.
-- No logging library: structlog was used, and took 40 ms and 5 MB of each start for what is a screenful here.
-- A plain keyword of a call is a field `shipper.<keyword>`, one with a dot (`**{"file.path": …}`) a field of ECS.
+- Callers pass no secrets; as a second safeguard, every text that was given to `hide` is replaced in every line,
+  tracebacks included. Tracebacks never show values of variables.
+- No logging library: structlog took 40 ms and 5 MB of each start.
+- A plain keyword of a call is a field `shipper.<keyword>`; one with a dot (`**{"file.path": …}`) is a field of ECS.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Writer:
     """Writes lines to a file descriptor from a thread of its own; `write` never waits."""
 
     def __init__(self, descriptor: int, loss: Callable[[int], bytes]) -> None:
-        """`loss` is the line that tells how many were dropped."""
+        """`loss` makes the line that reports the number of dropped lines."""
         self.dropped = 0
         self._descriptor, self._loss = descriptor, loss
         # Not queue.Queue: its lock is not reentrant, and a destructor may log in the middle of a put.
@@ -65,7 +65,7 @@ class Writer:
         self._starting = threading.RLock()
 
     def write(self, line: bytes) -> None:
-        """Take a line without its end; if too many wait already, count it as dropped."""
+        """Queues a line without its end; if too many wait, counts it as dropped."""
         if self._lines.qsize() >= _QUEUED_LINES:
             self.dropped += 1
             return
@@ -73,7 +73,7 @@ class Writer:
         self._lines.put(line + b"\n")
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
-        """Wait until all is written that was taken before, but no longer than `seconds`."""
+        """Waits at most `seconds` until every queued line is written; returns whether it is."""
         if not self._started:
             return True
         written = threading.Event()
@@ -91,7 +91,7 @@ class Writer:
         told = 0
         while True:
             line = self._lines.get()
-            with contextlib.suppress(OSError):  # a full disk, or a reader that has gone: there is nobody left to tell
+            with contextlib.suppress(OSError):  # a full disk, or a closed pipe: there is no other place to report it
                 if isinstance(line, bytes):
                     _write_all(self._descriptor, line)
                 if self.dropped > told and self._lines.empty():
@@ -106,7 +106,7 @@ def _write_all(descriptor: int, line: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:  # whoever shares the pipe made it non-blocking
+        except BlockingIOError:  # another process that shares the pipe made it non-blocking
             time.sleep(0.01)
 
 
@@ -114,7 +114,8 @@ def _write_all(descriptor: int, line: bytes) -> None:
 
 
 class Logger:
-    """The log of one module. Positional arguments are put into the message by `%`; `exc_info` is as in `logging`."""
+    """The log of one module. Positional arguments are formatted into the message by `%`; `exc_info` is as in
+    `logging`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -145,7 +146,7 @@ class Logger:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """The value as JSON can say it, without the hidden texts."""
+    """Returns the value in types of JSON, without the hidden texts."""
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**63):
         return value
     if isinstance(value, Mapping) and depth < 4:
@@ -156,7 +157,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 
 def redacted(text: str) -> str:
-    """The text without what was given to `hide`, as UTF-8 can say it."""
+    """Returns the text without hidden texts, and encodable as UTF-8."""
     for secret in tuple(_log.secrets):
         if secret in text:
             text = text.replace(secret, "[hidden]")
@@ -164,14 +165,14 @@ def redacted(text: str) -> str:
 
 
 def redacted_beginning(text: str) -> str:
-    """The same for a text whose end was cut off: what may be the beginning of a hidden text there goes, too."""
+    """Returns a truncated text without hidden texts, and without a possible beginning of one at its end."""
     text = redacted(text)
     ends = (_where_it_may_begin(text, secret) for secret in tuple(_log.secrets))
     return text[: min(ends, default=len(text))]
 
 
 def _where_it_may_begin(text: str, secret: str) -> int:
-    """Where the end of a text is the beginning of a secret, of 4 characters or more; else its length."""
+    """Returns where the text ends in the beginning of a secret, of 4 characters or more; otherwise its length."""
     head = secret[:_SHORTEST_SECRET]
     at = text.find(head, max(0, len(text) - len(secret) + 1))
     while at >= 0 and not secret.startswith(text[at:]):
@@ -188,12 +189,13 @@ def _exception(given: Any) -> BaseException | None:
 
 
 def printable(text: str) -> str:
-    """The text with a mark in place of every character that does not print: it cannot steer a terminal."""
+    """Returns the text with a mark for every unprintable character, so that it cannot control a terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def as_json(event: Event) -> bytes:
-    """The line of an event: `event` is its message, beside `level`, `logger` and fields; nothing hidden is in it."""
+    """Returns the line of an event without hidden texts; its keys are `event` (the message), `level`, `logger` and
+    fields."""
     event = _plain(event)
     head = {
         "@timestamp": _timestamp(),
@@ -253,9 +255,9 @@ _log = _Log()
 
 
 def configure(level: str = "info", format: str | None = None) -> None:
-    """Set the log of this process up: level, format, and the ways of libraries to it.
+    """Sets up the log of this process: level, format, and the routing of libraries.
 
-    Without a `format` the environment says it. Raises OptionError if that names none that there is.
+    Without a `format` the environment decides. Raises OptionError for an unknown format.
     """
     chosen = format or os.environ.get(FORMAT) or ("text" if os.isatty(2) else "json")
     if chosen not in ("json", "text"):
@@ -272,17 +274,17 @@ def configure(level: str = "info", format: str | None = None) -> None:
 
 
 def is_json() -> bool:
-    """Whether this process was told to log, and each line of its standard error is a JSON object."""
+    """Whether the log is configured, and each line of standard error is a JSON object."""
     return _log.is_configured and _log.render is as_json
 
 
 def coloured(descriptor: int) -> bool:
-    """Whether lines for people have colours there: on a terminal, unless NO_COLOR is set."""
+    """Whether text for people has colours: on a terminal, unless NO_COLOR is set."""
     return os.isatty(descriptor) and not os.environ.get("NO_COLOR")
 
 
 def set_level(level: str) -> None:
-    """Change what is logged from now on; raises ValueError for an unknown level."""
+    """Changes the level; raises ValueError for an unknown one."""
     if level not in LEVELS:
         raise ValueError(f"log_level: one of {', '.join(LEVELS)} is expected")
     _log.level = LEVELS[level]
@@ -290,14 +292,14 @@ def set_level(level: str) -> None:
 
 
 def get(name: str) -> Logger:
-    """The log of a module, by its name; it works before `configure` too."""
+    """Returns the log of a module, by its name; it works before `configure` too."""
     return Logger(name)
 
 
 def hide(secret: str) -> None:
-    """From now on write `[hidden]` wherever this text would stand, or a line of it where it has several.
+    """Replaces this text, and each of its lines, by `[hidden]` in every later line of the log.
 
-    Shorter than 4 characters is too short to be told from ordinary text. The newest 1,000 are kept.
+    Texts of less than 4 characters are ignored. The newest 1,000 are kept.
     """
     for text in {secret, repr(secret)[1:-1], *secret.splitlines()}:
         if len(text) >= _SHORTEST_SECRET and not text.startswith("-----"):
@@ -308,7 +310,7 @@ def hide(secret: str) -> None:
 
 
 def flush(seconds: float = _FLUSH_SECONDS) -> bool:
-    """Wait until what was logged is written, at most `seconds`; returns whether it is. It is done at exit anyway."""
+    """Waits at most `seconds` until the log is written; returns whether it is. Runs at exit too."""
     return _log.writer.flush(seconds)
 
 

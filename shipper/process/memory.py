@@ -1,9 +1,9 @@
-"""How the C library gives memory to a process that moves blocks of some hundred KiB through several threads.
+"""Tunes the C library's allocator for blocks of some hundred KiB that move through several threads.
 
-glibc as it comes makes an arena for each thread, and each keeps what its thread once needed: 104 MiB at most under
-load, against 86 with a single arena, at the same speed (Python's own lock lets only one thread allocate at a time, so
-arenas gain nothing). And it gives blocks back to the kernel as soon as they are freed at the top of the heap, to fault
-them in again for the next batch: up to 20 % of all CPU time.
+By default glibc makes an arena for each thread, and each keeps the most memory that its thread ever needed: 104 MiB at
+most under load, against 86 with a single arena, at the same speed (Python's own lock lets only one thread allocate at a
+time, so arenas gain nothing). And it returns blocks at the top of the heap to the kernel as soon as they are freed, and
+faults them in again for the next batch: up to 20 % of all CPU time.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _KEPT_BYTES = 32 << 20
 
 
 def tune() -> None:
-    """Set it for this process; to be called before there are threads. Does nothing where the library is not glibc."""
+    """Tunes this process; call it before there are threads. Does nothing where the library is not glibc."""
     for option, value in ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, _KEPT_BYTES), (_TRIM_THRESHOLD, _KEPT_BYTES)):
         _call("mallopt", option, value)
 
 
 def give_back() -> None:
-    """Give what is free back to the kernel: when much of it will not be needed again; some ms."""
+    """Returns free memory to the kernel, when much of it will not be needed again; takes some ms."""
     _call("malloc_trim", 0)
 
 

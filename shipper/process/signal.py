@@ -1,4 +1,4 @@
-"""A wake-up that is never lost: set any number of times, waited for by one task at a time."""
+"""A wake-up that is never lost; any number of `set`, one waiting task at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import trio
 
 
 class Signal:
-    """Unlike an event it is used again and again: a wait takes the signal with it."""
+    """Like an event that a wait resets."""
 
     def __init__(self) -> None:
         self._event = trio.Event()
@@ -15,6 +15,6 @@ class Signal:
         self._event.set()
 
     async def wait(self) -> None:
-        """Return once the signal was set after the last wait returned."""
+        """Returns once the signal was set after the last wait returned."""
         await self._event.wait()
         self._event = trio.Event()

@@ -1,11 +1,11 @@
-"""Who holds up the event loop: a thread looks where the main thread is while nothing else runs there.
+"""Finds the plugin that holds up the event loop: a thread inspects the stack of the main thread.
 
-Everything of the process runs in one thread, so a plugin that computes, waits or sleeps there without a checkpoint
-stops the others, their answers and the heartbeat. It cannot be stopped from outside; it can be named. The thread logs
-it while it lasts, as only a thread can, and remembers it for some time, since an observation comes after.
+The whole process runs in one thread, so a plugin that computes, waits or sleeps there without a checkpoint stops all
+others, their answers and the heartbeat. It cannot be stopped from outside; it can be named. The thread logs it during
+the stall, and remembers it for some time, for the next observation.
 
-A process that gets no processor, or sleeps with the machine, holds nothing up: then the thread is late itself. So it is
-where a library computes in C without letting other threads run: that is not seen.
+If the process gets no CPU time, or sleeps with the machine, the thread is late too and blames nobody. So it is where a
+library computes in C without releasing the interpreter lock: that is not found.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from shipper.process.environment import REAL, Environment
 _log = log.get(__name__)
 
 TICK_SECONDS = 0.5
-"""How often the loop shows that it runs, and the thread looks."""
+"""The interval of signs of life of the loop, and of looks of the thread."""
 LONG_SECONDS = 2.0
-"""Without a sign of the loop, after which it is held up."""
+"""The time without a sign of life after which the loop counts as held up."""
 REMEMBERED_SECONDS = 60.0
-"""For how long a plugin that held it up is named."""
+"""For how long a plugin is named after a stall."""
 
 Modules = tuple[str, ...]
-"""Of the main thread's frames, the innermost first."""
+"""The modules of the main thread's frames, innermost first."""
 
 
 class Stalls:
-    """`blamed` says which of the modules that the main thread is in is a plugin's; None: none of them.
+    """`blamed` returns the module of a plugin among those of the main thread's stack, or None.
 
-    It is called in the thread. `on_stall` is called there too, for each module that is found.
+    It is called in the watching thread, as is `on_stall` for each module that is found.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Stalls:
 
     @property
     def seconds(self) -> float:
-        """For how long it did."""
+        """How long it held up the loop."""
         return 0.0 if self._seen is None else self._seen[1]
 
     async def run(self) -> None:
-        """Show that the loop runs, and look after it, until cancelled."""
+        """Gives signs of life of the loop, and runs the watching thread, until cancelled."""
         ended, main = threading.Event(), threading.get_ident()
         self._start_thread(lambda: self._watch(main, ended), "watch the loop")
         try:
@@ -81,12 +81,12 @@ class Stalls:
             before, looked = looked, self._clock()
             held = looked - self._ticked
             if held < LONG_SECONDS:
-                told = None
+                logged = None
             elif looked - before < 2 * TICK_SECONDS:
-                told = self._look(main, held, told)
+                logged = self._look(main, held, logged)
 
-    def _look(self, main: int, held: float, told: str | None) -> str | None:
-        """Note who is at fault now, and log it once for each stall; returns whom it has logged."""
+    def _look(self, main: int, held: float, logged: str | None) -> str | None:
+        """Records the module at fault, and logs it once for each stall; returns the module that is logged."""
         module = self._blamed(_modules(sys._current_frames().get(main)))
         if module is None:
             return told

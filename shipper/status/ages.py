@@ -1,7 +1,7 @@
-"""How old is what waits: when the first event entered that a lane still holds of a revision.
+"""Ages of drains: for each revision and lane, when the oldest waiting event entered.
 
-Read from the spool only where something left a lane, or came to it from another one: a look costs what has changed, not
-what waits. The figures know that.
+Read from the spool only where entries left a lane, or came to it from another one, as the figures show: a look costs as
+much as has changed, not as much as waits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shipper.spool.schema import BARRIER
 from shipper.values import Revision
 
 READ_AT_ONCE = 1000
-"""So that a look ends in its time; the others are read by the next one."""
+"""Pairs that one look reads, which bounds its time; the next look reads the others."""
 
 _FIRST = """
 WITH RECURSIVE older (place, step) AS (
@@ -28,22 +28,22 @@ WITH RECURSIVE older (place, step) AS (
 SELECT at, epoch, revision FROM todo
 WHERE lane = :lane AND seq > (SELECT max(place) FROM older) AND kind != :barrier ORDER BY seq LIMIT 1
 """
-"""The first event of a lane above its last entry of an older revision. That one is found by halving, since places are
-given in the order of revisions: a scan is as long as what waits there of older ones."""
+"""The first event of a lane above its last entry of an older revision. That entry is found by halving, since places
+rise with revisions; a scan would read all entries of older revisions."""
 
 Pair = tuple[Revision, int]
 
 
 class Ages:
-    """By (revision, lane), as Unix time. What is not known yet is missing."""
+    """The oldest times by (revision, lane), as Unix time; unread ones are missing."""
 
     def __init__(self) -> None:
         self._known: dict[Pair, tuple[float, int]] = {}
         self._figures: Figures | None = None
 
     def outdated(self, figures: Figures, lanes: Collection[int]) -> dict[Pair, int]:
-        """What to read now of what waits for these lanes, with a mark to note it by; the rest is forgotten."""
-        if figures is not self._figures:  # counted anew, after damage
+        """Returns the pairs of these lanes to read now, each with a mark for `note`; forgets pairs of other lanes."""
+        if figures is not self._figures:  # recounted, after damage
             self._figures, self._known = figures, {}
         waiting = dict.fromkeys(figures.pairs(lanes))
         self._known = {pair: known for pair, known in self._known.items() if pair in waiting}
@@ -54,18 +54,18 @@ class Ages:
         return self._known[pair][1] if pair in self._known else None
 
     def note(self, marks: Mapping[Pair, int], found: Mapping[Pair, float]) -> None:
-        """What was `read` of what was outdated."""
+        """Stores the result of `read` for outdated pairs."""
         for pair, mark in marks.items():
             self._known.pop(pair, None)
             if pair in found:
                 self._known[pair] = found[pair], mark
 
     def oldest(self) -> float | None:
-        """Of all."""
+        """Returns the oldest time of all pairs."""
         return min((at for at, _ in self._known.values()), default=None)
 
     def oldest_of(self, pairs: Iterable[Pair]) -> dict[Revision, float]:
-        """By revision, of these, as far as it is known."""
+        """Returns the oldest known time of these pairs, by revision."""
         oldest: dict[Revision, float] = {}
         for pair in pairs:
             if pair in self._known:
@@ -75,7 +75,7 @@ class Ages:
 
 
 def read(db: sqlite3.Connection, pairs: Iterable[Pair]) -> dict[Pair, float]:
-    """When the first event entered, of each of these."""
+    """Returns when the first event of each pair entered."""
     found = {pair: _first_at(db, *pair) for pair in pairs}
     return {pair: at for pair, at in found.items() if at is not None}
 

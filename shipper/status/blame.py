@@ -1,15 +1,15 @@
-"""Which unit a module of the program belongs to. Pure."""
+"""Assigns modules of the program to units. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
 BUILT_IN = "shipper_plugins"
-"""The package of plugins that have nothing in common but that they come with the program."""
+"""The package of the built-in plugins, which are independent of one another."""
 
 
 def blamed(modules: Sequence[str], plugins: Collection[str]) -> str | None:
-    """The first of the modules, the innermost of a stack, that is in the package of a plugin; None if none is.
+    """Returns the first of the modules, innermost of a stack first, that is in the package of a plugin; or None.
 
     `plugins` are the modules in which the plugins' classes are defined.
     """
@@ -18,7 +18,7 @@ def blamed(modules: Sequence[str], plugins: Collection[str]) -> str | None:
 
 
 def units(module: str, plugins: Mapping[str, Collection[str]]) -> set[str]:
-    """The units that a module may belong to; `plugins` has, by unit, the modules of its plugins' classes."""
+    """Returns the units to which a module may belong; `plugins` has, by unit, the modules of its plugins' classes."""
     exact = {unit for unit, own in plugins.items() if module in own}
     if exact or _package(module) == BUILT_IN:
         return exact

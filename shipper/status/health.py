@@ -1,6 +1,6 @@
-"""What a supervisor sees: units, what drains and why, how much waits. The whole is as bad as its worst unit.
+"""Health for a supervisor: units, drains and their causes, figures. The whole is as bad as its worst unit.
 
-Pure: made from what the parts say of themselves. A unit that is not doing its job is never HEALTHY.
+Pure: made from the statements of the parts. A unit that does not do its job is never HEALTHY.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from shipper.spool.figures import Amount, Figures
 
 MOST_DRAINS = 256
-"""Listed in one `observed`."""
+"""Units in one `observed`."""
 MOST_OUTPUTS = 64
-"""Of one drain."""
+"""Outputs of one drain."""
 LONGEST_REASON = 300
 """In a drain, in characters; that of its unit may be longer."""
 LONG_SECONDS = 60.0
@@ -37,12 +37,12 @@ _SEVERITY: dict[State, int] = {
     "FAILED": 3,
 }
 _WELL = ("STARTING", "CONFIGURING", "HEALTHY", "UNKNOWN")
-"""UNKNOWN is what a supervisor says that has not heard its shipper."""
+"""UNKNOWN is the state that a supervisor reports before its shipper has reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneView:
-    """A lane, as health sees it."""
+    """The health of a lane."""
 
     id: int
     output: str
@@ -58,7 +58,7 @@ class LaneView:
 
 
 def output_units(lanes: Iterable[LaneView], unreadable: Mapping[str, Why]) -> list[Unit]:
-    """One unit for each output that is active or still drains, with the worst problem of its lanes."""
+    """Returns one unit for each output that is active or drains, with the worst problem of its lanes."""
     units: dict[str, Unit] = {}
     for lane in sorted(lanes, key=lambda lane: (not lane.active, lane.id)):
         known = units.get(lane.output)
@@ -83,7 +83,7 @@ def _output_unit(lane: LaneView) -> Unit:
 
 
 class Whole(NamedTuple):
-    """State, message and code of all of it."""
+    """State, message and code of the whole shipper."""
 
     state: State
     message: str
@@ -91,7 +91,7 @@ class Whole(NamedTuple):
 
 
 def overall(units: Sequence[Unit], *, failure: Why | None, running: bool, configuring: bool) -> Whole:
-    """The whole. `failure`: what keeps the process itself from working."""
+    """Returns the state of the whole. `failure`: a failure of the process itself."""
     if failure is not None:
         return Whole("FAILED", failure.problem, failure.code)
     base: State = "CONFIGURING" if configuring else "HEALTHY" if running else "STARTING"
@@ -103,14 +103,15 @@ def overall(units: Sequence[Unit], *, failure: Why | None, running: bool, config
 
 
 def also(unit: Unit, problem: str, code: str) -> Unit:
-    """The unit with something else that is wrong; its code is its own where it has a problem of its own."""
+    """Returns the unit with another problem; a unit with a problem of its own keeps its code."""
     code = code if unit.state == "HEALTHY" else unit.code
     message = f"{problem}; {unit.message}".rstrip("; ")
     return msgspec.structs.replace(unit, state="DEGRADED", message=message, code=code)
 
 
 def hindered(state: str, message: str, cause: str | None) -> tuple[str, str]:
-    """State and message of the whole, the supervisor included: what hinders it degrades what would look well."""
+    """Returns state and message of the whole, supervisor included: a problem of the supervisor degrades a better
+    state."""
     return ("DEGRADED", cause) if cause is not None and state in _WELL else (state, message)
 
 
@@ -121,11 +122,11 @@ def draining(
     oldest: Mapping[Revision, float],
     now: float,
 ) -> tuple[list[Draining], DrainsLeftOut]:
-    """By the revision under which events entered: what lanes still hold of it below a barrier, and what is left out.
+    """Returns the drains by the revision under which events entered, and the sums of those left out.
 
-    `amounts` are (revision, lane, amount) of the oldest MOST_DRAINS revisions, `totals` those of all, where an event
-    counts once, `oldest` says when the first event of a revision that still waits entered. What is left out are the
-    newest: the oldest are what the others wait for.
+    `amounts` are (revision, lane, amount) of the oldest MOST_DRAINS revisions, `totals` the amounts of all revisions,
+    where an event counts once, `oldest` the times at which the oldest waiting event of a revision entered. The newest
+    drains are left out, since they wait for the oldest.
     """
     served = {lane.output for lane in lanes.values() if lane.active}
     outputs: dict[Revision, dict[str, Waiting]] = {}
@@ -168,10 +169,10 @@ def drains(
     oldest_of: Callable[[Collection[tuple[Revision, int]]], Mapping[Revision, float]],
     now: float,
 ) -> tuple[list[Draining], DrainsLeftOut]:
-    """The oldest drains, as many as an `observed` may list, and the sums of the others.
+    """Returns the oldest drains, as many as an `observed` may list, and the sums of the others.
 
-    A drain is what entered under a revision below a barrier of a lane, or waits on a lane that is retired. `barriers`
-    are the last ones, by lane; `oldest_of` gives, of (revision, lane) pairs, when a revision's first event entered.
+    A drain is the set of events of a revision below a barrier of a lane, or on a retired lane. `barriers` are the last
+    ones, by lane; `oldest_of` returns, for (revision, lane) pairs, when a revision's first event entered.
     """
     pairs = [
         (at, lane)
@@ -186,14 +187,15 @@ def drains(
 
 
 def most_important(units: Sequence[Unit]) -> Sequence[Unit]:
-    """The units that an `observed` has room for, in their order: the worst ones."""
+    """Returns the worst units, as many as an `observed` may list, in their order."""
     worst_first = sorted(units, key=lambda unit: -_SEVERITY.get(unit.state, 0))
     kept = {unit.id for unit in worst_first[: fitting(worst_first, LIST_BYTES)]}
     return [unit for unit in units if unit.id in kept]
 
 
 def _successor(lane: LaneView, others: Iterable[LaneView]) -> tuple[str, str] | None:
-    """The one credential of a retired lane that the active revision, going to the same place, has another one for."""
+    """Returns the one credential of a retired lane that the active revision replaces at the same destination, and its
+    successor."""
     if lane.active:
         return None
     place = lane.output, lane.type, lane.destination

@@ -1,10 +1,10 @@
-"""`/livez`, `/readyz`, `/metrics` and `/status`, for those who only look: probes, Prometheus, `shipper status`.
+"""Serves `/livez`, `/readyz`, `/metrics` and `/status` to probes, Prometheus and people.
 
-The server lives in the asyncio thread and asks trio for the status, one question at a time for all who wait; if trio
-does not answer within two seconds, `/livez` says so with 503, which is what a probe wants to know. A view is read-only
-and shows no secret, so there is no log-in; it listens on loopback unless an address says otherwise, and answers only
-to a `Host` of this host (`hosts`), so that a web page whose name is pointed at 127.0.0.1 reads nothing. At most 64
-connections are kept, or fewer where there are few descriptors: the oldest makes room.
+The server runs in the asyncio thread and asks trio for the status, one question at a time for all waiting requests; if
+trio does not answer within two seconds, `/livez` is 503. A view is read-only and shows no secret, so there is no
+log-in; the server listens on loopback by default, and answers only requests with a `Host` of this host (`hosts`), so
+that a web page whose name resolves to 127.0.0.1 reads nothing. At most 64 connections are kept, or fewer where
+descriptors are scarce: the oldest is closed for a new one.
 
 asyncio, aiohttp.web and prometheus_client are imported when a server starts: together they take 0.1 s, and few ask for
 one.
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 StatusView = Mapping[str, Any]
 """The fields of an `observed`; `counters`: {output: {delivered, duplicate, dead_letter, dropped, retries}};
-`turned_away`: {input: connections}; `outputs` and `inputs`: the tallies of each (`tallies`), and how outputs stand;
-`plugins`: {unit: {name: figure}}, what plugins count of themselves (`meters`); `running`: whether a policy runs;
+`turned_away`: {input: connections}; `outputs` and `inputs`: the tallies of each (`tallies`), and the holds and retries
+of outputs; `plugins`: {unit: {name: figure}}, the meters of plugins (`meters`); `running`: whether a policy runs;
 `supervisor`: a `Supervision`, or None. State and message are those of the whole, the supervisor included."""
 
 _CONNECTIONS = 64
@@ -46,7 +46,7 @@ _log = log.get(__name__)
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:6780`, `[::1]:0`, `:6780` or `6780` (loopback); raises OptionError."""
+    """Returns host and port of `127.0.0.1:6780`, `[::1]:0`, `:6780` or `6780` (loopback); raises OptionError."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise OptionError(f"the address {text!r} has no port: HOST:PORT is expected, such as 127.0.0.1:6780")
@@ -59,10 +59,10 @@ def parse_address(text: str) -> tuple[str, int]:
 
 @asynccontextmanager
 async def serve_status(aio: Asyncio, address: str, status: Callable[[], StatusView]) -> AsyncIterator[str | None]:
-    """Serve as long as the block runs; the value is the bound `host:port`.
+    """Serves while the block runs; yields the bound `host:port`.
 
-    It is None where the address cannot be bound: the log says why, and shipping goes on without. `status` is called in
-    trio and must not block. Raises OptionError for an address that is none.
+    Yields None where the address cannot be bound: the log has the reason, and shipping continues. `status` is called in
+    trio and must not block. Raises OptionError for an invalid address.
     """
     host, port = parse_address(address)
 
@@ -84,7 +84,7 @@ async def serve_status(aio: Asyncio, address: str, status: Callable[[], StatusVi
 
 
 class _Server:
-    """Lives in the asyncio thread; `look` brings the status as JSON."""
+    """Runs in the asyncio thread; `look` returns the status as JSON."""
 
     def __init__(self, look: Callable[[], Any], host: str) -> None:
         self._look = look
@@ -127,7 +127,7 @@ class _Server:
             await self._runner.cleanup()
 
     def _protocol(self) -> asyncio.Protocol:
-        """The protocol of a new connection."""
+        """Returns the protocol of a new connection."""
         assert self._runner is not None
         server = self._runner.server
         assert server is not None
@@ -178,11 +178,11 @@ _SILENT = f"the shipper has not answered for {_ANSWER_SECONDS:.0f} s"
 
 
 def readiness(status: StatusView) -> tuple[bool, str]:
-    """Whether events are taken in, and the state in words: HEALTHY, or a policy runs, DEGRADED or CONFIGURING.
+    """Returns whether events are taken in, and the state in words.
 
-    What hinders one output or the supervisor is no cause to send a restart or to take traffic away: it is shown. While
-    a next revision is prepared, the one before takes events. That a revision was active once, in an earlier process,
-    says nothing.
+    A problem of one output or of the supervisor is only shown: it is no reason for a restart, or to route traffic
+    elsewhere. While a new revision is prepared, the previous one takes events. A revision that was active in an earlier
+    process does not count.
     """
     state = status.get("state", "STARTING")
     ready = state == "HEALTHY" or (state in ("DEGRADED", "CONFIGURING") and status.get("running", False))

@@ -1,7 +1,7 @@
-"""The status as Prometheus shows it: built anew from one view at each scrape, in a registry of its own.
+"""The status as Prometheus metrics: built from one view at each scrape, in a registry of its own.
 
-Metrics are not kept beside the state they describe: what a scrape says is what `observed` says at that moment, and
-what is gone (an output, a drained revision) is gone from the next scrape too.
+Metrics are not kept beside the state that they describe: a scrape equals `observed` at that moment, and removed things
+(an output, a drained revision) are missing from the next scrape.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OUTCOMES = ("delivered", "duplicate", "dead_letter", "dropped")
 _QUEUE = {
     "events": "Events that wait for an output, each counted once.",
     "bytes": "Bytes of the events that wait.",
-    "limit_bytes": "Where intake starts to wait.",
+    "limit_bytes": "Bytes of waiting events at which intake starts to wait.",
     "disk_bytes": "Bytes of the spool on disk, its log and the dead letters included.",
     "oldest_seconds": "Age of the oldest event that waits.",
 }
@@ -50,7 +50,7 @@ Row = tuple[tuple[str, ...], float]
 
 
 def exposition(status: Mapping[str, Any]) -> tuple[bytes, str]:
-    """The text that Prometheus scrapes, and its content type."""
+    """Returns the text that Prometheus scrapes, and its content type."""
     from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
@@ -83,12 +83,12 @@ class _Collector:
             "credentials_wanted", "Credentials that queued events need and that are missing.", [], [((), wanted)]
         )
         if (lease := status.get("lease_seconds")) is not None:
-            text = "What is left of the lease without which nothing is sent; 0: it lapsed."
+            text = "Seconds left of the lease without which nothing is sent; 0: it lapsed."
             yield _gauge("lease_seconds", text, [], [((), lease)])
         yield from _counters(status.get("counters") or {})
         yield _turned_away(status.get("turned_away") or {})
         yield from _requests(status.get("outputs") or {})
-        yield from _standing(status.get("outputs") or {})
+        yield from _holds(status.get("outputs") or {})
         yield from _taken(status.get("inputs") or {})
         yield from _followed(status.get("units") or ())
         yield from _counted(status.get("plugins") or {})
@@ -170,11 +170,11 @@ def _bounds() -> list[str]:
     return [*map(str, BOUNDS), "+Inf"]
 
 
-def _standing(outputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+def _holds(outputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
     held = [((output,), float(seen["held"])) for output, seen in outputs.items()]
     yield _gauge("output_held", "1 while an output waits for a person: refused, or a missing secret.", ["output"], held)
     waits = [((output,), seen["next_attempt_seconds"] or 0.0) for output, seen in outputs.items()]
-    text = "In how many seconds an output asks its destination again, after one that failed; 0: it does not wait."
+    text = "Seconds until an output tries its destination again after a failure; 0: it does not wait."
     yield _gauge("output_next_attempt_seconds", text, ["output"], waits)
 
 
@@ -184,7 +184,7 @@ def _taken(inputs: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
 
 
 def _followed(units: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
-    """The figures that inputs say of themselves."""
+    """Yields the figures of inputs."""
     said = {unit["id"].partition(".")[2]: unit["figures"] for unit in units if unit.get("figures")}
     for name, text in _FOLLOWED.items():
         rows = [((input,), figures[name]) for input, figures in said.items() if name in figures]
@@ -192,7 +192,7 @@ def _followed(units: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
 
 
 def _counted(plugins: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
-    """What plugins count of themselves. One metric has one kind and help: of two with one name the first unit's."""
+    """Yields the meters of plugins. A metric has one kind and help: those of the first unit with its name."""
     named: dict[str, list[tuple[str, Any]]] = {}
     for unit, figures in plugins.items():
         for name, figure in figures.items():
@@ -217,11 +217,11 @@ def _plugin_metric(name: str, kind: str, text: str, of_units: Sequence[tuple[str
 
 def _supervisor(supervisor: Mapping[str, Any]) -> Iterator[Metric]:
     kinds = Counter(one["kind"] if one["kind"] in TROUBLES else TROUBLES[-1] for one in supervisor["troubles"])
-    text = "What hinders the supervisor, by its kind; 0: nothing of that kind."
+    text = "Problems of the supervisor, by kind."
     yield _gauge("supervisor_troubles", text, ["kind"], [((kind,), kinds[kind]) for kind in TROUBLES])
-    text = "Credentials that may be revoked, and are not yet."
+    text = "Released credentials that are not revoked yet."
     yield _gauge("supervisor_unrevoked_credentials", text, [], [((), supervisor["unrevoked"])])
-    text = "How often the supervisor has started the shipper again."
+    text = "Restarts of the shipper by the supervisor."
     yield _counter("supervisor_restarts", text, [], [((), supervisor["restarts"])])
 
 

@@ -1,4 +1,4 @@
-"""Looks at all parts and makes the `observed` of this moment."""
+"""Makes the `observed` of the moment from all parts."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ NO_OUTPUT = "it has no output, so it reads nothing"
 STALLED_SECONDS = 5.0
 
 Barriers = dict[int, Revision]
-"""By active lane, the revision that put its last open barrier: what entered under older ones stands below."""
+"""By active lane, the revision of its last open barrier: events of older revisions are below it."""
 
 
 class Observer:
-    """`deadline_problem` says whether a drain is past its deadline."""
+    """`deadline_problem` returns the problem of a drain past its deadline."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Observer:
         self._barriers: Barriers = {}
 
     async def look(self, stopping: State | None = None) -> Observed:
-        """The state of the whole. While the disk does not answer, figures that stand there are those of before."""
+        """Returns the state of the whole. While the disk does not answer, figures from the disk are the last known."""
         lanes = dict(self._delivery.lanes)
         failure = self._failure()
         if failure is None:
@@ -116,7 +116,7 @@ class Observer:
         return self._with_stalls(inputs + outputs)
 
     def _with_stalls(self, units: list[Unit]) -> list[Unit]:
-        """A plugin that holds up the event loop does harm to all; who that is, only its own unit says."""
+        """Adds the problem of a plugin that holds up the event loop to its unit."""
         module = self.stalls.module
         if module is None:
             return units
@@ -128,7 +128,7 @@ class Observer:
         return blame.blamed(modules, set().union(*self._plugins().values()))
 
     def _plugins(self) -> dict[str, set[str]]:
-        """By unit: the modules of its plugins."""
+        """Returns the modules of the plugins of each unit."""
         plugins = {
             f"outputs.{lane.key.output}": {type(lane.output).__module__} for lane in list(self._delivery.lanes.values())
         }
@@ -138,12 +138,12 @@ class Observer:
         return plugins
 
     def _with_figures(self, unit: Unit) -> Unit:
-        """With what its plugin counts of itself, if that is anything."""
+        """Returns the unit with the figures of its plugin, if it has any."""
         numbers = self._delivery.panel.of(unit.id, unit.type).numbers() if unit.type else {}
         return msgspec.structs.replace(unit, figures=numbers) if numbers else unit
 
     def _with_dropped_letters(self, unit: Unit, counters: Mapping[str, Mapping[str, int]]) -> Unit:
-        """A full dead-letter store that drops its oldest is no healthy one, until somebody makes room."""
+        """Returns the unit with the problem of a full dead-letter store, while it drops letters of the unit."""
         dropped = counters.get(unit.id.partition(".")[2], {}).get("letters_dropped", 0)
         if not dropped or self._letters.bytes < self._spool.limits.dead_letters.max_bytes // 2:
             return unit
@@ -151,7 +151,7 @@ class Observer:
         return health.also(unit, message, Code.DEAD_LETTERS_FULL)
 
     async def _read(self, lanes: Mapping[int, Lane]) -> None:
-        """What has changed of the ages; and the last barrier of each lane that is active."""
+        """Reads outdated ages, and the last barrier of each active lane."""
         outdated = self._ages.outdated(self._spool.figures, lanes)
         active = [id for id, lane in lanes.items() if lane.active]
 
@@ -162,7 +162,7 @@ class Observer:
         self._ages.note(outdated, found)
 
     def _has_barrier(self, lane: LaneView) -> bool:
-        """Retired, or active again over an older barrier."""
+        """Whether the lane is retired, or active again above an open barrier."""
         return not lane.active or lane.id in self._barriers
 
     def _queue(self) -> QueueFigures:
@@ -207,7 +207,7 @@ def _view(lane: Lane) -> LaneView:
 
 
 def _input_unit(name: str, running: Running, full: Why | None, failure: Why | None) -> Unit:
-    """`full` and `failure`: why the queue, or the disk, takes nothing now."""
+    """`full` and `failure`: why the queue, or the disk, takes no events now."""
     state, message, code = _input_state(running, full, failure)
     figures = running.figures() or msgspec.UNSET
     return Unit(f"inputs.{name}", "input", running.plan.spec.type, state, message, figures, code)
