@@ -1,7 +1,7 @@
-"""A log shipper sidecar that says `drained`.
+"""A log shipper sidecar that acknowledges `drained`.
 
-Its promise: when `ack … drained` is written, the credentials that it releases can be destroyed in the same instant. No
-event is lost by that, and none is sent with them afterwards; through `kill -9`, full disks, dead destinations and
+Its guarantee: when `ack … drained` is written, the credentials that it releases can be destroyed in the same instant.
+No event is lost by that, and none is sent with them afterwards; through `kill -9`, full disks, dead destinations and
 floods of revisions.
 
 The rooms, from the top to the bottom; a room imports from those below it only (`tests/test_layers.py`):
@@ -12,9 +12,9 @@ The rooms, from the top to the bottom; a room imports from those below it only (
     control/     doors: the conversation over standard input and output; and its actions
     status/      health, figures and metrics, for supervisors and for people
     revisions/   the life of a revision; orders, deadlines and forwarding that end a drain
-    pipeline/    the way of an event: intake, lanes, sessions, attempts; and the plan of a policy
+    pipeline/    the path of an event: intake, lanes, sessions, attempts; and the plan of a policy
     spool/       the durable store, and the barrier
-    policy/      a policy's text becomes settings; plugins are found
+    policy/      turns a policy's text into settings; finds plugins
     protocol/    messages, their framing and their limits
     plugin       PUBLIC: all that a plugin may import
     process/     what belongs to the process: log, clocks and threads, memory, hardening
@@ -24,8 +24,8 @@ The rooms, from the top to the bottom; a room imports from those below it only (
 The way of an event: `sdk/event`, `pipeline/port`, `pipeline/entrance`, `pipeline/chain`, `spool/queue`,
 `pipeline/delivery`, `pipeline/lane`, `pipeline/session`, `pipeline/attempt`, `spool/queue` again.
 
-The way of a policy: `control/conversation`, `revisions/rollout`, `policy/policy`, `pipeline/plan`, `revisions/machine`,
-`spool/revisions`, `control/statements`, `control/outbox`.
+The path of a policy: `control/conversation`, `revisions/rollout`, `policy/policy`, `pipeline/plan`,
+`revisions/machine`, `spool/revisions`, `control/statements`, `control/outbox`.
 """
 
 __version__ = "0.1.0"

@@ -8,12 +8,12 @@
 | 74 | the system refused a file or a channel, such as standard output on a full disk |
 | 75 | another process owns the state directory: try again when it has ended |
 | 78 | a wrong value of an option, or in a configuration file; a refused policy; a state that these keys do not open |
-| 130, 141 | interrupted; the reader of standard output is gone |
+| 130, 141 | interrupted; standard output was closed by its reader |
 
-`status` tells by 0 to 3 how it stands (`commands/status.py`).
+`status` returns the health as 0 to 3 (`commands/status.py`).
 
-Nothing of a verb is imported before it is chosen, for a supervisor waits for the first line of `shipper run` (importing
-aiohttp alone takes 0.2 s); therefore the list of verbs is the table here, not what the modules say.
+A verb is imported only when it is chosen, since a supervisor waits for the first line of `shipper run` (importing
+aiohttp alone takes 0.2 s); therefore the list of verbs is a table here, and not read from the modules.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from shipper.process import collector
 from shipper.sdk.errors import OptionError, PolicyError, ShipperError, StateBusy, StateLocked
 
 FOR_PEOPLE = {
-    "supervise": "Watch policy files, and keep a shipper running by them.",
+    "supervise": "Watch policy files, and keep a shipper running.",
     "demo": "Ship a while into a small local backend and rotate its credential.",
-    "validate": "Check policy files and name every mistake by its place.",
-    "status": "Show what a running shipper does.",
+    "validate": "Check policy files, and report every mistake with its place.",
+    "status": "Show the state of a running shipper.",
     "order": "End a drain that cannot end by itself, and look after dead letters.",
     "schema": "Print the JSON Schema of policies, for editors.",
 }
 FOR_MACHINES = {
-    "run": "Be the sidecar: take policies on standard input, answer on standard output.",
+    "run": "Run the sidecar: it takes policies on standard input, and answers on standard output.",
 }
 _VERBS = FOR_PEOPLE | FOR_MACHINES
 _STATUS: dict[type[ShipperError], int] = {OptionError: 78, PolicyError: 78, StateLocked: 78, StateBusy: 75}
@@ -50,7 +50,7 @@ class Verbs(click.Group):
     """A group whose commands are imported when they are chosen."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Nothing that a verb takes may be empty: an unset variable would mean this directory, or all outputs."""
+        """Refuses empty arguments: an unset variable would mean this directory, or all outputs."""
         for before, argument in pairwise(["", *args]):
             if not argument or (argument.startswith("--") and argument.endswith("=")):
                 name = argument or (before if before.startswith("-") else "an argument")
@@ -76,7 +76,7 @@ class Verbs(click.Group):
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="shipper")
 def shipper() -> None:
-    """Ships logs, and says when an old credential can be revoked.
+    """Ships logs, and reports when an old credential can be revoked.
 
     \b
     Try it:        shipper demo
@@ -86,7 +86,7 @@ def shipper() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit."""
+    """Runs the command line and exits."""
     status = _run(arguments)
     status = status or _flush()
     collector.ending()
@@ -102,17 +102,17 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.show()
         return error.exit_code
     except (ShipperError, KeyboardInterrupt, OSError) as error:
-        return _told(error)
+        return _report(error)
     except BaseExceptionGroup as group:
         single = _single(group)
         if not isinstance(single, ShipperError | KeyboardInterrupt | OSError):
             raise
-        return _told(single)
+        return _report(single)
     return end if isinstance(end, int) else 0
 
 
 def _single(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What all leaves of nested groups are about: an interrupt among them, or the only one."""
+    """Returns an interrupt among the leaves of nested groups, or the only leaf."""
     interrupts, others = group.split(KeyboardInterrupt)
     if interrupts is not None and others is None:
         return KeyboardInterrupt()
@@ -122,8 +122,8 @@ def _single(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-def _told(error: ShipperError | KeyboardInterrupt | OSError) -> int:
-    """Say in one line what ended the program, and return the status."""
+def _report(error: ShipperError | KeyboardInterrupt | OSError) -> int:
+    """Prints in one line what ended the program; returns the status."""
     if isinstance(error, KeyboardInterrupt):
         return 130
     if isinstance(error, BrokenPipeError):
@@ -139,7 +139,8 @@ def _told(error: ShipperError | KeyboardInterrupt | OSError) -> int:
 
 
 def _say(text: str) -> None:
-    """On standard error, in the format of the process where it has chosen one; names of files steer no terminal."""
+    """Prints to standard error, in the format of the log if it is configured; names of files cannot control a
+    terminal."""
     from shipper.process import log
 
     if log.is_json():
@@ -149,17 +150,17 @@ def _say(text: str) -> None:
 
 
 def _flush() -> int:
-    """Write out what Python still holds, so that a full disk or a closed pipe is told by the status."""
+    """Flushes standard output, so that a full disk or a closed pipe shows in the status."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
-        return _told(error)
+        return _report(error)
     return 0
 
 
 def _discard_output(status: int) -> int:
-    """Let the interpreter flush into nothing at its end, or it would complain there once more."""
+    """Redirects the interpreter's last flush to nothing, since it would report the failure again."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status

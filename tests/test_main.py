@@ -188,7 +188,7 @@ def test_an_order_that_is_not_utf_8_is_wrong_usage(tmp_path):
     ended = run(b"order", b"drop", b"--revision", b"1", b"--output", b"\xff", b"--state", bytes(tmp_path))
 
     assert ended.returncode == 2
-    assert "what an order names is UTF-8" in ended.stderr
+    assert "the values of an order must be UTF-8" in ended.stderr
 
 
 def test_names_in_an_error_do_not_steer_a_terminal(monkeypatch, capfd):
@@ -208,8 +208,8 @@ def test_names_in_an_error_do_not_steer_a_terminal(monkeypatch, capfd):
     [
         ([], "Missing option '--state'"),
         (["requeue"], "Missing option '--state'"),
-        (["--state", "s", "requeue", "--state", "s"], "write the options behind `requeue`"),
-        (["--export", "x", "requeue", "--state", "s"], "write the options behind `requeue`"),
+        (["--state", "s", "requeue", "--state", "s"], "write the options after `requeue`"),
+        (["--export", "x", "requeue", "--state", "s"], "write the options after `requeue`"),
         (["--events", "--state", "s"], "--events goes with --export"),
         (["--export", "x", "--delete", "3", "--state", "s"], "two orders"),
     ],

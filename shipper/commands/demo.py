@@ -1,4 +1,4 @@
-"""`shipper demo`: see it work, without a server."""
+"""`shipper demo`: a demonstration without a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds; NaN lies in every range of click's."""
+    """A finite number of seconds; click's ranges accept NaN."""
 
     name = "seconds"
 

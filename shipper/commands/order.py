@@ -1,4 +1,4 @@
-"""`shipper order`: have a running shipper do what it never does by itself."""
+"""`shipper order`: gives orders to a running shipper."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
 def _to_supervisor(verb: Verb) -> Verb:
-    """The options that every order has."""
+    """Adds the options of every order."""
     verb = click.option("--json", is_flag=True, help="The result as one JSON object.")(verb)
     state = click.option("--state", required=True, type=PATH, help="The supervisor's --state.")
     return state(verb)
@@ -33,7 +33,7 @@ def _ending(verb: Verb) -> Verb:
 
 @click.group(short_help="End a drain or a batch that cannot end by itself, and look after dead letters.")
 def command() -> None:
-    """Order what a running shipper never does by itself: end a drain that cannot end, look after dead letters.
+    """End a drain that cannot end by itself, or look after dead letters.
 
     `shipper status --state DIR` says what drains, why, and which credentials there are. An order is durable before it
     is carried out, touches only what waits below a barrier or the one batch that it names, and is answered when it is
@@ -51,19 +51,19 @@ def command() -> None:
 
 
 @command.command(short_help="Deliver what waits for a lost credential with another.")
-@click.option("--from", "source", required=True, metavar="ID", help="The credential that is lost.")
-@click.option("--to", "target", required=True, metavar="ID", help="The one to deliver with, in use now.")
+@click.option("--from", "source", required=True, metavar="ID", help="The lost credential.")
+@click.option("--to", "target", required=True, metavar="ID", help="The credential to deliver with; it must be in use.")
 @_to_supervisor
 def rebind(source: str, target: str, state: Path, json: bool) -> int:
-    """Deliver what waits for one credential with another, to where it was bound.
+    """Deliver events that wait for one credential with another, to the same destination.
 
     \b
     Example:
       shipper order rebind --from es-3f9c0a7be2d1 --to es-81d04c5f6a77 --state /var/lib/shipper
     """
-    result = _given(state, "rebind", {"from": source, "to": target}, json=json)
+    result = _perform(state, "rebind", {"from": source, "to": target}, json=json)
     if result is not None:
-        click.echo(f"what waited for {source} is delivered with {target} now")
+        click.echo(f"events that waited for {source} are now delivered with {target}")
         click.echo(
             f"{source} is released: it can be revoked now"
             if source in result.get("released", ())
@@ -74,12 +74,13 @@ def rebind(source: str, target: str, state: Path, json: bool) -> int:
 
 @command.command(short_help="Deliver what drains to where its output goes now.")
 @_of_revision
-@click.option("--output", required=True, metavar="NAME", help="Of this output, as `shipper status` lists it.")
+@click.option("--output", required=True, metavar="NAME", help="The output, as `shipper status` lists it.")
 @_to_supervisor
 def forward(revision: str, output: str, state: Path, json: bool) -> int:
-    """Deliver what still drains to where its output goes now, with the credential that it has now.
+    """Deliver draining events to the current destination of their output, with its current credential.
 
-    For a host that was wrong, a missing CA, a lost key. Ids stay: what both places share is a duplicate there.
+    Use it after a wrong host, a missing CA or a lost key. Events keep their ids: one that the destination has already
+    is a duplicate.
 
     \b
     Example:
@@ -87,10 +88,10 @@ def forward(revision: str, output: str, state: Path, json: bool) -> int:
     """
     from shipper.sdk.units import events_in_words
 
-    result = _given(state, "forward", _at(revision) | {"output": output}, json=json)
+    result = _perform(state, "forward", _at(revision) | {"output": output}, json=json)
     if result is not None:
         moved = events_in_words(result["events"])
-        click.echo(f"what waited of revision {revision} ({moved}) goes to where output {output} goes now")
+        click.echo(f"revision {revision}: {moved} forwarded to the current destination of output {output}")
         for id in result["released"]:
             click.echo(f"{id} is released: it can be revoked now")
     return 0
@@ -129,8 +130,8 @@ def drop(revision: str | None, output: str | None, batch: int | None, state: Pat
 @click.option(
     "--export", metavar="PATH", help="Write all, with their events, to a new file in the sidecar's directory."
 )
-@click.option("--events", is_flag=True, help="With --export: the events alone, as a file input with parse reads them.")
-@click.option("--delete", type=int, metavar="ID", help="Delete those up to this id, as an export told it.")
+@click.option("--events", is_flag=True, help="With --export: the events alone, for a file input with parse.")
+@click.option("--delete", type=int, metavar="ID", help="Delete those up to this id, which an export has printed.")
 @click.option("--state", type=PATH, help="The supervisor's --state.  [required]")
 @click.option("--json", is_flag=True, help="The result as one JSON object.")
 @click.pass_context
@@ -143,7 +144,7 @@ def dead_letters(
     state: Path | None,
     json: bool,
 ) -> int:
-    """List, export or delete the events that a destination refused for ever, or deliver them after all.
+    """List, export, delete or requeue events that a destination has refused.
 
     \b
     Examples:
@@ -154,22 +155,22 @@ def dead_letters(
     """
     if context.invoked_subcommand is not None:
         if after or export is not None or delete is not None or events or state is not None or json:
-            raise click.UsageError(f"write the options behind `{context.invoked_subcommand}`")
+            raise click.UsageError(f"write the options after `{context.invoked_subcommand}`")
         return 0
     if state is None:
         raise click.MissingParameter(param_hint="'--state'", param_type="option")
     if events and export is None:
         raise click.UsageError("--events goes with --export")
     if export is not None and delete is not None:
-        raise click.UsageError("--export and --delete are two orders; delete what an export has told")
+        raise click.UsageError("--export and --delete are two orders; delete up to the id that the export has printed")
     params: dict[str, Any] = {"list": True, "after": after}
     if export is not None:
         params = {"export": export} | ({"events": True} if events else {})
     elif delete is not None:
         params = {"delete": delete}
-    result = _given(state, "dead_letters", params, json=json)
+    result = _perform(state, "dead_letters", params, json=json)
     if result is not None:
-        _tell_of_letters(result)
+        _print_letters(result)
     return 0
 
 
@@ -182,9 +183,9 @@ def dead_letters(
 def requeue(
     output: str | None, reason: str | None, upto: int | None, ids: tuple[int, ...], state: Path, json: bool
 ) -> int:
-    """Put dead letters into the queue again, once what refused them is repaired; what is refused again comes back.
+    """Put dead letters into the queue again, after a repair of the cause; refused events become dead letters again.
 
-    Of several options, all must fit. An event keeps its id: one that the destination has already is a duplicate.
+    A letter must meet all given options. Events keep their ids: one that the destination has already is a duplicate.
 
     \b
     Examples:
@@ -194,7 +195,7 @@ def requeue(
     """
     given = {"output": output, "reason": reason, "upto": upto, "ids": list(ids) or None}
     wanted = {name: value for name, value in given.items() if value is not None}
-    result = _given(state, "dead_letters", {"requeue": wanted}, json=json)
+    result = _perform(state, "dead_letters", {"requeue": wanted}, json=json)
     if result is not None:
         damaged = f"; {result['damaged']} are damaged, and stay" if result["damaged"] else ""
         click.echo(f"{result['requeued']} dead letters are in the queue again{damaged}")
@@ -202,7 +203,7 @@ def requeue(
 
 
 def _at(revision: str) -> dict[str, Any]:
-    """The params that name a revision."""
+    """Returns the params that name a revision."""
     epoch, colon, number = revision.rpartition(":")
     if not number.isdecimal() or (colon and not epoch.isdecimal()):
         raise click.UsageError(f"--revision {revision}: write a number such as 6, or 1:6 for one of epoch 1")
@@ -237,7 +238,7 @@ def _given(state: Path, name: str, params: dict[str, Any], *, json: bool) -> dic
     try:
         msgspec.json.encode(params)
     except UnicodeEncodeError:
-        raise click.UsageError("what an order names is UTF-8") from None
+        raise click.UsageError("the values of an order must be UTF-8") from None
     answer = ask(state, Order(name, params))
     if json:
         click.echo(msgspec.json.encode(answer))
@@ -250,7 +251,7 @@ def _given(state: Path, name: str, params: dict[str, Any], *, json: bool) -> dic
     return result
 
 
-def _tell_of_letters(result: dict[str, Any]) -> None:
+def _print_letters(result: dict[str, Any]) -> None:
     import sys
 
     from shipper.supervise.show import of_letters, show

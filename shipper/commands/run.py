@@ -24,7 +24,7 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 @click.option("--state", required=True, type=click.Path(), help="The state directory; made if absent.")
 @click.option("--http", metavar="HOST:PORT", help="Serve /livez, /readyz, /metrics and /status there (port 0: any).")
 def command(state: str, http: str | None) -> int:
-    """Be the sidecar: take policies on standard input, answer on standard output.
+    """Run the sidecar: it takes policies on standard input, and answers on standard output.
 
     It is launched by a supervising agent; people use `shipper supervise`. Logs go to standard error: as ECS JSON, on a
     terminal as text, or as SHIPPER_LOG_FORMAT says, which is `json` or `text`.
@@ -33,10 +33,10 @@ def command(state: str, http: str | None) -> int:
     Example:
       echo '{"type":"hello","protocol":1}' | shipper run --state /tmp/shipper
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # until the sidecar heeds them
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # until the sidecar handles them
     descriptors.open_closed()
     stdout = os.dup(1)
-    os.dup2(2, 1)  # whatever a library prints is no line of the protocol
+    os.dup2(2, 1)  # output of libraries is not part of the protocol
     if sys.stdin is not None and sys.stdin.isatty():
         click.echo(FOR_A_PERSON, err=True)
     with collector.importing():

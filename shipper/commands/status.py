@@ -1,4 +1,4 @@
-"""`shipper status`: show what a running shipper does, or what lies in its directory while none runs."""
+"""`shipper status`: shows the state of a running shipper, or of its directory while none runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HEALTHY, DEGRADED, FAILED, NOT_RUNNING = 0, 1, 2, 3
 
 
-@click.command(short_help="Show what a running shipper does.")
+@click.command(short_help="Show the state of a running shipper.")
 @click.option("--state", required=True, type=PATH, help="The supervisor's --state directory.")
 @click.option("--json", is_flag=True, help="All of it as one JSON object.")
 @click.option(
@@ -28,17 +28,17 @@ HEALTHY, DEGRADED, FAILED, NOT_RUNNING = 0, 1, 2, 3
     help="Show it again and again, every 2 s by default, until Ctrl-C.",
 )
 def command(state: Path, json: bool, watch: float | None) -> int:
-    """Show what the supervisor of --state and its shipper do: health, revisions, queue, drains and credentials.
+    """Show health, revisions, queue, drains and credentials of the supervisor of --state and its shipper.
 
-    Where no supervisor answers, what is stored is read, without changing anything. For a drain that does not move, the
-    commands that end it are shown.
+    If no supervisor answers, this reads the state directory without changing it. For a blocked drain it shows the
+    commands that end it.
 
     \b
     Examples:
       shipper status --state /var/lib/shipper
       shipper status --state /var/lib/shipper --watch
 
-    Exit status, with --watch that of the last look: 0 healthy, 1 degraded or not serving yet, 2 failed (or wrong
+    Exit status (with --watch, of the last look): 0 healthy, 1 degraded or not serving yet, 2 failed (or wrong
     usage), 3 not running, 78 no state directory.
     """
     import sys
@@ -61,23 +61,23 @@ def command(state: Path, json: bool, watch: float | None) -> int:
 
 
 def look(state: Path) -> dict[str, Any]:
-    """What the supervisor answers, or what is known without one. Raises OptionError for no state directory."""
+    """Returns the supervisor's answer, or the stored status without one. Raises OptionError for no state directory."""
     from shipper.supervise import absent
     from shipper.supervise.questions import NotRunning, Silent, Status, Unanswered, ask
 
     try:
         try:
             return ask(state, Status())
-        except Unanswered:  # one that was just ending does not listen any more, and has not failed
+        except Unanswered:  # a supervisor that was ending does not listen any more, and has not failed
             return ask(state, Status())
     except Silent as error:
-        return absent.told(state, str(error))
+        return absent.status(state, str(error))
     except NotRunning:
-        return absent.told(state, None)
+        return absent.status(state, None)
 
 
 def exit_status(status: Mapping[str, Any]) -> int:
-    """The state of the whole as an exit status."""
+    """Returns the exit status for the state of the whole."""
     if not status.get("running", True):
         return NOT_RUNNING
     return {"HEALTHY": HEALTHY, "FAILED": FAILED}.get(status["state"], DEGRADED)

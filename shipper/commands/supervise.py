@@ -1,4 +1,4 @@
-"""`shipper supervise`: watch policy files, and keep a shipper running by them."""
+"""`shipper supervise`: watches policy files, and keeps a shipper running."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from shipper.supervise.report import Report
 
 
-@click.command(short_help="Watch policy files, and keep a shipper running by them.")
+@click.command(short_help="Watch policy files, and keep a shipper running.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH…", type=PATH)
-@click.option("--state", required=True, type=PATH, help="Directory of the queue and the state.")
+@click.option("--state", required=True, type=PATH, help="The directory of the queue and the state.")
 @click.option("--config", type=PATH, help="The supervisor's own settings.")
 @click.option("--json/--text", default=None, help="ECS JSON or text for people; default: text on a terminal.")
-@click.option("--once", is_flag=True, help="Ship what is there, wait until all of it is delivered, and exit.")
-@click.option("--once-timeout", metavar="DURATION", help="With --once: give up (status 1) when refused for so long.")
-@click.option("--grace", default="20s", show_default=True, metavar="DURATION", help="How long a stop may deliver on.")
+@click.option("--once", is_flag=True, help="Ship what exists now, wait until all of it is delivered, and exit.")
+@click.option("--once-timeout", metavar="DURATION", help="With --once: give up (status 1) after refusals for so long.")
+@click.option("--grace", default="20s", show_default=True, metavar="DURATION", help="How long a stop may deliver.")
 def command(
     paths: tuple[Path, ...],
     state: Path,
@@ -39,14 +39,14 @@ def command(
     once_timeout: str | None,
     grace: str,
 ) -> int:
-    """Launch a shipper and keep it on the policy in PATH…: files, or directories of *.yaml.
+    """Launch a shipper, and keep it running with the policy in PATH…: files, or directories of *.yaml.
 
-    A changed file or secret becomes a new revision at once. What is queued drains with the credential it was accepted
-    under, and `on_release` (see --config) runs the moment that one can be revoked. The file of a secret that is absent
-    at the first start, or of the state key, is waited for (but for --once).
+    A changed file or secret becomes a new revision at once. Queued events drain with the credential under which they
+    were accepted, and `on_release` (see --config) runs as soon as it can be revoked. If a secret's file is absent at
+    the first start, or the state key's file, the supervisor waits for it (not with --once).
 
-    What happens goes to standard output, the log of the shipper to standard error, both in one format: where standard
-    output is a terminal, text for people; else one ECS JSON object a line.
+    Events go to standard output, the log of the shipper to standard error, both in one format: text if standard output
+    is a terminal, otherwise one ECS JSON object a line.
 
     \b
     Examples:

@@ -1,9 +1,8 @@
-"""`shipper validate`: what a supervisor would say of policy files on this host.
+"""`shipper validate`: checks policy files as a supervisor on this host would.
 
-Variables and PEM files are read as they are here. Secrets are not: a file that refers to them can be checked where
-they must not be. So of a reference the form is looked at, and of its file whether it is there and who else can read it,
-which are warnings; with `--secrets` they are read as well, and one that is missing is an error. An id, as policies for
-`shipper run` have it, is accepted too.
+It reads variables and PEM files of this host. It does not read secrets, so that a policy can be checked where its
+secrets must not be: it checks the form of a reference, and warns of a missing file or one that others can read. With
+`--secrets` it reads them, and a missing one is an error. An id, as in policies for `shipper run`, is accepted too.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ class Checked:
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE...")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the result.")
-@click.option("--secrets", "with_secrets", is_flag=True, help="Read the secrets too: what is missing is an error.")
+@click.option("--secrets", "with_secrets", is_flag=True, help="Read the secrets too: a missing one is an error.")
 def command(files: Sequence[Path], form: str, with_secrets: bool) -> None:
-    """Check policy files and name every mistake by its place.
+    """Check policy files, and report every mistake with its place.
 
-    Each FILE is one policy; a directory is one as well, merged from its *.yaml and *.yml files. The exit status is 78
-    if any is refused. A secret file that is missing on this host is a warning, or with --secrets an error.
+    Each FILE is one policy; so is a directory, merged from its *.yaml and *.yml files. The exit status is 78 if any is
+    refused. A missing secret file is a warning, with --secrets an error.
 
     \b
     Example:       shipper validate policy.yaml
@@ -68,7 +67,7 @@ def command(files: Sequence[Path], form: str, with_secrets: bool) -> None:
 
 
 def check(path: Path, registry: Registry, *, with_secrets: bool = False) -> Checked:
-    """The policy of a file or a directory, as a supervisor reads it, but for the secrets where not `with_secrets`."""
+    """Checks the policy of a file or a directory as a supervisor does; reads secrets only `with_secrets`."""
     from shipper.policy.policy import build
     from shipper.supervise.sources import read_tree
 
@@ -87,9 +86,9 @@ def check(path: Path, registry: Registry, *, with_secrets: bool = False) -> Chec
 
 
 def references(tree: Node, registry: Registry, problems: list[Problem]) -> Node:
-    """The tree of a policy with an id in place of every reference to a secret; those that are none are noted.
+    """Returns the tree of a policy with an id for every reference to a secret; adds a problem for each invalid one.
 
-    What is no mapping is left for the schema to refuse, unless it is an id.
+    The schema refuses any other value that is not an id.
     """
     from shipper.supervise.secrets import Place, Reference, everywhere
 
@@ -109,9 +108,9 @@ def references(tree: Node, registry: Registry, problems: list[Problem]) -> Node:
 def secret_files(
     tree: Node, registry: Registry, environment: Mapping[str, str], *, with_secrets: bool
 ) -> tuple[list[Problem], list[Problem]]:
-    """Secrets of a valid policy that are missing here, and those that others can read, each once.
+    """Returns the missing secrets of a valid policy, and those that others can read, each once.
 
-    Files are looked at only, and nothing else is; `with_secrets` all of them are read.
+    Inspects files without reading them; reads every secret `with_secrets`.
     """
     from shipper.supervise.secrets import Place, Reference, everywhere, exposed, read
 
@@ -141,10 +140,10 @@ def secret_files(
 
 
 def _look_at_files(source: SecretSource) -> None:
-    """Raises OSError if a file is missing that the reference itself names."""
+    """Raises OSError if a file that the reference itself names is missing."""
     from shipper.sdk.secret_source import Unreadable
 
-    with suppress(Unreadable):  # the environment of the supervisor says which file
+    with suppress(Unreadable):  # the supervisor's environment decides which file
         for path in source.paths({}):
             os.stat(path)
 
@@ -158,7 +157,7 @@ def _lines(result: Checked) -> list[str]:
 
 
 def _warnings(policy: Policy) -> list[str]:
-    """What is valid, and yet hardly meant."""
+    """Returns warnings about valid settings that are probably mistakes."""
     idle = ["there are inputs and no outputs: nothing is delivered"] if policy.inputs and not policy.outputs else []
     outputs = [
         f"outputs.{name}: {warning}" for name, spec in policy.outputs.items() for warning in spec.config.warnings()

@@ -112,14 +112,14 @@ def read(path: Path) -> Stored | None:
     except StartFailed as error:
         raise NotReadable(str(error)) from None
     except (*UNREADABLE, OSError, ValueError) as error:
-        raise NotReadable(f"what is stored cannot be read: {database.name(error)}") from None
+        raise NotReadable(f"the stored data cannot be read: {database.name(error)}") from None
 
 
 def _open(path: Path) -> sqlite3.Connection:
     log, index = (path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))
     has_log = log.exists() and log.stat().st_size > 0
     if has_log and not index.exists():
-        raise NotReadable(f"what is stored cannot be read without changing it: {index.name} is missing beside {log}")
+        raise NotReadable(f"the stored data cannot be read without changing it: {index.name} is missing beside {log}")
     how = "readonly_shm=1" if has_log else "immutable=1"
     db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&{how}", uri=True, timeout=0.5, isolation_level=None)
     if "credential" in {row[1] for row in db.execute("PRAGMA table_info(lane)")}:

@@ -1,12 +1,11 @@
-"""The reference supervising agent: it turns policy files into revisions, and launches the sidecar that ships by them.
+"""The reference supervising agent: it turns policy files into revisions, and launches the sidecar.
 
     files ── watch ──> sources ──> secrets ──> desired ──> conversation ──> child ──> `shipper run`
                                                              │    ▲
                                         vault (sealed) <── ledger └── releases: which credential may be revoked now
 
-`ledger`, `releases`, `answers` and `conversation` decide and do no I/O; a `member` performs what they decide, in their
-order. An `agent` has one or several members, and what they share: a `policy_source` (`files` is one), and what all of
-them have released (`collected`), for which the `revocations` run. What
-does not belong here: anything about events, plugins or destinations. A supervisor of another kind (a fleet agent, an
-operator of a cluster) replaces this package and speaks the same protocol.
+`ledger`, `releases`, `answers` and `conversation` decide without I/O; a `member` performs their effects in order. An
+`agent` has one or several members, a `policy_source` (`files` is one), and the credentials that all members have
+released (`collected`), for which the `revocations` run. Events, plugins and destinations do not belong here. A
+supervisor of another kind (a fleet agent, an operator of a cluster) replaces this package and speaks the same protocol.
 """

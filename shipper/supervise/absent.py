@@ -1,7 +1,7 @@
-"""What `shipper status` says where no supervisor answers: what the state directory holds, and since when nothing runs.
+"""The status of a state directory without a supervisor that answers, for `shipper status`.
 
-The answer has the form of `standing.told`, as far as anything is known: nobody observes, so there is no health of
-inputs and outputs, and why something waits is that nothing runs.
+It has the form of `standing.status`, with what is stored: there is no health of inputs and outputs, and events wait
+because nothing runs.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from shipper.values import Revision
 
 _UNKNOWN = "the figures are not known"
 _UNTRUE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What values of another kind than they were written lead to, where a database is damaged."""
+"""Errors of stored values of the wrong type, where a database is damaged."""
 _FILES = ("supervise.lock", "supervise.json", "supervise.key")
 
 
-def told(directory: Path, silence: str | None) -> dict[str, Any]:
-    """The status of a directory whose supervisor gave no answer; `silence` says why, if one runs all the same.
+def status(directory: Path, silence: str | None) -> dict[str, Any]:
+    """Returns the status of a directory whose supervisor gave no answer; `silence` is the reason, if one runs.
 
-    Raises OptionError for what is no state directory, or not ours to read.
+    Raises OptionError for a path that is no state directory, or not readable for this user.
     """
     sidecar = _sidecar_of(directory)
     owner = stored.owner(sidecar)
     state, message = _standing(owner, _last_seen(directory, owner), silence)
     if state == "STOPPED" and stored.is_locked(directory / _FILES[0]):
-        state, message = "UNKNOWN", "the supervisor runs, and takes no questions: it starts, or ends"
+        state, message = "UNKNOWN", "the supervisor runs but does not answer: it is starting or ending"
     observed: dict[str, Any] | None = None
     credentials: list[dict[str, Any]] = []
     troubles: list[dict[str, str]] = []
@@ -49,7 +49,7 @@ def told(directory: Path, silence: str | None) -> dict[str, Any]:
     except NotReadable as error:
         troubles = [{"kind": "state", "cause": _UNKNOWN, "message": str(error)}]
     except _UNTRUE as error:
-        troubles = [{"kind": "state", "cause": _UNKNOWN, "message": f"what is stored is damaged: {raised_at(error)}"}]
+        troubles = [{"kind": "state", "cause": _UNKNOWN, "message": f"the stored data is damaged: {raised_at(error)}"}]
     return {
         "state": state,
         "message": message,
@@ -64,7 +64,7 @@ def told(directory: Path, silence: str | None) -> dict[str, Any]:
 
 
 def _sidecar_of(directory: Path) -> Path:
-    """Where the sidecar keeps its state: below that of its supervisor, or it is this directory itself."""
+    """Returns the sidecar's state directory: below that of its supervisor, or this directory itself."""
     try:
         if any((directory / name).exists() for name in _FILES):
             return directory / "sidecar"
@@ -100,7 +100,7 @@ def _last_seen(directory: Path, owner: Owner) -> float | None:
 
 
 def _observed(found: Stored, state: str, message: str, disk_bytes: int) -> dict[str, Any]:
-    """What an `observed` would say of what is stored; a limit of 0 bytes: it is sealed."""
+    """Returns an `observed` of the stored data; its limit is 0 bytes, since the policy is sealed."""
     total, now = found.figures.total(), time.time()
     oldest = max(0.0, now - min(found.first.values(), default=now))
     queue = QueueFigures(total.events, total.bytes, 0, round(oldest, 3), disk_bytes)
@@ -139,7 +139,7 @@ def _draining(found: Stored, now: float, stopped: bool) -> tuple[list[Draining],
 
 
 def _credentials(found: Stored) -> list[dict[str, Any]]:
-    """Ids alone: names and files of credentials are sealed."""
+    """Returns credentials by their ids; their names and files are sealed."""
     active = {id for lane in found.lanes if lane.active for id in lane.key.credentials}
     retired = {id for lane in found.lanes if not lane.active for id in lane.key.credentials} - active
     unknown: dict[str, Any] = {"name": "", "sources": [], "units": [], "released": False}

@@ -1,8 +1,8 @@
-"""The supervisor as a process: wires a source of policies, the members, revocation and the people together.
+"""The supervisor as a process: connects a source of policies, the members, revocation and the report.
 
-Each member has a sidecar and a state of its own (`member`), and none waits for another. What is wanted comes from one
-source, and is offered to all of them; a credential is revoked when all of them have released it (`collected`).
-`shipper supervise` has one member.
+Each member has a sidecar and a state of its own (`member`), and none waits for another. One source supplies the policy
+for all of them; a credential is revoked when all of them have released it (`collected`). `shipper supervise` has one
+member.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from shipper.supervise.watch import Watch
 
 
 async def supervise(options: Options, environment: Mapping[str, str], report: Report) -> int:
-    """Run until a signal or the end of `--once`; returns the exit status.
+    """Runs until a signal or the end of `--once`; returns the exit status.
 
-    Raises StateBusy, StateLocked and OptionError before anything runs. Policy files that are wrong at the first start,
-    with `once` at any, are reported, and the status is 78; so it is if no sidecar ever started, for a lasting cause in
-    its state directory. But a file of a secret that is absent at the first start is waited for.
+    Raises StateBusy, StateLocked and OptionError before anything runs. The status is 78 for invalid policy files at the
+    first start (with `once` at any), which are reported, and if no sidecar ever started for a lasting cause in its
+    state directory. But it waits for a secret's file that is absent at the first start.
     """
     with Vault(options.state, options.config.state_keys) as vault, Watch() as watch:
         desired = Desired(options.paths, environment, Registry.installed(), once=options.once)
@@ -49,7 +49,7 @@ async def supervise(options: Options, environment: Mapping[str, str], report: Re
 
 
 class Agent:
-    """Some members, and one source of their policy."""
+    """Members, and the one source of their policy."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Agent:
         source: PolicySource,
         vaults: Mapping[Path, Vault],
     ) -> None:
-        """One member for each state directory with its vault. Raises StateLocked."""
+        """Makes one member for each state directory with its vault. Raises StateLocked."""
         self._options, self._environment, self._report, self._source = options, environment, report, source
         self._wrong = standing.invalid(source.name)
         self._notify = Notify(environment)
@@ -71,7 +71,7 @@ class Agent:
         )
 
     async def run(self) -> int:
-        """Until every member has ended; returns the exit status."""
+        """Runs until every member has ended; returns the exit status."""
         try:
             first = await self._first()
         except PolicyError:
@@ -98,7 +98,7 @@ class Agent:
 
     @property
     def _has_policy(self) -> bool:
-        """Whether there is a valid policy of an earlier process to run on; `--once` is about what is wanted now."""
+        """Whether there is a valid policy of an earlier process to run; with `--once` only the present files count."""
         return self._runs and not self._options.once
 
     @property
@@ -106,9 +106,9 @@ class Agent:
         return any(member.ledger.policy for member in self._members)
 
     async def _first(self) -> Wanted | None:
-        """What is wanted at the start; None if that is not valid, or absent yet, which is told.
+        """Returns the policy at the start; None if it is not valid, or secrets are absent, which is reported.
 
-        Raises PolicyError, told as well, if there is nothing to run.
+        Raises PolicyError, reported as well, if there is nothing to run.
         """
         try:
             return await self._read()
@@ -121,20 +121,20 @@ class Agent:
             raise
 
     async def _read(self) -> Wanted:
-        """What is wanted, read again if a credential that it refers to was released meanwhile."""
+        """Reads the policy, again if a credential that it refers to was released meanwhile."""
         while True:
             wanted = await self._source.read(self._known)
             if wanted.reused <= set(self._known().values()):
                 return wanted
 
     def _known(self) -> dict[bytes, str]:
-        """The ids that every member may still be given."""
+        """Returns the ids that every member may still be given."""
         released = {kept.id for member in self._members for kept in member.ledger.pending}
         known = [pair for member in self._members for pair in member.ledger.known.items()]
         return {content: id for content, id in known if id not in released}
 
     def _offer(self, wanted: Wanted, *, asked: bool, over: Mapping[str, Mapping[str, Any]]) -> None:
-        """Tell what was not told of the reading before, and offer it to all, in the instant after `_read`."""
+        """Reports new warnings, and offers the policy to all members, without a checkpoint after `_read`."""
         new = [problem for problem in wanted.warnings if problem not in self._warned]
         self._warned = wanted.warnings
         for problem in new:
@@ -143,7 +143,7 @@ class Agent:
             member.offer(wanted, asked=asked, over=over)
 
     async def _follow_source(self) -> None:
-        """Every change becomes a revision; what is not valid is told once, and the last valid policy runs on."""
+        """Offers every change; reports an invalid one once, and keeps the last valid policy running."""
         while True:
             asked = await self._source.changed()
             before = self._source.problems
@@ -157,7 +157,7 @@ class Agent:
                 self._notify.send("READY=1")
 
     def _over(self) -> dict[str, Mapping[str, Any]]:
-        """What is told when a policy is valid again."""
+        """Returns the reports for a policy that is valid again."""
         over: dict[str, Mapping[str, Any]] = {}
         if self._troubles.over(ABSENT):
             over["present"] = {}
@@ -166,7 +166,7 @@ class Agent:
         return over
 
     def _invalid(self, error: PolicyError, *, known: bool = False) -> None:
-        """The last valid policy runs on, if there is one; `known` problems are not told again."""
+        """Reports an invalid policy, except `known` problems; the last valid policy, if any, keeps running."""
         absent = isinstance(error, SecretsAbsent) and not self._runs
         self._troubles.over(self._wrong if absent else ABSENT)
         self._troubles.begin(
@@ -179,32 +179,32 @@ class Agent:
             fields = {} if absent else {"source": self._source.name, "consequence": consequence}
             self._say("absent" if absent else "invalid", state="DEGRADED", errors=error.problems, **fields)
 
-    # -- what members need ---------------------------------------------------------------------------------------------
+    # -- for members ---------------------------------------------------------------------------------------------------
 
     def say(self, member: Member, what: str, fields: Mapping[str, Any]) -> None:
-        """Tell the people; of several members, which."""
+        """Reports an event, with the name of the member if there are several."""
         self._report.say(what, fields if len(self._members) == 1 else {**fields, "member": member.name})
 
     def environment(self) -> Mapping[str, str]:
-        """For a sidecar."""
+        """Returns the environment of a sidecar."""
         return {**self._without_secrets(), log.FORMAT: self._report.format}
 
     def released(self, *, again: bool) -> None:
-        """Revoke what every member has released."""
+        """Revokes the credentials that every member has released."""
         released = {kept.id: kept for member in self._members for kept in member.released}
         for id in sorted(collected([member.holding for member in self._members])):
             self._revocations.begin(self._nursery, released[id], again=again)
 
     def answered(self, member: Member, answer: Answer) -> None:
-        """Tell the source."""
+        """Passes an answer to the source."""
         self._source.answered(member.name, answer)
 
     def serving(self) -> None:
-        """The service manager need not wait any longer."""
+        """Tells the service manager that the service is ready."""
         self._notify.send("READY=1", "STATUS=shipping")
 
     def stopping(self) -> None:
-        """The service manager is told when the last member stops."""
+        """Tells the service manager that the service stops, with the last member."""
         if all(member.is_stopping for member in self._members):
             self._notify.send("STOPPING=1")
 
@@ -212,13 +212,13 @@ class Agent:
         self._report.say(what, fields)
 
     def _without_secrets(self) -> dict[str, str]:
-        """The environment of other programs: no variable that a policy ever named as a secret."""
+        """Returns the environment for other programs, without variables that a policy ever named as secrets."""
         secret = {name for member in self._members for name in member.ledger.secret_variables}
         secret |= {*self._source.secret_variables}
         return {name: value for name, value in self._environment.items() if name not in secret}
 
     async def _revoked(self, id: str) -> None:
-        """Return when every member has forgotten it, so that no later process revokes it again."""
+        """Returns when every member has forgotten the credential, so that no later process revokes it again."""
         async with trio.open_nursery() as nursery:
             for member in self._members:
                 nursery.start_soon(member.forget, id)
@@ -240,7 +240,7 @@ class Agent:
                     self._nursery.cancel_scope.cancel("a second signal")
 
     async def _last_revocations(self) -> None:
-        """What was released in the last moment is revoked now rather than at the next start."""
+        """Revokes credentials that were released in the last moment, before the next start does."""
         if not any(member.killed for member in self._members):
             with trio.move_on_after(self._options.grace):
                 await self._revocations.ended()

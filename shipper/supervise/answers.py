@@ -1,8 +1,8 @@
-"""What a source of policies hears back: which stage of its versions a member has reached.
+"""Answers to a source of policies: the stage that each of its versions has reached at a member.
 
-A version is answered by the first revision that was made from it: later ones, as of a rotated secret, are the member's
-own affair, but carry it too. So a stage of a revision is one of the newest version that began at it or before it, and
-with that of all older versions.
+A version is answered by the first revision that was made from it; later ones, such as for a rotated secret, carry it
+too. So a stage of a revision is also reached by the newest version that began at it or before it, and by all older
+versions.
 
     version 6 at 11, version 7 at 12     ack 13 drained     version 7 is drained, and so is 6
 """
@@ -19,18 +19,18 @@ from shipper.values import Revision, Revisions
 Stage = Literal["received", "active", "drained"]
 
 MOST = 64
-"""Versions without an answer of their own that are remembered; newer ones answer for those that are not."""
+"""Versions that are remembered until they are answered; newer ones answer for forgotten ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of one version; an answer may come again, and the newest counts."""
+    """The stage of one version; an answer may be repeated, and the newest counts."""
 
     version: str
     revision: Revision
     stage: Stage | Literal["refused"]
     reason: str = ""
-    """Of one that was refused, a reason of the protocol's nack."""
+    """The reason of the nack, for a refused version."""
     problems: tuple[Problem, ...] = ()
 
 
@@ -39,11 +39,11 @@ class Versions:
 
     def __init__(self) -> None:
         self._began: dict[Revision, str] = {}
-        """By the first revision made from each, of one that came again since then."""
+        """Versions by the first revision made from each, since its last appearance."""
         self._reached: dict[Stage, Revision] = {}
 
     def carried(self, version: str, at: Revision) -> Iterator[Answer]:
-        """This revision is made from the version; one without a name gets no answers."""
+        """Records that a revision is made from a version; one without a name gets no answers."""
         if not version or (self._began and self._began[max(self._began)] == version):
             return
         self._began = {began: other for began, other in self._began.items() if other != version} | {at: version}
@@ -54,12 +54,12 @@ class Versions:
                 yield Answer(version, at, stage)
 
     def renumbered(self, before: Revision, at: Revision) -> None:
-        """A policy has a new number, since the sidecar refused the old one as taken."""
+        """Records the new number of a policy whose old one the sidecar refused as taken."""
         if before in self._began:
             self._began[at] = self._began.pop(before)
 
     def stage(self, stage: Stage, at: Revision) -> Iterator[Answer]:
-        """A revision has reached a stage."""
+        """Yields the answers for a revision that has reached a stage."""
         self._reached[stage] = max(at, self._reached.get(stage, at))
         newest = max((began for began in self._began if began <= at), default=None)
         if newest is None:
@@ -69,7 +69,7 @@ class Versions:
             self._began = {began: version for began, version in self._began.items() if began >= newest}
 
     def stages(self, revisions: Revisions) -> Iterator[Answer]:
-        """What a sidecar says that begins: the stages that it has reached before."""
+        """Yields the answers for the stages that a starting sidecar reports."""
         reached: Mapping[Stage, Revision | None] = {
             "received": revisions.received,
             "active": revisions.active,
@@ -80,6 +80,6 @@ class Versions:
                 yield from self.stage(stage, at)
 
     def refused(self, at: Revision, reason: str, problems: tuple[Problem, ...] = ()) -> Iterator[Answer]:
-        """A revision was nacked, for a reason that lies in the policy or its credentials."""
+        """Yields the answers for a nack whose reason lies in the policy or its credentials."""
         if at in self._began:
             yield Answer(self._began[at], at, "refused", reason, problems)

@@ -1,7 +1,7 @@
-"""Waits for the file of a state key, where the supervisor starts before whoever brings it.
+"""Waits for the file of a state key, if the supervisor starts before the file exists.
 
-Nothing can be opened without that key. Meanwhile the directory is owned, `shipper status` is answered, and the service
-manager is told; there is no sidecar, so there is no status server either.
+Nothing can be opened without that key. Meanwhile the directory is locked, `shipper status` is answered, and the service
+manager is informed; there is no sidecar, so there is no status server either.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from shipper.supervise.watch import Watch
 async def configured(
     read: Callable[[], Config], options: Options, environment: Mapping[str, str], report: Report
 ) -> Config | None:
-    """What `read` gives, once every file of a state key is there; None if told to stop before.
+    """Returns the result of `read` once every file of a state key exists; None if a signal stops it before.
 
-    Raises StateBusy, and OptionError for a configuration that is wrong at the start; with `once` an absent file is
-    wrong, too.
+    Raises StateBusy, and OptionError for a configuration that is invalid at the start; with `once` also for an absent
+    file.
     """
     try:
         return read()
@@ -73,7 +73,7 @@ class _Waiting:
         return self._config
 
     async def _present(self) -> Config:
-        """Other mistakes are told and waited out as well: a key that is just being written is none yet."""
+        """Returns the configuration once it is valid; reports other mistakes meanwhile: a key may be half written."""
         told = ""
         while True:
             try:
@@ -90,9 +90,9 @@ class _Waiting:
         if isinstance(question, Order):
             result = refused(f"the sidecar takes no order now ({KEYLESS})", Code.NOT_RUNNING)
             return {name: getattr(result, name) for name in ("status", "message", "code", "result")}
-        return standing.told(Conversation(Ledger(), fresh=True), self._troubles, "waiting", None)
+        return standing.status(Conversation(Ledger(), fresh=True), self._troubles, "waiting", None)
 
     async def _heed_signals(self, scope: trio.CancelScope) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             await anext(signals)
-        scope.cancel("told to stop")
+        scope.cancel("a signal to stop")

@@ -1,6 +1,6 @@
-"""The sidecar as a child process: its pipes, and starting it again when it ends.
+"""The sidecar as a child process, and its pipes.
 
-It runs in a process group of its own, so that a Ctrl-C at a terminal reaches the supervisor alone, which then stops it
+It runs in a process group of its own, so that a Ctrl-C at a terminal reaches only the supervisor, which then stops it
 in order. If the supervisor dies, the end of its standard input stops it. Its standard error is passed through.
 """
 
@@ -17,17 +17,17 @@ import trio
 from shipper.protocol import messages
 from shipper.protocol.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Stopped
 
-Said: TypeAlias = Ready | Ack | Released | Nack | Observed | Result | Error | Stopped
+Message: TypeAlias = Ready | Ack | Released | Nack | Observed | Result | Error | Stopped
 
 LONGEST_LINE = 2 * messages.MAX_LINE_BYTES
 _CHUNK = 65536
 _ADDED = ("credentials", "action")
-"""Messages that replace no older one; the supervisor bounds how many are under way."""
-_DECODER: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
+"""Messages that replace no older one; the supervisor limits their number."""
+_DECODER: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 class Lines:
-    """Splits a stream into lines in bounded memory: of a line that is too long nothing is kept but that it was."""
+    """Splits a stream into lines in bounded memory; drops lines that are too long."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self._longest = longest
@@ -35,7 +35,7 @@ class Lines:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes | None]:
-        """The lines that end in this chunk; None stands for one that was too long."""
+        """Returns the lines that end in this chunk; None for one that was too long."""
         *ends, rest = chunk.split(b"\n")
         lines: list[bytes | None] = []
         for end in ends:
@@ -53,8 +53,8 @@ class Lines:
             self._parts.append(part)
 
 
-def understood(line: bytes | None) -> Said | None:
-    """The message of a line, or None for what is none."""
+def parsed(line: bytes | None) -> Message | None:
+    """Returns the message of a line, or None if it is not a message."""
     try:
         return None if line is None else _DECODER.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -69,7 +69,7 @@ class Child:
         self._outbox: deque[Mapping[str, Any]] = deque()
         self._changed = trio.Event()
         self.silent = False
-        """Whether it was killed since it said nothing for too long."""
+        """Whether it was killed because it sent nothing for too long."""
 
     @property
     def pid(self) -> int:
@@ -77,17 +77,17 @@ class Child:
 
     @classmethod
     async def launch(cls, command: Sequence[str], environment: Mapping[str, str]) -> Child:
-        """Raises OSError if there is no such program."""
+        """Starts a process; raises OSError if there is no such program."""
         process = await trio.lowlevel.open_process(
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment), start_new_session=True
         )
         return cls(process)
 
     def send(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Put a message into the outbox, which a sidecar that does not read cannot fill: a newer policy, and a newer
-        message without content of its own, takes the place of an older one of which nothing was written yet.
+        """Puts a message into the outbox. A newer policy, and a newer message of a kind that has no content of its own,
+        replaces an older one that is not yet written, so that a sidecar that does not read cannot fill the outbox.
 
-        Returns what was replaced.
+        Returns the replaced messages.
         """
         replaced = [] if message["type"] in _ADDED else [m for m in self._outbox if m["type"] == message["type"]]
         for older in replaced:
@@ -96,15 +96,17 @@ class Child:
         self._changed.set()
         return replaced
 
-    async def converse(self, hear: Callable[[Said | None], Awaitable[None]], silence: Callable[[], float]) -> int:
-        """Write what is sent, pass on what is said (None for a line that is no message), until the process has ended.
+    async def converse(
+        self, received: Callable[[Message | None], Awaitable[None]], silence: Callable[[], float]
+    ) -> int:
+        """Writes the outbox, and passes messages (None for an invalid line) to `received`, until the process ends.
 
-        Returns its exit status. It is killed if it says nothing for `silence()` seconds, and if this is cancelled.
+        Returns its exit status. Kills it if it sends nothing for `silence()` seconds, and on cancel.
         """
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write)
-                await self._read(hear, silence)
+                await self._read(received, silence)
                 nursery.cancel_scope.cancel("the sidecar closed its standard output")
             with trio.move_on_after(silence()):
                 return await self._process.wait()
@@ -113,7 +115,7 @@ class Child:
         return self._process.returncode or 0
 
     def kill(self) -> None:
-        """What the sidecar accepted is durable, so this is safe at any time."""
+        """Kills the process; this is safe at any time, since events that the sidecar accepted are durable."""
         self._process.kill()
 
     async def _write(self) -> None:
@@ -129,7 +131,7 @@ class Child:
             self._changed = trio.Event()
             await self._changed.wait()
 
-    async def _read(self, hear: Callable[[Said | None], Awaitable[None]], silence: Callable[[], float]) -> None:
+    async def _read(self, received: Callable[[Message | None], Awaitable[None]], silence: Callable[[], float]) -> None:
         stdout = self._process.stdout
         assert stdout is not None
         lines = Lines()
@@ -143,7 +145,7 @@ class Child:
             if not chunk:
                 return
             for line in lines.feed(bytes(chunk)):
-                await hear(understood(line))
+                await received(parsed(line))
 
     async def _reap(self) -> None:
         if self._process.returncode is None:
@@ -155,8 +157,8 @@ class Child:
                 await trio.aclose_forcefully(stream)
 
 
-def told(status: int) -> str:
-    """An exit status in words."""
+def exit_in_words(status: int) -> str:
+    """Returns an exit status in words."""
     if status < 0:
         return f"killed by signal {-status}"
     meanings = {
@@ -169,6 +171,6 @@ def told(status: int) -> str:
 
 
 def environment_of_child(environment: Mapping[str, str]) -> dict[str, str]:
-    """The supervisor's environment without what systemd meant for the supervisor alone."""
+    """Returns the supervisor's environment without systemd's variables for the supervisor alone."""
     own = {"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "CREDENTIALS_DIRECTORY", "LISTEN_PID", "LISTEN_FDS"}
     return {name: value for name, value in environment.items() if name not in own}

@@ -1,14 +1,14 @@
-"""Which credentials of several members can be revoked now, as a value: those that every member has released.
+"""Decides which credentials of several members can be revoked: those that every member has released.
 
-A member *holds* what it uses or may come to use, and has *released* what it never uses again, under that id. What is
-shared is the secret, not the id: two members may have given two ids to one key, and revoking the one would kill the
-other. So an id waits for as long as anybody holds its secret, under whatever id, its own member included.
+A member *holds* a credential that it uses or may use, and has *released* one that it never uses again under that id.
+Members share secrets, not ids: two members may have given two ids to one key, and revoking one would kill the other. So
+an id waits while any member, its own included, holds its secret under any id.
 
     a holds k1        b released k1 as es-1        es-1 waits
     a released k1     b released k1 as es-1        es-1 is collected
 
-A member of its own waits for nobody, nor for itself: where a secret comes again while its old id is being revoked, that
-was decided before. A member that is gone for good is left out by who asks; one that is only silent still holds.
+A single member waits for nobody, not even itself: its own rule has decided already whether a secret that came again may
+be revoked under its old id. The caller leaves out members that are gone for good; a silent one still holds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one member says of its credentials; equal keys are the same secret."""
+    """The credentials of one member; equal keys are the same secret."""
 
     held: frozenset[Hashable] = field(default=frozenset(), repr=False)
     released: Mapping[str, Hashable] = field(default_factory=dict, repr=False)
@@ -27,6 +27,6 @@ class Holding:
 
 
 def collected(members: Sequence[Holding]) -> set[str]:
-    """The ids that can be revoked now."""
+    """Returns the ids that can be revoked now."""
     held = frozenset[Hashable]().union(*(member.held for member in members)) if len(members) > 1 else frozenset()
     return {id for member in members for id, secret in member.released.items() if secret not in held}

@@ -4,7 +4,7 @@ on_release:                                    # run for each credential that ca
   command: [/usr/local/bin/revoke-key]         # SHIPPER_CREDENTIAL_NAME, and more: see revoke.py
   timeout: 30s
 state_key: {systemd: shipper-state}            # or {file: PATH}: 32 bytes in base64; of a list, the first seals
-http: 127.0.0.1:6780                           # where the sidecar shows both, by /metrics, /status, /readyz, /livez
+http: 127.0.0.1:6780                           # the sidecar serves /metrics, /status, /readyz, /livez for both
 sidecar: [shipper, run]                        # another program to launch; `--state DIR` is added
 """
 
@@ -35,14 +35,14 @@ Command = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 
 
 class OnRelease(msgspec.Struct, frozen=True):
-    """What is run for each released credential."""
+    """The command for each released credential."""
 
     command: Command
     timeout: Duration = Duration(30)
 
 
 class KeyAbsent(OptionError):
-    """Nothing is wrong with a configuration but that the files of state keys are absent; `paths` may come yet."""
+    """The only problem of a configuration is that files of state keys are absent; `paths` may appear later."""
 
     def __init__(self, message: str, paths: Sequence[Path]) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class KeyAbsent(OptionError):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """The whole of it; every part may be absent."""
+    """The whole configuration; every part is optional."""
 
     on_release: OnRelease | None = None
     http: str | None = None
@@ -58,7 +58,7 @@ class Config(msgspec.Struct, frozen=True):
     state_keys: tuple[bytes, ...] = msgspec.field(default=(), name="state_key")
 
     def launch(self, state: Path) -> list[str]:
-        """The command line of the sidecar."""
+        """Returns the command line of the sidecar."""
         address = ["--http", self.http] if self.http else []
         return [*self.sidecar, "--state", str(state / "sidecar"), *address]
 
@@ -70,10 +70,9 @@ def read_config(
     runnable: bool = False,
     warn: Callable[[Problem], None] = lambda problem: None,
 ) -> Config:
-    """Raises OptionError that names file, line and remedy; it is KeyAbsent if only that is wrong.
+    """Returns the configuration; raises OptionError with file, line and remedy, or KeyAbsent if only keys are absent.
 
-    `runnable`: the program of `on_release` must be there.
-    `warn` is told of a key that others can read.
+    `runnable`: the program of `on_release` must exist. `warn` is called for a key that others can read.
     """
     reading = _Reading(environment, runnable, warn)
     try:
@@ -87,7 +86,7 @@ def read_config(
 
 
 class _Reading(Reader):
-    """One reading of one configuration, by the rules of policies."""
+    """Reads one configuration, by the rules of policies."""
 
     def __init__(self, environment: Mapping[str, str], runnable: bool, warn: Callable[[Problem], None]) -> None:
         super().__init__()
@@ -97,7 +96,7 @@ class _Reading(Reader):
         self.runnable = runnable
 
     def config(self, root: Node) -> Config:
-        """Raises PolicyError with every problem."""
+        """Returns the configuration; raises PolicyError with every problem."""
         written = Node({}, root.mark) if root.value is None else root
         try:
             config = self.struct(Config, written, "")
@@ -122,10 +121,10 @@ class _Reading(Reader):
         return value
 
     def state_key(self, node: Node, path: str) -> bytes:
-        """The key that a reference leads to; empty after a problem was noted."""
+        """Returns the key of a reference; empty after a problem was added."""
         try:
             if not isinstance(node.value, dict) or node.value.keys() not in ({"file"}, {"systemd"}):
-                raise ValueError("write where the key lies: {file: PATH} or {systemd: NAME}")
+                raise ValueError("write a reference to the key: {file: PATH} or {systemd: NAME}")
             reference = Reference.parse(node)
             (place,) = reference.source.paths(self.environment)
             if (how := exposed(reference)) is not None:
@@ -144,5 +143,5 @@ class _Reading(Reader):
 
 def _find(program: str, environment: Mapping[str, str]) -> None:
     if shutil.which(program, path=environment.get("PATH", os.defpath)) is None:
-        where = "is no program that this user may run" if os.sep in program else "is not in $PATH"
+        where = "is not a program that this user may run" if os.sep in program else "is not in $PATH"
         raise OptionError(f"{program} {where}; write the path of an executable file")

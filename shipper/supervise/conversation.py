@@ -1,9 +1,9 @@
-"""What the supervisor says and does next: a state machine without I/O.
+"""The supervisor's side of the protocol: a state machine without I/O.
 
-Each method takes one thing that happened and returns effects, to be performed in their order; the order carries the
-promises: `Save` stands before the `Send` that refers to a new credential, and before the `Revoke` of a released one.
-Acks, nacks and observations change nothing but this object, so a supervisor may die at any line of it: the next one
-learns from the ledger and from `ready` what it needs.
+Each method takes one event and returns effects, to be performed in their order. The order is the guarantee: `Save`
+comes before the `Send` that refers to a new credential, and before the `Revoke` of a released one. Acks, nacks and
+observations change only this object, so a supervisor may crash at any line: the next one recovers from the ledger and
+`ready`.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from shipper.supervise.vault import key_name
 from shipper.values import Revision
 
 HEARTBEAT = 25.0
-_ONCE_HEARTBEAT = 0.2  # an empty queue is no change of health, so nothing else would tell of it
+_ONCE_HEARTBEAT = 0.2  # an empty queue is no change of health, so no other observation shows it
 _RENUMBERINGS = 3
 _SUPPLY_SECONDS = 5.0
 _RETRY_SECONDS = (1.0, 60.0)
 _LASTING = (Code.STATE_NEWER, Code.STATE_UNUSABLE)
-"""Why a sidecar cannot start: what a person must mend. A full disk, or a busy directory, may pass."""
+"""Causes of a failed start that a person must repair. A full disk, or a busy directory, may pass."""
 _REMEDY = "; mend that, or give another --state (a newer format needs the shipper that wrote it)"
 
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Make the ledger durable; nothing behind this may happen before."""
+    """Make the ledger durable, before any later effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One message to the sidecar; a policy replaces one that was not yet written to the pipe."""
+    """Send one message to the sidecar; a policy replaces one that was not yet written to the pipe."""
 
     message: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Tell the people."""
+    """Report an event to people."""
 
     what: str
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -63,23 +63,23 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Revoke a released credential, when nobody else holds it either; then call `forget`."""
+    """Revoke a released credential, when no other member holds it; then call `forget`."""
 
     kept: Kept
     again: bool = False
-    """Whether an earlier process has told of it."""
+    """Whether an earlier process has reported it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Call `due` with this after so many seconds."""
+    """Call `due` with this after `seconds`."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A policy is active for the first time in this process."""
+    """Note that a policy is active for the first time in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ Effects: TypeAlias = Iterator[Effect]
 
 
 class Conversation:
-    """One supervisor's side of the protocol, over all restarts of its sidecar. Exhaust each iterator it returns."""
+    """The supervisor's side, over all restarts of its sidecar. Exhaust each returned iterator."""
 
     def __init__(
         self,
@@ -114,15 +114,15 @@ class Conversation:
         self._clock = clock
         self._releases = Releases()
         self._expected: frozenset[str] = frozenset()
-        """What the next `wants` refers to."""
+        """The ids to which the next `wants` refers."""
         self._tree: Node | None = None
-        """What the files say; None until they said something valid, and the policy of an earlier process runs on."""
+        """The tree of the valid files; None before that, while the policy of an earlier process runs."""
         self._once = Once() if once else None
         self.failure: str | None = None
-        """Why the sidecar process, or the last one, could not start; None once one has."""
+        """Why the last sidecar process could not start; None once one has started."""
         self._failure_code = ""
         self._proven = False
-        """Whether any sidecar process could."""
+        """Whether any sidecar process has started."""
         self._changes = Changes()
         self._versions = Versions()
         list(self._versions.carried(ledger.version, ledger.at))
@@ -131,40 +131,41 @@ class Conversation:
         self._renumberings = 0
         self._stages: dict[Revision, list[str]] = {}
         self._drained = Revision(-1, -1)
-        """The newest whose drain was told, or had ended before the first sidecar of this process was ready."""
+        """The newest revision whose drain was reported, or had ended before the first sidecar was ready."""
         self._sent_at: dict[Revision, float] = {}
         self._supplied: dict[str, float] = {}
         self._unknown: frozenset[str] = frozenset()
         self._waits = backoff(*_RETRY_SECONDS)
         self._timer: Again | None = None
-        """The one that counts: a nack to what the files or a person had sent again must not start a second rhythm."""
+        """The timer that counts: a nack to a policy that was sent again for another reason must not start a second
+        one."""
 
     @property
     def waits_for(self) -> str:
-        """With `once`, what is still missing."""
+        """With `once`, the condition that is not yet met."""
         return self._once.waits_for if self._once else ""
 
     @property
     def connected(self) -> bool:
-        """Whether a sidecar has said `ready`."""
+        """Whether a sidecar has sent `ready`."""
         return self.ready is not None
 
     @property
     def hopeless(self) -> bool:
-        """Whether no sidecar ever started, for a cause that lies in its state directory and does not pass by itself."""
+        """Whether no sidecar ever started, for a lasting cause in its state directory."""
         return not self._proven and self.failure is not None and self._failure_code in _LASTING
 
     def begin(self) -> Effects:
-        """The supervisor has started: what was released before and is not revoked yet."""
+        """The supervisor has started: revokes credentials that were released before."""
         for kept in self.ledger.pending:
             yield Revoke(kept, again=True)
 
     def expect(self, ids: Iterable[str]) -> None:
-        """A policy that refers to these ids is about to come by `wants`: until then none of them is released."""
+        """A policy that refers to these ids follows in `wants`: until then none of them is released."""
         self._expected = frozenset(ids)
 
     def wants(self, wanted: Wanted, *, asked: bool = False) -> Effects:
-        """The files say something valid, perhaps what they said before; `asked` by a person, say so."""
+        """The files are valid, and perhaps unchanged, which is reported if a person `asked`."""
         before = self.ledger.at
         self._tree, self._expected = wanted.tree, frozenset()
         if self.ledger.adopt(wanted):
@@ -181,20 +182,21 @@ class Conversation:
             yield from self.again(asked=asked)
 
     def again(self, *, asked: bool = False) -> Effects:
-        """Send a policy again that was nacked: the cause may be gone; `asked` by a person, say if there is nothing."""
+        """Sends a nacked policy again, since the cause may be gone; if there is none and a person `asked`, reports
+        that."""
         if self._nacked and self.connected:
             yield from self._policy()
         elif asked:
             yield Say("unchanged", {"revision": str(self.ledger.at)})
 
     def due(self, timer: Again) -> Effects:
-        """The time of a timer has come; an older one than the last does nothing."""
+        """A timer has expired; only the newest has an effect."""
         if timer is self._timer:
             self._timer = None
             yield from self.again()
 
     def started(self) -> Effects:
-        """A sidecar process runs and listens."""
+        """A sidecar process has started."""
         keys = [{"id": key_name(key), "key": base64.b64encode(key).decode()} for key in self._state_keys]
         hello: dict[str, Any] = {
             "type": "hello",
@@ -205,7 +207,7 @@ class Conversation:
         yield Send(hello | ({"state_keys": keys} if keys else {}))
 
     def ended(self) -> None:
-        """The sidecar process is gone; what it had not answered is open."""
+        """The sidecar process has ended; unanswered messages are open."""
         self.ready, self.observed = None, None
         self._supplied.clear()
         self._stages.clear()
@@ -218,25 +220,25 @@ class Conversation:
             yield from self._free()
 
     def forget(self, id: str) -> Effects:
-        """A released credential is revoked."""
+        """A released credential was revoked."""
         if self.ledger.forget(id) is not None:
             yield Save()
 
-    def heard(self, message: messages.Outbound) -> Effects:
-        """The sidecar said something."""
+    def received(self, message: messages.Outbound) -> Effects:
+        """The sidecar sent a message."""
         match message:
             case Ready():
-                yield from self._heard_ready(message)
+                yield from self._received_ready(message)
             case Ack():
-                yield from self._heard_ack(message)
+                yield from self._received_ack(message)
             case Released():
                 self._releases.released(message)
             case Nack():
-                yield from self._heard_nack(message)
+                yield from self._received_nack(message)
             case Observed():
-                yield from self._heard_observed(message)
+                yield from self._received_observed(message)
             case Error():
-                yield from self._heard_error(message)
+                yield from self._received_error(message)
             case Result():
                 self._releases.released(Released(credentials=freed(message)))
                 fields = {name: getattr(message, name) for name in ("id", "status", "message", "code")}
@@ -245,10 +247,10 @@ class Conversation:
                 yield Say("stopped", {"clean": message.clean, "undelivered": message.undelivered})
         yield from self._free()
 
-    # -- what is heard -------------------------------------------------------------------------------------------------
+    # -- received ------------------------------------------------------------------------------------------------------
 
-    def _heard_error(self, message: Error) -> Effects:
-        """Before `ready` it is why there will be none, said once; later it is about a line of ours."""
+    def _received_error(self, message: Error) -> Effects:
+        """Before `ready` it is the reason of a failed start, reported once; later it is about a line of ours."""
         if self.connected:
             fields = {"line": message.line_number, "message": message.message, "code": message.code}
             yield Say("error", fields)
@@ -257,7 +259,7 @@ class Conversation:
             consequence = _REMEDY if self.hopeless else ""
             yield Say("start_failed", {"message": message.message, "code": message.code, "consequence": consequence})
 
-    def _heard_ready(self, message: Ready) -> Effects:
+    def _received_ready(self, message: Ready) -> Effects:
         if not self._proven:
             self._drained = message.revisions.drained or self._drained
         self.ready, self.failure, self._proven = message, None, True
@@ -272,13 +274,13 @@ class Conversation:
         yield from self._supply(message.credentials_wanted)
         yield from self._policy()
 
-    def _heard_ack(self, message: Ack) -> Effects:
+    def _received_ack(self, message: Ack) -> Effects:
         at = Revision(message.epoch, message.revision)
         self._releases.ack(message)
         stages = self._stages.setdefault(at, [])
         if message.stage not in stages:
             stages.append(message.stage)
-            yield Say("resumed" if self._is_old(at, message) else "ack", self._told(at, message))
+            yield Say("resumed" if self._is_old(at, message) else "ack", self._ack_fields(at, message))
         yield from self._versions.stage(message.stage, at)
         if at == self.ledger.at:
             self._nacked, self._renumberings = False, 0
@@ -291,10 +293,10 @@ class Conversation:
             self._sent_at = {other: since for other, since in self._sent_at.items() if other > at}
 
     def _is_old(self, at: Revision, message: Ack) -> bool:
-        """Whether it says again, after a restart, what had drained before."""
+        """Whether it repeats, after a restart, an earlier `drained`."""
         return message.stage == "drained" and at <= self._drained
 
-    def _told(self, at: Revision, message: Ack) -> dict[str, Any]:
+    def _ack_fields(self, at: Revision, message: Ack) -> dict[str, Any]:
         fields: dict[str, Any] = {"revision": str(at), "stage": message.stage, "change": message.change}
         if at in self._sent_at:
             fields["milliseconds"] = round((self._clock() - self._sent_at[at]) * 1000)
@@ -303,7 +305,7 @@ class Conversation:
             fields["ledger"] = {name: getattr(counts, name) for name in counts.__struct_fields__}
         return fields
 
-    def _heard_nack(self, message: Nack) -> Effects:
+    def _received_nack(self, message: Nack) -> Effects:
         at = Revision(message.epoch, message.revision)
         self._releases.nack(message)
         errors = [located(self._tree if at == self.ledger.at else None, error) for error in message.errors]
@@ -327,7 +329,7 @@ class Conversation:
             yield self._timer
 
     def _renumbered(self) -> Effects:
-        """The number is taken, so the sidecar knows more than the ledger: give the policy one above what it knows."""
+        """Gives the policy a new number above those that the sidecar knows, since its number was taken."""
         if self._renumberings >= _RENUMBERINGS:
             yield Say("refused", {"revision": str(self.ledger.at)})
             return
@@ -343,7 +345,7 @@ class Conversation:
         self.ledger.climb(above)
         self._versions.renumbered(before, self.ledger.at)
 
-    def _heard_observed(self, message: Observed) -> Effects:
+    def _received_observed(self, message: Observed) -> Effects:
         before, self.observed = self.observed, message
         crossed = self.ledger.supply(message.credentials_wanted).keys() >= set(message.credentials_wanted)
         yield from (Say("unit", fields) for fields in self._changes.of(message.units, crossed=crossed))
@@ -362,7 +364,7 @@ class Conversation:
         inputs = self._tree.value.get("inputs") if self._tree and isinstance(self._tree.value, dict) else None
         return {f"inputs.{name}" for name in inputs.value} if inputs and isinstance(inputs.value, dict) else set()
 
-    # -- what is said --------------------------------------------------------------------------------------------------
+    # -- sent ----------------------------------------------------------------------------------------------------------
 
     def _policy(self) -> Effects:
         if not self.connected or not self.ledger.policy:
@@ -383,7 +385,7 @@ class Conversation:
         )
 
     def _supply(self, wanted: Sequence[str]) -> Effects:
-        """Answer `credentials_wanted`, but not the same one at every observation that crosses the answer."""
+        """Answers `credentials_wanted`, but not again for an observation that crosses the answer."""
         now = self._clock()
         due = [id for id in wanted if now - self._supplied.get(id, -_SUPPLY_SECONDS) >= _SUPPLY_SECONDS]
         found = self.ledger.supply(due)
@@ -398,7 +400,7 @@ class Conversation:
             yield Send({"type": "credentials", "credentials": found})
 
     def _free(self) -> Effects:
-        """Everything that may be revoked now."""
+        """Releases the credentials that may be revoked now."""
         held = [id for id, kept in self.ledger.kept.items() if not kept.released]
         free = self._releases.free(held, {*self.ledger.ids, *self._expected})
         for id in free:

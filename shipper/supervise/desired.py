@@ -1,8 +1,8 @@
-"""What the files want, and every path that this depends on.
+"""Reads the wanted policy from files, and lists every path that it depends on.
 
-The policy is validated here as the sidecar will validate it, so that a mistake is named at its place in the user's file
-and never sent. Whether two readings mean the same is for `policy.meaning` to say: comments and the order of keys do not
-matter, the bytes of a certificate file do.
+The policy is validated here as in the sidecar, so that a mistake is reported at its place in the user's file and never
+sent. `policy.meaning` decides whether two readings mean the same: comments and the order of keys do not matter, the
+bytes of a certificate file do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shipper.supervise.secrets import Place, Reference, SecretsAbsent
 
 
 class Desired:
-    """Reads the files again and again. `watched` names the paths of the last reading, the failed one included."""
+    """Reads the files. `watched` are the paths of the last reading, even a failed one."""
 
     def __init__(
         self, paths: Sequence[Path], environment: Mapping[str, str], registry: Registry, *, once: bool = False
@@ -38,15 +38,15 @@ class Desired:
         self.watched: frozenset[Path] = frozenset(self.paths)
         self.secret_variables: frozenset[str] = frozenset()
         self.poll_seconds = math.inf
-        """How often to read again what tells of no change by itself."""
+        """The interval for reading sources that cannot be watched."""
         self._environment = environment
         self._registry = registry
         self._once = once
 
     def read(self, known: Mapping[bytes, str]) -> Wanted:
-        """What is wanted now, with the known ids for known contents; blocks on files.
+        """Returns the wanted policy, with the known ids for known contents; blocks on files.
 
-        Raises PolicyError, which is SecretsAbsent if nothing is wrong but that.
+        Raises PolicyError, or SecretsAbsent if that is the only problem.
         """
         seen = {*self.paths, *sources.policy_files(self.paths, [])}
         try:
@@ -106,14 +106,14 @@ class Desired:
 
 
 def _exposed(uses: Mapping[Reference, list[Place]]) -> Iterator[Problem]:
-    """The secrets that others can read, each at its first place."""
+    """Yields the secrets that others can read, each at its first place."""
     for reference, (first, *_) in uses.items():
         if (how := secrets.exposed(reference)) is not None:
             yield first.problem(how)
 
 
 def ending(tree: Node, registry: Registry) -> Node:
-    """The tree with each input as it ends at the end of what is there; what is not well shaped stays for the schema."""
+    """Returns the tree with inputs that end at the end of their data; malformed ones stay, for the schema to refuse."""
     inputs = tree.value.get("inputs") if isinstance(tree.value, dict) else None
     if inputs is None or not isinstance(inputs.value, dict):
         return tree
@@ -134,7 +134,7 @@ def _ending(node: Node, registry: Registry) -> Node:
 
 
 def _materials(valid: Policy) -> Iterator[Path]:
-    """The PEM files that the policy names, anywhere in the settings of its plugins."""
+    """Yields the PEM files that the policy names, anywhere in the settings of its plugins."""
     pending: list[Any] = [valid]
     while pending:
         value = pending.pop()
@@ -149,7 +149,7 @@ def _materials(valid: Policy) -> Iterator[Path]:
 
 
 def _named(tree: Node, problems: Sequence[Problem]) -> Iterator[Path]:
-    """What stands where the problems are, taken for a path: if it is one of a PEM file, that may come yet."""
+    """Yields the values at the problems as paths: each may be that of a PEM file that appears later."""
     uses = {(problem.file, problem.line, problem.column) for problem in problems}
     pending = [tree]
     while pending:

@@ -1,7 +1,6 @@
-"""The policy files over time: reads them, waits until one of them changed, and knows what is wrong with them now.
+"""The policy files as a source: reads them, waits for changes, and keeps their present problems.
 
-What is wrong is looked at again from time to time: no change tells that a file that could not be opened, for want of a
-descriptor, can be.
+While there are problems, it reads again from time to time: no change of a file shows that descriptors are free again.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ AGAIN_SECONDS = 10.0
 
 
 class Files:
-    """What the files want; `problems` are those of the last reading.
+    """A source of policies; `problems` are those of the last reading.
 
-    A reading that is cancelled, perhaps since its file system does not answer, is left behind: nothing is read again.
+    A cancelled reading, perhaps of a file system that does not answer, is abandoned: nothing is read again.
     """
 
     name = "the files"
@@ -47,7 +46,7 @@ class Files:
         return self._desired.secret_variables
 
     async def read(self, known: Known) -> Wanted:
-        """What the files want, read until no path is unwatched that mattered; raises PolicyError."""
+        """Returns the wanted policy; reads until every path that it depends on is watched. Raises PolicyError."""
         try:
             wanted = await self._read(known)
         except PolicyError as error:
@@ -69,16 +68,16 @@ class Files:
                     return wanted
 
     def ask(self) -> None:
-        """A person wants them to be read again."""
+        """Requests another reading, for a person."""
         self._asked.set()
 
     def answered(self, member: str, answer: Answer) -> None:
-        """Files have no versions, and nobody who waits for answers."""
+        """Does nothing: files have no versions."""
 
     async def changed(self) -> bool:
-        """Wait until something may have changed, or until somebody asked: then the answer is True.
+        """Waits until something may have changed, or a person asks for a reading; returns True if a person asked.
 
-        Where something is wrong, it waits for `AGAIN_SECONDS` at most, and for what is polled no longer than that asks.
+        Waits at most `AGAIN_SECONDS` while there are problems, and at most the interval of polled sources.
         """
         async with trio.open_nursery() as nursery:
 

@@ -1,7 +1,7 @@
-"""Launches one sidecar process after the other.
+"""Launches sidecar processes, one after the other.
 
-If the very first cannot be launched, the command is wrong, and a person must mend it. Later on it can be impossible for
-a moment, while the program is replaced by a newer one or the system has no room for a process: then it is tried again.
+If the very first cannot be launched, the command is wrong, and a person must correct it. A later launch may fail for a
+moment, while the program is replaced or the system has no room for a process, and is retried.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RETRY_SECONDS = (0.1, 10.0)
 
 
 class Launcher:
-    """`launches` says how many processes there were, and `launching` whether one is about to be."""
+    """`launches` is the number of processes so far; `launching` is whether one is being started."""
 
     def __init__(
         self,
@@ -28,13 +28,13 @@ class Launcher:
         stopping: trio.Event,
         failed: Callable[[str, float], None],
     ) -> None:
-        """`failed(reason, seconds)` is told of each attempt in vain and of the wait before the next."""
+        """`failed(reason, seconds)` is called for each failed attempt, with the wait before the next."""
         self.launches, self.launching = 0, False
         self._command, self._environment = command, environment
         self._stopping, self._failed = stopping, failed
 
     async def launch(self) -> Child | None:
-        """A new process, tried for until `stopping`; raises OptionError if the first cannot be launched."""
+        """Returns a new process, with retries until `stopping`; raises OptionError if the first cannot be launched."""
         waits = backoff(*RETRY_SECONDS)
         while not self._stopping.is_set():
             try:

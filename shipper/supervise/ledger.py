@@ -1,12 +1,12 @@
-"""What the supervisor must remember: its revision number, the policy behind it, and every credential not yet revoked.
+"""The supervisor's durable state: its revision number, the policy behind it, and every credential not yet revoked.
 
 It is kept sealed by `vault`, and saved before anything that refers to it is sent. So after a crash of either side the
 supervisor answers `credentials_wanted`, never gives a number to two policies, and runs `on_release` for every id that
 was released: at least once, as the flag goes only after it succeeded.
 
-An id is bound to a content, whatever file it came from: two files with the same key share one id, or revoking the one
-would kill the other. A content that was released and comes again gets a new id, since an id, once released, is never
-spoken of again. Ids are random: they say nothing of the secret, and cannot repeat after the state was lost.
+An id is bound to a content, not to a file: two files with the same key share one id, since revoking one would kill the
+other. A content that was released and comes again gets a new id, since a released id is never used again. Ids are
+random: they reveal nothing about the secret, and do not repeat after a loss of the state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Kept(msgspec.Struct):
     id: str
     fields: dict[str, str]
     sources: list[str]
-    """The references it was read from, such as `file:/run/keys/es`."""
+    """The references from which it was read, such as `file:/run/keys/es`."""
     units: list[str]
     """The inputs and outputs that use it, such as `outputs.main`."""
     released: bool = False
@@ -48,13 +48,13 @@ class Kept(msgspec.Struct):
 
     @property
     def name(self) -> str:
-        """What the backend calls it: the id of an API key, the name of a user; empty where a credential has neither."""
+        """Its name at the backend: the id of an API key, the name of a user; empty if it has neither."""
         return public_name(self.fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the files say now: a valid policy, with ids in place of references."""
+    """A valid policy, with ids in place of references."""
 
     tree: Node
     text: str
@@ -62,15 +62,15 @@ class Wanted:
     """Equal for texts of the same meaning."""
     credentials: Mapping[str, Kept]
     reused: frozenset[str] = frozenset()
-    """Those of the ids that were known when the files were read."""
+    """The ids that were known when the files were read."""
     warnings: tuple[Problem, ...] = ()
     """Secrets that others can read."""
     version: str = ""
-    """By which its source calls what it gave, so that it can be answered; empty where nobody asks."""
+    """The source's name for this version, for answers; empty if the source wants none."""
 
 
 class Ledger(msgspec.Struct):
-    """The durable state; `policy`, `signature` and `ids` are those of the newest number that was given out."""
+    """The durable state; `policy`, `signature` and `ids` belong to the newest number."""
 
     format: int = 1
     epoch: int = 0
@@ -80,16 +80,16 @@ class Ledger(msgspec.Struct):
     ids: list[str] = msgspec.field(default_factory=list)
     kept: dict[str, Kept] = msgspec.field(default_factory=dict)
     former: str = ""
-    """The name of the `supervise.key` that configured keys took over from; see `vault`."""
+    """The name of the `supervise.key` from which configured keys took over; see `vault`."""
     version: str = ""
-    """Of the source, what the newest number was made from."""
+    """The source's version of the newest number."""
 
     @property
     def at(self) -> Revision:
         return Revision(self.epoch, self.number)
 
     def adopt(self, wanted: Wanted) -> bool:
-        """Give the policy a new number if it means something new; says whether anything must be saved."""
+        """Gives the policy a new number if its meaning is new; returns whether the ledger must be saved."""
         before = self._remembered()
         self.kept |= {id: msgspec.structs.replace(kept) for id, kept in wanted.credentials.items()}
         self.ids = sorted(wanted.credentials)
@@ -104,36 +104,36 @@ class Ledger(msgspec.Struct):
         return self.version, {id: (kept.sources, kept.units) for id, kept in self.kept.items()}
 
     def climb(self, above: Revision) -> None:
-        """Give the present policy a new number, above one that the sidecar knows."""
+        """Gives the present policy a new number, above one that the sidecar knows."""
         top = max(above, self.at)
         self.epoch, self.number = top.epoch, top.number + 1
 
     @property
     def known(self) -> dict[bytes, str]:
-        """The ids that a content may still be given out under."""
+        """Returns the ids that are not released, by content."""
         return {kept.canonical: kept.id for kept in self.kept.values() if not kept.released}
 
     def release(self, id: str) -> None:
-        """From now on the id is never referred to again; its secret stays until `forget`."""
+        """Marks an id as released: no policy refers to it again. Its secret stays until `forget`."""
         self.kept[id].released = True
 
     def forget(self, id: str) -> Kept | None:
-        """A released credential is revoked; returns what is forgotten."""
+        """Removes a released credential that was revoked, and returns it."""
         return self.kept.pop(id, None)
 
     @property
     def secret_variables(self) -> set[str]:
-        """The variables of the environment that kept credentials were read from."""
+        """Returns the variables of the environment from which kept credentials were read."""
         sources = [source for kept in self.kept.values() for source in kept.sources]
         return {source.removeprefix("env:") for source in sources if source.startswith("env:")}
 
     @property
     def pending(self) -> list[Kept]:
-        """The released credentials that are not yet revoked."""
+        """Returns the released credentials that are not yet revoked."""
         return [kept for kept in self.kept.values() if kept.released]
 
     def supply(self, ids: Iterable[str]) -> dict[str, dict[str, str]]:
-        """The secrets of those ids that are kept and not released."""
+        """Returns the secrets of those ids that are kept and not released."""
         return {id: self.kept[id].fields for id in ids if id in self.kept and not self.kept[id].released}
 
 
@@ -142,7 +142,7 @@ Draw = Callable[[], str]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A credential as it was read just now."""
+    """A credential that was just read."""
 
     credential: Credential
     label: str
@@ -153,7 +153,7 @@ class Found:
 def identified(
     known: Mapping[bytes, str], found: Iterable[Found], draw: Draw = lambda: secrets.token_hex(6)
 ) -> list[Kept]:
-    """The credentials with their ids, in the order of `found`; a content that is known has its old id."""
+    """Returns the credentials with their ids, in the order of `found`; a known content keeps its id."""
     ids = dict(known)
     fresh: dict[str, Kept] = {}
     answer: list[Kept] = []

@@ -1,4 +1,4 @@
-"""The place in the user's file that an error of the sidecar is about.
+"""Finds the place in the user's file of an error of the sidecar.
 
 The sidecar saw the merged text, with lines of its own; its path (`outputs.main.hosts[0]`) leads through the merged
 tree, whose nodes know where they came from.
@@ -16,7 +16,7 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 def located(tree: Node | None, error: NackError) -> Problem:
-    """The error at the deepest place of its path that the user wrote; as it came, if there is no tree."""
+    """Returns the error at the deepest place of its path that the user wrote; unchanged if there is no tree."""
     if tree is None:
         return Problem(error.path, error.line, error.column, error.message, code=error.code)
     mark = _mark(tree, error.path)

@@ -1,9 +1,8 @@
-"""One member: a state directory with its ledger, the conversation, and the sidecar that this is held with.
+"""One member: a state directory with its ledger, a conversation, and the sidecar at its other end.
 
-All decisions fall in `Conversation`, one at a time under one lock, and their effects are performed in order before the
-next thing that happened is looked at. So a `Save` that cannot be done (a full disk) holds everything that stands behind
-it, and nothing is sent or revoked that the state does not know. The sidecar ships on meanwhile; other members do not
-notice.
+`Conversation` decides, on one event at a time under one lock, and the effects are performed in order before the next
+event. So a `Save` that fails (a full disk) delays every later effect, and nothing is sent or revoked that is not in the
+state. Meanwhile the sidecar continues to ship; other members are not affected.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from shipper.sdk.descriptors import in_words
 from shipper.sdk.retry import backoff
 from shipper.supervise import standing
 from shipper.supervise.answers import Answer
-from shipper.supervise.child import Child, Said, told
+from shipper.supervise.child import Child, Message, exit_in_words
 from shipper.supervise.collected import Holding
 from shipper.supervise.conversation import (
     HEARTBEAT,
@@ -56,18 +55,18 @@ _ANSWER_SECONDS = 1.0
 
 
 class Around(Protocol):
-    """What a member needs of its agent; nothing of it waits."""
+    """The agent's interface for a member; no method waits."""
 
     def say(self, member: Member, what: str, fields: Mapping[str, Any]) -> None:
-        """Tell the people."""
+        """Reports an event."""
         ...
 
     def environment(self) -> Mapping[str, str]:
-        """For a sidecar: without secrets."""
+        """Returns the environment of a sidecar, without secrets."""
         ...
 
     def released(self, *, again: bool) -> None:
-        """The member has released a credential; `again` if an earlier process told of it."""
+        """The member has released a credential; `again` if an earlier process reported it."""
         ...
 
     def answered(self, member: Member, answer: Answer) -> None:
@@ -85,19 +84,19 @@ class Around(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What is wanted, until the member takes it up; a newer one takes its place."""
+    """A policy that the member has not yet taken; a newer one replaces it."""
 
     wanted: Wanted
     asked: bool
     over: Mapping[str, Mapping[str, Any]]
-    """What is told then, beside the revision: words, each with its fields."""
+    """Events to report with the revision, each with its fields."""
 
 
 class Member:
-    """`run` it once. `status` is its exit status, and `killed` says whether it was not ended in order."""
+    """`run` it once. `status` is its exit status; `killed` is whether the sidecar had to be killed."""
 
     def __init__(self, options: Options, vault: Vault, around: Around) -> None:
-        """Of the options, `state` names the directory that the vault owns. Raises StateLocked."""
+        """`options.state` is the directory that the vault owns. Raises StateLocked."""
         ledger, existed = vault.load()
         for kept in ledger.kept.values():
             hide(kept.credential)
@@ -117,8 +116,8 @@ class Member:
         self._offer: _Offer | None = None
         self._offered = trio.Event()
         self._child: Child | None = None
-        self._passed_on: Mapping[str, Any] | None = None
-        """What this sidecar was told of how we stand."""
+        self._sent_supervision: Mapping[str, Any] | None = None
+        """The last `supervision` that was sent to this sidecar."""
         self._orders = Orders()
         self._observed = trio.Event()
         self._phase = "starting"
@@ -129,7 +128,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        """What reports and sources of policies call it."""
+        """Its name for reports and sources of policies."""
         return str(self.state)
 
     @property
@@ -141,7 +140,7 @@ class Member:
         return self._stopping.is_set()
 
     async def run(self) -> None:
-        """Keep a sidecar running by what is offered, until it is stopped."""
+        """Keeps a sidecar running with the offered policy, until it is stopped."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._end_in_time)
@@ -155,8 +154,8 @@ class Member:
             nursery.cancel_scope.cancel("the sidecar has stopped as asked")
 
     async def answer(self, question: Question) -> Mapping[str, Any]:
-        """What a person is told who asks."""
-        return await self._order(question) if isinstance(question, Order) else await self._told()
+        """Returns the answer to a question of a person."""
+        return await self._order(question) if isinstance(question, Order) else await self._status()
 
     async def _order(self, order: Order) -> dict[str, Any]:
         if self._child is None or not self._conversation.connected:
@@ -166,14 +165,14 @@ class Member:
             result = await self._orders.give(self._child.send, order.name, order.params)
         return {name: getattr(result, name) for name in ("status", "message", "code", "result")}
 
-    async def _told(self) -> dict[str, Any]:
-        """What `shipper status` shows, of this moment if the sidecar answers soon; no secrets."""
+    async def _status(self) -> dict[str, Any]:
+        """Returns the status, without secrets; with a new observation if the sidecar answers soon."""
         if self._child is not None:
             self._observe(self._child)
             with trio.move_on_after(_ANSWER_SECONDS):
                 await self._observed.wait()
         pid = self._child.pid if self._child else None
-        return standing.told(self._conversation, self.troubles, self._phase, pid, self._restarts)
+        return standing.status(self._conversation, self.troubles, self._phase, pid, self._restarts)
 
     def _say(self, what: str, **fields: Any) -> None:
         self._around.say(self, what, fields)
@@ -181,9 +180,9 @@ class Member:
     # -- the policy ----------------------------------------------------------------------------------------------------
 
     def offer(self, wanted: Wanted, *, asked: bool, over: Mapping[str, Mapping[str, Any]]) -> None:
-        """Make this the policy as soon as the state can be saved; from now on none of its credentials is released.
+        """Makes this the policy as soon as the state can be saved; until then none of its credentials is released.
 
-        `asked` by a person, say if it is nothing new; and then say what is `over` by it, beside its revision.
+        If a person `asked`, an unchanged policy is reported. `over` are events to report with its revision.
         """
         before = self._offer
         if before is not None:
@@ -210,25 +209,25 @@ class Member:
             self._say(what, revision=str(self.ledger.at), **fields)
 
     async def forget(self, id: str) -> None:
-        """A released credential is revoked; returns when that is durable."""
+        """Removes a revoked credential; returns when that is durable."""
         await self._perform(self._conversation.forget(id))
         self._released.discard(id)
 
     @property
     def released(self) -> list[Kept]:
-        """Credentials that this member never uses again, also after a crash in this instant."""
+        """Returns the credentials that this member never uses again, even after a crash now."""
         return [kept for id, kept in self.ledger.kept.items() if id in self._released]
 
     @property
     def holding(self) -> Holding:
-        """The same, beside what it still may use."""
+        """Returns these, and the credentials that it may still use."""
         held = (kept.canonical for id, kept in self.ledger.kept.items() if id not in self._released)
         return Holding(frozenset(held), {kept.id: kept.canonical for kept in self.released})
 
     # -- effects -------------------------------------------------------------------------------------------------------
 
     async def _perform(self, effects: Effects) -> None:
-        """Perform what one thing that happened leads to, before the next one is looked at."""
+        """Performs the effects of one event, before the next event."""
         async with self._lock:
             for effect in effects:
                 await self._effect(effect)
@@ -274,7 +273,7 @@ class Member:
     # -- the sidecar ---------------------------------------------------------------------------------------------------
 
     async def _keep_sidecar(self) -> None:
-        """Launch the sidecar, and again when it ends, until the member stops."""
+        """Launches the sidecar, and again when it ends, until the member stops."""
         waits = backoff(*RETRY_SECONDS)
         while not self._stopping.is_set():
             since = trio.current_time()
@@ -290,7 +289,7 @@ class Member:
                 await self._stopping.wait()
 
     async def _one_sidecar(self) -> str:
-        """How one sidecar process ended."""
+        """Runs one sidecar process; returns how it ended, in words."""
         child = self._child = await self._launcher.launch()
         if child is None:
             return ""
@@ -301,9 +300,9 @@ class Member:
         else:
             self._phase = "running"
         try:
-            code = await child.converse(self._hear, self._silence)
+            code = await child.converse(self._receive, self._silence)
         finally:
-            self._child = self._passed_on = None
+            self._child = self._sent_supervision = None
         if child.silent:
             self._say("silent", seconds=_SILENCE_SECONDS)
         self._conversation.ended()
@@ -312,24 +311,24 @@ class Member:
             self.status = self.status or (1 if code else 0)
         elif code in _WRONGLY_CALLED or self._conversation.hopeless:
             self.stop(78)
-        return told(code)
+        return exit_in_words(code)
 
     @property
     def _restarts(self) -> int:
         return max(0, self._launcher.launches - 1)
 
     def _pass_on(self) -> None:
-        """Tell the sidecar how we stand, if it has not heard it and has a status server to show it."""
+        """Sends a changed `supervision` to the sidecar, if it has a status server to show it."""
         ready = self._conversation.ready
         if self._child is None or ready is None or ready.http is None:
             return
-        if self._passed_on != self._supervision():
+        if self._sent_supervision != self._supervision():
             self._observe(self._child)
 
     def _observe(self, child: Child) -> None:
-        """Each time with all: it takes the place of one that was not written yet."""
-        self._passed_on = self._supervision()
-        child.send({"type": "observe", "supervisor": self._passed_on})
+        """Sends `observe` with all its fields, since it replaces one that is not yet written."""
+        self._sent_supervision = self._supervision()
+        child.send({"type": "observe", "supervisor": self._sent_supervision})
 
     def _supervision(self) -> dict[str, Any]:
         return standing.supervision(self._conversation, self.troubles, self._restarts)
@@ -338,11 +337,11 @@ class Member:
         self.troubles.begin(UNABLE, [reason])
         self._say("launch_failed", state="DEGRADED", message=reason, seconds=seconds)
 
-    async def _hear(self, message: Said | None) -> None:
+    async def _receive(self, message: Message | None) -> None:
         if message is None:
             self._say("garbled")
         else:
-            await self._perform(self._conversation.heard(message))
+            await self._perform(self._conversation.received(message))
             if isinstance(message, Ready | Error):
                 self._note_start()
             if isinstance(message, Result):
@@ -352,7 +351,7 @@ class Member:
                 self._observed = trio.Event()
 
     def _note_start(self) -> None:
-        """What the start of the sidecar, or its end, means for the whole."""
+        """Updates the troubles after a start of the sidecar, or its end."""
         address, ready = self._options.config.http, self._conversation.ready
         if self._conversation.failure:
             self.troubles.begin(UNABLE, [self._conversation.failure])
@@ -360,17 +359,18 @@ class Member:
             self.troubles.over(UNABLE)
             self.troubles.over(UNSERVED)
             if address is not None and ready.http is None:
-                self.troubles.begin(UNSERVED, [f"{address} cannot be used, perhaps since another process has it"])
+                self.troubles.begin(UNSERVED, [f"{address} cannot be used, perhaps because another process uses it"])
                 self._say("unserved", state="DEGRADED", address=address)
 
     def _silence(self) -> float:
-        """Seconds without a line after which a sidecar is taken for dead; opening a large spool may take long."""
+        """Returns the seconds without a line after which a sidecar counts as dead; opening a large spool may take
+        long."""
         return _SILENCE_SECONDS if self._conversation.connected else math.inf
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def stop(self, status: int, grace: float | None = None) -> None:
-        """Stop in order, once; `grace` in seconds, if it is not the one of the options."""
+        """Stops in order, once; `grace` in seconds replaces that of the options."""
         if self._stopping.is_set():
             return
         self.status = status
@@ -384,11 +384,11 @@ class Member:
             self._ask_to_stop(self._child)
 
     def _ask_to_stop(self, child: Child) -> None:
-        """Asked again behind the hello, it is asked once: the newer `stop` takes the place of one before the hello."""
+        """Sends `stop`. Called again after `hello`, it sends one: the newer `stop` replaces one before `hello`."""
         child.send({"type": "stop", "within_seconds": self._within})
 
     async def _end_in_time(self) -> None:
-        """End what does not end by itself: a sidecar, and then what waits for a state that cannot be saved."""
+        """Ends a sidecar that does not end in time, and then tasks that wait for a state that cannot be saved."""
         await self._stopping.wait()
         await trio.sleep(self._within + _OVERTIME_SECONDS)
         if self._child is not None:
@@ -400,12 +400,13 @@ class Member:
         self._nursery.cancel_scope.cancel(reason)
 
     async def _watch_time(self) -> None:
-        """`--once-timeout`: how long a destination may refuse, or no sidecar start."""
+        """Ends `--once` after `--once-timeout` of refusals by a destination, or without a sidecar that starts."""
         await lasting(self._options.once_timeout, self._hindered)
         self._say("waits", reason=self._conversation.waits_for)
         self.stop(1, grace=0.0)
 
     def _hindered(self) -> bool:
-        """A sidecar that has ended hinders until the next one tells of itself; the first may take long to start."""
+        """Whether a destination refuses, or an ended sidecar has no successor that reports; the first may take long to
+        start."""
         observed = self._conversation.observed
         return observed.state in ("DEGRADED", "FAILED") if observed else self._launcher.launches > 1

@@ -1,4 +1,4 @@
-"""What systemd wants to hear (sd_notify): READY=1, RELOADING=1, STOPPING=1, STATUS=…, and the watchdog's WATCHDOG=1.
+"""Notifications for systemd (sd_notify): READY=1, RELOADING=1, STOPPING=1, STATUS=…, and the watchdog's WATCHDOG=1.
 
 A datagram to the socket that $NOTIFY_SOCKET names; without that variable nothing happens.
 """
@@ -15,7 +15,7 @@ import trio
 
 
 class Notify:
-    """Speaks to the service manager, if there is one; failures are ignored, as it does with ours."""
+    """Notifies the service manager, if there is one; ignores failures."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "").replace("@", "\0", 1)
@@ -32,11 +32,11 @@ class Notify:
             channel.send("\n".join(lines).encode())
 
     def reloading(self) -> None:
-        """For Type=notify-reload; READY=1 ends it."""
+        """Announces a reload, for Type=notify-reload; READY=1 ends it."""
         self.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     async def keep_alive(self) -> None:
-        """Tell the watchdog, twice in its time, that this loop turns; returns at once if there is no watchdog."""
+        """Notifies the watchdog twice in its interval; returns at once if there is none."""
         while self.watchdog_seconds:
             self.send("WATCHDOG=1")
             await trio.sleep(self.watchdog_seconds / 2)

@@ -1,4 +1,4 @@
-"""When everything that is there has been shipped: for `--once`."""
+"""Decides when everything has been shipped, for `--once`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from shipper.sdk.units import events_in_words
 
 _LEAST_SECONDS = 0.01
 _WELL = ("", Code.OK, Code.END_OF_INPUT)
-"""The codes of an input that has stopped and missed nothing; an older shipper says none."""
+"""The codes of an input that has stopped and missed nothing; an older shipper has none."""
 
 
 class Once:
-    """Looks at observations of the wanted revision; `waits_for` says in words what is still missing."""
+    """Checks observations of the wanted revision; `waits_for` names the condition that is not yet met."""
 
     def __init__(self) -> None:
         self.waits_for = "the policy to become active"
         self.failures: list[str] = []
-        """When it is done: what was not read, or refused for good."""
+        """At the end: events that were not read, or were refused for ever."""
         self._letters: int | None = None
         self._is_done = False
 
     def done(self, inputs: Collection[str], observed: Observed) -> bool:
-        """Whether each of the inputs was read to its end and nothing is queued; true once."""
+        """Returns whether each of the inputs was read to its end and nothing is queued; true once."""
         if self._letters is None:
             self._letters = observed.dead_letters.events
         units = {unit.id: unit for unit in observed.units}
@@ -46,8 +46,8 @@ class Once:
 
 
 async def lasting(seconds: float, condition: Callable[[], bool]) -> None:
-    """Return when a condition has held for so long without a break, looked at twenty times meanwhile; with 0 seconds,
-    when it is first seen to hold.
+    """Returns when a condition has held without a break for `seconds`, checked twenty times; with 0 seconds, when it
+    first holds.
     """
     since = trio.current_time()
     while True:

@@ -1,4 +1,4 @@
-"""What the command line of `shipper supervise` says."""
+"""The options of `shipper supervise`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Orders that people give to the sidecar by way of its supervisor: which of them has no result yet.
+"""Orders that people give to the sidecar through its supervisor, until they have a result.
 
-An order ends with the sidecar's `result`, or with the sidecar: what it had begun is durable there and resumes when it
-starts again, but nobody tells of that end.
+An order ends with the sidecar's `result`, or with the sidecar: an order that it had begun is durable and resumes at its
+next start, without a result.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ MOST = 16
 
 
 class Orders:
-    """The orders that wait for their result."""
+    """Orders that wait for their result."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, trio.MemorySendChannel[Result]] = {}
 
     async def give(self, send: Callable[[Mapping[str, Any]], object], name: str, params: Mapping[str, Any]) -> Result:
-        """Send an order to the sidecar and wait for its result; cancelled, it is carried out all the same."""
+        """Sends an order to the sidecar and returns its result; after a cancel it is carried out all the same."""
         if len(self._waiting) >= MOST:
             return refused(f"{MOST} orders are under way; give it again when one has ended", Code.TOO_MANY_ACTIONS)
         id = f"order-{secrets.token_hex(6)}"
@@ -36,13 +36,13 @@ class Orders:
             send({"type": "action", "id": id, "name": name, "params": dict(params)})
             return await waits.receive()
         except trio.EndOfChannel:
-            text = "the sidecar has ended; what it had begun of the order it ends when it runs again"
+            text = "the sidecar has ended; if it had begun the order, it completes it when it runs again"
             return refused(text, Code.NOT_RUNNING, id)
         finally:
             self._waiting.pop(id, None)
 
     def answered(self, result: Result) -> None:
-        """The sidecar gave a result, to an order of ours or not."""
+        """Passes a result of the sidecar to the order that waits for it, if any."""
         if answer := self._waiting.pop(result.id, None):
             answer.send_nowait(result)
 
@@ -53,11 +53,11 @@ class Orders:
 
 
 def refused(message: str, code: str, id: str = "") -> Result:
-    """The result of an order that is not given, or that nobody answers."""
+    """Returns the result of an order that is not given, or not answered."""
     return Result(id=id, status="FAILED", message=message, code=code)
 
 
 def freed(result: Result) -> list[str]:
-    """The credentials that an order set free."""
+    """Returns the credentials that an order released."""
     ids = result.result.get("released")
     return [id for id in ids if isinstance(id, str)] if isinstance(ids, list) else []

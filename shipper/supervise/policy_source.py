@@ -1,16 +1,17 @@
-"""Where policies come from: the contract between an agent and a source of them.
+"""The contract between an agent and a source of policies.
 
-The first source is `Files`. What others need, so that an agent need not change for them:
+The first source is `Files`. Other kinds fit without a change of the agent:
 
-- A directory of fragments, a checkout of git: a version of what they yield, such as a hash or a commit. It is in
-  `Wanted.version`; the agent keeps it beside the revision that it makes of it, and answers by it (`answered`).
-- HTTP, etcd, Kubernetes: a `read` that hangs. The agent cancels it at its end only; so it has limits of time of its
-  own, raises PolicyError when they are over, and never blocks the event loop's thread.
-- A source that is gone: the last valid policy runs on for as long as that takes, also over restarts of the agent, which
-  has it in its ledger. `problems` says so meanwhile, and `changed` returns now and then, so that it is tried again.
-- A source that others write to: `answered` gets the stages of each version ("7 is drained"), of each member. It is
-  called in the event loop and returns at once; whoever writes them down elsewhere keeps the newest of each member and
-  version until that is done, in bounded memory, and again after a reconnect.
+- A directory of fragments, a checkout of git: each policy has a version, such as a hash or a commit, in
+  `Wanted.version`. The agent keeps it with the revision, and names it in its answers (`answered`).
+- HTTP, etcd, Kubernetes: `read` may hang. The agent cancels it only at its end; so it has timeouts of its own, after
+  which it raises PolicyError, and never blocks the event loop's thread.
+- A source that is unreachable: the last valid policy keeps running, also over restarts of the agent, which has it in
+  its ledger. Meanwhile `problems` has the reason, and `changed` returns now and then, so that the source is tried
+  again.
+- A source that publishes the stages: `answered` gets those of each version ("7 is drained") at each member. It is
+  called in the event loop and returns at once; a source that writes them elsewhere keeps the newest answer of each
+  member and version until it is written, in bounded memory, and writes it again after a reconnect.
 """
 
 from __future__ import annotations
@@ -23,56 +24,57 @@ from shipper.supervise.answers import Answer
 from shipper.supervise.ledger import Wanted
 
 Known: TypeAlias = Callable[[], Mapping[bytes, str]]
-"""The ids under which contents of credentials are known, at the moment of the call."""
+"""Returns the known ids of contents of credentials, at the moment of the call."""
 
 
 class PolicySource(Protocol):
-    """What is wanted, over time."""
+    """A source of policies."""
 
     @property
     def name(self) -> str:
-        """What reports call it, in the plural: `the files`."""
+        """Its name in reports, in the plural: `the files`."""
         ...
 
     @property
     def watched(self) -> Sequence[str]:
-        """What it looks at, as people named it."""
+        """The names that it watches, as people wrote them."""
         ...
 
     @property
     def method(self) -> str:
-        """How it learns of changes, in a word."""
+        """How it notices changes, in a word."""
         ...
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """Why the last `read` gave nothing; empty if it did."""
+        """The problems of the last `read`; empty if it succeeded."""
         ...
 
     @property
     def secret_variables(self) -> Collection[str]:
-        """Variables of the environment that hold secrets of any policy so far: no other program gets them."""
+        """Variables of the environment with secrets of any policy so far: no other program gets them."""
         ...
 
     async def read(self, known: Known) -> Wanted:
-        """What is wanted now, validated, with the known ids for known contents.
+        """Returns the wanted policy, validated, with the known ids for known contents.
 
-        Raises PolicyError with its problems, which is SecretsAbsent if nothing is wrong but that. It never gives what
-        is older than what it gave before.
+        Raises PolicyError with its problems, or SecretsAbsent if that is the only one. Never returns an older policy
+        than before.
         """
         ...
 
     async def changed(self) -> bool:
-        """Wait until something may have changed since the last `read`, or somebody asked: then the answer is True.
+        """Waits until something may have changed since the last `read`, or a person asks for it; returns True if a
+        person asked.
 
-        Returns now and then while there are problems: what passes by itself tells of no change.
+        Returns now and then while there are problems, which may pass without a change.
         """
         ...
 
     def ask(self) -> None:
-        """A person wants it to be read again."""
+        """Requests another reading, for a person."""
         ...
 
     def answered(self, member: str, answer: Answer) -> None:
-        """What became of a version, at one member."""
+        """Receives the stage of a version at one member."""
         ...

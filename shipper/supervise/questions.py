@@ -1,13 +1,13 @@
-"""Where people ask the running supervisor: a unix socket in its state directory, `DIR/supervise.sock`.
+"""Questions of people to the running supervisor: a unix socket in its state directory, `DIR/supervise.sock`.
 
-Each connection brings one question, a JSON object in one line, and gets one answer, a JSON object up to the end:
+Each connection carries one question, a JSON object in one line, and one answer, a JSON object up to the end:
 
-    {"ask":"status"}                                                      what `shipper status` shows
+    {"ask":"status"}                                                      the status for `shipper status`
     {"ask":"order","name":"rebind","params":{"from":"es-1","to":"es-2"}}  the sidecar's `result` of that action
 
-The socket has mode 0600, and the peer must be this user or root. An order may take long; the answer comes when it is
-done, and an order whose asker has gone is carried out all the same. Askers leave the last descriptors to the
-supervisor: one too many gets no answer.
+The socket has mode 0600, and the peer must be this user or root. An order may take long; it is answered when it is
+done, and carried out even if its client has gone. The last descriptors are kept for the supervisor: a client beyond
+that gets no answer.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _PAUSE_SECONDS = 0.5
 
 
 class Status(msgspec.Struct, frozen=True, tag_field="ask", tag="status"):
-    """What does it do now?"""
+    """Asks for the status."""
 
 
 class Order(msgspec.Struct, frozen=True, tag_field="ask", tag="order"):
-    """Have the sidecar perform an action of the protocol."""
+    """Orders an action of the protocol from the sidecar."""
 
     name: str
     params: dict[str, Any] = {}
@@ -48,7 +48,7 @@ class Order(msgspec.Struct, frozen=True, tag_field="ask", tag="order"):
 Question: TypeAlias = Status | Order
 Answer: TypeAlias = Callable[[Question], Awaitable[Mapping[str, Any]]]
 Tell: TypeAlias = Callable[[str | None], object]
-"""Why askers get no answer, in words; None when one can ask."""
+"""Called with the reason while clients get no answer, in words, and with None at its end."""
 _DECODER: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Status | Order)
 _NO_QUESTION = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -58,11 +58,11 @@ class NotRunning(ShipperError):
 
 
 class Silent(NotRunning):
-    """Somebody listens there, and gives no answer."""
+    """The supervisor listens, but does not answer."""
 
 
 class Unanswered(Silent):
-    """It ended the connection instead: perhaps since it ended itself."""
+    """The supervisor closed the connection without an answer, perhaps because it ended."""
 
 
 # -- the supervisor's side ---------------------------------------------------------------------------------------------
@@ -71,9 +71,9 @@ class Unanswered(Silent):
 async def serve(
     directory: Path, answer: Answer, tell: Tell, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Answer until cancelled; the caller owns the directory, so a socket in it is left from an earlier process.
+    """Answers until cancelled; the caller owns the directory, so a socket in it is left from an earlier process.
 
-    Has started when the socket listens. `tell` is called when descriptors run out, and with None when they do no more.
+    Has started when the socket listens. `tell` is called when descriptors run out, and with None when there are some.
     """
     with _address(directory) as path, trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         _remove(path)
@@ -97,7 +97,7 @@ async def _accept(listener: trio.socket.SocketType, answer: Answer, tell: Tell) 
         while True:
             try:
                 peer, _ = await listener.accept()
-            except OSError as error:  # no descriptors left, or the peer has gone again
+            except OSError as error:  # no descriptors left, or the peer has disconnected
                 if is_short(error):
                     tell(in_words(error))
                 await trio.sleep(_PAUSE_SECONDS)
@@ -139,13 +139,14 @@ def _allowed(stream: trio.SocketStream) -> bool:
     return uid in (0, os.geteuid())
 
 
-# -- the asker's side --------------------------------------------------------------------------------------------------
+# -- the client's side -------------------------------------------------------------------------------------------------
 
 
 def ask(directory: Path, question: Question) -> dict[str, Any]:
-    """What the supervisor of this directory answers; raises NotRunning, and OptionError if it is no directory of ours.
+    """Returns the answer of the supervisor of this directory; raises NotRunning, or OptionError for an unusable
+    directory.
 
-    A status comes within seconds or never; for an order this waits as long as it takes.
+    Waits some seconds for a status, and without limit for an order.
     """
     try:
         with _address(directory) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
@@ -165,7 +166,7 @@ def ask(directory: Path, question: Question) -> dict[str, Any]:
     except TimeoutError:
         raise Silent(f"the supervisor of {directory} does not answer") from None
     if not raw:
-        causes = "it has ended, belongs to another user, or is asked by too many at once"
+        causes = "it has ended, belongs to another user, or has too many questions at once"
         raise Unanswered(f"the supervisor of {directory} gave no answer: {causes}")
     answer: dict[str, Any] = msgspec.json.decode(raw)
     return answer
@@ -180,7 +181,7 @@ def _all(peer: socket.socket) -> bytes:
 
 @contextmanager
 def _address(directory: Path) -> Iterator[str]:
-    """The socket's path, by a detour where it would be longer than the 107 bytes that an address holds."""
+    """Yields the socket's path, or a shorter alias where it would be longer than the 107 bytes of an address."""
     path = directory.absolute() / NAME
     if len(os.fsencode(path)) <= 107:
         yield str(path)

@@ -1,6 +1,6 @@
-"""Reads files that a person names: a policy, the configuration, a secret, a key.
+"""Reads files that a person has named: a policy, the configuration, a secret, a key.
 
-A pipe is read too, as in `shipper validate <(envsubst < policy.yaml)`, but never waited for without end.
+A pipe is read too, as in `shipper validate <(envsubst < policy.yaml)`, with a timeout.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import time
 from pathlib import Path
 
 PATIENCE = 5.0
-"""Seconds in which what writes to a pipe has to come to its end."""
+"""Seconds in which the writer of a pipe must close it."""
 
 
 def content(path: Path, longest: int) -> bytes:
-    """What a file holds, of more than `longest` bytes one more than that.
+    """Returns the content of a file, at most `longest` + 1 bytes.
 
-    Raises OSError, also for what is neither a regular file nor a pipe that somebody writes to.
+    Raises OSError, also for anything but a regular file or a pipe with a writer.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:

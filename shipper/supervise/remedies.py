@@ -1,8 +1,8 @@
 """The commands that end a drain, or a batch, which does not move, for people to copy; the gentlest first. No I/O.
 
-held, and its output goes to the same place with another credential   rebind: deliver it there with that one
-its output goes elsewhere now                                         forward: deliver it there
-whatever it is                                                        dead-letter: keep it; drop: discard it
+held, and its output has the same destination, another credential   rebind: deliver it there with that one
+its output has another destination now                              forward: deliver it there
+any                                                                 dead-letter: keep it; drop: discard it
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import Any, NamedTuple
 from shipper.sdk.codes import Code
 
 MOMENT_SECONDS = 5.0
-"""How old what drains must be before a trouble that may pass by itself counts as one that a forward would end."""
+"""The age of a drain from which a forward is proposed for a problem that may pass by itself."""
 PATIENCE_SECONDS = 60.0
-"""How old it must be before giving it up is proposed."""
+"""The age from which giving it up is proposed."""
 _ENDS = ("dead-letter", "drop")
 _MOVES = (Code.DELIVERING, Code.NOT_RUNNING, Code.UNKNOWN)
-"""The codes of a drain that nothing keeps, as far as is known."""
+"""The codes of a drain without a known obstacle."""
 
 
 class Remedy(NamedTuple):
-    """What a command does, and the command."""
+    """A command, and its effect in words."""
 
     words: str
     command: str
 
 
 def of_drain(drain: Mapping[str, Any], output: str, directory: str, orders: Collection[str]) -> list[Remedy]:
-    """The remedies for what drains of one output, of those orders that there are; none while it moves.
+    """Returns the remedies for a drain of one output, among the supported `orders`; none while it moves.
 
-    `drain` is an entry of `observed.draining`. What no terminal can show is not proposed.
+    `drain` is an entry of `observed.draining`. A command with unprintable characters is not proposed.
     """
     waiting = drain["outputs"][output]
     if waiting.get("code", "") in _MOVES and not waiting.get("held"):
@@ -68,7 +68,7 @@ def _orders(drain: Mapping[str, Any], output: str) -> Iterator[tuple[str, str, d
     if waiting.get("held") and target is not None:
         for source in waiting.get("rebind_from", ()):
             if source != target:
-                words = f"deliver it with {target}, to where it was bound"
+                words = f"deliver it with {target} to the same destination"
                 yield "rebind", words, {"from": source, "to": target}
     revision = f"{drain['epoch']}:{drain['revision']}" if drain["epoch"] else str(drain["revision"])
     place = {"revision": revision, "output": output}
@@ -83,16 +83,16 @@ def _ends(place: dict[str, str]) -> Iterator[tuple[str, str, dict[str, str]]]:
 
 
 def of_letters(directory: str) -> Remedy:
-    """The remedy for dead letters."""
-    return Remedy("once what refused them is repaired", command("dead-letters requeue", {}, directory))
+    """Returns the remedy for dead letters."""
+    return Remedy("after a repair of the cause", command("dead-letters requeue", {}, directory))
 
 
 def command(order: str, options: Mapping[str, str], directory: str) -> str:
-    """A command line as a shell takes it, whatever is in the values."""
+    """Returns a command line, quoted for a shell."""
     given = (_option(name, value) for name, value in {**options, "state": directory}.items())
     return " ".join(["shipper order", order, *given])
 
 
 def _option(name: str, value: str) -> str:
-    """What begins with a dash would be taken for an option."""
+    """Joins a value that begins with a dash to its option, since it would be parsed as another option."""
     return shlex.quote(f"--{name}={value}") if value.startswith("-") else f"--{name} {shlex.quote(value)}"

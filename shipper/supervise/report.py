@@ -1,13 +1,14 @@
-"""What happens: a few lines for people on a terminal, else one ECS JSON object a line, as the sidecar logs them.
+"""The supervisor's report: lines for people on a terminal, otherwise one ECS JSON object a line, as in the sidecar's
+log.
 
     12:00:01.002  revision 3 active after 12 ms (barrier)
     12:00:01.480  revision 3 drained after 490 ms: 812 events delivered
     12:00:01.481  released es-3f9c0a7be2d1 (VuaCfGcBCdbkQm-e5aOx, file:/run/keys/es): it can be revoked now
 
-In JSON, `message` is what people read, `event.action` the word for what happened, and each of its fields `shipper.…`.
-Colours only on a terminal, and not with NO_COLOR. Nobody who reads this can hold the shipping up: the lines wait in a
-bounded queue. While a reader pauses (`less`, Ctrl-S) those that do not fit are counted, and their number is told; a
-reader that has gone, or a full disk, loses them.
+In JSON, `message` is the text for people, `event.action` the kind of event, and its fields are `shipper.…`. Colours
+only on a terminal, and not with NO_COLOR. A reader cannot block shipping: the lines wait in a bounded queue. While a
+reader pauses (`less`, Ctrl-S), lines that do not fit are dropped and counted, and their number is reported; after a
+closed pipe, or on a full disk, lines are lost.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _LEVELS = {
     "lost": "warning",
     "waits": "error",
 }
-"""How bad that is which happened, where its health does not say; else it is `info`."""
+"""The level of events without a health; otherwise `info`."""
 _HEALTH = {"DEGRADED": "warning", "FAILED": "error"}
 _COLOURS = {"error": _RED, "warning": _YELLOW}
 _GOOD = ("valid", "present", "released", "revoked")
@@ -49,21 +50,21 @@ Fields = Mapping[str, Any]
 
 
 class Report:
-    """Writes what happens to a file descriptor."""
+    """Writes events to a file descriptor."""
 
     def __init__(self, descriptor: int, *, json: bool | None = None) -> None:
-        """Without `json`: text on a terminal, else JSON."""
+        """Without `json`: text on a terminal, otherwise JSON."""
         self.format = "json" if json or (json is None and not os.isatty(descriptor)) else "text"
         self._colours = coloured(descriptor)
         self._writer = Writer(descriptor, lambda lines: b"\n".join(self._lines("lost", {"lines": lines})))
 
     def say(self, what: str, fields: Fields | None = None) -> None:
-        """One thing that happened: a word for it, and what belongs to it. Never waits."""
+        """Reports an event: its kind, and its fields. Never waits."""
         for line in self._lines(what, fields or {}):
             self._writer.write(line)
 
     def flush(self) -> bool:
-        """Wait for a moment until all is written; returns whether it is. It is done at exit anyway."""
+        """Waits for a moment until all is written; returns whether it is. Runs at exit too."""
         return self._writer.flush()
 
     def _lines(self, what: str, fields: Fields) -> list[bytes]:
@@ -92,7 +93,7 @@ def _level(what: str, fields: Fields) -> str:
 
 
 def _structured(value: Any) -> Any:
-    """A value with each Problem as a mapping of its parts."""
+    """Returns a value with each Problem as a mapping of its parts."""
     if isinstance(value, Problem):
         return {name: getattr(value, name) for name in Problem.__slots__}
     if isinstance(value, Mapping):
@@ -101,7 +102,7 @@ def _structured(value: Any) -> Any:
 
 
 def in_words(what: str, fields: Fields) -> list[str]:
-    """The lines for one thing that happened; a backend's words in it cannot steer the terminal."""
+    """Returns the lines for an event; text of a backend cannot control the terminal."""
     first, *more = map(printable, _WORDS[what](fields))
     return [f"{printable(fields['member'])}: {first}" if "member" in fields else first, *more]
 
@@ -138,7 +139,7 @@ _CHANGES = {
 
 
 def counted(ledger: Mapping[str, int]) -> str:
-    """What became of the events that a barrier waited for."""
+    """Returns the final answers to the events before a barrier, in words."""
     parts = [f"{count} {name.replace('_', ' ')}" for name, count in ledger.items() if name != "accepted" and count]
     events = "event" if ledger.get("accepted") == 1 else "events"
     return f"{ledger.get('accepted', 0)} {events}" + (f", {', '.join(parts)}" if parts else "")
@@ -161,7 +162,8 @@ def _released(fields: Fields) -> list[str]:
 
 def _returned(fields: Fields) -> list[str]:
     sources = ", ".join(fields["sources"])
-    return [f"{sources} holds again what was released before and is being revoked; it is {fields['credential']} now"]
+    id = fields["credential"]
+    return [f"{sources} holds a secret whose former id is released and being revoked; its new id is {id}"]
 
 
 def _done(fields: Fields) -> list[str]:
@@ -194,11 +196,11 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "launch_failed": _line("DEGRADED: the sidecar cannot be started: {message}; next attempt in {seconds:.1f} s"),
     "ready": _ready,
     "ended": _line("sidecar ended: {reason}; next start in {seconds:.1f} s"),
-    "silent": _line("the sidecar said nothing for {seconds:.0f} s and is killed"),
+    "silent": _line("the sidecar sent nothing for {seconds:.0f} s and is killed"),
     "garbled": _line("the sidecar wrote a line that is no message of the protocol"),
     "sent": _line("revision {revision} sent"),
     "ack": _ack,
-    "resumed": _line("revision {revision} goes on: it had drained before"),
+    "resumed": _line("revision {revision} continues: it was drained before"),
     "nack": lambda f: [f"revision {f['revision']} refused: {f['reason']}", *_problems(f["errors"])],
     "refused": _line("revision {revision} was refused again and again under new numbers; change a file or send SIGHUP"),
     "invalid": lambda f: [
@@ -207,11 +209,11 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     ],
     "valid": _line("{source} are valid again (revision {revision})"),
     "absent": lambda f: [
-        "DEGRADED: nothing runs before every secret is there, which is waited for",
+        "DEGRADED: nothing runs until every secret is present; waiting",
         *_problems(f["errors"]),
     ],
-    "key_absent": _line("DEGRADED: nothing runs before the state key is there, which is waited for: {message}"),
-    "present": _line("every secret is there (revision {revision})"),
+    "key_absent": _line("DEGRADED: nothing runs until the state key is present; waiting: {message}"),
+    "present": _line("every secret is present (revision {revision})"),
     "warning": _line("warning: {problem}"),
     "unchanged": _line("read again: nothing new, revision {revision} stays"),
     "released": _released,
@@ -224,18 +226,18 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "failed": _line("sidecar FAILED: {message}"),
     "start_failed": _line("the sidecar cannot start: {message}{consequence}"),
     "unserved": _line(
-        "DEGRADED: no status server: {address} cannot be used, perhaps since another process has it; "
+        "DEGRADED: no status server: {address} cannot be used, perhaps because another process uses it; "
         "the next start of the sidecar tries again"
     ),
     "error": _line("the sidecar did not understand line {line}: {message}"),
     "ordered": _ordered,
     "result": _result,
     "save_failed": _line("DEGRADED: the state cannot be saved ({message}); nothing new is sent until it can"),
-    "unheard": _line("DEGRADED: not everybody who asks is answered: {message}"),
+    "unheard": _line("DEGRADED: some questions get no answer: {message}"),
     "stopping": _line("stopping, within {seconds:g} s"),
     "killed": _line("stopping at once: {reason}"),
     "stopped": lambda f: [f"sidecar stopped; {events_in_words(f['undelivered'])} left in the queue"],
-    "lost": _line("{lines} lines of this were lost while nobody read them"),
+    "lost": _line("{lines} lines were dropped, since this output was not read"),
     "waits": _line("not everything was delivered: it waits for {reason}"),
     "done": _done,
 }

@@ -1,6 +1,6 @@
-"""The revocations under way: released credentials for which `on_release` runs, or waits for its next attempt.
+"""Revocations under way: released credentials for which `on_release` runs, or waits for its next attempt.
 
-Without such a command a released credential is only told, and forgotten.
+Without such a command a released credential is only reported, and forgotten.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from shipper.supervise.standing import Everywhere, Troubles, unrevoked
 
 
 class Revocations:
-    """They share one `Revoker`, and so its limit of commands at a time. Each credential is revoked once at a time."""
+    """Revokes credentials with one `Revoker`, and so with its limit of commands at a time; each credential once at a
+    time."""
 
     def __init__(
         self,
@@ -26,16 +27,16 @@ class Revocations:
         say: Callable[..., None],
         done: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`done(id)` makes durable that a credential is revoked; the others are told of what fails meanwhile."""
+        """`done(id)` stores that a credential is revoked; `troubles` and `say` get the failures meanwhile."""
         self._revoker = Revoker(config, environment, self._failed) if config is not None else None
         self._troubles, self._say, self._done = troubles, say, done
         self._under_way: set[str] = set()
         self._fewer = trio.Event()
 
     def begin(self, nursery: trio.Nursery, kept: Kept, *, again: bool = False) -> None:
-        """Tell of a released credential, unless `again`, and revoke it, however long it takes.
+        """Reports a released credential, unless `again`, and revokes it, with retries until it succeeds.
 
-        One that is under way is not begun twice. Cancelled, it is begun again by the next process.
+        A revocation under way is not begun twice. After a cancel the next process begins it again.
         """
         if kept.id in self._under_way:
             return
@@ -45,7 +46,7 @@ class Revocations:
         nursery.start_soon(self._revoke, kept)
 
     async def ended(self) -> None:
-        """Wait until none is under way."""
+        """Waits until none is under way."""
         while self._under_way:
             self._fewer = trio.Event()
             await self._fewer.wait()

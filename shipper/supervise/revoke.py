@@ -3,14 +3,15 @@
 The command gets no secret, only names:
 
     SHIPPER_CREDENTIAL_NAME     VuaCfGcBCdbkQm-e5aOx      (the id of an API key, the name of a user; empty for others)
-    SHIPPER_CREDENTIAL_ID       es-3f9c0a7be2d1           (by which this supervisor calls it)
+    SHIPPER_CREDENTIAL_ID       es-3f9c0a7be2d1           (its id at this supervisor)
     SHIPPER_CREDENTIAL_SOURCE   file:/run/keys/es         (one a line, if several files held the same key)
     SHIPPER_OUTPUTS             main,archive              SHIPPER_INPUTS likewise
 
-It runs at least once: after a crash it may run again for the same id, so it should not mind a key that is gone already.
+It runs at least once: after a crash it may run again for the same id, so it should succeed for a key that is revoked
+already.
 
-What it writes is read and forgotten, so that it never stands within a line of ours, but for the last line of its
-standard error: that belongs to the reason when it fails.
+Its output is read and discarded, so that it never mixes with ours, except the last line of its standard error, which is
+reported with a failure.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ _SHOWN_CHARACTERS = 300
 
 
 class Revoker:
-    """Runs the command for several credentials at a time, but not for all at once."""
+    """Runs the command for a limited number of credentials at a time."""
 
     def __init__(
         self, config: OnRelease, environment: Callable[[], Mapping[str, str]], failed: Callable[[str, str, float], None]
     ) -> None:
-        """`failed(id, reason, seconds)` is told of each attempt in vain and of the wait before the next."""
+        """`failed(id, reason, seconds)` is called for each failed attempt, with the wait before the next."""
         self._config = config
         self._environment = environment
         self._failed = failed
         self._limit = trio.CapacityLimiter(_AT_ONCE)
 
     async def revoke(self, kept: Kept) -> None:
-        """Return when the command has succeeded for this credential; cancelled, a running command is killed."""
+        """Returns when the command has succeeded for this credential; a cancel kills a running command."""
         for seconds in backoff(*_RETRY_SECONDS):
             async with self._limit:
                 reason = await self._attempt(kept)
@@ -60,7 +61,7 @@ class Revoker:
             await trio.sleep(seconds)
 
     async def _attempt(self, kept: Kept) -> str | None:
-        """Why it failed, or None."""
+        """Runs the command once; returns why it failed, or None."""
         try:
             process = await trio.lowlevel.open_process(
                 self._config.command,
@@ -86,7 +87,8 @@ class Revoker:
         return f"{reason}: {said}" if str(said) else reason
 
     async def _status(self, process: trio.Process, stderr: trio.abc.ReceiveStream, said: LastLine) -> int | None:
-        """How the command ended, or None if its time is over; what it leaves running may hold its standard error."""
+        """Returns the exit status, or None after the timeout; a process that it leaves may keep its standard error
+        open."""
         status = None
         async with trio.open_nursery() as nursery:
             heard = await nursery.start(said.follow, stderr)
@@ -99,7 +101,7 @@ class Revoker:
 
 
 class LastLine:
-    """The last line of a stream that is not blank, in bounded memory; as a text it is cut, printable and no secret."""
+    """The last non-blank line of a stream, in bounded memory; its text is truncated, printable, and without secrets."""
 
     def __init__(self) -> None:
         self._last, self._begun = b"", b""
@@ -113,7 +115,7 @@ class LastLine:
     async def follow(
         self, stream: trio.abc.ReceiveStream, task_status: trio.TaskStatus[trio.Event] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Read to the end; the event that it starts with is set then."""
+        """Reads to the end, and then sets the event that `started` returned."""
         end = trio.Event()
         task_status.started(end)
         async for chunk in stream:
@@ -121,7 +123,7 @@ class LastLine:
         end.set()
 
     def feed(self, chunk: bytes) -> None:
-        """The next bytes; a bare carriage return ends a line, too, as where a program draws its progress."""
+        """Adds the next bytes; a bare carriage return ends a line too, as in a program's progress bar."""
         *ends, rest = re.split(rb"[\r\n]", chunk)
         for end in ends:
             line = self._kept(end)
@@ -134,7 +136,7 @@ class LastLine:
 
 
 def variables(kept: Kept) -> dict[str, str]:
-    """What the command learns of a credential."""
+    """Returns the variables that describe a credential to the command."""
     units = [unit.split(".", 1) for unit in kept.units]
     return {
         "SHIPPER_CREDENTIAL_NAME": kept.name,
@@ -146,7 +148,7 @@ def variables(kept: Kept) -> dict[str, str]:
 
 
 async def _end(process: trio.Process) -> None:
-    """The command and what it started are gone afterwards, if it has not ended by itself."""
+    """Kills the command and its children, unless it has ended by itself."""
     if process.returncode is None:
         try:
             os.killpg(process.pid, signal.SIGKILL)

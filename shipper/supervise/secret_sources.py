@@ -1,4 +1,4 @@
-"""The kinds of reference that are always there: files, variables of the environment, and what systemd hands over."""
+"""The built-in kinds of reference: files, variables of the environment, and systemd's credentials."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class EnvironmentSecret(SecretSource, frozen=True):
 
 
 class SystemdSecret(SecretSource, frozen=True):
-    """`{systemd: NAME}`: $CREDENTIALS_DIRECTORY/NAME, by `LoadCredential=`; it has rights that a mode cannot say."""
+    """`{systemd: NAME}`: $CREDENTIALS_DIRECTORY/NAME, by `LoadCredential=`; its access rights do not show in a mode."""
 
     schema: ClassVar[Mapping[str, Any]] = {"type": "string", "examples": ["es"]}
 
@@ -79,9 +79,10 @@ class SystemdSecret(SecretSource, frozen=True):
 
 
 def exposure(path: Path) -> str | None:
-    """How others may get at the file of a secret, and what to do; None if they may not, or there is no such file.
+    """Returns how other users can read or replace the file of a secret, and the remedy; None if they cannot, or it is
+    absent.
 
-    What root lets another group read is meant for that group: so a service reads keys that it cannot replace.
+    A group that root allows to read is trusted: so a service reads keys that it cannot replace.
     """
     try:
         found = path.stat()

@@ -1,13 +1,13 @@
-"""Where a policy file says that a secret lies, in place of the id of a credential, and what is read there.
+"""References to secrets in policy files, in place of ids of credentials, and the reading of their contents.
 
     credential: {file: /run/keys/es}                        a file; relative to the policy file
     credential: {env: ES_API_KEY}                           a variable of the supervisor's environment
     credential: {systemd: es}                               $CREDENTIALS_DIRECTORY/es
     credential: {file: /run/keys/token, as: bearer_token}   a bare text that is neither `id:secret` nor base64
-    credential: {KIND: …, …}                                as an installed kind of `SecretSource` has it
+    credential: {KIND: …, …}                                an installed kind of `SecretSource`
 
-The content is an API key (`id:secret` or base64), or a YAML or JSON mapping of a shape that is taken there. It never
-shows in an error: those name the reference.
+The content is an API key (`id:secret` or base64), or a YAML or JSON mapping of an accepted shape. Errors name the
+reference, never the content.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from shipper.sdk.secret_source import LARGEST, Absent, SecretSource, Unreadable
 
 
 class SecretsAbsent(PolicyError):
-    """Nothing is wrong with a policy but that secrets are absent."""
+    """The only problems of a policy are absent secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where one secret lies, and what it is if its content does not say."""
+    """A reference to one secret, with its shape if the content does not show it."""
 
     kind: str
     source: SecretSource
     shape: str | None = None
 
     def __str__(self) -> str:
-        """As people and programs are told of it: of a path that is not UTF-8, with its other bytes written out."""
+        """Returns the reference for reports; bytes of a path that are not UTF-8 are escaped."""
         return f"{self.kind}:{self.source.name}".encode(errors="backslashreplace").decode()
 
     @property
     def label(self) -> str:
-        """A short name for ids: `es` for /run/keys/es."""
+        """Returns a short name for ids: `es` for /run/keys/es."""
         return re.sub(r"[^a-z0-9]+", "-", Path(self.source.name).name.lower()).strip("-")[:32] or "credential"
 
     @classmethod
     def parse(cls, node: Node) -> Reference:
-        """Raises ValueError that quotes nothing but the keys that we know."""
+        """Returns the reference of a node; raises ValueError, which quotes only known keys."""
         sources = installed()
         if not isinstance(node.value, dict):
             raise ValueError(_hint(sources))
@@ -69,7 +69,7 @@ class Reference:
         if not beside <= source.keys.keys() and not SHAPE_FIELDS.isdisjoint(beside):
             raise ValueError(_hint(sources))
         if len(kinds) != 1 or (beside and not source.keys):
-            raise ValueError(f"where a secret lies is said in exactly one way: {sources.hint()}")
+            raise ValueError(f"a reference has exactly one kind: {sources.hint()}")
         if not beside <= source.keys.keys():
             raise ValueError(f"beside `{kinds[0]}` a reference has {', '.join(source.keys)} or `as`, and no other key")
         folder = None if node.mark.file is None else Path(node.mark.file).parent.absolute()
@@ -84,7 +84,7 @@ class Reference:
 
 
 def _hint(sources: SecretSources) -> str:
-    return f"a secret does not stand in a policy; write where it lies: {sources.hint()}"
+    return f"a policy must not contain a secret; write a reference: {sources.hint()}"
 
 
 def _loaded(sources: SecretSources, kind: str) -> type[SecretSource]:
@@ -98,27 +98,27 @@ def _loaded(sources: SecretSources, kind: str) -> type[SecretSource]:
 
 
 class Place(NamedTuple):
-    """Where a file refers to a secret, and the shapes that are taken there."""
+    """A reference to a secret in a file, and the accepted shapes."""
 
     path: str
     node: Node
     shapes: tuple[Shape, ...] = ()
 
     def problem(self, message: str, code: str = Code.BAD_VALUE) -> Problem:
-        """A problem at this place."""
+        """Returns a problem at this place."""
         mark = self.node.mark
         return Problem(self.path, mark.line, mark.column, message, mark.file, code)
 
     def misfit(self, reference: Reference, credential: Credential) -> Problem | None:
-        """That a secret is of no shape that is taken here; None: it is."""
+        """Returns the problem of a secret with a shape that is not accepted here, or None."""
         if credential.fits(*self.shapes):
             return None
-        text = f"the secret {reference}: it has another shape than is taken here: {shapes_in_words(self.shapes)}"
+        text = f"the secret {reference}: its shape is not accepted here; accepted: {shapes_in_words(self.shapes)}"
         return self.problem(text, Code.SECRET_UNAVAILABLE)
 
 
 def references(tree: Node, registry: Registry) -> dict[Reference, list[Place]]:
-    """Every reference and its places; raises PolicyError for what is none."""
+    """Returns every reference and its places; raises PolicyError for invalid ones."""
     found: dict[Reference, list[Place]] = {}
     problems: list[Problem] = []
 
@@ -136,7 +136,7 @@ def references(tree: Node, registry: Registry) -> dict[Reference, list[Place]]:
 
 
 def substituted(tree: Node, registry: Registry, ids: Mapping[Reference, str]) -> Node:
-    """The tree with an id in place of every reference."""
+    """Returns the tree with an id in place of every reference."""
     return everywhere(tree, registry, lambda place: Node(ids[Reference.parse(place.node)], place.node.mark))
 
 
@@ -147,9 +147,10 @@ _SECTIONS: tuple[Kind, ...] = ("inputs", "outputs")
 
 
 def everywhere(tree: Node, registry: Registry, visit: Visit) -> Node:
-    """The tree with what `visit` makes of each place for the id of a credential in the settings of a plugin.
+    """Returns the tree with the result of `visit` at each place for the id of a credential in the settings of a plugin.
 
-    Where that is, the types of the plugin's settings say. What has no known type is left for the schema to refuse.
+    The types of the plugin's settings decide where these places are. Settings of an unknown plugin are left for the
+    schema to refuse.
     """
     assert isinstance(tree.value, dict)
     sections = dict(tree.value)
@@ -176,13 +177,13 @@ def _part(tree: Node, kind: Kind, name: str, registry: Registry, visit: Visit) -
     return changed(node, plugin, lambda place: visited(place.tree, place.path, place.shapes))
 
 
-# -- what is read there ------------------------------------------------------------------------------------------------
+# -- contents ----------------------------------------------------------------------------------------------------------
 
 
 def read(reference: Reference, environment: Mapping[str, str]) -> Credential:
-    """The secret of a reference; raises ValueError that names the reference and the remedy, never the content.
+    """Returns the secret of a reference; raises ValueError with the reference and the remedy, never the content.
 
-    It is Absent where the secret may come yet; what systemd hands over, and the environment, change at a restart only.
+    Raises Absent where the secret may appear later; systemd's credentials and the environment change only at a restart.
     """
     try:
         text = _content(reference.source, environment)
@@ -203,7 +204,7 @@ def read(reference: Reference, environment: Mapping[str, str]) -> Credential:
 
 
 def watched(reference: Reference, environment: Mapping[str, str]) -> Collection[Path]:
-    """The files that tell of a change of the secret; none where they are not known, which `read` says."""
+    """Returns the files to watch for changes of the secret; none where they are unknown, which `read` reports."""
     try:
         return reference.source.paths(environment)
     except Exception:
@@ -221,22 +222,22 @@ def _content(source: SecretSource, environment: Mapping[str, str]) -> str:
 
 
 def hide(credential: Credential) -> None:
-    """From now on no line of this process shows it, whatever a command or a server may write."""
+    """Hides the secret in every later line of this process, even in text of a command or a server."""
     for text in credential.secrets():
         log.hide(text)
 
 
 def exposed(reference: Reference) -> str | None:
-    """How others may get at a secret, in a sentence; None if they may not."""
+    """Returns how other users can read a secret, in a sentence; None if they cannot."""
     try:
         how = reference.source.exposure()
     except Exception as error:
-        how = f"nobody knows who can read it: {type(error).__name__}"
+        how = f"its access rights are unknown: {type(error).__name__}"
     return how and f"the secret {reference}: {how}"
 
 
 def interpreted(text: str, shape: str | None = None) -> Credential:
-    """The credential that a secret's content says, without one trailing line end; raises ValueError."""
+    """Returns the credential of a secret's content, without one trailing line end; raises ValueError."""
     text = text.removesuffix("\n").removesuffix("\r")
     if not text.strip():
         raise ValueError("it is empty")
@@ -253,7 +254,7 @@ def interpreted(text: str, shape: str | None = None) -> Credential:
 
 
 def _mapping(text: str) -> object:
-    """The mapping that a text writes in YAML or JSON; None for what is none."""
+    """Returns the mapping that a text contains in YAML or JSON, or None."""
     try:
         node = document.read(text)
     except PolicyError:

@@ -1,7 +1,7 @@
-"""The answers to `shipper status` and `shipper order dead-letters`, as tables for people; in colour on a terminal.
+"""Tables for `shipper status` and `shipper order dead-letters`; in colour on a terminal.
 
-Whatever comes from outside (names, messages, ids) is text: no markup, and nothing that steers a terminal. A row of one
-cell is a line to be copied, which is not broken anywhere.
+External text (names, messages, ids) has no markup, and cannot control a terminal. A row of one cell is a line to be
+copied, and is never wrapped.
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ _COLOURS = {"HEALTHY": "green", "DEGRADED": "yellow", "FAILED": "red", "STOPPED"
 _LONGEST_CELL = 600
 _INDENT = 2
 _NARROWEST = 40
-"""Of a last column that is wrapped."""
+"""The width of a last column that is wrapped."""
 
 
 def show(tables: Iterable[Table], stream: TextIO) -> None:
-    """Write tables, each a title and rows of as many cells; what backends say in them cannot steer the terminal."""
+    """Writes tables, each a title and rows with equal numbers of cells; their text cannot control the terminal."""
     Screen(stream).draw(tables)
 
 
 class Screen:
-    """Draws tables on a terminal, or writes them to whatever else the stream is."""
+    """Draws tables on a terminal, or writes them to another stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._drawn = False
 
     def draw(self, tables: Iterable[Table]) -> None:
-        """Once, below what is there."""
+        """Writes the tables once."""
         safe = _clean(tables)
         self._stream.write(_coloured(safe, self._stream)[0] if self._stream.isatty() else _plain(safe))
         self._stream.flush()
 
     def redraw(self, tables: Iterable[Table]) -> None:
-        """In the place of what was drawn before, as far as the screen goes; below it where this is no terminal."""
+        """Replaces the tables on the screen, truncated to its size; writes them below where the stream is no
+        terminal."""
         if not self._stream.isatty():
             self._stream.write("\n" if self._drawn else "")
             self.draw(tables)
@@ -61,7 +62,7 @@ class Screen:
 
 
 def _fitting(lines: Sequence[str], width: int, height: int) -> list[str]:
-    """The first lines, as many as a screen shows; the last one says how many are left out."""
+    """Returns the first lines, as many as the screen shows; the last one has the number of the others."""
     from rich.text import Text
 
     rows = [max(1, -(-Text.from_ansi(line).cell_len // max(1, width))) for line in lines]
@@ -91,7 +92,7 @@ def _safe(text: str) -> str:
 
 
 def of_letters(letters: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """A page of dead letters, without their events."""
+    """Returns the table of a page of dead letters, without their events."""
     return [(f"dead letters: {_count(letters)}", [_letter(letter) for letter in letters])]
 
 
@@ -108,10 +109,10 @@ def _letter(letter: Mapping[str, Any]) -> Row:
 
 
 def of_status(status: Mapping[str, Any], directory: str = "DIR", orders: Collection[str] = ()) -> list[Table]:
-    """What runs, or what lies there; without the tables that have no rows, but for the headline.
+    """Returns the tables of a status; without empty ones, except the headline.
 
-    `directory` and `orders` are what a command that helps may name: a `--state`, and the orders that there are. Where
-    no supervisor answers there is nobody to take one.
+    `directory` and `orders` are for proposed commands: the `--state`, and the supported orders. Without a supervisor
+    that answers none is proposed.
     """
     observed = status["observed"] or {}
     candidates: list[Table] = [
@@ -126,7 +127,7 @@ def of_status(status: Mapping[str, Any], directory: str = "DIR", orders: Collect
 
 
 def _remedies(observed: Mapping[str, Any], directory: str, orders: Collection[str]) -> Iterator[Table]:
-    """A table for each thing that a person may do something about: what a command does, and the command."""
+    """Yields a table of commands, each with its effect, for each problem that a person can solve."""
     for drain in observed.get("draining", ()):
         for output in drain["outputs"]:
             if found := remedies.of_drain(drain, output, directory, orders):
@@ -137,7 +138,7 @@ def _remedies(observed: Mapping[str, Any], directory: str, orders: Collection[st
         if found := remedies.of_batch(unit, directory, orders):
             yield f"to end batch {unit['failing']['batch']}, which holds up {unit['id']}, one of", _lines(found)
     if observed.get("dead_letters", {}).get("events") and "dead-letters" in orders:
-        yield "to deliver dead letters after all", _lines([remedies.of_letters(directory)])
+        yield "to deliver dead letters", _lines([remedies.of_letters(directory)])
 
 
 def _lines(found: Sequence[Remedy]) -> list[Row]:
@@ -176,7 +177,7 @@ def _unit(unit: Mapping[str, Any]) -> Row:
 
 
 def _followed(unit: Mapping[str, Any]) -> str:
-    """How many files an input follows, and what of them it has not read."""
+    """Returns how many files an input follows, and how many bytes it has not read."""
     figures = unit.get("figures") or {}
     if "files" not in figures:
         return ""
@@ -225,7 +226,7 @@ def _revision(at: Sequence[int]) -> str:
 
 
 def _size(count: int) -> str:
-    """A size as people read it: exact where it has a round unit, else with three digits."""
+    """Returns a size for people: exact where it has a round unit, otherwise with three digits."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= factor:
             return str(Size(count)) if count % factor == 0 else f"{count / factor:.1f}{unit}"
@@ -233,7 +234,7 @@ def _size(count: int) -> str:
 
 
 def _coloured(tables: Iterable[Table], stream: TextIO) -> tuple[str, int, int]:
-    """The text for a terminal, and the width and height of that."""
+    """Returns the text for a terminal, and the terminal's width and height."""
     from rich.console import Console
     from rich.text import Text
 
@@ -249,7 +250,8 @@ def _coloured(tables: Iterable[Table], stream: TextIO) -> tuple[str, int, int]:
 
 
 def _print_rows(rows: Sequence[Row], console: Console) -> None:
-    """In columns, the last one wrapped, if all others fit beside it; else each row on as many lines as it takes."""
+    """Prints rows in columns, the last one wrapped, if all others fit beside it; otherwise each row on several
+    lines."""
     from rich.cells import cell_len
     from rich.padding import Padding
     from rich.table import Column, Table
@@ -270,7 +272,7 @@ def _print_rows(rows: Sequence[Row], console: Console) -> None:
 
 
 def _print_row(row: Row, console: Console) -> None:
-    """No cell is broken that fits on a line of its own."""
+    """Prints a row without wrapping a cell that fits on a line of its own."""
     from rich.cells import cell_len
     from rich.padding import Padding
     from rich.text import Text

@@ -1,8 +1,8 @@
-"""Policy files → one tree, each node with its place in the user's file.
+"""Merges policy files into one tree; each node has its place in the user's file.
 
-Several files are merged: inputs and outputs side by side (a name stands once), a file's own `processors` behind those
-of each of its inputs, every other key in one file only. Variables are replaced in scalar values. With one file the tree
-is the file's own.
+Inputs and outputs of all files are collected (each name in one file), a file's `processors` are appended to those of
+each of its inputs, and every other key may be in one file only. Variables are replaced in scalar values. With one file
+the tree is the file's own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BY_NAME = ("inputs", "outputs")
 
 
 def read_tree(paths: Sequence[Path], environment: Mapping[str, str]) -> Node:
-    """The merged tree of all files; raises PolicyError with the problems of all of them."""
+    """Returns the merged tree of all files; raises PolicyError with the problems of all of them."""
     problems: list[Problem] = []
     roots: list[Node] = []
     for file in policy_files(paths, problems):
@@ -41,7 +41,7 @@ def read_tree(paths: Sequence[Path], environment: Mapping[str, str]) -> Node:
 
 
 def policy_files(paths: Sequence[Path], problems: list[Problem]) -> list[Path]:
-    """The files that the paths name, a directory's in the order of their names; that one has none is a problem."""
+    """Returns the files of the paths, those of a directory by name; adds a problem for a directory without files."""
     files: dict[Path, None] = {}
     for path in paths:
         files.update(dict.fromkeys(_inside(path, problems) if os.path.isdir(path) else [path]))
@@ -109,7 +109,8 @@ class _Variables:
             return node
 
     def quoted(self, node: Node) -> bool:
-        """Whether the value is a string in any case; a plain one means what it means with the variable written out."""
+        """Whether the value is quoted, and so a string; a plain one has the type of its text with variables
+        replaced."""
         line = self.lines[node.mark.line - 1] if node.mark.line <= len(self.lines) else ""
         return line[node.mark.column - 1 : node.mark.column] in ("'", '"', "|", ">")
 
@@ -118,7 +119,7 @@ class _Variables:
 
 
 def merged(roots: Sequence[Node]) -> Node:
-    """One tree of several files' trees (mappings); raises PolicyError that names both places of what stands twice."""
+    """Returns one tree for several files' trees (mappings); raises PolicyError with both places of a duplicate."""
     merging = _Merging(roots[0])
     for root in roots:
         merging.add(root)
@@ -166,12 +167,12 @@ class _Merging:
             self.put(self.root.value[key], named, name, child, below(key, name))
 
     def put(self, into: Node, source: Node, key: str, child: Node, path: str) -> None:
-        """Put a child into a mapping of the merged tree, once."""
+        """Puts a child into a mapping of the merged tree; adds a problem for a duplicate."""
         assert isinstance(into.value, dict)
         mark = source.keys.get(key, child.mark)
         if key in into.value:
             first = into.keys[key]
-            again = f"this stands in two files (first in {first.file}:{first.line}:{first.column}); keep one"
+            again = f"defined in two files (first in {first.file}:{first.line}:{first.column}); keep one"
             self.problems.append(Problem(path, mark.line, mark.column, again, mark.file, Code.BAD_VALUE))
             return
         into.value[key] = child
@@ -183,7 +184,7 @@ def _place(node: Node) -> str:
 
 
 def _with_processors(inputs: Node, own: Node) -> Node:
-    """The inputs, each with the processors of its file behind its own; what is not well shaped stays for the schema."""
+    """Returns the inputs, each with the processors of its file after its own; malformed ones stay for the schema."""
     if not isinstance(inputs.value, dict) or not isinstance(own.value, list) or not own.value:
         return inputs
     return replace(inputs, value={name: _appended(child, own.value) for name, child in inputs.value.items()})

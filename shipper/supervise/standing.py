@@ -1,8 +1,8 @@
-"""How it stands, for `shipper status`: what the sidecar says of itself, and what hinders the supervisor.
+"""The status for `shipper status`: the sidecar's observation, and the troubles of the supervisor.
 
-The sidecar knows nothing of files that are not valid, or of an `on_release` that fails: it ships on, HEALTHY. So the
-whole is DEGRADED as long as the supervisor is hindered, unless the sidecar says worse. Where the sidecar has a status
-server it is told (`supervision`), in a key of `observe`, which others ignore: whoever looks there sees the whole.
+The sidecar does not know of invalid files, or of an `on_release` that fails: it stays HEALTHY. So the whole is DEGRADED
+while the supervisor has troubles, unless the sidecar is worse. A sidecar with a status server gets them (`supervision`)
+in a key of `observe`, which others ignore, so that its server shows the whole.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from shipper.supervise.conversation import Conversation
 UNABLE = "the sidecar cannot start"
 UNSERVED = "there is no status server"
 UNSAVED = "the state cannot be saved"
-ABSENT = "nothing runs before every secret is there"
-KEYLESS = "nothing runs before the state key is there"
-UNHEARD = "not everybody who asks is answered"
+ABSENT = "nothing runs until every secret is present"
+KEYLESS = "nothing runs until the state key is present"
+UNHEARD = "some questions get no answer"
 _KINDS = {
     UNABLE: "sidecar",
     UNSERVED: "http",
@@ -34,27 +34,27 @@ _KINDS = {
     UNHEARD: "askers",
 }
 _MOST = 10
-"""Messages of one cause: a directory of policies may hold many mistakes."""
+"""Messages of one cause: a directory of policies may have many mistakes."""
 
 
 class Troubles:
-    """What hinders the supervisor: causes in words (`on_release fails for es-1`), each until it is over, and why."""
+    """The present troubles of the supervisor: causes in words (`on_release fails for es-1`), each with its messages."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
-        """`changed` is called when there is one more, or less."""
+        """`changed` is called when a cause begins or ends."""
         self._messages: dict[str, list[str]] = {}
         self._kinds: dict[str, str] = {}
-        """Of each cause, one of `messages.TROUBLES`."""
+        """The kind of each cause, one of `messages.TROUBLES`."""
         self._changed = changed
 
     def begin(self, cause: str, messages: Iterable[str], *, kind: str | None = None) -> None:
-        """These are the messages of a cause now; its kind is known of the causes of this module."""
+        """Sets the messages of a cause; `kind` may be omitted for the causes of this module."""
         self._kinds[cause] = kind or _KINDS.get(cause, "other")
         self._messages[cause] = [text.encode(errors="replace").decode() for text in islice(messages, _MOST)]
         self._changed()
 
     def over(self, cause: str) -> bool:
-        """The cause is gone; says whether there was one."""
+        """Removes a cause; returns whether it was present."""
         was = self._messages.pop(cause, None) is not None
         self._kinds.pop(cause, None)
         if was:
@@ -65,12 +65,12 @@ class Troubles:
         return cause in self._messages
 
     def whole(self, observed: Observed | None) -> tuple[str, str]:
-        """State and message of all of it; UNKNOWN as long as no sidecar has told its own."""
+        """Returns state and message of the whole; UNKNOWN until a sidecar has sent an observation."""
         state, message = (observed.state, observed.message) if observed else ("UNKNOWN", "")
         return hindered(state, message, next(iter(self._messages), None))
 
     def rows(self) -> list[dict[str, str]]:
-        """Every message beside its cause."""
+        """Returns every message with its cause."""
         return [
             {"kind": self._kinds[cause], "cause": cause, "message": text}
             for cause, texts in self._messages.items()
@@ -79,7 +79,7 @@ class Troubles:
 
 
 class Everywhere:
-    """The troubles of several members, where one hinders all of them."""
+    """The troubles of several members, for a cause that concerns all of them."""
 
     def __init__(self, of_each: Sequence[Troubles]) -> None:
         self._of_each = of_each
@@ -91,23 +91,23 @@ class Everywhere:
             troubles.begin(cause, known, kind=kind)
 
     def over(self, cause: str) -> bool:
-        """As `Troubles.over`, for each; says whether any had it."""
+        """As `Troubles.over`, for each; returns whether any had it."""
         had = [troubles for troubles in self._of_each if troubles.over(cause)]
         return bool(had)
 
 
 def invalid(source: str) -> str:
-    """The cause of a source of policies that gives nothing valid; its kind is `policy`."""
+    """Returns the cause for a source without a valid policy; its kind is `policy`."""
     return f"{source} are not a valid policy"
 
 
 def unrevoked(id: str) -> str:
-    """The cause of a credential whose `on_release` fails."""
+    """Returns the cause for a credential whose `on_release` fails."""
     return f"on_release fails for {id}"
 
 
 def noting_askers(troubles: Troubles, say: Callable[[str, Mapping[str, Any]], None]) -> Callable[[str | None], None]:
-    """Notes why askers get no answer, tells it when it begins, and takes None for its end."""
+    """Returns a callback for `questions.serve` that records and reports why questions get no answer; None ends that."""
 
     def note(problem: str | None) -> None:
         if problem is None:
@@ -120,14 +120,14 @@ def noting_askers(troubles: Troubles, say: Callable[[str, Mapping[str, Any]], No
 
 
 def supervision(conversation: Conversation, troubles: Troubles, restarts: int) -> dict[str, Any]:
-    """What the sidecar's status server shows of its supervisor: a `messages.Supervision`."""
+    """Returns the `messages.Supervision` for the sidecar's status server."""
     return {"troubles": troubles.rows(), "restarts": restarts, "unrevoked": len(conversation.ledger.pending)}
 
 
-def told(
+def status(
     conversation: Conversation, troubles: Troubles, phase: str, pid: int | None, restarts: int = 0
 ) -> dict[str, Any]:
-    """The answer to `shipper status`; no secrets. `phase`, `pid` and `restarts` are the sidecar's."""
+    """Returns the answer to `shipper status`; no secrets. `phase`, `pid` and `restarts` are the sidecar's."""
     state, message = troubles.whole(conversation.observed)
     return {
         "state": state,

@@ -1,7 +1,7 @@
 """Variables in the values of policy files: `${NAME}`, `${NAME:-default}`, `${NAME:?message}`; `$$` is one `$`.
 
-They are replaced after the YAML was parsed, so a value can never become structure, and what was replaced is not
-searched again. As in a shell, a variable that is empty counts as not set. A `$` before anything else is itself.
+They are replaced after the YAML was parsed, so a value can never become structure, and replacements are not expanded
+again. As in a shell with `:-`, an empty variable counts as not set. Any other `$` is literal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _INSIDE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::([-?])(.*))?", re.DOTALL)
 
 
 def replaced(text: str, environment: Mapping[str, str]) -> str:
-    """The text with its variables replaced; raises ValueError that names the variable, never a value."""
+    """Returns the text with its variables replaced; raises ValueError with the name of the variable, never a value."""
     return _REFERENCE.sub(lambda match: _value(match, environment), text)
 
 

@@ -1,4 +1,4 @@
-"""The ledger on disk: one sealed file in a locked directory, replaced as a whole.
+"""Stores the ledger: one sealed file in a locked directory, replaced as a whole.
 
     DIR/supervise.lock   held (flock) while a supervisor runs
     DIR/supervise.key    32 random bytes in base64, mode 0600; absent where the configuration names a key
@@ -6,12 +6,12 @@
     DIR/supervise.json   {"format": 1, "key": id of the key, "nonce": …, "sealed": …}, AES-256-GCM, all in base64
 
 A save writes a new file, fsyncs it, renames it, and fsyncs the directory, so that a crash leaves the old or the new
-content. The nonce is random: some thousands of saves are far below the 2³² that a key bears. A configured key is not
-used as it stands, as the sidecar may be given the same one: HKDF derives another from it.
+content. The nonce is random: some thousands of saves are far below the 2³² that a key allows. A configured key is not
+used directly, since the sidecar may get the same one: HKDF derives another from it.
 
-Configured keys take over from `supervise.key` once. The ledger remembers its name, so a file that a crash left is told
-from one that somebody put there, who must not be able to bring a key: that is refused. So is a ledger that such a file
-opens, once DIR/sidecar shows that there were configured keys before: who removes that too removes the whole state.
+Configured keys take over from `supervise.key` once. The ledger records its name, to distinguish a file that a crash
+left from one that an attacker has planted, which is refused. So is a ledger that a planted file opens, once DIR/sidecar
+shows that there were configured keys before; an attacker who removes that too removes the whole state.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from shipper.spool.keys import StateKey, may_be_taken_over
 from shipper.supervise.ledger import Ledger
 
 FORMAT = 1
-"""Of the envelope and of the ledger in it; what a newer version wrote is refused and left as it is."""
+"""The format of the envelope and of the ledger in it; a newer one is refused and not changed."""
 KEY_BYTES = 32
 RESERVE_BYTES = 64 << 10
 _AAD = b"shipper supervise ledger 1"
@@ -58,10 +58,10 @@ class _Sealed(_Versioned):
 
 
 class Vault:
-    """Owns a state directory; a context manager, which gives it back."""
+    """Owns a state directory; a context manager that releases it."""
 
     def __init__(self, directory: Path, keys: Sequence[bytes] = ()) -> None:
-        """`keys` are configured ones: the first seals, the others only open. Raises StateBusy and OptionError."""
+        """`keys` are the configured ones: the first seals, the others only open. Raises StateBusy and OptionError."""
         self._lock = _owned(directory)
         self._directory = directory
         self._file = directory / "supervise.json"
@@ -70,13 +70,13 @@ class Vault:
         self._configured = [_derived(key) for key in keys]
         self._of_sidecar = [StateKey(key_name(key), key) for key in keys]
         self.is_taken_over = True
-        """Whether configured keys seal the state. If not, for want of room, the sidecar gets none of them either: what
-        it seals by them would say that they did."""
+        """Whether configured keys seal the state. If not, for lack of room, the sidecar does not get them either: its
+        state would claim that they did."""
 
     def load(self) -> tuple[Ledger, bool]:
-        """The ledger, and whether there was one.
+        """Returns the ledger, and whether there was one.
 
-        Raises StateLocked if no key opens it, if it is damaged, or if somebody put a `supervise.key` beside configured
+        Raises StateLocked if no key opens it, if it is damaged, or if a `supervise.key` was planted beside configured
         keys.
         """
         own = [_read_key(self._key_file)] if self._key_file.exists() else []
@@ -99,7 +99,8 @@ class Vault:
         return ledger, True
 
     def _refuse_planted(self, ledger: Ledger, key: bytes, own: Sequence[bytes]) -> None:
-        """`key` has opened the ledger; `own` holds the one of `supervise.key`, if there is that file."""
+        """Raises StateLocked for a planted key. `key` has opened the ledger; `own` holds the key of `supervise.key`, if
+        any."""
         if key in self._configured:
             if own and key_name(own[0]) != ledger.former:
                 raise StateLocked(
@@ -115,7 +116,7 @@ class Vault:
             )
 
     def _resealed(self, ledger: Ledger) -> bool:
-        """Whether the newest key seals it now; on a full disk that waits for the next save, and the old key stays."""
+        """Returns whether the newest key seals it now; on a full disk the next save retries, and the old key stays."""
         try:
             self.save(ledger)
         except OSError:
@@ -123,7 +124,7 @@ class Vault:
         return True
 
     def save(self, ledger: Ledger) -> None:
-        """Return when the ledger is durable; raises OSError, and then the old one stands."""
+        """Returns when the ledger is durable; raises OSError, and keeps the old one then."""
         nonce = secrets.token_bytes(12)
         sealed = AESGCM(self._seals).encrypt(nonce, msgspec.json.encode(ledger), _AAD)
         raw = msgspec.json.encode(_Sealed(FORMAT, key_name(self._seals), nonce, sealed))
@@ -138,7 +139,7 @@ class Vault:
             self._keep_reserve()
 
     def _keep_reserve(self) -> None:
-        """Room for one more save: on a full disk a sidecar that is not told its credentials can free none either."""
+        """Reserves room for one more save: on a full disk a sidecar needs its credentials to free any."""
         if not self._reserve.exists():
             with suppress(OSError):
                 _replace(self._reserve, secrets.token_bytes(RESERVE_BYTES))
@@ -149,7 +150,7 @@ class Vault:
         return key
 
     def _opened(self, raw: bytes, keys: Sequence[bytes]) -> tuple[Ledger, bytes]:
-        """The ledger, and the key that opens it."""
+        """Returns the ledger, and the key that opens it."""
         try:
             self._refuse_newer(msgspec.json.decode(raw, type=_Versioned))
             envelope = msgspec.json.decode(raw, type=_Sealed)
@@ -178,13 +179,13 @@ class Vault:
             )
 
     def _drop_unused_key(self) -> None:
-        """With a configured key the one beside the state is useless, and dangerous."""
+        """Removes `supervise.key` once a configured key seals the state."""
         if self._configured and self._key_file.exists():
             self._key_file.unlink()
             _sync_directory(self._directory)
 
     def close(self) -> None:
-        """Give the directory back."""
+        """Releases the directory."""
         os.close(self._lock)
 
     def __enter__(self) -> Vault:
@@ -195,7 +196,7 @@ class Vault:
 
 
 def decoded_key(raw: bytes, name: str) -> bytes:
-    """32 bytes, as they are or in base64; raises OptionError that names the key's place."""
+    """Returns a key of 32 bytes, raw or in base64; raises OptionError with the key's place."""
     if len(raw) == KEY_BYTES:
         return raw
     try:
@@ -208,7 +209,7 @@ def decoded_key(raw: bytes, name: str) -> bytes:
 
 
 def key_name(key: bytes) -> str:
-    """A name for a state key that tells nothing of it: beside `hello.state_keys`."""
+    """Returns a name for a state key that does not reveal it, for `hello.state_keys`."""
     return hashlib.sha256(b"shipper state key name" + key).hexdigest()[:16]
 
 
@@ -221,7 +222,7 @@ def _read_key(path: Path) -> bytes:
 
 
 def _content(path: Path) -> bytes:
-    """Of a file of our own; one that a stranger put there, or a pipe, or a link, is refused."""
+    """Returns the content of a regular file of this user; raises OptionError for any other, a pipe or a link."""
     with open(os.open(path, os.O_RDONLY | _STRICT), "rb") as file:
         found = os.fstat(file.fileno())
         _refuse_foreign(path, found)
@@ -236,7 +237,7 @@ def _refuse_foreign(path: Path, found: os.stat_result) -> None:
 
 
 def _owned(directory: Path) -> int:
-    """Make the directory if it is absent; returns the descriptor of its lock."""
+    """Makes the directory if it is absent; returns the descriptor of its lock."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         _refuse_foreign(directory, directory.stat())
@@ -260,7 +261,7 @@ def _locked(path: Path) -> int:
 
 
 def _replace(path: Path, raw: bytes) -> None:
-    """Raises OSError that names the file, though what the system says of a write does not."""
+    """Replaces a file; raises OSError with the file's name, which errors of a write lack."""
     temporary = path.with_suffix(path.suffix + ".new")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _STRICT, 0o600)
@@ -272,7 +273,7 @@ def _replace(path: Path, raw: bytes) -> None:
         _sync_directory(path.parent)
     except OSError as error:
         with suppress(OSError):
-            temporary.unlink()  # half of it would take the room of the next save
+            temporary.unlink()  # a partial file would take the room of the next save
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 

@@ -1,12 +1,12 @@
-"""Tells when something under a set of paths may have changed.
+"""Watches a set of paths for possible changes.
 
 Directories are watched, not files: so a file that is renamed over, a file that does not exist yet, and the symlink
 `..data` that Kubernetes swaps above a mounted ConfigMap or Secret are all one event of one entry. Every directory on
-the way through a path's symlinks is watched, each for the names that matter in it.
+the way through a path's symlinks is watched, each for the relevant names in it.
 
-An event is a hint to read again. A file that is just being written makes none until it is closed, except where its
-first bytes are there already when its name appears. There is no debounce: what is not valid yet says so, and the next
-event comes when it changes. Where there is no inotify, the paths are looked at once a second.
+An event is a hint to read again. A file that is being written causes none until it is closed, unless it has its first
+bytes already when its name appears. There is no debounce: a policy that is not valid yet is reported, and the next
+event follows its change. Where there is no inotify, the paths are polled once a second.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ ANY = "*"
 
 
 def entries(path: Path) -> set[tuple[Path, str]]:
-    """Every directory and name that decide what `path` is: its own, those of symlinks on the way, and of their targets.
+    """Returns every directory and name that determine `path`: its own, those of symlinks on the way, and of their
+    targets.
 
-    A directory that does not exist stands in its nearest existing parent. For a directory, ANY of its entries counts.
+    The nearest existing parent represents a directory that does not exist. For a directory, ANY of its entries counts.
     """
     found: set[tuple[Path, str]] = set()
     parts = list(reversed(path.absolute().parts[1:]))
@@ -65,7 +66,7 @@ def entries(path: Path) -> set[tuple[Path, str]]:
 
 
 class Watch:
-    """Watches paths; a context manager. `method` says how."""
+    """Watches paths; a context manager. `method` is the mechanism."""
 
     def __init__(self, *, poll: bool = False) -> None:
         self._paths: frozenset[Path] = frozenset()
@@ -81,7 +82,7 @@ class Watch:
         return "polling" if self._inotify is None else "inotify"
 
     def follow(self, paths: Iterable[Path]) -> bool:
-        """Watch these paths from now on; says whether anything is watched that was not before: then read again."""
+        """Watches these paths from now on; returns whether any is watched newly, so that it must be read again."""
         self._paths = frozenset(paths)
         if self._inotify is None:
             before, self._looked = self._looked, self._look()
@@ -92,7 +93,7 @@ class Watch:
         return self._rewatch(self._inotify, names)
 
     async def changed(self) -> None:
-        """Return when something may have changed; cancelled, it forgets nothing that `follow` would not find."""
+        """Returns when something may have changed; a cancel loses no change that `follow` would not find."""
         if self._inotify is None:
             while self._looked == (now := self._look()):  # noqa: ASYNC110 (no event exists)
                 await trio.sleep(POLL_SECONDS)
@@ -112,7 +113,7 @@ class Watch:
         self.close()
 
     def _rewatch(self, inotify: Inotify, names: dict[Path, set[str]]) -> bool:
-        """Added before the old ones are removed, so that a directory that stays is never unwatched."""
+        """Adds new watches before it removes old ones, so that a directory in both is never unwatched."""
         before = {(directory, name) for directory, known in self._watches.values() for name in known}
         watches: dict[int, tuple[Path, set[str]]] = {}
         for directory, wanted in names.items():
@@ -154,7 +155,7 @@ class Watch:
 
 
 def _inside(path: Path) -> list[Path]:
-    """The entries of a directory; none for what is no directory, or may not be read."""
+    """Returns the entries of a directory; none if it is no directory, or unreadable."""
     try:
         return sorted(path.iterdir())
     except OSError:
@@ -162,7 +163,7 @@ def _inside(path: Path) -> list[Path]:
 
 
 def _target(path: Path) -> Path | None:
-    """Where a symlink leads; None for what is none, or is none any more."""
+    """Returns the target of a symlink, or None if it is no symlink."""
     try:
         return Path(os.readlink(path))
     except OSError:
@@ -170,7 +171,7 @@ def _target(path: Path) -> Path | None:
 
 
 def _just_opened(path: Path) -> bool:
-    """Whether a name that appeared is a file without content: its writer will close it, and that is an event too."""
+    """Whether a new name is a file without content: the close by its writer is another event."""
     try:
         seen = path.lstat()
     except OSError:

@@ -125,7 +125,7 @@ async def test_a_log_without_its_index_is_not_read_since_that_would_make_one(tmp
 def test_what_is_no_database_is_told_in_a_word(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "spool-1.db").write_bytes(content)
 
-    with pytest.raises(NotReadable, match=r"what is stored cannot be read: SQLITE_\w+$"):
+    with pytest.raises(NotReadable, match=r"the stored data cannot be read: SQLITE_\w+$"):
         stored.read(tmp_path)
 
 

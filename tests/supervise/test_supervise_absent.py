@@ -26,7 +26,7 @@ def headline(told: dict[str, object]) -> str:
 async def test_a_sidecar_of_another_supervisor_is_no_one_that_does_not_run(tmp_path: Path) -> None:
     async with bench(tmp_path / "state") as on:
         await on.activate(1, main="k1")
-        told = absent.told(tmp_path / "state", None)
+        told = absent.status(tmp_path / "state", None)
 
     assert (told["state"], told["running"], exit_status(told)) == ("UNKNOWN", True, 1)
     assert f"the sidecar (pid {os.getpid()}) runs, and answers its supervisor alone" in headline(told)
@@ -35,8 +35,8 @@ async def test_a_sidecar_of_another_supervisor_is_no_one_that_does_not_run(tmp_p
 
 def test_a_supervisor_that_only_begins_is_no_one_that_does_not_run(tmp_path: Path) -> None:
     with Vault(tmp_path):
-        told = absent.told(tmp_path, None)
-    ended = absent.told(tmp_path, None)
+        told = absent.status(tmp_path, None)
+    ended = absent.status(tmp_path, None)
 
     assert (told["state"], exit_status(told)) == ("UNKNOWN", 1)
     assert (ended["state"], exit_status(ended)) == ("STOPPED", 3)
@@ -47,11 +47,11 @@ async def test_figures_that_cannot_be_read_are_told_and_the_rest_is_said(tmp_pat
     async with bench(tmp_path / "state") as on:
         await on.activate(1, main="k1")
     (tmp_path / "state" / "spool-1.db").write_bytes(b"x" * 40000)
-    told = absent.told(tmp_path / "state", None)
+    told = absent.status(tmp_path / "state", None)
 
     assert exit_status(told) == 3
     assert headline(told).startswith("shipper: not running since 20")
-    assert told["troubles"][0]["message"] == "what is stored cannot be read: SQLITE_NOTADB"
+    assert told["troubles"][0]["message"] == "the stored data cannot be read: SQLITE_NOTADB"
     assert told["observed"] is None
 
 
@@ -76,7 +76,7 @@ async def test_rows_of_another_kind_or_schema_are_shown_or_told_but_end_nothing(
     with closing(sqlite3.connect(tmp_path / "state" / "spool-1.db")) as db:
         db.execute(damage)
         db.commit()
-    told = json.loads(encoded(absent.told(tmp_path / "state", None)))
+    told = json.loads(encoded(absent.status(tmp_path / "state", None)))
     show(of_status(told), StringIO())
 
     assert (exit_status(told), headline(told).startswith("shipper: not running")) == (3, True)
@@ -90,7 +90,7 @@ async def test_who_listens_and_gives_no_answer_has_failed_and_what_waits_is_not_
         await on.activate(1, main="missing-1")
         await on.enter(2)
         await on.activate(2, main="k2")
-        told = absent.told(tmp_path / "state", "the supervisor of X does not answer")
+        told = absent.status(tmp_path / "state", "the supervisor of X does not answer")
 
     (drain,) = told["observed"]["draining"]
     assert (told["state"], exit_status(told)) == ("FAILED", 2)

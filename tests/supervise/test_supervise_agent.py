@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from shipper.supervise import questions
-from shipper.supervise.child import Child, Said
+from shipper.supervise.child import Child, Message
 from shipper.supervise.questions import Status
 from shipper.supervise.report import in_words
 from tests.supervise.driver import POLICY, Site
@@ -95,7 +95,7 @@ async def test_a_secret_that_is_absent_at_the_first_start_is_waited_for_in_sight
     assert (line["state"], line["errors"][0]["line"]) == ("DEGRADED", 6)
     assert "No such file" in line["errors"][0]["message"]
     assert in_words("absent", line | {"errors": []}) == [
-        "DEGRADED: nothing runs before every secret is there, which is waited for"
+        "DEGRADED: nothing runs until every secret is present; waiting"
     ]
     assert waiting["state"] == "DEGRADED"
     assert str(site.secret) in waiting["troubles"][0]["message"]
@@ -305,7 +305,7 @@ def test_of_policies_that_wait_for_the_pipe_the_newest_is_left_and_of_orders_all
 
 
 async def test_a_sidecar_that_says_nothing_for_too_long_is_killed_and_that_is_known() -> None:
-    async def hear(_: Said | None) -> None: ...
+    async def hear(_: Message | None) -> None: ...
 
     child = await Child.launch(["sleep", "60"], os.environ)
 
@@ -410,20 +410,20 @@ ORDERS = [
         ["rebind", "--from", "es-1", "--to", "es-2"],
         {"name": "rebind", "params": {"from": "es-1", "to": "es-2"}},
         {"released": ["es-1"]},
-        "what waited for es-1 is delivered with es-2 now\nes-1 is released: it can be revoked now\n",
+        "events that waited for es-1 are now delivered with es-2\nes-1 is released: it can be revoked now\n",
     ),
     (
         ["forward", "--revision", "6", "--output", "main"],
         {"name": "forward", "params": {"epoch": 0, "revision": 6, "output": "main"}},
         {"events": 77000, "released": ["es-1"]},
-        "what waited of revision 6 (77000 events) goes to where output main goes now\n"
+        "revision 6: 77000 events forwarded to the current destination of output main\n"
         "es-1 is released: it can be revoked now\n",
     ),
     (
         ["dead-letter", "--revision", "6", "--output", "main"],
         {"name": "dead_letter", "params": {"epoch": 0, "revision": 6, "output": "main"}},
         {},
-        "what still waited of revision 6 of output main is in the dead-letter store\n",
+        "the waiting events of revision 6 of output main are in the dead-letter store\n",
     ),
     (
         ["drop", "--batch", "1207", "--output", "main"],
@@ -435,7 +435,7 @@ ORDERS = [
         ["drop", "--revision", "1:6"],
         {"name": "drop", "params": {"epoch": 1, "revision": 6}},
         {},
-        "what still waited of revision 1:6 is discarded\n",
+        "the waiting events of revision 1:6 are discarded\n",
     ),
     (
         ["dead-letters"],

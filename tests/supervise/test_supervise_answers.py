@@ -35,7 +35,7 @@ def ack(number: int, stage: Any) -> Ack:
 
 
 def heard(conversation: Conversation, *messages: Any) -> list[Effect]:
-    return [effect for message in messages for effect in conversation.heard(message)]
+    return [effect for message in messages for effect in conversation.received(message)]
 
 
 def test_the_stages_of_a_revision_are_those_of_its_version() -> None:

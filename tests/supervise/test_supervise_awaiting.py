@@ -37,9 +37,9 @@ async def test_it_is_waited_for_in_sight_of_all_and_then_seals_everything(site: 
         process.send_signal(signal.SIGTERM)
         assert await site.ended(process) == 0
 
-    assert in_words("key_absent", line)[0].startswith("DEGRADED: nothing runs before the state key is there, ")
+    assert in_words("key_absent", line)[0].startswith("DEGRADED: nothing runs until the state key is present; ")
     assert f"{site.directory}/key: No such file" in line["message"]
-    assert of_status(waiting)[0][0] == "shipper: DEGRADED, nothing runs before the state key is there"
+    assert of_status(waiting)[0][0] == "shipper: DEGRADED, nothing runs until the state key is present"
     assert order["status"] == "FAILED"
     assert len(site.happened("key_absent")) == 1
     assert site.heard("hello")[0]["state_keys"][0]["key"] == base64.b64encode(b"k" * 32).decode()

@@ -37,8 +37,11 @@ def complaint(file: Path, text: str, environment: dict[str, str] | None = None) 
         ("on_release: {timeout: 3s}\n", 'c.yaml:1:13: on_release.command: the key "command" is missing'),
         ("on_release: {command: [sh], timeout: 3}\n", "c.yaml:1:38: on_release.timeout: expected a duration"),
         ("state_keys: [x]\n", 'c.yaml:1:1: state_keys: unknown key "state_keys" (did you mean "state_key"?)'),
-        ("state_key: short\n", "c.yaml:1:12: state_key: write where the key lies: {file: PATH} or {systemd: NAME}"),
-        ("state_key: {env: X}\n", "c.yaml:1:12: state_key: write where the key lies: {file: PATH} or {systemd: NAME}"),
+        ("state_key: short\n", "c.yaml:1:12: state_key: write a reference to the key: {file: PATH} or {systemd: NAME}"),
+        (
+            "state_key: {env: X}\n",
+            "c.yaml:1:12: state_key: write a reference to the key: {file: PATH} or {systemd: NAME}",
+        ),
         ("state_key: [{file: nosuch}]\n", "c.yaml:1:13: state_key[0]: "),
         ("- x\n", "c.yaml:1:1: expected a mapping, got a list"),
     ],

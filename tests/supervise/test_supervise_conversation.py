@@ -50,7 +50,7 @@ def connected(**more: Any) -> Conversation:
     conversation = talk(**more)
     list(conversation.wants(wanted()))
     list(conversation.started())
-    list(conversation.heard(ready()))
+    list(conversation.received(ready()))
     return conversation
 
 
@@ -90,7 +90,7 @@ def test_a_policy_that_came_before_the_sidecar_is_sent_when_it_is_ready() -> Non
     assert sent(list(conversation.wants(wanted()))) == []
     assert [message["type"] for message in sent(list(conversation.started()))] == ["hello"]
 
-    messages = sent(list(conversation.heard(ready())))
+    messages = sent(list(conversation.received(ready())))
 
     assert [(message["type"], message["revision"]) for message in messages] == [("policy", 1)]
 
@@ -101,7 +101,7 @@ def test_after_a_restart_of_the_sidecar_the_same_number_and_text_are_sent_again(
     list(conversation.started())
 
     at = Revision(0, 1)
-    messages = sent(list(conversation.heard(ready(Revisions(at, at, at), in_use=("es-1",), wants=("es-1",)))))
+    messages = sent(list(conversation.received(ready(Revisions(at, at, at), in_use=("es-1",), wants=("es-1",)))))
 
     assert [message["type"] for message in messages] == ["credentials", "policy"]
     assert messages[0]["credentials"] == {"es-1": {"api_key": "id:es-1"}}
@@ -123,7 +123,7 @@ def test_a_new_state_directory_continues_above_what_the_sidecar_knows() -> None:
     conversation = talk()
     list(conversation.wants(wanted()))
 
-    messages = sent(list(conversation.heard(ready(Revisions(Revision(2, 41), Revision(2, 40), None)))))
+    messages = sent(list(conversation.received(ready(Revisions(Revision(2, 41), Revision(2, 40), None)))))
 
     assert (messages[-1]["epoch"], messages[-1]["revision"]) == (2, 42)
 
@@ -132,7 +132,7 @@ def test_a_new_state_directory_never_uses_the_very_number_that_the_sidecar_knows
     conversation = talk()
     list(conversation.wants(wanted()))
 
-    messages = sent(list(conversation.heard(ready(Revisions(Revision(0, 1), Revision(0, 1), None)))))
+    messages = sent(list(conversation.received(ready(Revisions(Revision(0, 1), Revision(0, 1), None)))))
 
     assert messages[-1]["revision"] == 2
 
@@ -149,8 +149,8 @@ def test_the_hello_carries_state_keys_only_where_they_are_configured() -> None:
 def test_a_credential_that_is_wanted_is_supplied_once_while_the_answer_is_on_its_way() -> None:
     conversation = connected(clock=lambda: 100.0)
 
-    first = sent(list(conversation.heard(observed(credentials_wanted=("es-1",)))))
-    second = sent(list(conversation.heard(observed(credentials_wanted=("es-1",)))))
+    first = sent(list(conversation.received(observed(credentials_wanted=("es-1",)))))
+    second = sent(list(conversation.received(observed(credentials_wanted=("es-1",)))))
 
     assert first == [{"type": "credentials", "credentials": {"es-1": {"api_key": "id:es-1"}}}]
     assert second == []
@@ -158,10 +158,10 @@ def test_a_credential_that_is_wanted_is_supplied_once_while_the_answer_is_on_its
 
 def test_a_wanted_credential_that_nobody_has_is_told_once() -> None:
     conversation = connected()
-    effects = list(conversation.heard(observed(credentials_wanted=("gone",))))
+    effects = list(conversation.received(observed(credentials_wanted=("gone",))))
 
     assert "unknown" in said(effects)
-    assert "unknown" not in said(list(conversation.heard(observed(credentials_wanted=("gone",)))))
+    assert "unknown" not in said(list(conversation.received(observed(credentials_wanted=("gone",)))))
 
 
 def test_a_released_credential_is_saved_as_such_before_on_release_runs_and_forgotten_after() -> None:
@@ -169,7 +169,7 @@ def test_a_released_credential_is_saved_as_such_before_on_release_runs_and_forgo
     list(conversation.wants(wanted("es-2")))
     at = Revision(0, 2)
 
-    effects = list(conversation.heard(ready(Revisions(at, at, at), in_use=("es-2",))))
+    effects = list(conversation.received(ready(Revisions(at, at, at), in_use=("es-2",))))
 
     kinds = [type(effect) for effect in effects]
     assert kinds.index(Save) < kinds.index(Revoke)
@@ -184,17 +184,17 @@ def test_a_credential_that_was_replaced_before_the_sidecar_was_ready_is_revoked_
     list(conversation.wants(wanted("es-1")))
     list(conversation.started())
     list(conversation.wants(wanted("es-2")))
-    assert not revocable(list(conversation.heard(ready())))
-    assert not revocable(list(conversation.heard(ack(2, "received"))))
+    assert not revocable(list(conversation.received(ready())))
+    assert not revocable(list(conversation.received(ack(2, "received"))))
 
-    effects = list(conversation.heard(ack(2, "active")))
+    effects = list(conversation.received(ack(2, "active")))
 
     assert revocable(effects) == ["es-1"]
 
 
 def test_a_credential_whose_policy_gave_way_in_the_outbox_is_revoked() -> None:
     conversation = connected()
-    list(conversation.heard(ack(1, "active")))
+    list(conversation.received(ack(1, "active")))
     (policy,) = sent(list(conversation.wants(wanted("es-2"))))
     list(conversation.wants(wanted("es-3")))
 
@@ -205,11 +205,11 @@ def test_a_credential_whose_policy_gave_way_in_the_outbox_is_revoked() -> None:
 
 def test_what_an_order_set_free_is_revoked() -> None:
     conversation = connected()
-    list(conversation.heard(ack(1, "active")))
+    list(conversation.received(ack(1, "active")))
     list(conversation.wants(wanted("es-2")))
-    list(conversation.heard(ack(2, "active")))
+    list(conversation.received(ack(2, "active")))
 
-    effects = list(conversation.heard(Result(id="order-1", status="SUCCESS", result={"released": ["es-1"]})))
+    effects = list(conversation.received(Result(id="order-1", status="SUCCESS", result={"released": ["es-1"]})))
 
     assert revocable(effects) == ["es-1"]
 
@@ -219,13 +219,13 @@ def test_how_long_a_revision_took_is_counted_from_when_it_was_sent_to_this_sidec
     conversation = connected(clock=lambda: now)
     took: list[Any] = []
     for now in (0.096, 101.0):
-        effects = list(conversation.heard(ack(1, "drained")))
+        effects = list(conversation.received(ack(1, "drained")))
         took += [
             effect.fields["milliseconds"] for effect in effects if isinstance(effect, Say) and "stage" in effect.fields
         ]
         conversation.ended()
         now = 100.0
-        list(conversation.heard(ready()))
+        list(conversation.received(ready()))
 
     assert took == [96, 1000]
 
@@ -233,13 +233,13 @@ def test_how_long_a_revision_took_is_counted_from_when_it_was_sent_to_this_sidec
 def test_a_drain_that_ended_unheard_is_told_when_the_sidecar_has_started_again() -> None:
     """Between its durable `drained` and the ack the process may die."""
     at, conversation = Revision(0, 1), connected()
-    list(conversation.heard(ack(1, "active")))
+    list(conversation.received(ack(1, "active")))
     conversation.ended()
-    list(conversation.heard(ready(Revisions(at, at, at))))
-    first = said(list(conversation.heard(ack(1, "drained"))))
+    list(conversation.received(ready(Revisions(at, at, at))))
+    first = said(list(conversation.received(ack(1, "drained"))))
     conversation.ended()
-    list(conversation.heard(ready(Revisions(at, at, at))))
-    second = said(list(conversation.heard(ack(1, "drained"))))
+    list(conversation.received(ready(Revisions(at, at, at))))
+    second = said(list(conversation.received(ack(1, "drained"))))
 
     assert (first, second) == (["ack"], ["resumed"])
 
@@ -247,7 +247,7 @@ def test_a_drain_that_ended_unheard_is_told_when_the_sidecar_has_started_again()
 def test_a_policy_is_sent_again_once_for_each_nack() -> None:
     """A second copy on its way could bring back what the nack of the first set free."""
     conversation = connected()
-    list(conversation.heard(nack(1, "failed")))
+    list(conversation.received(nack(1, "failed")))
     assert len(sent(list(conversation.again(asked=True)))) == 1
 
     assert sent(list(conversation.again(asked=True))) == []
@@ -257,8 +257,8 @@ def test_a_policy_of_an_earlier_process_that_is_refused_waits_for_the_files() ->
     """As when a certificate is not there yet: without it the files are no valid policy, and this one neither."""
     conversation = talk(connected().ledger, fresh=False)
     list(conversation.started())
-    list(conversation.heard(ready()))
-    effects = list(conversation.heard(nack(1, "invalid")))
+    list(conversation.received(ready()))
+    effects = list(conversation.received(nack(1, "invalid")))
     assert not any(isinstance(effect, Finish) for effect in effects)
 
     assert [message["revision"] for message in sent(list(conversation.wants(wanted())))] == [1]
@@ -270,17 +270,17 @@ def test_what_is_about_to_be_wanted_again_is_not_released() -> None:
     list(conversation.wants(wanted("es-2")))
     at = Revision(0, 2)
     conversation.expect(["es-1"])
-    assert not revocable(list(conversation.heard(ready(Revisions(at, at, at), in_use=("es-2",)))))
+    assert not revocable(list(conversation.received(ready(Revisions(at, at, at), in_use=("es-2",)))))
 
     conversation.expect([])
 
-    assert revocable(list(conversation.heard(ack(2, "active")))) == ["es-1"]
+    assert revocable(list(conversation.received(ack(2, "active")))) == ["es-1"]
 
 
 def test_a_nack_names_the_place_in_the_users_file() -> None:
     error = NackError("outputs.main.hosts[0]", 99, 99, "no such host")
 
-    (say, *_) = list(connected().heard(nack(1, "invalid", error)))
+    (say, *_) = list(connected().received(nack(1, "invalid", error)))
 
     assert isinstance(say, Say)
     assert [str(problem) for problem in say.fields["errors"]] == ["p.yaml:4:13: outputs.main.hosts[0]: no such host"]
@@ -288,7 +288,7 @@ def test_a_nack_names_the_place_in_the_users_file() -> None:
 
 def test_a_policy_that_could_not_start_is_tried_again() -> None:
     conversation = connected()
-    effects = list(conversation.heard(nack(1, "failed")))
+    effects = list(conversation.received(nack(1, "failed")))
     assert [type(effect) for effect in effects] == [Say, Again]
 
     assert [message["revision"] for message in sent(list(conversation.again()))] == [1]
@@ -297,21 +297,21 @@ def test_a_policy_that_could_not_start_is_tried_again() -> None:
 def test_touched_files_add_no_second_rhythm_to_the_attempts_of_a_policy_that_cannot_start() -> None:
     """Else a port that stays taken for a day, and a tool that touches the files, end in a storm of policies."""
     conversation = connected()
-    list(conversation.heard(ack(1, "active")))
-    timers = [effect for effect in conversation.heard(nack(1, "failed")) if isinstance(effect, Again)]
+    list(conversation.received(ack(1, "active")))
+    timers = [effect for effect in conversation.received(nack(1, "failed")) if isinstance(effect, Again)]
     for _ in range(3):
         assert len(sent(list(conversation.wants(wanted())))) == 1
-        timers += [effect for effect in conversation.heard(nack(1, "failed")) if isinstance(effect, Again)]
+        timers += [effect for effect in conversation.received(nack(1, "failed")) if isinstance(effect, Again)]
 
     assert [len(sent(list(conversation.due(timer)))) for timer in (*timers, timers[-1])] == [0, 0, 0, 1, 0]
 
 
 def test_a_policy_that_a_new_sidecar_process_was_given_is_not_sent_to_it_twice() -> None:
     conversation = connected()
-    list(conversation.heard(ack(1, "active")))
-    (timer,) = (effect for effect in conversation.heard(nack(1, "failed")) if isinstance(effect, Again))
+    list(conversation.received(ack(1, "active")))
+    (timer,) = (effect for effect in conversation.received(nack(1, "failed")) if isinstance(effect, Again))
     conversation.ended()
-    assert len(sent(list(conversation.heard(ready())))) == 1
+    assert len(sent(list(conversation.received(ready())))) == 1
 
     assert sent(list(conversation.due(timer))) == []
 
@@ -319,34 +319,34 @@ def test_a_policy_that_a_new_sidecar_process_was_given_is_not_sent_to_it_twice()
 def test_who_asks_for_a_reading_hears_that_nothing_is_new_only_where_nothing_is_sent() -> None:
     conversation = connected()
     assert said(list(conversation.wants(wanted(), asked=True))) == ["unchanged"]
-    list(conversation.heard(ack(1, "active")))
-    list(conversation.heard(nack(1, "failed")))
+    list(conversation.received(ack(1, "active")))
+    list(conversation.received(nack(1, "failed")))
 
     assert said(list(conversation.wants(wanted(), asked=True))) == ["sent"]
 
 
 def test_a_refused_first_policy_ends_the_supervisor_and_a_later_one_does_not() -> None:
-    assert Finish(78) in list(connected().heard(nack(1, "invalid")))
+    assert Finish(78) in list(connected().received(nack(1, "invalid")))
 
     conversation = connected()
-    assert Serving() in list(conversation.heard(ack(1, "active")))
+    assert Serving() in list(conversation.received(ack(1, "active")))
     list(conversation.wants(wanted("es-2")))
 
-    assert not [effect for effect in conversation.heard(nack(2, "invalid")) if isinstance(effect, Finish)]
+    assert not [effect for effect in conversation.received(nack(2, "invalid")) if isinstance(effect, Finish)]
 
 
 def test_a_number_that_is_taken_is_given_up_for_a_higher_one_but_not_for_ever() -> None:
     conversation = connected()
     numbers = []
     for _ in range(10):
-        messages = sent(list(conversation.heard(nack(conversation.ledger.number, "conflict"))))
+        messages = sent(list(conversation.received(nack(conversation.ledger.number, "conflict"))))
         numbers += [message["revision"] for message in messages]
 
     assert numbers == [2, 3, 4]
 
 
 def test_a_sidecar_that_fails_before_it_is_ready_ends_the_supervisor() -> None:
-    assert Finish(78) in list(talk().heard(observed("FAILED")))
+    assert Finish(78) in list(talk().received(observed("FAILED")))
 
 
 @pytest.mark.parametrize(
@@ -366,18 +366,18 @@ def test_only_what_a_person_must_mend_in_the_state_directory_makes_a_first_start
 ) -> None:
     conversation = talk()
     failure = Error(line_number=1, message="the state directory has format 2, in other words", code=code)
-    assert said(list(conversation.heard(failure))) == ["start_failed"]
-    assert said(list(conversation.heard(failure))) == []
+    assert said(list(conversation.received(failure))) == ["start_failed"]
+    assert said(list(conversation.received(failure))) == []
     assert conversation.hopeless is lasts
 
-    list(conversation.heard(ready()))
+    list(conversation.received(ready()))
     conversation.ended()
-    list(conversation.heard(failure))
+    list(conversation.received(failure))
     assert not conversation.hopeless
 
 
 def test_an_error_after_ready_is_about_a_line_that_was_sent() -> None:
-    assert said(list(connected().heard(Error(line_number=3, message="no")))) == ["error"]
+    assert said(list(connected().received(Error(line_number=3, message="no")))) == ["error"]
 
 
 def test_a_unit_that_misses_a_secret_which_is_here_is_told_of_when_that_has_arrived() -> None:
@@ -385,7 +385,7 @@ def test_a_unit_that_misses_a_secret_which_is_here_is_told_of_when_that_has_arri
 
     def told(code: str, *wanted: str) -> list[str]:
         unit = Unit("outputs.main", "output", "elasticsearch", "DEGRADED", "in some words about es-1", code=code)
-        effects = list(conversation.heard(observed("DEGRADED", unit, credentials_wanted=wanted)))
+        effects = list(conversation.received(observed("DEGRADED", unit, credentials_wanted=wanted)))
         return [effect.fields["code"] for effect in effects if isinstance(effect, Say) and effect.what == "unit"]
 
     assert told("credential_missing", "es-1") == []
@@ -400,7 +400,7 @@ def test_a_units_health_is_told_when_it_changes_and_not_when_a_count_goes_on() -
 
     def health(state: Any, message: str) -> list[str]:
         unit = Unit("outputs.main", "output", "elasticsearch", state, message)
-        return said(list(conversation.heard(observed("HEALTHY", unit))))
+        return said(list(conversation.received(observed("HEALTHY", unit))))
 
     assert health("HEALTHY", "") == ["unit"]
     assert health("DEGRADED", "401, 12 events held") == ["unit"]
@@ -413,7 +413,7 @@ def test_a_unit_whose_code_changes_is_told_though_its_words_do_not() -> None:
 
     def told(code: str) -> list[str]:
         unit = Unit("outputs.main", "output", "elasticsearch", "DEGRADED", "no", code=code)
-        return said(list(conversation.heard(observed("DEGRADED", unit))))
+        return said(list(conversation.received(observed("DEGRADED", unit))))
 
     assert (told("unauthorized"), told("unauthorized"), told("forbidden")) == (["unit"], [], ["unit"])
 
@@ -424,9 +424,9 @@ def test_a_unit_whose_code_changes_is_told_though_its_words_do_not() -> None:
 def test_whether_once_has_missed_something_is_told_by_the_code_of_an_input(code: str, status: int) -> None:
     conversation = talk(once=True)
     list(conversation.wants(Wanted(document.read("inputs: {a: {type: file}}"), "", "x", {})))
-    list(conversation.heard(ready()))
+    list(conversation.received(ready()))
     unit = Unit("inputs.a", "input", "file", "STOPPED", "in other words", code=code)
-    heard = conversation.heard(observed("HEALTHY", unit, active=conversation.ledger.at))
+    heard = conversation.received(observed("HEALTHY", unit, active=conversation.ledger.at))
 
     assert Finish(status) in list(heard)
 
@@ -435,12 +435,12 @@ def test_once_is_done_when_inputs_are_read_to_the_end_and_nothing_is_queued() ->
     conversation = talk(once=True)
     tree = document.read("inputs: {a: {type: file}}")
     list(conversation.wants(Wanted(tree, "", "x", {})))
-    list(conversation.heard(ready()))
+    list(conversation.received(ready()))
     at = conversation.ledger.at
 
     def done(state: Any, events: int, active: Revision | None) -> bool:
         unit = Unit("inputs.a", "input", "file", state)
-        return Finish(0) in list(conversation.heard(observed("HEALTHY", unit, events=events, active=active)))
+        return Finish(0) in list(conversation.received(observed("HEALTHY", unit, events=events, active=active)))
 
     assert not done("HEALTHY", 0, at)
     assert not done("STOPPED", 1, at)

@@ -390,7 +390,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.up)
     @rule()
     def supervisor_reads(self) -> None:
-        self.perform(self.talk.heard(self.up.popleft()))
+        self.perform(self.talk.received(self.up.popleft()))
 
     @precondition(lambda self: self.down)
     @rule(settlement=st.sampled_from(["ok", "ok", "nack"]))

@@ -141,14 +141,14 @@ def test_a_kind_that_fails_is_an_error_of_its_reference_and_ends_nothing(monkeyp
 
     reference = Reference("vault", Careless("x"))
     assert watched(reference, {}) == ()
-    assert exposed(reference) == "the secret vault:x: nobody knows who can read it: KeyError"
+    assert exposed(reference) == "the secret vault:x: its access rights are unknown: KeyError"
 
 
 @pytest.mark.parametrize(
     ("written", "message"),
     [
         ("{vault: es, hunter2: x}", "beside `vault` a reference has field or `as`, and no other key"),
-        ("{vault: es, password: hunter2}", "a secret does not stand in a policy"),
+        ("{vault: es, password: hunter2}", "a policy must not contain a secret"),
         ("{vault: [hunter2]}", "`vault` is followed by a text"),
         ("{vault: es, field: [hunter2]}", "`field` is followed by a text"),
         ("{broken: hunter2}", r"secret source broken \(stranger_vault:Nothing\) cannot be loaded: AttributeError"),

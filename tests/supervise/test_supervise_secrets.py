@@ -95,7 +95,9 @@ def test_a_secret_of_a_shape_that_is_not_taken_at_its_place_is_a_problem_there()
 
     assert place.misfit(reference, Credential.parse({"api_key": "id:secret"})) is None
     assert problem is not None
-    assert str(problem).startswith("p.yaml:4:31: outputs.main.tls[0].client: the secret env:X: it has another shape")
+    assert str(problem).startswith(
+        "p.yaml:4:31: outputs.main.tls[0].client: the secret env:X: its shape is not accepted here"
+    )
     assert "hunter2" not in str(problem)
 
 
@@ -124,14 +126,14 @@ def test_a_literal_secret_is_refused_with_a_hint_and_is_not_quoted(written: str)
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ("{api_key: id:secret}", "a secret does not stand in a policy"),
-        ("id:secret", "a secret does not stand in a policy"),
-        ("{vault: A}", "in exactly one way: {file: PATH}"),
-        ("{env: A, file: b}", "in exactly one way: {file: PATH}"),
+        ("{api_key: id:secret}", "a policy must not contain a secret"),
+        ("id:secret", "a policy must not contain a secret"),
+        ("{vault: A}", "exactly one kind: {file: PATH}"),
+        ("{env: A, file: b}", "exactly one kind: {file: PATH}"),
         ("{env: 5}", "`env` is followed by a text"),
         ("{file: }", "`file` is followed by a text"),
-        ("{file: a, mode: b}", "in exactly one way: {file: PATH}"),
-        ("{file: a, password: b}", "a secret does not stand in a policy"),
+        ("{file: a, mode: b}", "exactly one kind: {file: PATH}"),
+        ("{file: a, password: b}", "a policy must not contain a secret"),
     ],
 )
 def test_what_is_wrong_with_a_reference_is_said(written: str, message: str) -> None:

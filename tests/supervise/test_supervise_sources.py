@@ -61,14 +61,14 @@ def test_a_files_own_processors_come_behind_those_of_its_inputs_and_of_no_other(
 def test_a_name_that_stands_twice_is_named_with_both_places(tmp_path: Path) -> None:
     found = problems(tmp_path, a="version: 1\noutputs:\n  main: {}\n", b="version: 1\noutputs:\n\n  main: {}\n")
 
-    assert found == ["b.yaml:4:3: outputs.main: this stands in two files (first in a.yaml:3:3); keep one"]
+    assert found == ["b.yaml:4:3: outputs.main: defined in two files (first in a.yaml:3:3); keep one"]
 
 
 @pytest.mark.parametrize("key", ["queue", "drain", "dead_letters", "log_level"])
 def test_what_belongs_to_the_whole_stands_in_one_file(tmp_path: Path, key: str) -> None:
     text = f"version: 1\n{key}: {{}}\n"
 
-    assert "this stands in two files" in problems(tmp_path, a=text, b=text)[0]
+    assert "defined in two files" in problems(tmp_path, a=text, b=text)[0]
 
 
 def test_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ async def test_while_a_secret_is_waited_for_the_status_server_is_not_ready(tmp_p
         process.send_signal(signal.SIGTERM)
         assert await site.ended(process) == 0
 
-    reason = "DEGRADED: nothing runs before every secret is there"
+    reason = "DEGRADED: nothing runs until every secret is present"
     assert (refusal.value.code, json.load(refusal.value)["reason"]) == (503, reason)
 
 

@@ -214,7 +214,7 @@ async def test_with_another_key_what_a_wrong_host_held_up_arrives_by_an_order(si
         assert draining["outputs"]["main"]["forward"]
         assert (wrong.returncode, done.returncode) == (1, 0)
         assert b"what drains: revision 1 of output main" in wrong.stderr
-        assert b"what waited of revision 1 (%d events) goes to where output main goes now" % COUNT in done.stdout
+        assert b"revision 1: %d events forwarded to the current destination of output main" % COUNT in done.stdout
         assert destination.total == COUNT
 
 
