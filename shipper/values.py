@@ -1,7 +1,7 @@
-"""Values of the domain, which the spool keeps and the protocol writes: revisions, and what became of their events.
+"""Values of the domain, which the spool stores and the protocol writes: revisions, and counts of their events.
 
-They know no wire format: `protocol/messages` makes messages of them. What is stored of them is JSON of their fields, so
-a field may be added with a default, but none may be renamed.
+They have no wire format: `protocol/messages` makes messages of them. They are stored as JSON of their fields, so a
+field may be added with a default, but none may be renamed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 LARGEST_COUNT = 2**63 - 1
-"""The largest integer of SQLite: numbers from outside are stored as they are."""
+"""The largest integer of SQLite: numbers from outside are stored unchanged."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
 Change = Literal["none", "live", "barrier"]
-"""What a revision is, compared with the active one before it."""
+"""The kind of change of a revision, compared with the active one before it."""
 Reason = Literal[
     "invalid",
     "stale",
@@ -40,7 +40,7 @@ class Revision(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Revision:
-        """What `str` made."""
+        """Returns the revision that `str` has written."""
         epoch, _, number = text.rpartition(":")
         return cls(int(epoch or 0), int(number))
 
@@ -80,7 +80,8 @@ class CredentialUse(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """That a revision is drained: stored in the transaction in which it becomes true, and written again on demand."""
+    """The record that a revision is drained: stored in the transaction in which it becomes true, and repeated on
+    demand."""
 
     epoch: int
     revision: int
@@ -91,7 +92,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterFigures(msgspec.Struct, frozen=True):
-    """What the dead-letter store holds."""
+    """The figures of the dead-letter store."""
 
     events: int = 0
     bytes: int = 0

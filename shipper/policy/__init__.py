@@ -1,1 +1,1 @@
-"""A policy's text becomes checked settings of installed plugins."""
+"""Turns a policy's text into checked settings of installed plugins."""

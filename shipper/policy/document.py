@@ -1,13 +1,13 @@
-"""YAML, read strictly: a small tree of plain values, each with the place where it stands.
+"""Reads strict YAML: a small tree of plain values, each with its place in the text.
 
-A policy decides where log lines go and as whom, so nothing in it may mean two things. Of YAML there is left what a
-reader sees: mappings with string keys, lists and scalars. Anchors, aliases, tags, merge keys, duplicate keys and
-several documents are refused. Plain scalars are resolved by the core schema of YAML 1.2, so `no`, `on` and `12:30` are
-strings, and a date is one too; numbers are finite and fit into 64 bits.
+A policy decides where log lines go, and with which credential, so nothing in it may be ambiguous. The accepted part of
+YAML is mappings with string keys, lists and scalars. Anchors, aliases, tags, merge keys, duplicate keys and several
+documents are refused. Plain scalars are resolved by the core schema of YAML 1.2, so `no`, `on`, `12:30` and dates are
+strings; numbers are finite and fit into 64 bits.
 
-libyaml scans and parses (its Python twin needs 30 times as long), and its events become nodes right here: so an
-over-deep text is refused while it is parsed, before a composer can recurse into it. Syntax and depth end the reading;
-all other problems are collected. No problem quotes a value or a line of the text, as a secret may stand there.
+libyaml scans and parses (its Python twin needs 30 times as long), and its events become nodes here: so a text that is
+nested too deeply is refused while it is parsed, before a composer can recurse into it. Syntax and depth end the
+reading; all other problems are collected. No problem quotes a value or a line of the text, which may be a secret.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Node:
 
 
 def read(text: str | bytes, *, file: str | None = None) -> Node:
-    """The one document of `text`; an empty text is null. Raises PolicyError with all problems that were found."""
+    """Returns the one document of `text`; an empty text is null. Raises PolicyError with all problems."""
     return _Reading(file).read(text)
 
 
 def plain(node: Node) -> Any:
-    """The value without places: nested lists and dictionaries of scalars."""
+    """Returns the value without places: nested lists and dictionaries of scalars."""
     if isinstance(node.value, dict):
         return {key: plain(child) for key, child in node.value.items()}
     if isinstance(node.value, list):
@@ -63,20 +63,20 @@ def plain(node: Node) -> Any:
 
 
 def write(value: object) -> str:
-    """YAML that reads back equal, of a Node or of nested plain values."""
+    """Returns YAML that reads back equal, for a Node or nested plain values."""
     nested = plain(value) if isinstance(value, Node) else value
     return str(yaml.dump(nested, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=-1))
 
 
 def below(path: str, key: str | int) -> str:
-    """The path of a child: `outputs.main`, `hosts[0]`. A key that does not look like a name is not shown."""
+    """Returns the path of a child: `outputs.main`, `hosts[0]`. A key that does not look like a name is not shown."""
     if isinstance(key, int):
         return f"{path}[{key}]"
     return f"{path}.{shown(key)}" if path else shown(key)
 
 
 def children_of(node: Node) -> Iterator[tuple[str | int, Node]]:
-    """The entries of a mapping or the items of a list, by key or position."""
+    """Yields the entries of a mapping or the items of a list, by key or position."""
     if isinstance(node.value, dict):
         yield from node.value.items()
     elif isinstance(node.value, list):
@@ -84,7 +84,7 @@ def children_of(node: Node) -> Iterator[tuple[str | int, Node]]:
 
 
 def followed(node: Node, path: str, keys: Iterable[str | int]) -> tuple[Node, str]:
-    """Where keys and positions lead from a node, as far as these are in the text."""
+    """Returns the node and path to which keys and positions lead, as far as they are in the text."""
     for key in keys:
         child = dict(children_of(node)).get(key)
         if child is None:
@@ -97,12 +97,12 @@ _NAME = re.compile(r"[a-z][a-z0-9_.@-]{0,62}|[A-Za-z_][A-Za-z_.@-]{0,62}")
 
 
 def shown(key: str) -> str:
-    """A key as a message may quote it: anything but a name (a pasted token, perhaps) becomes an ellipsis."""
+    """Returns a key for a message: anything but a name (a pasted token, perhaps) becomes an ellipsis."""
     return key if _NAME.fullmatch(key) else "…"
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """` (did you mean "hosts"?)` where one of the known words is close, else nothing."""
+    """Returns ` (did you mean "hosts"?)` where one of the known words is close, otherwise nothing."""
     from difflib import get_close_matches
 
     close = get_close_matches(word[:64], list(known), n=1)
@@ -123,7 +123,8 @@ _LONGEST_NUMBER = 40
 
 
 def resolve(text: str) -> bool | int | float | str | None:
-    """A plain scalar by the core schema of YAML 1.2; raises ValueError for a number that is none of ours."""
+    """Returns a plain scalar by the core schema of YAML 1.2; raises ValueError for a number that is not finite or too
+    large."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):
@@ -148,7 +149,7 @@ def _float(text: str) -> float:
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Quotes what our reader would not take for a string, or could not read back."""
+    """Quotes texts that this reader would not read back as the same string."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -207,7 +208,7 @@ class _Reading:
         return root
 
     def checked(self, text: str | bytes) -> str:
-        """The text itself, if it is UTF-8 and small enough to be parsed."""
+        """Returns the text, if it is UTF-8 and small enough to be parsed."""
         self.raw = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
         if len(self.raw) > LARGEST:
             self.stop("", Mark(1, 1, self.file), "the text is larger than 1MiB; make it shorter, or split it")
@@ -218,7 +219,7 @@ class _Reading:
             self.stop("", Mark(*at, self.file), "the text is not UTF-8; save it in that encoding")
 
     def document(self) -> Node:
-        """The root; raises what libyaml raises."""
+        """Returns the root; raises the errors of libyaml."""
         self.next()
         first = self.next()
         if not isinstance(first, yaml.DocumentStartEvent):
@@ -277,7 +278,7 @@ class _Reading:
         return Node(children, at, keys)
 
     def key(self, event: Any, path: str, at: Mark, depth: int) -> str | None:
-        """The key, or None after its problem was noted."""
+        """Returns the key, or None after adding its problem."""
         key = self.node(event, path, depth).value
         if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and key == "<<":
             self.problem(path, at, "a merge key (<<) is refused; write the entries out")
@@ -294,7 +295,7 @@ class _Reading:
         return Mark(mark.line + 1, mark.column + 1, self.file) if mark else Mark(1, 1, self.file)
 
     def inside(self, at: Mark) -> Mark:
-        """The mark, or the text's end: libyaml sees one more line where a text ends without a line end."""
+        """Returns the mark, or the text's end: libyaml sees one more line where a text ends without a line end."""
         lines = _LINE_END.split(self.raw.decode())
         return at if at.line <= len(lines) else Mark(len(lines), len(lines[-1]) + 1, self.file)
 
@@ -304,7 +305,7 @@ class _Reading:
             raise PolicyError(self.problems)
 
     def stop(self, path: str, at: Mark, message: str) -> NoReturn:
-        """The problem that ends the reading."""
+        """Adds a problem, and ends the reading."""
         self.problem(path, at, message)
         raise PolicyError(self.problems)
 
@@ -318,7 +319,7 @@ def _syntax(error: yaml.MarkedYAMLError) -> str:
 
 
 def _place(raw: bytes, offset: int) -> tuple[int, int]:
-    """Line and column of a byte of a text."""
+    """Returns the line and column of a byte of a text."""
     before = raw[:offset]
     start = before.rfind(b"\n") + 1
     return before.count(b"\n") + 1, len(before[start:].decode(errors="replace")) + 1

@@ -1,9 +1,9 @@
-"""Text → Policy, or all the errors that its author has to mend, each with its place.
+"""Turns a text into a Policy, or into all errors that its author must correct, each with its place.
 
 A `Policy` is a plain value: every plugin is configured, every file it names is read, nothing is opened. Two digests
-say what a change is: `meaning` is that of the whole policy, so that key order, comments and spelled-out defaults do not
-matter; `destination` is that of what decides where an output's queued events go, the ids of its credentials left out,
-which are the other half of a lane's identity.
+classify a change. `meaning` covers the whole policy, so that key order, comments and spelled-out defaults do not
+matter. `destination` covers the settings that decide where an output's queued events go, without the ids of its
+credentials, which are the other half of a lane's identity.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class InputSpec(msgspec.Struct, frozen=True):
-    """An input as the policy wants it; `outputs` None means all."""
+    """An input of the policy; `outputs` None means all."""
 
     name: str
     type: str
@@ -43,7 +43,7 @@ class InputSpec(msgspec.Struct, frozen=True):
 
 
 class OutputSpec(msgspec.Struct, frozen=True):
-    """An output as the policy wants it; its processors act before its queue."""
+    """An output of the policy; its processors act before its queue."""
 
     name: str
     type: str
@@ -55,36 +55,35 @@ class Queue(Settings, frozen=True):
     """How much may wait on disk."""
 
     max_bytes: Size = Size(1 << 30)
-    """Where intake waits until outputs have made room; nothing is dropped."""
+    """The limit at which intake waits until outputs have made room; nothing is dropped."""
     retired_max_bytes: Size | None = None
-    """What lanes of older revisions may hold beside it (default: as much as `max_bytes`)."""
+    """The limit for lanes of older revisions, beside it (default: `max_bytes`)."""
 
 
 class DeadLetters(Settings, frozen=True):
     """The store of events that a destination rejected for ever."""
 
     max_bytes: Size = Size(256 << 20)
-    """How much it holds."""
+    """Its size."""
     when_full: Literal["drop_oldest", "hold"] = "drop_oldest"
     """`drop_oldest` makes room (counted, DEGRADED); `hold` keeps a rejected event in the queue."""
 
 
 class Drain(Settings, frozen=True):
-    """What becomes of events that an older revision left behind and that cannot be delivered."""
+    """The treatment of undeliverable events of older revisions."""
 
     deadline: Duration | None = None
     """How long a barrier may wait before `on_deadline`, or `never`."""
     on_deadline: Literal["hold", "forward", "dead_letter", "drop"] = "hold"
-    """`hold` goes on waiting (DEGRADED); `forward` delivers the events to where their output goes now, with its
-    credential, and holds where there is no such output any more; `dead_letter` and `drop` give them that final answer.
-    """
+    """`hold` waits on (DEGRADED); `forward` delivers the events to the current destination of their output, with its
+    credential, and holds if the output is gone; `dead_letter` and `drop` give them that final answer. """
     never_reached: Literal["forward", "hold"] = "forward"
-    """What waits for hosts from which not one HTTP answer ever came (a typo, a missing CA) goes to where its output
-    goes now, if that has the same credential, without an order; `hold`: it waits for one."""
+    """`forward` delivers events for hosts that never gave an HTTP answer (a typo, a missing CA) to the current
+    destination of their output, if that has the same credential, without an order; `hold` waits for an order."""
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What one revision wants."""
+    """The content of one revision."""
 
     inputs: Mapping[str, InputSpec] = {}
     processors: tuple[Processor, ...] = ()
@@ -99,12 +98,13 @@ KEYS = ("version", *Policy.__struct_fields__)
 
 
 def parse(text: str | bytes, registry: Registry) -> Policy:
-    """Raises PolicyError with all problems of one reading; a text that is no strict YAML has only those of that."""
+    """Returns the policy; raises PolicyError with all problems, or only those of the YAML if that is invalid."""
     return build(read(text), registry)
 
 
 def build(node: Node, registry: Registry) -> Policy:
-    """The policy of a tree, whose marks may be of several files; reads the files that it names. Raises PolicyError."""
+    """Returns the policy of a tree, whose marks may be of several files; reads the files that it names. Raises
+    PolicyError."""
     reader = _PolicyReader(registry)
     with suppress(TooMany):
         policy = reader.policy(node)
@@ -115,7 +115,7 @@ def build(node: Node, registry: Registry) -> Policy:
 
 
 class _PolicyReader(Reader):
-    """What belongs to the policy itself; the settings of plugins are read by the base."""
+    """Reads the policy itself; the base reads the settings of plugins."""
 
     def __init__(self, registry: Registry) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class _PolicyReader(Reader):
         """The inputs that listen, by their addresses."""
 
     def policy(self, root: Node) -> Policy:
-        """The policy, of use only if there was no problem."""
+        """Returns the policy, which is valid only if there was no problem."""
         self.scan(root)
         top = self.children(root, "", "a mapping that begins with `version: 1`")
         for key in top:
@@ -163,7 +163,7 @@ class _PolicyReader(Reader):
             self.problem("version", version.mark, f"this shipper reads version {VERSION}; write `version: {VERSION}`")
 
     def named(self, path: str, node: Node, make: Callable[[str, Node, str], T | None]) -> dict[str, T]:
-        """A section of named parts; a bad part is left out, its problems are noted."""
+        """Returns a section of named parts; leaves out bad parts, and adds their problems."""
         made: dict[str, T] = {}
         for name, child in self.children(node, path, "a mapping of names").items():
             if not re.fullmatch(NAME, name):
@@ -186,7 +186,7 @@ class _PolicyReader(Reader):
         return InputSpec(name, type, config, processors, outputs)
 
     def listener(self, name: str, config: Input, node: Node, path: str) -> None:
-        """Note an address that an earlier input has: peers would reach either of them, by chance."""
+        """Adds a problem for an address that an earlier input has: peers would reach either of them, by chance."""
         for place in dict.fromkeys(endpoint.place for endpoint in config.listens()):
             first = name if place is None else self.listeners.setdefault(place, name)
             if first != name:
@@ -219,7 +219,7 @@ class _PolicyReader(Reader):
         return OutputSpec(name, type, config, processors)
 
     def processors(self, node: Node | None, path: str, outputs: tuple[str, ...] | None = None) -> tuple[Processor, ...]:
-        """The processors of a list, which may name these outputs (None: all)."""
+        """Returns the processors of a list, which may name these outputs (None: all)."""
         if node is None:
             return ()
         if not isinstance(node.value, list):
@@ -248,7 +248,7 @@ class _PolicyReader(Reader):
             return ()
 
     def plugin(self, kind: Kind, node: Node, path: str, reserved: tuple[str, ...] = ()) -> tuple[str, Any]:
-        """The type and the settings of a plugin; None instead of these if there was a problem."""
+        """Returns the type and the settings of a plugin; None for the settings if there was a problem."""
         entries = self.children(node, path)
         if isinstance(node.value, dict) and "type" not in entries:
             installed = ", ".join(self.registry.types(kind))
@@ -268,7 +268,7 @@ class _PolicyReader(Reader):
         return type.value, self.struct(plugin, node, path, ("type", *reserved))
 
     def routes(self, node: Node | None, path: str) -> tuple[str, ...] | None:
-        """The outputs that an input names."""
+        """Returns the outputs that an input names."""
         if node is None:
             return None
         if not isinstance(node.value, list):
@@ -305,7 +305,8 @@ def _refused(input: Input, output: Output) -> list[str]:
 
 
 def meaning(policy: Policy) -> str:
-    """A digest (SHA-256, hex) that two policies share exactly if they want the same, down to the bytes of files."""
+    """Returns a digest (SHA-256, hex) that is equal for two policies of the same meaning, down to the bytes of
+    files."""
     return digest(
         {
             "inputs": {name: _input(spec) for name, spec in policy.inputs.items()},
@@ -322,7 +323,7 @@ def _input(spec: InputSpec) -> Any:
 
 
 def _output(spec: OutputSpec) -> Any:
-    """Without processors as it always was: a stored revision keeps its meaning over versions."""
+    """Omits absent processors, so that a stored revision keeps its meaning over versions."""
     own = [[_part(processor) for processor in spec.processors]] if spec.processors else []
     return [spec.type, _part(spec.config), *own]
 
@@ -332,10 +333,10 @@ def _part(config: Settings) -> Any:
 
 
 def destination(spec: OutputSpec) -> str:
-    """A digest (SHA-256, hex) of name, type and every setting that matters to an event already queued.
+    """Returns a digest (SHA-256, hex) of name, type and every setting that matters to queued events.
 
-    Not among them are `workers`, `flush`, what the plugin calls `live`, and the ids of credentials: of these it matters
-    only where there is one. (At the top the key itself is left out, as it always was: lanes are kept over versions.)
+    It excludes `workers`, `flush`, settings that the plugin calls `live`, and the ids of credentials: only the presence
+    of one counts. (At the top the key itself is omitted, so that lanes keep their identity over versions.)
     """
     apart = {"workers", "flush", *spec.config.live}
     names = {name for name, field in fields_of(type(spec.config)).items() if field.name not in apart}
@@ -348,15 +349,15 @@ def destination(spec: OutputSpec) -> str:
 
 
 def output_settings(spec: OutputSpec) -> dict[str, Any]:
-    """The output's settings as JSON-able values, the bytes of files included; `restore_output` makes it of them."""
+    """Returns the output's settings as JSON-able values for `restore_output`, the bytes of files included."""
     settings: dict[str, Any] = exported(spec.config)
     return settings
 
 
 def restore_output(type: str, settings: Mapping[str, Any], registry: Registry) -> Output:
-    """The output whose settings were kept; reads no file.
+    """Returns the output with these stored settings; reads no file.
 
-    Raises StartFailed if its plugin is gone, or is another version that does not take these settings any more.
+    Raises StartFailed if its plugin is gone, or if its present version refuses these settings.
     """
     try:
         output = restored(registry.find("outputs", type), settings)
@@ -371,7 +372,7 @@ def restore_output(type: str, settings: Mapping[str, Any], registry: Registry) -
 
 
 def check_feeding(output: Output) -> None:
-    """Raises PluginFault if the output does not say how it is to be fed."""
+    """Raises PluginFault if the output has no valid `feeding`."""
     try:
         feeding = output.feeding()
     except PluginFault:

@@ -31,13 +31,13 @@ BASES: Mapping[Kind, Plugin] = {"inputs": Input, "processors": Processor, "outpu
 
 
 class UnknownType(ShipperError):
-    """No installed plugin of this kind has this type, or the one that has it cannot be loaded."""
+    """No installed plugin of this kind has this type, or it cannot be loaded."""
 
     code = Code.UNKNOWN_PLUGIN
 
 
 class Registry:
-    """Which class implements a type; from entry points, or from classes that are named outright."""
+    """Maps types to classes; from entry points, or from classes directly."""
 
     def __init__(self, plugins: Mapping[Kind, Mapping[str, EntryPoint | Plugin]]) -> None:
         self._plugins = {kind: dict(plugins.get(kind, {})) for kind in BASES}
@@ -48,7 +48,7 @@ class Registry:
         return cls({kind: points(f"shipper.{kind}") for kind in BASES})
 
     def types(self, kind: Kind) -> list[str]:
-        """The types of this kind, sorted."""
+        """Returns the types of this kind, sorted."""
         return sorted(self._plugins[kind])
 
     @overload
@@ -60,7 +60,7 @@ class Registry:
     @overload
     def find(self, kind: Kind, type: str) -> Plugin: ...
     def find(self, kind: Kind, type: str) -> Plugin:
-        """The class of this type, a subclass of Input, Processor or Output; raises UnknownType."""
+        """Returns the class of this type, a subclass of Input, Processor or Output; raises UnknownType."""
         found = self._plugins[kind].get(type)
         if found is None:
             hint, installed = suggest(type, self.types(kind)), ", ".join(self.types(kind)) or "none"
@@ -70,7 +70,7 @@ class Registry:
         return found
 
     def shapes(self) -> frozenset[Shape]:
-        """The shapes of credential that any plugin takes; imports all of them, and skips those that cannot be."""
+        """Returns the shapes of credential that any plugin accepts; imports all of them, except broken ones."""
         for kind in BASES:
             for type in self.types(kind):
                 with suppress(UnknownType):
@@ -78,7 +78,7 @@ class Registry:
         return self.loaded_shapes()
 
     def loaded_shapes(self) -> frozenset[Shape]:
-        """Those of the plugins that were imported."""
+        """Returns the shapes of the imported plugins."""
         plugins = [plugin for found in self._plugins.values() for plugin in found.values()]
         return frozenset().union(*(shapes_of(one) for one in plugins if not isinstance(one, EntryPoint)))
 
@@ -95,9 +95,9 @@ def all_points() -> SelectableGroups:
 
 
 def loaded(point: EntryPoint, base: type[_Base], noun: str) -> type[_Base]:
-    """The class that an entry point names; raises UnknownType.
+    """Returns the class that an entry point names; raises UnknownType.
 
-    A plugin is a stranger's code: whatever its import raises is an error that names it.
+    A plugin is foreign code: any exception of its import becomes an error that names it.
     """
     try:
         plugin = point.load()

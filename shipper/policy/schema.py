@@ -1,10 +1,9 @@
 """The JSON Schema (2020-12) of a policy file, with every installed plugin.
 
-It is for editors: `# yaml-language-server: $schema=…` gives completion and texts from the docstrings. What a reader of
-the file resolves is part of it: `{file: …}` instead of the id of a credential, and `${NAME}` in place of any scalar,
-since what a variable holds is not known before. The structs are walked like `settings` walks
-them, and `msgspec` makes the schema of a scalar; its schema of a whole struct fails on our defaults (a `Size` is no
-type of JSON) and has no texts of fields.
+It is for editors: `# yaml-language-server: $schema=…` gives completion and texts from the docstrings. It covers policy
+files before references and variables are resolved: `{file: …}` instead of the id of a credential, and `${NAME}` in
+place of any scalar. The structs are walked as in `settings`, and `msgspec` makes the schema of a scalar; its schema of
+a whole struct fails on our defaults (a `Size` is no type of JSON) and has no texts of fields.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _VARIABLE: Schema = {"type": "string", "pattern": r"\$\{"}
 
 
 def _or_variable(scalar: Schema) -> Schema:
-    """The schema of a scalar that a variable may stand for."""
+    """Returns the schema of a scalar or a variable."""
     return scalar if scalar in ({}, _TEXT) else {"anyOf": [scalar, _VARIABLE]}
 
 
@@ -51,7 +50,7 @@ _MATERIAL: Schema = {"type": "string", "description": "The path of a PEM file.",
 
 
 def _credential(sources: Mapping[str, type[SecretSource]]) -> Schema:
-    """An id, or a reference of any kind."""
+    """Returns the schema of an id, or a reference of any kind."""
     id = {"type": "string", "description": "The id of a secret that comes beside the policy."}
     shape = {"enum": list(BARE)}
     references = (
@@ -68,12 +67,12 @@ def _credential(sources: Mapping[str, type[SecretSource]]) -> Schema:
 
 
 def json_schema(registry: Registry) -> Schema:
-    """The schema of a policy; a plugin that cannot be loaded is left out, and named in `$comment`."""
+    """Returns the schema of a policy; a plugin that cannot be loaded is left out, and named in `$comment`."""
     return _Generator(registry).policy()
 
 
 def text(schema: Schema) -> bytes:
-    """The schema as a file for editors, without the last line end."""
+    """Returns the schema as a file for editors, without the last line end."""
     return msgspec.json.format(msgspec.json.encode(schema))
 
 
@@ -110,7 +109,7 @@ class _Generator:
         return {**schema, "$comment": "left out: " + "; ".join(self.broken)} if self.broken else schema
 
     def plugins(self, kind: Kind) -> None:
-        """One definition a plugin, and one that chooses among them by `type`."""
+        """Adds one definition for each plugin, and one that selects among them by `type`."""
         single = kind[:-1]
         loaded: list[str] = []
         for type in self.registry.types(kind):
@@ -148,7 +147,7 @@ class _Generator:
         return {**schema, "properties": own | schema["properties"]}
 
     def struct(self, struct: type[msgspec.Struct]) -> Schema:
-        """With docstrings as descriptions, and defaults as a policy writes them."""
+        """Returns the schema of a struct, with docstrings as descriptions, and defaults as in a policy."""
         texts = field_texts(struct)
         fields = msgspec.structs.fields(struct)
         tag = tag_of(struct)
@@ -179,7 +178,7 @@ class _Generator:
         return {"anyOf": [schema, *([{"const": "never"}] if kind is Duration else []), {"type": "null"}]}
 
     def kind(self, kind: Any, metas: list[msgspec.Meta]) -> Schema:
-        """The schema of a type that is not optional."""
+        """Returns the schema of a type that is not optional."""
         for own, schema in (
             (Size, _SIZE),
             (Duration, _DURATION),
@@ -199,7 +198,8 @@ class _Generator:
         return _or_variable(_leaf(annotated(kind, metas)))
 
     def reference(self, struct: type[msgspec.Struct]) -> Schema:
-        """A nested struct is a definition, since it may hold itself (a condition of conditions)."""
+        """Returns a reference to a definition of a nested struct, since it may contain itself (a condition of
+        conditions)."""
         name = f"{struct.__module__}.{struct.__qualname__}"
         if name not in self.definitions:
             self.definitions[name] = {}
@@ -218,13 +218,13 @@ def _processors(description: str) -> Schema:
 
 
 def _leaf(annotation: Any) -> Schema:
-    """A type that is left to msgspec; what would need definitions of its own is not described."""
+    """Returns msgspec's schema of a type; empty if it would need definitions of its own."""
     (schema,), components = msgspec.json.schema_components([annotation], schema_hook=lambda _: {"type": "string"})
     return {} if components else schema
 
 
 def _written(value: Any) -> Any:
-    """A default as a policy would write it."""
+    """Returns a default as in a policy."""
     if isinstance(value, (Size, Duration)):
         return str(value)
     if isinstance(value, msgspec.Struct):
@@ -235,7 +235,7 @@ def _written(value: Any) -> Any:
 
 @cache
 def field_texts(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """The docstrings of a struct's fields, inherited ones included: string literals below them."""
+    """Returns the docstrings of a struct's fields, inherited ones included: string literals below them."""
     texts: dict[str, str] = {}
     for owner in reversed(struct.__mro__):
         if is_struct(owner) and owner is not msgspec.Struct:

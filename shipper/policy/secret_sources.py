@@ -12,11 +12,11 @@ from shipper.sdk.secret_source import SecretSource
 
 GROUP = "shipper.secret_sources"
 _FIRST = ("file", "env", "systemd")
-"""Those that hints name first."""
+"""The kinds that hints name first."""
 
 
 class SecretSources:
-    """Which class reads a kind of reference."""
+    """Maps kinds of reference to classes."""
 
     def __init__(self, sources: Mapping[str, EntryPoint | type[SecretSource]]) -> None:
         ordered = [*(kind for kind in _FIRST if kind in sources), *sorted(sources.keys() - set(_FIRST))]
@@ -27,14 +27,14 @@ class SecretSources:
         return tuple(self._sources)
 
     def find(self, kind: str) -> type[SecretSource]:
-        """The class of one of `kinds`; raises UnknownType if it cannot be loaded."""
+        """Returns the class of one of `kinds`; raises UnknownType if it cannot be loaded."""
         found = self._sources[kind]
         if isinstance(found, EntryPoint):
             found = self._sources[kind] = loaded(found, SecretSource, "secret source")
         return found
 
     def usable(self) -> dict[str, type[SecretSource]]:
-        """Every kind that can be loaded."""
+        """Returns every kind that can be loaded."""
         found: dict[str, type[SecretSource]] = {}
         for kind in self.kinds:
             with suppress(UnknownType):
@@ -42,7 +42,7 @@ class SecretSources:
         return found
 
     def hint(self) -> str:
-        """How a reference is written: `{file: PATH}, {env: NAME} or {systemd: NAME}`."""
+        """Returns the forms of a reference: `{file: PATH}, {env: NAME} or {systemd: NAME}`."""
         *others, last = [f"{{{kind}: {source.placeholder}}}" for kind, source in self.usable().items()] or ["nowhere"]
         return f"{', '.join(others)} or {last}" if others else last
 

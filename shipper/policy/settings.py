@@ -1,11 +1,11 @@
-"""Structs of settings, made from a document and turned into JSON values.
+"""Makes structs of settings from a document, and JSON values from structs.
 
-A struct is walked field by field beside the tree of the text, instead of being handed to `msgspec.convert` as a whole:
-that stops at the first problem and names a path, where an author wants all problems and their lines. Only scalars and
-unusual types go through msgspec.
+A struct is read field by field from the tree of the text, not by one `msgspec.convert`, which stops at the first
+problem and names a path: an author needs all problems and their lines. Only scalars and unusual types go through
+msgspec.
 
-What is refused must not leak. A secret belongs beside a policy; who writes one into it gets a hint that never quotes
-the value, nor does any other message here: keys are quoted where they look like names, values never.
+Errors must not leak secrets. A policy must not contain one; if it does, the message is a hint without the value.
+Messages quote keys that look like names, and never values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shipper.sdk.tls import ClientTls, Material, client_context
 from shipper.sdk.units import Duration, Size
 
 SECRET_HINT = (
-    "a secret does not stand in a policy: write `credential: {file: …}` (or env, systemd) in a policy file, which the "
+    "a policy must not contain a secret: write `credential: {file: …}` (or env, systemd) in a policy file, which the "
     "supervising agent resolves; in a policy that comes with its secrets beside it, write the id of the secret"
 )
 _SECRET_KEYS = frozenset(
@@ -46,7 +46,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def resolved(type: Any) -> Any:
-    """The type that an alias (`type X = …`) or a NewType stands for; anything else is itself."""
+    """Returns the type behind an alias (`type X = …`) or a NewType; any other type unchanged."""
     alias = getattr(typing, "TypeAliasType", ())
     while isinstance(type, (alias, typing.NewType)):
         type = type.__supertype__ if isinstance(type, typing.NewType) else type.__value__
@@ -54,7 +54,8 @@ def resolved(type: Any) -> Any:
 
 
 def bare(type: Any) -> tuple[Any, bool, list[msgspec.Meta]]:
-    """A field's type without `Annotated` and `| None`; whether None is among it, and what `Annotated` said."""
+    """Returns a field's type without `Annotated` and `| None`, whether it had `None`, and the metadata of
+    `Annotated`."""
     metas: list[msgspec.Meta] = []
     optional = False
     while True:
@@ -75,25 +76,25 @@ def is_struct(type: Any) -> bool:
 
 
 def tag_of(struct: Any) -> tuple[str, str | int] | None:
-    """The key by which a struct of a union is told from the others, and its value there; None: it has none."""
+    """Returns the key and value of a struct's tag in a union, or None."""
     config = struct.__struct_config__
     return None if config.tag is None else (config.tag_field, config.tag)
 
 
 def arms_of(type: Any) -> list[Any]:
-    """The types of a union, but for None; none of anything else."""
+    """Returns the types of a union, without None; empty for any other type."""
     union = get_origin(type) in (Union, types.UnionType)
     return [bare(arm)[0] for arm in get_args(type) if arm is not types.NoneType] if union else []
 
 
 @cache
 def fields_of(struct: Any) -> Mapping[str, msgspec.structs.FieldInfo]:
-    """The fields of a struct by the names that a policy writes; kept, since resolving annotations takes 50 µs."""
+    """Returns the fields of a struct by their names in a policy; cached, since resolving annotations takes 50 µs."""
     return {field.encode_name: field for field in msgspec.structs.fields(struct)}
 
 
 def items_of(type: Any) -> Any:
-    """The type of the items of a list, set or tuple of any length; None for anything else."""
+    """Returns the type of the items of a list, set or tuple of any length; None for any other type."""
     arguments = get_args(type)
     if get_origin(type) is tuple:
         return arguments[0] if len(arguments) == 2 and arguments[1] is Ellipsis else None
@@ -101,20 +102,20 @@ def items_of(type: Any) -> Any:
 
 
 def values_of(type: Any) -> Any:
-    """The type of the values of a mapping with string keys; None for anything else."""
+    """Returns the type of the values of a mapping with string keys; None for any other type."""
     arguments = get_args(type)
     return arguments[1] if get_origin(type) in (dict, Mapping) and bare(arguments[0])[0] is str else None
 
 
 def annotated(type: Any, metas: Iterable[msgspec.Meta]) -> Any:
-    """The type with limits."""
+    """Returns the type with limits."""
     for meta in metas:
         type = Annotated[type, meta]
     return type
 
 
 def erased(kind: Any, metas: Iterable[msgspec.Meta]) -> Any:
-    """A collection type with anything in it, with the same limits."""
+    """Returns a collection type with items of any type, and the same limits."""
     if kind is Any:
         return Any
     origin, arguments = get_origin(kind), get_args(kind)
@@ -130,19 +131,19 @@ class TooMany(Exception):
 
 
 class Reader:
-    """One reading of one document; what it finds wrong is in `problems`."""
+    """Reads one document, and collects its `problems`."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
     def problem(self, path: str, at: Mark, message: str, code: str = Code.BAD_VALUE) -> None:
-        """Note one; raises TooMany where more would only make a longer answer."""
+        """Adds a problem; raises TooMany once there are enough."""
         self.problems.append(Problem(path, at.line, at.column, message, at.file, code))
         if len(self.problems) >= MOST_PROBLEMS:
             raise TooMany
 
     def struct(self, struct: type[S], node: Node, path: str, reserved: Collection[str] = ()) -> S | None:
-        """The struct that a mapping describes, `reserved` keys left out; None if there was a problem."""
+        """Returns the struct of a mapping, without `reserved` keys; None if there was a problem."""
         before = len(self.problems)
         children = self.children(node, path)
         fields = fields_of(struct)
@@ -160,14 +161,14 @@ class Reader:
         return self.made(struct, values, node, path) if len(self.problems) == before else None
 
     def children(self, node: Node, path: str, wanted: str = "a mapping") -> dict[str, Node]:
-        """The entries of a mapping; none after a problem was noted."""
+        """Returns the entries of a mapping; none after adding a problem."""
         if isinstance(node.value, dict):
             return node.value
         self.problem(path, node.mark, f"expected {wanted}, got {_kind(node)}")
         return {}
 
     def made(self, struct: type[S], values: dict[str, Any], node: Node, path: str) -> S | None:
-        """A plugin is a stranger's code: whatever it raises here is a problem of this place."""
+        """Makes the struct; a plugin is foreign code, so any exception becomes a problem of this place."""
         try:
             made = struct(**values)
             if isinstance(made, ClientTls) and made.ca is not None:
@@ -182,7 +183,7 @@ class Reader:
         return None
 
     def unknown(self, key: str, known: Iterable[str], at: Mark, path: str) -> None:
-        """Note a key that has no meaning here."""
+        """Adds the problem of an unknown key."""
         known = sorted(known)
         if key.lower() in _SECRET_KEYS:
             self.problem(below(path, key), at, SECRET_HINT, Code.SECRET_IN_POLICY)
@@ -191,7 +192,7 @@ class Reader:
             self.problem(below(path, key), at, f'unknown key "{shown(key)}"{hint}', Code.UNKNOWN_KEY)
 
     def value(self, type: Any, node: Node, path: str) -> Any:
-        """The value of a field; anything after a problem was noted."""
+        """Returns the value of a field; any value after adding a problem."""
         kind, optional, metas = bare(type)
         if optional and (node.value is None or (kind is Duration and node.value == "never")):
             return None
@@ -212,19 +213,19 @@ class Reader:
     def checked(
         self, kind: Any, metas: list[msgspec.Meta], read: Callable[[Any, Node, str], Any], node: Node, path: str
     ) -> Any:
-        """A list or mapping, each part of which is read by itself, and then the whole against its limits."""
+        """Reads each part of a list or mapping, and then checks the limits of the whole."""
         before = len(self.problems)
         parts = read(kind, node, path)
         return self.convert(erased(kind, metas), parts, node, path) if len(self.problems) == before else None
 
     def items(self, kind: Any, node: Node, path: str) -> list[Any]:
-        """The items of a list."""
+        """Returns the items of a list."""
         assert isinstance(node.value, list)
         item = Any if kind is Any else items_of(kind)
         return [self.value(item, child, below(path, at)) for at, child in enumerate(node.value)]
 
     def entries(self, kind: Any, node: Node, path: str) -> dict[str, Any]:
-        """The entries of a mapping with keys of the author's choice."""
+        """Returns the entries of a mapping with free keys."""
         assert isinstance(node.value, dict)
         item = Any if kind is Any else values_of(kind)
         for key in node.value:
@@ -233,7 +234,7 @@ class Reader:
         return {key: self.value(item, child, below(path, key)) for key, child in node.value.items()}
 
     def material(self, node: Node, path: str) -> Material | None:
-        """The file that a path names, as it is now."""
+        """Returns the present content of the file at a path."""
         name = node.value
         if not isinstance(name, str) or "\n" in name or "-----BEGIN" in name:
             self.problem(path, node.mark, "expected the path of a PEM file")
@@ -245,7 +246,7 @@ class Reader:
         return None
 
     def credential(self, node: Node, path: str) -> CredentialId | None:
-        """The id of a secret."""
+        """Returns the id of a secret."""
         if _leaks(node):
             self.problem(path, node.mark, SECRET_HINT, Code.SECRET_IN_POLICY)
             return None
@@ -253,7 +254,7 @@ class Reader:
         return None if text is None else CredentialId(text)
 
     def leaf(self, kind: Any, metas: list[msgspec.Meta], node: Node, path: str) -> Any:
-        """A scalar, or a type that is only known as a whole."""
+        """Returns a scalar, or a value of a type that is read as a whole."""
         if get_origin(kind) is Literal and isinstance(node.value, str) and node.value not in get_args(kind):
             choices = [str(choice) for choice in get_args(kind)]
             self.problem(path, node.mark, f"expected one of {', '.join(choices)}{suggest(node.value, choices)}")
@@ -261,7 +262,7 @@ class Reader:
         return self.convert(annotated(kind, metas), plain(node), node, path)
 
     def convert(self, type: Any, value: Any, node: Node, path: str) -> Any:
-        """What msgspec makes of a plain value."""
+        """Returns a plain value converted by msgspec."""
         try:
             return msgspec.convert(value, type, dec_hook=_written)
         except msgspec.ValidationError as error:
@@ -274,7 +275,7 @@ class Reader:
         return None
 
     def scan(self, node: Node, path: str = "") -> None:
-        """Note every string that can be told for a secret by its looks, wherever it stands."""
+        """Adds a problem for every string that looks like a secret, at any place."""
         if isinstance(node.value, str) and _SECRET_VALUE.search(node.value):
             self.problem(path, node.mark, SECRET_HINT, Code.SECRET_IN_POLICY)
         for key, child in children_of(node):
@@ -288,7 +289,7 @@ _WORDS = {"array": "list", "object": "mapping", "str": "string", "int": "integer
 
 
 def _leaks(node: Node) -> bool:
-    """Whether a secret stands where the id of one is wanted: its shape, `id:secret`, or one long random string."""
+    """Whether a value looks like a secret in place of its id: its shape, `id:secret`, or one long random string."""
     if isinstance(node.value, list):
         return any(map(_leaks, node.value))
     if isinstance(node.value, str):
@@ -298,7 +299,7 @@ def _leaks(node: Node) -> bool:
 
 
 def _fitting(arms: Iterable[Any], node: Node) -> Any:
-    """The type of a union that is read part by part, if the node is for one of these; None: it is read as a whole."""
+    """Returns the type of a union that fits the node, if it is read part by part; None if it is read as a whole."""
     for arm in arms:
         if is_struct(arm) and isinstance(node.value, dict):
             tag = tag_of(arm)
@@ -312,7 +313,7 @@ def _fitting(arms: Iterable[Any], node: Node) -> Any:
 
 
 def _is_reference(node: Node) -> bool:
-    """Whether it says where a secret lies, as policy files do."""
+    """Whether the node is a reference to a secret, as in policy files."""
     return isinstance(node.value, dict) and node.value.keys() <= {"file", "env", "systemd", "as"}
 
 
@@ -322,7 +323,7 @@ def _kind(node: Node) -> str:
 
 
 def _written(type: Any, value: Any) -> Any:
-    """Types of our own, as a policy writes them."""
+    """Returns values of our own types from their text in a policy."""
     if type is Duration:
         return Duration.parse(value)
     if type is CredentialId:
@@ -338,7 +339,7 @@ def _written(type: Any, value: Any) -> Any:
 
 
 def _described(type: Any, message: str) -> str | None:
-    """For a pattern that is not met: what its description says is expected."""
+    """Returns the message for a pattern that does not match, from the pattern's description."""
     if "matching regex" not in message:
         return None
     descriptions = [meta.description for meta in getattr(type, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
@@ -346,7 +347,7 @@ def _described(type: Any, message: str) -> str | None:
 
 
 def _reworded(message: str) -> str:
-    """msgspec's message in the words of YAML, without the value."""
+    """Returns msgspec's message in the terms of YAML, without the value."""
     message = re.sub(r"^Invalid (enum )?value .*", "this value is none of the possible ones", message, flags=re.S)
     message = re.sub(r"`([a-z |]+)`", lambda m: " or ".join(_WORDS.get(w, w) for w in m[1].split(" | ")), message)
     if message.startswith("Expected string, got ") and message.endswith(("integer", "number", "boolean")):
@@ -358,7 +359,8 @@ def _reworded(message: str) -> str:
 
 
 def exported(value: Any, *, paths: bool = True) -> Any:
-    """JSON-able values of settings, defaults included; without `paths` a file is what it holds, wherever it lies."""
+    """Returns JSON-able values of settings, defaults included; without `paths` a file is represented by its content
+    alone."""
     if isinstance(value, msgspec.Struct):
         tag = value.__struct_config__.tag
         fields = {
@@ -381,7 +383,7 @@ def exported(value: Any, *, paths: bool = True) -> Any:
 
 
 def restored(struct: type[S], settings: Mapping[str, Any]) -> S:
-    """The struct that was exported; raises ValueError if the settings are not, or no longer, its."""
+    """Returns the struct of exported settings; raises ValueError if they do not fit (any more)."""
     try:
         return msgspec.convert(settings, struct, dec_hook=lambda type, number: type(number))
     except (msgspec.ValidationError, TypeError) as error:
@@ -389,10 +391,10 @@ def restored(struct: type[S], settings: Mapping[str, Any]) -> S:
 
 
 def canonical(exported: Any) -> str:
-    """One JSON text for equal values, whatever the order of keys."""
+    """Returns the same JSON text for equal values, in any order of keys."""
     return json.dumps(exported, sort_keys=True, separators=(",", ":"))
 
 
 def digest(exported: Any) -> str:
-    """SHA-256, in hex, of the canonical text."""
+    """Returns the SHA-256, in hex, of the canonical text."""
     return hashlib.sha256(canonical(exported).encode()).hexdigest()

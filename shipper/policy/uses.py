@@ -1,7 +1,7 @@
-"""Where settings refer to secrets: found by the type `CredentialId`, at any depth, whatever the keys are called.
+"""Finds the references to secrets in settings, by the type `CredentialId`, at any depth.
 
-One walk goes along a type and a tree together. The tree is a policy's text with its places (`Node`), or the JSON-able
-values of settings; of a union that arm counts which the tree fits.
+It walks a type and a tree together. The tree is a policy's text with its places (`Node`), or the JSON-able values of
+settings; in a union, the arm that the tree fits counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Path = tuple[str | int, ...]
 
 
 class Use(NamedTuple):
-    """A setting that refers to a secret: its path, the id, and the shapes that it takes."""
+    """A setting that refers to a secret: its path, the id, and the accepted shapes."""
 
     path: Path
     id: str
@@ -30,7 +30,7 @@ class Use(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A place for an id, and the tree that is there."""
+    """A place for an id, and the tree at it."""
 
     path: Path
     tree: Any
@@ -38,14 +38,14 @@ class Place(NamedTuple):
 
 
 def uses(config: msgspec.Struct) -> tuple[Use, ...]:
-    """Every reference of a plugin's settings, in their order; the path leads through `exported` settings."""
+    """Returns every reference of a plugin's settings, in order; the path is one of `exported` settings."""
     return tuple(
         Use(path, str(id), shapes) for path, id, shapes in places(type(config), exported(config)) if isinstance(id, str)
     )
 
 
 def places(annotation: Any, tree: Any, path: Path = ()) -> Iterator[Place]:
-    """Every place for an id where the tree of this type holds anything."""
+    """Yields every place for an id at which the tree has a value."""
     content: Any = tree.value if isinstance(tree, Node) else tree
     if content is None:
         return
@@ -58,7 +58,7 @@ def places(annotation: Any, tree: Any, path: Path = ()) -> Iterator[Place]:
 
 @cache
 def shapes_of(struct: type[msgspec.Struct]) -> frozenset[Shape]:
-    """Every shape that settings of this class take."""
+    """Returns every shape that settings of this class accept."""
     found: set[Shape] = set()
     seen: list[Any] = []
     pending: list[Any] = [struct]
@@ -73,7 +73,7 @@ def shapes_of(struct: type[msgspec.Struct]) -> frozenset[Shape]:
 
 
 def _arms(annotation: Any, shapes: tuple[Shape, ...] = SHAPES) -> Iterator[tuple[Any, tuple[Shape, ...]]]:
-    """The types that a value may have, each with the shapes that are taken there if it is a CredentialId."""
+    """Yields the types that a value may have, each with the accepted shapes if it is a CredentialId."""
     annotation = resolved(annotation)
     if get_origin(annotation) is Annotated:
         said = [meta.shapes for meta in annotation.__metadata__ if isinstance(meta, Takes)]
@@ -86,7 +86,7 @@ def _arms(annotation: Any, shapes: tuple[Shape, ...] = SHAPES) -> Iterator[tuple
 
 
 def _parts(kind: Any, content: Any) -> Iterator[tuple[Any, Any]]:
-    """The keys of what is in a mapping or list of this type, each with the type that is there."""
+    """Yields the keys of a mapping or list of this type, each with the type of its value."""
     arguments = get_args(kind)
     if is_struct(kind) and isinstance(content, dict) and _has_tag(kind, content):
         yield from ((key, field.type) for key, field in fields_of(kind).items() if key in content)
@@ -107,7 +107,7 @@ def _has_tag(struct: Any, content: dict[str, Any]) -> bool:
 
 
 def changed(tree: Node, annotation: Any, change: Callable[[Place], Node]) -> Node:
-    """The tree with what `change` makes of each place for an id."""
+    """Returns the tree with the result of `change` at each place for an id."""
     for place in list(places(annotation, tree)):
         tree = _replaced(tree, place.path, change(place))
     return tree

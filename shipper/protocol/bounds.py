@@ -1,8 +1,8 @@
-"""What a line of the protocol has room for. Pure.
+"""The limits of a line of the protocol. Pure.
 
-A line has `MAX_LINE_BYTES`. In `observed` every list has a share of them, and says how many entries it leaves out. The
-ids of credentials are never left out: an id that is not in use any more may be revoked, so a list that was cut would
-give a right that nobody has. They are bounded before they are in use, and what is released goes out in several lines.
+A line has at most `MAX_LINE_BYTES`. In `observed` every list has a share of them, and a count of the entries left out.
+Ids of credentials are never left out: an id that is not listed as in use may be revoked, so a truncated list would
+allow a wrong revocation. Their size is limited before they are in use, and released ids are sent in several lines.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from itertools import accumulate
 from shipper.protocol.messages import encoded
 
 IDS_BYTES = 1 << 20
-"""Of the ids of all credentials in use, as a JSON list: `observed` has it twice, with those that are wanted."""
+"""The size of the ids of all credentials in use, as a JSON list; `observed` has a second such list of wanted ones."""
 LONGEST_ID = 1024
-"""Of one credential, in bytes."""
+"""The size of the id of one credential, in bytes."""
 LIST_BYTES = 512 << 10
-"""Of each other list in a line, as JSON."""
+"""The size of each other list in a line, as JSON."""
 LONGEST_TEXT = 2000
-"""Of a message or a path, in characters; it may be 6 times as many bytes."""
+"""The length of a message or a path, in characters; it may be 6 times as many bytes."""
 
 
 def cut(text: str, longest: int = LONGEST_TEXT) -> str:
-    """A text, shortened to what people read."""
+    """Returns a text, truncated to `longest` characters."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def fitting(items: Iterable[object], limit: int) -> int:
-    """How many of these, from the first on, have `limit` bytes together as a JSON list."""
+    """Returns how many of these, from the first on, fit into `limit` bytes as a JSON list."""
     return sum(size <= limit for size in accumulate(len(encoded(item)) + 1 for item in items))
 
 
 def parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Ids in their order, in lists of at most IDS_BYTES each; none of them is longer than LONGEST_ID."""
+    """Yields ids in their order, in lists of at most IDS_BYTES each; no id is longer than LONGEST_ID."""
     while ids:
         count = max(1, fitting(ids, IDS_BYTES))
         yield ids[:count]

@@ -1,4 +1,4 @@
-"""A stream of bytes becomes lines, in bounded memory: the framing of the control protocol. No I/O."""
+"""The framing of the control protocol: splits a stream of bytes into lines, in bounded memory. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Line(NamedTuple):
 
 
 class LineSplitter:
-    """Feed it what arrives; a line longer than `limit` bytes is skipped to its end and never held."""
+    """Splits fed bytes into lines; skips a line longer than `limit` bytes without keeping it."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -23,7 +23,7 @@ class LineSplitter:
         self._number = 0
 
     def feed(self, data: bytes) -> Iterator[Line]:
-        """The lines that `data` completes."""
+        """Yields the lines that `data` completes."""
         *ended, rest = data.split(b"\n")
         for end in ended:
             self._keep(end)

@@ -1,7 +1,7 @@
-"""Everything that can be said on standard input and standard output: frozen values, no I/O.
+"""The messages on standard input and standard output: frozen values, no I/O.
 
-One JSON object a line (PROTOCOL, version 1). Unknown keys are ignored; what does not fit is one `ValueError` whose text
-never quotes the line, since a line may hold secrets.
+One JSON object a line (PROTOCOL, version 1). Unknown keys are ignored; an invalid line is one `ValueError` whose text
+never quotes the line, since it may contain secrets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ State = Literal["STARTING", "CONFIGURING", "HEALTHY", "DEGRADED", "FAILED", "STO
 
 
 class Inbound(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
-    """Base of what a supervisor says."""
+    """Base of a supervisor's messages."""
 
 
 class StateKeyText(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class Lease(Inbound, frozen=True):
 
 class Observe(Inbound, frozen=True):
     supervisor: Any = None
-    """How its supervisor stands, as `Supervision`, for those who look by HTTP; what does not fit is ignored."""
+    """The state of the supervisor, a `Supervision`, for the HTTP server; anything else is ignored."""
 
 
 class Action(Inbound, frozen=True):
@@ -91,12 +91,12 @@ class Stop(Inbound, frozen=True):
 
 
 TROUBLES = ("policy", "secret", "state_key", "state", "sidecar", "http", "on_release", "askers", "other")
-"""Kinds of what may hinder a supervisor."""
+"""Kinds of troubles of a supervisor."""
 _MOST_TROUBLES = 100
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """What hinders a supervisor: its kind, one of TROUBLES, and in words what and why."""
+    """A trouble of a supervisor: its kind, one of TROUBLES, and cause and message in words."""
 
     kind: str
     cause: str
@@ -104,17 +104,17 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 class Supervision(msgspec.Struct, frozen=True):
-    """How a supervisor stands, as it says itself."""
+    """A supervisor's statement about itself."""
 
     troubles: Sequence[Trouble] = ()
     restarts: int = 0
-    """How often it has started the shipper again."""
+    """How often it has restarted the shipper."""
     unrevoked: int = 0
-    """Credentials that may be revoked, and are not yet."""
+    """Released credentials that are not revoked yet."""
 
     @classmethod
     def understood(cls, said: Any) -> Supervision | None:
-        """What somebody said of that, or None where it is something else."""
+        """Returns the statement in a message, or None if it is not one."""
         try:
             one = msgspec.convert(said, cls)
         except msgspec.ValidationError:
@@ -136,7 +136,7 @@ _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
 class NotUnderstood(ValueError):
-    """A line is no message; the text quotes nothing of it but key names."""
+    """A line is not a message; the text quotes only key names of it."""
 
     def __init__(self, message: str, code: Code = Code.MALFORMED) -> None:
         super().__init__(message)
@@ -144,9 +144,9 @@ class NotUnderstood(ValueError):
 
 
 def parse(line: bytes) -> Message:
-    """The message of one line; raises NotUnderstood."""
+    """Returns the message of one line; raises NotUnderstood."""
     try:
-        return _DECODER.decode(line.decode())  # what msgspec skips, it does not look at
+        return _DECODER.decode(line.decode())  # msgspec does not check the parts that it skips
     except RecursionError:
         raise NotUnderstood("the line is nested too deeply") from None
     except msgspec.ValidationError as error:
@@ -168,11 +168,11 @@ def _complaint(line: bytes, text: str) -> NotUnderstood:
 
 # -- shipper → supervisor ----------------------------------------------------------------------------------------------
 #
-# Every `code` is one of `shipper.sdk.codes`, or a plugin's own; empty only where an older shipper said nothing of it.
+# Every `code` is one of `shipper.sdk.codes`, or a plugin's own; empty only from an older shipper.
 
 
 def encoded(value: object) -> bytes:
-    """The value as JSON; what is no text (a file name, say) is replaced in it."""
+    """Returns the value as JSON; replaces characters that are not UTF-8 (in a file name, for example)."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -180,10 +180,10 @@ def encoded(value: object) -> bytes:
 
 
 class Outbound(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
-    """Base of what the shipper says."""
+    """Base of the shipper's messages."""
 
     def line(self) -> bytes:
-        """The message as one line of the protocol."""
+        """Returns the message as one line of the protocol."""
         return encoded(self._fields()) + b"\n"
 
     def _fields(self) -> Any:
@@ -218,7 +218,7 @@ class Ack(Outbound, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def drained(cls, receipt: Receipt) -> Ack:
-        """The message that a revision is drained."""
+        """Returns the message that a revision is drained."""
         return cls(stage="drained", **msgspec.structs.asdict(receipt))
 
     def _fields(self) -> Any:
@@ -261,27 +261,27 @@ class Unit(msgspec.Struct, frozen=True):
     state: State
     message: str = ""
     figures: Mapping[str, int] | msgspec.UnsetType = msgspec.UNSET
-    """What a unit says of itself in numbers (`Source.figures`, `meters`); absent where it says nothing."""
+    """The unit's own figures (`Source.figures`, `meters`); absent if it has none."""
     code: str = ""
     failing: Failing | msgspec.UnsetType = msgspec.UNSET
     """Of an output: the batch that everything else of a lane waits for."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """What drains of one output."""
+    """The drain of one output."""
 
     events: int
     reason: str
     credentials: Sequence[str] = ()
-    """The ids that it is bound to."""
+    """The ids of its credentials."""
     held: bool = False
     """Whether it waits for a person: refused, or a secret is missing."""
     rebind_to: str | None = None
-    """The id with which the output goes to the same place now."""
+    """The id that the output now uses for the same destination."""
     rebind_from: Sequence[str] = ()
-    """The ids that it goes there with no longer."""
+    """The ids that the output no longer uses for that destination."""
     forward: bool = False
-    """Whether an order of that name would have it delivered to where the output goes now."""
+    """Whether an order `forward` could deliver it to the current destination of the output."""
     code: str = ""
 
 
@@ -296,7 +296,7 @@ class Draining(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DrainsLeftOut(msgspec.Struct, frozen=True):
-    """What is not listed in `draining`, the newest drains."""
+    """The sums of the newest drains, which `draining` does not list."""
 
     revisions: int = 0
     events: int = 0
@@ -312,12 +312,12 @@ class QueueFigures(msgspec.Struct, frozen=True):
 
 
 class Observed(Outbound, frozen=True, kw_only=True, omit_defaults=True):
-    """Its lists are bounded, but for those of credentials: what is left out there would count as released."""
+    """Its lists are bounded, except those of credentials: an omitted id would count as released."""
 
     state: State
     message: str
     code: str = ""
-    """That of the message: of what is worst."""
+    """The code of the message, that of the worst problem."""
     revisions: Revisions
     draining: Sequence[Draining]
     draining_left_out: DrainsLeftOut = DrainsLeftOut()
@@ -328,7 +328,7 @@ class Observed(Outbound, frozen=True, kw_only=True, omit_defaults=True):
     credentials_in_use: Sequence[str]
     credentials_wanted: Sequence[str]
     lease_seconds: float | msgspec.UnsetType | None = msgspec.UNSET
-    """What is left of the lease, 0 when it lapsed; None where none is needed."""
+    """The seconds left of the lease, 0 when it has lapsed; None where none is needed."""
 
 
 class Result(Outbound, frozen=True, kw_only=True):
