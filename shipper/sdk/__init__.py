@@ -1,1 +1,1 @@
-"""What plugins and the rest of shipper share; plugins import it by way of `shipper.plugin`."""
+"""Shared by plugins and the rest of shipper; plugins import it through `shipper.plugin`."""

@@ -1,4 +1,4 @@
-"""The one bridge to asyncio: a daemon thread with a loop, for client libraries that know no trio.
+"""The bridge to asyncio: a daemon thread with a loop, for client libraries that do not support trio.
 
     async with open_asyncio() as aio:
         answer = await aio.call(session_post, body)     # trio → asyncio
@@ -56,10 +56,10 @@ class Asyncio:
         return loop
 
     async def call(self, function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> Result:
-        """Run a coroutine function in the loop and wait for it.
+        """Runs a coroutine function in the loop; returns its result.
 
-        Raises what it raises. On cancel the coroutine is cancelled and its end awaited; if it returned all the same,
-        that result is returned. Raises RuntimeError once the loop is being closed.
+        Raises its exceptions. On cancel the coroutine is cancelled and its end awaited; if it returns a result
+        nevertheless, that is returned. Raises RuntimeError once the loop is being closed.
         """
         if not self._open:
             raise RuntimeError("the asyncio loop is closed")
@@ -112,7 +112,7 @@ class Asyncio:
         while not future.done():
             try:
                 await asyncio.shield(future)
-            except asyncio.CancelledError as error:  # a server cancels, and its end does again
+            except asyncio.CancelledError as error:  # a server cancels, and its end cancels again
                 cancelled = error
                 self._soon(scope.cancel)
         end = future.result()
@@ -121,11 +121,12 @@ class Asyncio:
         return cast(Result, end.unwrap())
 
     def tell(self, function: Callable[[], object]) -> None:
-        """From a coroutine of the loop: have a function called in trio, before a `call` ends that ends after this."""
+        """From a coroutine of the loop: schedules a function in trio, before the end of any `call` that ends after
+        this."""
         self._soon(function)
 
     def _soon(self, function: Callable[..., Any], *args: Any) -> None:
-        with contextlib.suppress(trio.RunFinishedError):  # then the process is ending, and nobody waits any more
+        with contextlib.suppress(trio.RunFinishedError):  # the process is ending, and no task waits any more
             self._token.run_sync_soon(function, *args)
 
     async def close(self) -> None:
@@ -162,7 +163,7 @@ async def open_asyncio() -> AsyncIterator[Asyncio]:
 
 
 async def _captured(function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> outcome.Outcome[Result]:
-    """Everything that can end it, also SystemExit: as the end of an asyncio task, that would end the loop's thread."""
+    """Captures every exception, also SystemExit, which would end the loop's thread if it ended an asyncio task."""
 
     async def run() -> Result:
         return await function(*args)

@@ -1,7 +1,7 @@
-"""The codes of everything that the shipper says of a problem: programs decide by them, people read messages.
+"""The codes of problems: programs decide by them, people read messages.
 
-A message may be reworded, a code may not: what is in this list keeps its name and its meaning. Errors carry their code
-from where they are raised (`errors`). `python -m shipper.sdk.codes` prints the page docs/codes.md.
+A message may be reworded, a code may not: each code in this list keeps its name and its meaning. Errors carry their
+code from where they are raised (`errors`). `python -m shipper.sdk.codes` prints the page docs/codes.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Code(StrEnum):
-    """What is the case, in a word, and its meaning in a line."""
+    """A code, and its meaning in a line."""
 
     meaning: str
 
@@ -32,52 +32,52 @@ class Code(StrEnum):
     LINE_TOO_LONG = "line_too_long", "A line, or an answer, has more bytes than a line may have."
     HELLO_FIRST = "hello_first", "A message came before `hello`."
     SECOND_HELLO = "second_hello", "A second `hello` came."
-    UNKNOWN_PROTOCOL = "unknown_protocol", "`hello` asks for a version of the protocol that is not spoken here."
-    STATE_KEYS_INVALID = "state_keys_invalid", "The state keys of `hello` are no keys."
-    STOPPING = "stopping", "The shipper was told to stop, so what came is not begun, or not waited for."
+    UNKNOWN_PROTOCOL = "unknown_protocol", "`hello` asks for a version of the protocol that is not supported."
+    STATE_KEYS_INVALID = "state_keys_invalid", "The state keys of `hello` are not valid keys."
+    STOPPING = "stopping", "The shipper is stopping, so a message is not carried out, or its result is not awaited."
 
     # -- actions
     UNKNOWN_ACTION = "unknown_action", "There is no action of this name."
     BAD_PARAMS = "bad_params", "The params of an action do not fit."
-    NOTHING_TO_ORDER = "nothing_to_order", "An order names nothing that is there; its message lists what there is."
-    NOT_FORWARDED = "not_forwarded", "What waits cannot go to where its output goes now; the message says why."
+    NOTHING_TO_ORDER = "nothing_to_order", "An order names nothing that exists; its message lists what exists."
+    NOT_FORWARDED = "not_forwarded", "Events cannot be forwarded to where their output goes now; see the message."
     TOO_MANY_ACTIONS = "too_many_actions", "Too many actions wait; ask again when one has ended."
-    NOT_RUNNING = "not_running", "No shipper runs that could do it."
+    NOT_RUNNING = "not_running", "No shipper is running that could carry out the action."
 
     # -- policies
-    INVALID = "invalid", "A policy or its text is not valid, in a way that no other code names."
-    SYNTAX = "syntax", "A policy is not the strict YAML that is read here."
+    INVALID = "invalid", "A policy or its text is not valid, for a cause without a code of its own."
+    SYNTAX = "syntax", "A policy is not strict YAML."
     UNKNOWN_KEY = "unknown_key", "A key is unknown at this place."
-    MISSING_KEY = "missing_key", "A key that must be there is missing."
-    BAD_VALUE = "bad_value", "A value has a wrong type, or is not one that can stand here."
-    BAD_OPTION = "bad_option", "An option of a plugin cannot be so, or not together with others."
+    MISSING_KEY = "missing_key", "A required key is missing."
+    BAD_VALUE = "bad_value", "A value has a wrong type, or is not allowed at this place."
+    BAD_OPTION = "bad_option", "An option of a plugin has an impossible value, or conflicts with others."
     UNKNOWN_PLUGIN = "unknown_plugin", "No plugin of this type is installed, or it cannot be loaded."
     UNKNOWN_OUTPUT = "unknown_output", "An input names an output that the policy does not have."
-    SECRET_IN_POLICY = "secret_in_policy", "A secret may stand in the policy itself; a policy refers to secrets by ids."
+    SECRET_IN_POLICY = "secret_in_policy", "The policy may contain a secret; a policy refers to secrets by ids."
     SECRET_UNAVAILABLE = "secret_unavailable", "A secret that a policy file refers to is missing or cannot be read."
-    FILE_UNREADABLE = "file_unreadable", "A file cannot be read, or is not what it should be."
-    SHA256_MISMATCH = "sha256_mismatch", "The text of a policy has another sha256 than its message says."
+    FILE_UNREADABLE = "file_unreadable", "A file cannot be read, or has the wrong kind or content."
+    SHA256_MISMATCH = "sha256_mismatch", "The sha256 of a policy's text differs from that of its message."
     STALE = "stale", "A revision is older than the active one, or than one that was received."
     CONFLICT = "conflict", "A revision is known with another text."
-    SUPERSEDED = "superseded", "A revision was superseded by a newer one, so its number is spent."
-    ERRORS_LEFT_OUT = "errors_left_out", "There are more errors than a message has room for."
+    SUPERSEDED = "superseded", "A revision was superseded by a newer one, so its number is used up."
+    ERRORS_LEFT_OUT = "errors_left_out", "There are more errors than fit into a message."
 
     # -- credentials
-    CREDENTIAL_MISSING = "credential_missing", "A secret is not there; what needs it waits for it."
-    CREDENTIAL_WITHDRAWN = "credential_withdrawn", "A secret was withdrawn; events that are bound to it are held."
-    CREDENTIAL_CONFLICT = "credential_conflict", "A credential id came with another secret than it is known for."
-    CREDENTIAL_INVALID = "credential_invalid", "A credential is badly shaped, or cannot be used where it is to be."
+    CREDENTIAL_MISSING = "credential_missing", "A secret is missing; inputs, outputs and events that need it wait."
+    CREDENTIAL_WITHDRAWN = "credential_withdrawn", "A secret was withdrawn; events bound to it are held."
+    CREDENTIAL_CONFLICT = "credential_conflict", "A credential id came with another secret than before."
+    CREDENTIAL_INVALID = "credential_invalid", "A credential has a wrong shape, or cannot be used at its place."
     CREDENTIAL_RELEASED = "credential_released", "A credential was released, and may have been revoked."
-    TOO_MANY_CREDENTIALS = "too_many_credentials", "The ids of all credentials in use have no room in a message."
+    TOO_MANY_CREDENTIALS = "too_many_credentials", "The ids of all credentials in use do not fit into a message."
 
     # -- starting
-    START_FAILED = "start_failed", "A part of a valid policy could not start, for a cause that no other code names."
+    START_FAILED = "start_failed", "A part of a valid policy could not start, for a cause without a code of its own."
     PORT_TAKEN = "port_taken", "Another process listens on the address."
     ADDRESS_UNAVAILABLE = "address_unavailable", "An address to listen on is unknown, not of this host, or not allowed."
     NO_DESCRIPTORS = "no_descriptors", "The process, or the host, may not open more files."
     LOCKED = "locked", "The state directory is sealed by keys that were not given."
     STATE_BUSY = "state_busy", "Another process owns the state directory."
-    STATE_NEWER = "state_newer", "The state directory was written by a newer version, and has a format unknown here."
+    STATE_NEWER = "state_newer", "The state directory was written by a newer version, in an unknown format."
     STATE_UNUSABLE = "state_unusable", "The state directory is of another kind or user, read-only, or not permitted."
     DAMAGED = "damaged", "Stored bytes are damaged."
 
@@ -87,30 +87,30 @@ class Code(StrEnum):
     DISK_SILENT = "disk_silent", "The disk does not answer."
     STORE_LOCKED = "store_locked", "Another process keeps the database of the state directory locked."
     QUEUE_FULL = "queue_full", "The queue holds as much as it may; intake waits."
-    DEAD_LETTERS_FULL = "dead_letters_full", "The dead-letter store is full: rejected events are held, or old ones go."
+    DEAD_LETTERS_FULL = "dead_letters_full", "The dead-letter store is full: events are held, or old letters dropped."
 
     # -- inputs
     NO_OUTPUT = "no_output", "An input has no output, so it reads nothing."
-    FILE_MISSING = "file_missing", "A file that is to be read is not there."
-    DATA_LOST = "data_lost", "Something was gone before its end was read."
-    CROWDED = "crowded", "Peers are turned away for want of room."
-    INPUT_DEGRADED = "input_degraded", "An input says that something keeps it from doing all of its job."
+    FILE_MISSING = "file_missing", "A file to read does not exist."
+    DATA_LOST = "data_lost", "Data was gone before it was read."
+    CROWDED = "crowded", "Peers are turned away for lack of room."
+    INPUT_DEGRADED = "input_degraded", "An input reports that it cannot do all of its job."
 
     # -- outputs
-    DELIVERING = "delivering", "What drains is being delivered."
-    UNAVAILABLE = "unavailable", "A destination has given no final answer, for a cause that no other code names."
+    DELIVERING = "delivering", "The events of a drain are being delivered."
+    UNAVAILABLE = "unavailable", "A destination has given no final answer, for a cause without a code of its own."
     UNREACHABLE = "unreachable", "No connection to a destination can be made; nothing was sent."
-    NAME_NOT_FOUND = "name_not_found", "The name of a destination is not known, or nobody answers the question for it."
-    TLS_FAILED = "tls_failed", "TLS with a destination failed, as for a certificate that is not trusted."
-    TIMED_OUT = "timed_out", "A request had no answer in its time."
+    NAME_NOT_FOUND = "name_not_found", "The name of a destination cannot be resolved."
+    TLS_FAILED = "tls_failed", "TLS with a destination failed, for example because its certificate is not trusted."
+    TIMED_OUT = "timed_out", "A request timed out."
     NO_ANSWER = "no_answer", "A request has had no answer yet, or its connection ended before one."
-    BAD_ANSWER = "bad_answer", "A destination gave an answer that cannot be understood."
-    OVERLOADED = "overloaded", "A destination wants to be asked later (429)."
+    BAD_ANSWER = "bad_answer", "A destination gave an invalid answer."
+    OVERLOADED = "overloaded", "A destination asks for a later retry (429)."
     UNAUTHORIZED = "unauthorized", "A destination does not know the credential (401); events are held."
     FORBIDDEN = "forbidden", "The credential lacks a privilege (403); events are held."
-    REFUSED = "refused", "A destination refuses requests, for another cause; events are held."
+    REFUSED = "refused", "A destination refuses requests for another cause; events are held."
     REJECTED = "rejected", "A destination rejects events for ever: they become dead letters."
-    TOO_LARGE = "too_large", "A destination finds even small requests too large (413)."
+    TOO_LARGE = "too_large", "A destination refuses even small requests as too large (413)."
     LEASE_LAPSED = "lease_lapsed", "The lease has run out: nothing is sent, and events are held."
     DEADLINE_PASSED = "deadline_passed", "A drain is past its deadline."
     ORDER_NEEDED = "order_needed", "A barrier waits for an order: dead_letter or drop."
@@ -118,7 +118,7 @@ class Code(StrEnum):
         "client_stuck",
         "An output has not opened or closed its connections for a while; its lane waits.",
     )
-    NO_PROGRESS = "no_progress", "Nothing was delivered for a while, and nothing says why."
+    NO_PROGRESS = "no_progress", "Nothing was delivered for a while, for an unknown cause."
 
     # -- anything
     FAILED = "failed", "Something failed, in a way that no other code names."
@@ -129,7 +129,7 @@ class Code(StrEnum):
 
 
 class Why(NamedTuple):
-    """What is wrong, in words and as a code."""
+    """A problem in words, and its code."""
 
     problem: str
     code: str
@@ -150,21 +150,21 @@ _OF_ERRNO = {
 
 
 def checked(code: str) -> str:
-    """The same code; raises ValueError for what is none, as a plugin may give one that is not in the list."""
+    """Returns the code, listed or a plugin's own; raises ValueError if it is malformed."""
     if not _SHAPE.fullmatch(code):
         raise ValueError(f"a code is at most {LONGEST} of the characters a-z, 0-9 and _, a letter first")
     return code
 
 
 def of_os_error(error: OSError, otherwise: str) -> str:
-    """The code of what the system says."""
+    """Returns the code of an error of the system."""
     if isinstance(error, socket.gaierror):
         return Code.NAME_NOT_FOUND
     return _OF_ERRNO.get(error.errno or 0, otherwise)
 
 
 def page() -> str:
-    """The list as a page of the documentation."""
+    """Returns the list as a page of the documentation."""
     rows = "".join(f"| `{code}` | {code.meaning} |\n" for code in Code)
     return f"{_BEFORE}\n| code | meaning |\n|---|---|\n{rows}"
 
@@ -173,11 +173,10 @@ _BEFORE = """# Codes
 
 Every `error`, every entry of `nack.errors`, every unit and drain of `observed` and every `result` carries a `code`;
 `shipper status --json`, `shipper order --json` and `shipper validate --format json` show them too. Programs decide by
-codes, people read messages: a message may be reworded, a code may not. There may be more codes in a later version, so
-treat one that you do not know as you treat `failed`. Plugins may give codes of their own.
+codes, people read messages: a message may be reworded, a code may not. A later version may have more codes, so treat an
+unknown one as `failed`. Plugins may have codes of their own.
 
-Where several things are wrong with a unit, its code is that of the cause which it names itself (`unauthorized`), not of
-what follows from it (`deadline_passed`).
+A unit with several problems has the code of its own cause (`unauthorized`), not of a consequence (`deadline_passed`).
 """
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Rows by columns: thousands of small texts put together, escaped and counted without a step of Python for each.
+"""Rows by columns: joins, escapes and counts thousands of small texts without a step of Python for each.
 
-A column is one `bytes` that stands in every row, or a list with one for each row. On these few functions rests the
-speed of the program, so each stands here with what it costs and what was refused (ns a row, 150 bytes a line):
+A column is one `bytes` for all rows, or a list with one for each row. The speed of the program depends on these
+functions; here are their costs, and those of rejected ways (ns a row, 150 bytes a line):
 
     join        104   one list of cells, filled by slices; `chain(zip(…))` 190, `format % tuple` 142
     escaped     153   one JSON string for all lines; its line feeds stand as DEL, which JSON leaves alone, so that the
@@ -28,7 +28,7 @@ _PRIVATE = "\ue000"
 
 
 def join(rows: int, *columns: Column) -> bytes:
-    """Concatenate columns row by row; raises ValueError if a list has not one element for each row."""
+    """Returns the columns, concatenated row by row; raises ValueError if a list has not one element for each row."""
     row: list[bytes] = []
     lists: dict[int, Sequence[bytes]] = {}
     constant = False
@@ -50,7 +50,7 @@ def join(rows: int, *columns: Column) -> bytes:
 
 
 def escaped(lines: bytes) -> list[bytes]:
-    """Each line as it stands between the quotes of a JSON string; `lines` is UTF-8, each line ended by a line feed."""
+    """Returns each line escaped for a JSON string, without quotes; `lines` is UTF-8, each line ended by a line feed."""
     if not lines:
         return []
     if b"\x7f" not in lines:
@@ -68,30 +68,30 @@ def _texts(lines: bytes) -> list[str]:
 
 
 def quoted(texts: Sequence[str]) -> list[bytes]:
-    """Each text as it stands between the quotes of a JSON string."""
+    """Returns each text escaped for a JSON string, without quotes."""
     parts = _escaped(_DELETE.join(texts), _DELETE)
     return parts if len(parts) == len(texts) else [orjson.dumps(text)[1:-1] for text in texts]
 
 
 def encoded(objects: Sequence[Any], default: Callable[[Any], Any] | None = None) -> list[bytes]:
-    """Each object as JSON; raises TypeError if orjson cannot write one. `default` is asked what a value is as JSON."""
+    """Returns each object as JSON; raises TypeError if orjson cannot write one. `default` converts other values."""
     cells = [_DELETE] * (2 * len(objects))
     cells[::2] = objects
     try:
         parts = orjson.dumps(cells[:-1], default)[1:-1].split(b',"%b",' % _DELETE.encode()) if cells else []
-    except TypeError:  # it may be one level too deep in this list alone
+    except TypeError:  # perhaps it is too deep only as an item of this list
         parts = []
     return parts if len(parts) == len(objects) else [orjson.dumps(one, default) for one in objects]
 
 
 def numerals(numbers: Iterable[int]) -> list[bytes]:
-    """Each number in decimal."""
+    """Returns each number in decimal."""
     text = orjson.dumps(list(numbers))[1:-1]
     return text.split(b",") if text else []
 
 
 def offsets(lines: bytes, first: int, gap: int) -> list[int]:
-    """Where each line begins in its source, if the first begins at `first` and `gap` bytes ended each."""
+    """Returns the offset of each line in its source, if the first begins at `first` and `gap` bytes end each."""
     if not lines:
         return []
     ends = accumulate(map(len, lines.split(b"\n")[:-2]), initial=first)
@@ -99,5 +99,5 @@ def offsets(lines: bytes, first: int, gap: int) -> list[int]:
 
 
 def line_count(lines: bytes) -> int:
-    """How many line feeds there are."""
+    """Returns the number of line feeds."""
     return len(lines) - len(lines.replace(b"\n", b""))

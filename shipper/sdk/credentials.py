@@ -1,13 +1,13 @@
-"""Secrets: their shapes, and what of them may be seen.
+"""Secrets: their shapes, and their public parts.
 
-A credential arrives beside a policy, by its id, and lives in memory only. A setting of the type `CredentialId` refers
-to it and says which shapes it takes:
+A credential arrives beside a policy, by its id, and is kept in memory only. A setting of the type `CredentialId` refers
+to it and lists the accepted shapes:
 
     credential: Annotated[CredentialId, takes(API_KEY, BASIC)] | None = None
 
-The list of shapes is open: a plugin declares its own as a `Shape`. A credential is a mapping of texts; which shape it
-has is for the settings to say that refer to it. Its `repr` shows no text of it, so that no log line, traceback or
-debugger output does.
+The list of shapes is open: a plugin declares its own as a `Shape`. A credential is a mapping of texts; the settings
+that refer to it determine its shape. Its `repr` shows no text of it, so that no log line, traceback or debugger output
+does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import msgspec
 
 MOST_FIELDS = 16
 LARGEST = 1 << 20
-"""Characters of all fields together."""
+"""The characters of all fields together."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 _PEM = "-----BEGIN"
 _ID_AND_SECRET = re.compile(r"[^\s:{}\[\]'\"]+:\S+")
@@ -42,7 +42,8 @@ class Shape:
     public: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a shape that no credential can have, or with a public field that it does not have."""
+        """Raises ValueError for a shape that no credential can have, or for a public field that is not among its
+        fields."""
         fields = (*self.required, *self.optional)
         if not self.required or len(fields) > MOST_FIELDS or not all(map(_NAME.fullmatch, fields)):
             raise ValueError(f"the shape {self.name} has 1 to {MOST_FIELDS} fields, each with a plain name")
@@ -50,7 +51,7 @@ class Shape:
             raise ValueError(f"a public field of the shape {self.name} is none of its fields")
 
     def __str__(self) -> str:
-        """As a policy's author writes it: `{username, password}`; an optional field has a question mark."""
+        """Returns the form for authors of policies: `{username, password}`; an optional field has a question mark."""
         return f"{{{', '.join((*self.required, *(f'{field}?' for field in self.optional)))}}}"
 
 
@@ -67,7 +68,7 @@ OAUTH2_CLIENT = Shape("oauth2_client", ("client_id", "client_secret"), public=("
 NATS = Shape("nats", ("jwt", "seed"))
 
 SHAPES = (API_KEY, BASIC, BEARER_TOKEN, CERTIFICATE, TOKEN, PASSWORD, AWS, OAUTH2_CLIENT, NATS)
-"""Those that need no plugin to declare them."""
+"""The built-in shapes."""
 SHAPE_FIELDS: frozenset[str] = frozenset().union(*(shape.required + shape.optional for shape in SHAPES))
 """The fields of all these."""
 BARE: tuple[str, ...] = tuple(sorted(one.name for one in SHAPES if len(one.required) == 1 and not one.optional))
@@ -75,13 +76,13 @@ BARE: tuple[str, ...] = tuple(sorted(one.name for one in SHAPES if len(one.requi
 
 
 class CredentialId(str):
-    """What a setting refers to a secret by; such a setting is found by this type, at any depth."""
+    """The type of settings that refer to a secret; they are found by it, at any depth."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: object) -> CredentialId:
-        """Raises ValueError for what cannot be an id, and quotes nothing."""
+        """Returns an id; raises ValueError, which quotes nothing."""
         if not isinstance(text, str) or not text:
             raise ValueError("expected the id of a credential")
         return cls(text)
@@ -89,7 +90,7 @@ class CredentialId(str):
 
 @dataclass(frozen=True, slots=True)
 class Takes:
-    """The shapes that a setting takes; made by `takes`."""
+    """The shapes that a setting accepts; made by `takes`."""
 
     shapes: tuple[Shape, ...]
 
@@ -100,7 +101,7 @@ def takes(*shapes: Shape) -> Takes:
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """One secret. Read its `fields` where they go onto the wire, nowhere else."""
+    """One secret. Read its `fields` only where they are sent."""
 
     fields: Mapping[str, str]
 
@@ -115,9 +116,9 @@ class Credential(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, value: object) -> Credential:
-        """A credential from JSON or YAML; raises ValueError, which never quotes the value.
+        """Returns a credential from JSON or YAML; raises ValueError, which never quotes the value.
 
-        Whether its shape is one that is taken, `fits` says.
+        `fits` checks its shape.
         """
         if not isinstance(value, Mapping):
             raise ValueError("a credential is a mapping, such as {api_key: …} or {username: …, password: …}")
@@ -138,17 +139,17 @@ class Credential(msgspec.Struct, frozen=True):
 
     @property
     def shape_name(self) -> str:
-        """The name of its shape, if that is one of `SHAPES`; for messages."""
+        """Returns the name of its shape, if that is one of `SHAPES`; for messages."""
         return next((shape.name for shape in SHAPES if self.fits(shape)), "of another shape")
 
     def canonical(self) -> bytes:
-        """The bytes that two credentials share exactly if they are the same secret; for keyed fingerprints only."""
+        """Returns bytes that are equal only for equal secrets; for keyed fingerprints only."""
         return json.dumps(dict(self.fields), sort_keys=True, separators=(",", ":")).encode()
 
     def secrets(self, shapes: Collection[Shape] = ()) -> list[str]:
-        """The texts that nobody may read, in the forms in which they go about, for a redactor; a name is no secret.
+        """Returns the secret texts, in all forms in which they are sent, for a redactor; a name is no secret.
 
-        `shapes` are those of plugins, beside `SHAPES`: what is public in one that it has is not among the texts.
+        `shapes` are those of plugins, beside `SHAPES`: fields that are public in a fitting one are not among the texts.
         """
         public = frozenset().union(*(shape.public for shape in (*SHAPES, *shapes) if self.fits(shape)))
         secrets = [text for name, text in self.fields.items() if name not in public]
@@ -161,7 +162,8 @@ class Credential(msgspec.Struct, frozen=True):
         return list(dict.fromkeys([*secrets, *(quote(text, safe="") for text in secrets)]))
 
     def authorization(self) -> str:
-        """The value of an HTTP `Authorization` header; raises ValueError where there is none, and quotes nothing."""
+        """Returns the value of an HTTP `Authorization` header; raises ValueError where there is none, and quotes
+        nothing."""
         if self.fits(API_KEY):
             return f"ApiKey {_encoded_api_key(self.fields['api_key'])}"
         if self.fits(BASIC):
@@ -173,12 +175,12 @@ class Credential(msgspec.Struct, frozen=True):
 
 
 def in_words(shapes: Iterable[Shape]) -> str:
-    """What a setting takes, for a message: `{api_key} or {username, password}`."""
+    """Returns the accepted shapes for a message: `{api_key} or {username, password}`."""
     return " or ".join(map(str, shapes)) or "none"
 
 
 def _encoded_api_key(key: str) -> str:
-    """Elasticsearch takes base64 of `id:secret`; both forms are handed out, so both are accepted."""
+    """Returns the base64 of `id:secret`, as Elasticsearch takes it; both forms are in use, so both are accepted."""
     if ":" in key:
         return base64.b64encode(key.encode()).decode()
     try:
@@ -189,7 +191,7 @@ def _encoded_api_key(key: str) -> str:
 
 
 def _parts_of_api_key(encoded: str) -> list[str]:
-    """`id:secret`, and the secret alone, as a backend names it beside the id; its text may be none at all."""
+    """Returns `id:secret`, and the secret alone; none if the base64 has no such text."""
     try:
         pair = base64.b64decode(encoded).decode()
     except ValueError:
@@ -207,9 +209,9 @@ def _checked_token(token: str) -> str:
 
 
 def recognized(text: str) -> Credential | None:
-    """The credential that a bare text is by its form alone: an API key, `id:secret` or the base64 of that; else None.
+    """Returns the API key in a bare text, `id:secret` or the base64 of that, or None for any other text.
 
-    Raises ValueError for a key that holds what no key may, and quotes nothing.
+    Raises ValueError for a key with forbidden characters, and quotes nothing.
     """
     try:
         is_key = bool(_ID_AND_SECRET.fullmatch(text) or base64.b64decode(text, validate=True))
@@ -219,13 +221,14 @@ def recognized(text: str) -> Credential | None:
 
 
 def public_name(fields: Mapping[str, str]) -> str:
-    """What the backend calls a credential: the id of an API key, the name of a user; empty where it has neither."""
+    """Returns the name of a credential at the backend: the id of an API key, the name of a user; empty if it has
+    neither."""
     text = fields.get("username") or _id_of_api_key(fields.get("api_key", ""))
     return text if text.isprintable() else ""
 
 
 def _id_of_api_key(key: str) -> str:
-    """The public part of `id:secret`, or of its base64; empty for what is neither."""
+    """Returns the public part of `id:secret`, or of its base64; empty for any other text."""
     if ":" not in key:
         try:
             key = base64.b64decode(key, validate=True).decode()

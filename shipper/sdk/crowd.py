@@ -1,7 +1,7 @@
-"""PUBLIC: newcomers, and which of them must go when they are too many. No I/O.
+"""PUBLIC: newcomers, and the choice of one to close when there are too many. No I/O.
 
-Whoever opens connections and says nothing displaces his own: the one to go is the oldest of the address that has the
-most. An address is that of a peer, or the 64 bits before it in IPv6, as a host there has the rest for itself.
+A peer that opens many silent connections displaces its own: the oldest of the address with the most is closed. An
+address is that of a peer, or its first 64 bits in IPv6, since a host there controls the rest.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Crowd(Generic[Connection]):
         self._of: dict[str, dict[Connection, None]] = {}
 
     def add(self, connection: Connection, address: str) -> tuple[Connection, str] | None:
-        """Take a connection in; returns one that must go instead, with its address, and has forgotten it."""
+        """Adds a connection; removes and returns one that must be closed for it, with its address."""
         self._addresses[connection] = address
         self._of.setdefault(address, {})[connection] = None
         return self.displace() if len(self._addresses) > self._most else None
 
     def displace(self) -> tuple[Connection, str] | None:
-        """Forget the one that must go first, and return it with its address; None if there is none."""
+        """Removes the connection to close first, and returns it with its address; None if there is none."""
         if not self._of:
             return None
         crowded = max(self._of, key=lambda address: len(self._of[address]))
@@ -37,7 +37,7 @@ class Crowd(Generic[Connection]):
         return oldest, crowded
 
     def remove(self, connection: Connection) -> None:
-        """Forget a connection, if it is here."""
+        """Removes a connection, if present."""
         address = self._addresses.pop(connection, None)
         if address is not None:
             del self._of[address][connection]
@@ -46,7 +46,7 @@ class Crowd(Generic[Connection]):
 
 
 def origin(host: str) -> str:
-    """What connections from a host have in common with others of the same owner."""
+    """Returns the part of a host's address that it shares with other addresses of the same owner."""
     address = ipaddress.ip_address(host.partition("%")[0])
     if address.version == 4:
         return str(address)

@@ -1,12 +1,12 @@
-"""The standard channels, how many files a process may have open, and who goes without when these run out.
+"""The standard channels, the limit of open files, and the reserve of descriptors for the core.
 
-The soft limit is 1024 on most systems, for programs that still use `select`; the hard limit is what an operator set. It
-is raised to that. The programs that a process starts, other than a sidecar, get the old one back.
+The soft limit is 1024 on most systems, for programs that still use `select`; the operator sets the hard limit. The soft
+limit is raised to the hard one. Child processes other than a sidecar get the old one back.
 
-What comes from outside in any number (connections that are accepted, files that are followed) leaves the last numbers
-to the core: the spool, outputs, the children of a supervisor. `open` and `accept` give the lowest number that is free
-(POSIX, "File Descriptor Allocation"). So whoever gets a number of the reserve knows that all below are taken, and
-closes it; nobody has to count, and no two threads can take the same place.
+Accepted connections and followed files, whose number is unlimited, leave the last numbers to the core: the spool,
+outputs, the children of a supervisor. `open` and `accept` return the lowest free number (POSIX, "File Descriptor
+Allocation"). So a number of the reserve shows that all below are taken, and is closed again; this needs no counter, and
+has no race between threads.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import resource
 from contextlib import suppress
 
 RESERVED = 32
-"""Descriptors for the core; a quarter of them all, where there are few."""
+"""Descriptors for the core; a quarter of all, where there are few."""
 
 _found: tuple[int, int] | None = None
 """The limits before they were raised."""
 
 
 def raise_limit() -> None:
-    """Raise the soft limit to the hard one; what a system refuses is left as it is."""
+    """Raises the soft limit to the hard one, if the system allows it."""
     global _found
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
@@ -33,31 +33,32 @@ def raise_limit() -> None:
 
 
 def give_back(pid: int) -> None:
-    """Give a process, started by this one, the limits that `raise_limit` found; Linux alone can."""
+    """Restores the original limits for a child process; only on Linux."""
     if _found is not None and hasattr(resource, "prlimit"):
         with suppress(OSError, ValueError):  # it may have ended
             resource.prlimit(pid, resource.RLIMIT_NOFILE, _found)
 
 
 def limit() -> int:
-    """How many descriptors this process may have."""
+    """Returns the number of descriptors that this process may have."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 20 if soft == resource.RLIM_INFINITY else soft
 
 
 def is_reserved(descriptor: int) -> bool:
-    """Whether a descriptor that was just opened is one of the core's; what comes from outside closes it then."""
+    """Whether a new descriptor is one of the reserve; the caller closes it if it is not of the core."""
     most = limit()
     return descriptor >= most - min(RESERVED, most // 4)
 
 
 def is_short(error: OSError) -> bool:
-    """Whether something could not be opened for want of a descriptor, so that it can be later."""
+    """Whether an open failed for lack of a descriptor, so that a retry may succeed."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def none_is_left(*, for_outside: bool = False) -> bool:
-    """Whether nothing can be opened now, or only with the reserve: SQLite does not say why it could not open a file."""
+    """Whether nothing can be opened now, or only from the reserve; SQLite does not report why it could not open a
+    file."""
     try:
         descriptor = os.open(os.devnull, os.O_RDONLY)
     except OSError as error:
@@ -67,19 +68,19 @@ def none_is_left(*, for_outside: bool = False) -> bool:
 
 
 def shortage(number: int = errno.EMFILE) -> str:
-    """What is wrong, with the limit, and what to do."""
+    """Returns the problem in words, with the limit and the remedy."""
     if number == errno.ENFILE:
         return f"{os.strerror(number)}: raise fs.file-max of this host"
     return f"{os.strerror(errno.EMFILE)}: the limit is {limit()}, raise it (LimitNOFILE= of the unit, ulimit -Hn)"
 
 
 def in_words(error: OSError) -> str:
-    """What the system says of an error; for want of a descriptor with what to do."""
+    """Returns the system's text of an error; for a lack of descriptors with the remedy."""
     return shortage(error.errno or errno.EMFILE) if is_short(error) else error.strerror or str(error)
 
 
 def open_closed() -> None:
-    """Open what is closed of the standard channels on nothing: or what is opened next would stand in their place."""
+    """Opens closed standard channels on /dev/null, since the next opened file would take their numbers."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

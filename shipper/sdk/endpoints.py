@@ -1,10 +1,10 @@
 """Addresses of sockets, as a policy writes them: `host:port`, `udp://host:port`, `unix:/run/app.sock`. No I/O.
 
-| text | what it is |
+| text | meaning |
 |---|---|
-| `127.0.0.1:514`, `[::1]:514`, `logs.example:514` | TCP, or what the plugin takes where no scheme is written |
+| `127.0.0.1:514`, `[::1]:514`, `logs.example:514` | TCP, or the plugin's default scheme |
 | `:514` | the same port of all addresses of this host |
-| `tcp://…`, `udp://…`, `tls://…` | the same, with the kind of socket said |
+| `tcp://…`, `udp://…`, `tls://…` | the same, with the kind of socket |
 | `unix:/run/app.sock`, `unixgram:/run/app.sock` | a socket in the file system, of streams or of datagrams |
 """
 
@@ -42,7 +42,8 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str, *at: str | int, schemes: Collection[Scheme] = SCHEMES, usual: Scheme = "tcp") -> Endpoint:
-        """Raises BadOption for the option `at`, where the text is no endpoint, or its scheme none of `schemes`.
+        """Returns an endpoint; raises BadOption for the option `at` if the text is none, or its scheme not in
+        `schemes`.
 
         `usual` is the scheme of a text without one.
         """
@@ -58,7 +59,7 @@ class Endpoint:
         return cls(scheme, *_host_and_port(rest, at))
 
     def __str__(self) -> str:
-        """What `parse` reads."""
+        """Returns a text for `parse`."""
         return f"{self.scheme}:{self.path}" if self.path else f"{self.scheme}://{self.address}"
 
     @property
@@ -72,7 +73,7 @@ class Endpoint:
 
     @property
     def place(self) -> tuple[str, str, int] | None:
-        """What no other socket may have; None of port 0, which is another port for each input."""
+        """The place that no other socket may use; None for port 0, which is another port for each input."""
         if self.path:
             return "path", self.path, 0
         return ("udp" if self.scheme == "udp" else "tcp", self.host, self.port) if self.port else None

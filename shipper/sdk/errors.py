@@ -1,24 +1,24 @@
-"""What can go wrong, named after who must act.
+"""The errors, and who must act on them.
 
 | error | who must act |
 |---|---|
 | `PolicyError`      | the author of a policy: each `Problem` names the place and the remedy |
-| `BadOption`        | the same, as a plugin says it of its own options; it becomes a `Problem` |
+| `BadOption`        | the same, for an option of a plugin; it becomes a `Problem` |
 | `CredentialError`  | whoever supplies the secrets: missing, or an id that names two secrets |
 | `StartFailed`      | the operator of this host: a valid policy, but a part of it could not start (a port is taken) |
 | `OptionError`      | the person at the command line |
 | `StateLocked`      | the supervisor: these state keys do not open the directory |
 | `StateBusy`        | the operator: another process owns the directory |
-| `Later`            | nobody: the backend is asked again with the same ids |
+| `Later`            | nobody: the request is retried with the same ids |
 | `Held`             | the operator of the backend: it refuses this credential or permission |
 | `TooLarge`         | nobody: the lane halves the batch; a large event is a dead letter  |
 | `Backpressure`     | the peer that sends to an input: there is no room now |
 | `Outdated`         | nobody: what an input stored meanwhile is another thing than it expected |
 | `PluginFault`      | the author of a plugin: it handed over what its contract does not allow |
 
-Errors of libraries do not cross a border untranslated: `plugins` translate those of their client library, `spool` those
-of SQLite and the file system, `policy` those of the YAML parser. What arrives elsewhere is a bug and is shown as one.
-No message ever quotes a secret or the text of an event. Programs decide by `code`, never by a message.
+Errors of libraries are translated: by plugins those of their client library, by `spool` those of SQLite and the file
+system, by `policy` those of the YAML parser. Any other exception is a bug and is reported as one. No message ever
+quotes a secret or the text of an event. Programs decide by `code`, never by a message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shipper.sdk.codes import Code, checked
 class ShipperError(Exception):
     """Base of all errors that are part of a contract; each has a code, by default that of its class.
 
-    Raises ValueError for a code that is none (`codes.checked`).
+    Raises ValueError for a malformed code (`codes.checked`).
     """
 
     code: str = Code.FAILED
@@ -45,7 +45,7 @@ class ShipperError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a policy; `path` is dotted (`outputs.main.hosts[0]`); lines, columns from 1."""
+    """One error in a policy; `path` is dotted (`outputs.main.hosts[0]`); lines and columns count from 1."""
 
     path: str
     line: int
@@ -60,7 +60,7 @@ class Problem:
 
 
 class BadOption(ValueError):
-    """An option of a plugin cannot be what the policy says; `at` are the keys and positions that lead to its value."""
+    """An option of a plugin has an impossible value; `at` are the keys and positions that lead to it."""
 
     def __init__(self, message: str, *at: str | int) -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ class BadOption(ValueError):
 
 
 class PolicyError(ShipperError):
-    """The policy is refused, for all the `problems` that were found in one reading."""
+    """The policy is refused; `problems` are all that one reading has found."""
 
     code = Code.INVALID
 
@@ -80,8 +80,7 @@ class PolicyError(ShipperError):
 class CredentialError(ShipperError):
     """A credential is missing or names two secrets; `reason` is the nack reason of the protocol.
 
-    Its place is one in the policy, or a path in the message that carried it. The code is that of the reason, unless
-    one is given.
+    Its place is in the policy, or a path in the message that carried it. The code is that of the reason by default.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ _OF_CREDENTIALS: dict[str, str] = {
 
 
 class StartFailed(ShipperError):
-    """A valid policy could not start, for a cause outside of it; what ran before runs on."""
+    """A valid policy could not start, for a cause outside of it; the previous one keeps running."""
 
     code = Code.START_FAILED
 
@@ -130,9 +129,9 @@ class StateBusy(ShipperError):
 
 
 class Later(ShipperError):
-    """The whole request got no final answer (429, 5xx, time-out, a malformed or short answer): the same ids again.
+    """The whole request got no final answer (429, 5xx, timeout, a malformed or short answer): retry with the same ids.
 
-    `retry_after` is in seconds where the backend named it.
+    `retry_after` is in seconds, if the backend gave it.
     """
 
     code = Code.UNAVAILABLE
@@ -143,7 +142,7 @@ class Later(ShipperError):
 
 
 class NotBegun(ShipperError):
-    """A request was not begun, since `OutputContext.may_begin` said no: neither an attempt nor an answer."""
+    """A request was not begun, since `OutputContext.may_begin` returned False: neither an attempt nor an answer."""
 
     code = Code.UNAVAILABLE
 
@@ -173,13 +172,13 @@ class Outdated(ShipperError):
 
 
 class PluginFault(ShipperError):
-    """A plugin handed over what cannot be, such as a batch that counts other events than it has."""
+    """A plugin broke its contract, for example by a batch with a wrong count."""
 
     code = Code.PLUGIN_FAULT
 
 
 def raised_at(error: BaseException) -> str:
-    """An unexpected error as type and line of code: its text might quote an event or a secret."""
+    """Returns type and line of code of an unexpected error; its text might quote an event or a secret."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

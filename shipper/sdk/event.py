@@ -1,21 +1,21 @@
 """A batch: the unit of flow and of durability.
 
-Some hundreds to thousands of events that entered together and are stored, sent and settled together. What they have in
-common is held once, in `shared`; the rest is one block of bytes that is looked into only if something asks for it:
+It has hundreds to thousands of events that enter together and are stored, sent and settled together. Their common
+fields are kept once, in `shared`; the rest is one block of bytes, which is parsed only on demand:
 
     lines       body = text lines, as read; event i is {"message": line i, "log": {"offset": …}} + shared
     documents   body = one JSON object a line (NDJSON); event i is document i + shared
     typed       body = one MessagePack map after the other (`sizes` has their lengths); event i is map i + shared
 
-`shared` is nested fields with JSON values, lists and objects of any kind: what is known of a container or a resource
-stands there once. No top-level key of it occurs in a document or map, except that `shared["log"]` and a line's
-`log.offset` are one object: so both halves of an event can be joined as bytes. On this depends the speed of the
-program: a file's lines reach the wire by one JSON escape of the whole block, two splits and one join, all in C
+`shared` is nested fields with JSON values, lists and objects of any kind: the fields of a container or a resource are
+kept there once. No top-level key of it occurs in a document or map, except that `shared["log"]` and a line's
+`log.offset` are one object: so both halves of an event can be joined as bytes. The speed of the program depends on
+this: a file's lines become a request by one JSON escape of the whole block, two splits and one join, all in C
 (`columns`: about 0.4 µs a line; an object for each event costs 5 to 10 times that).
 
-Typed events keep bytes, integers and floats as they are, for outputs that can carry them. Any other output needs not
-know: `columns` and `json_lines` write bytes as base64 text and NaN or an infinity as null (`typed`), and fail for no
-batch that came in by the door.
+Typed events keep the types of bytes, integers and floats, for outputs that support them. For all others, `columns` and
+`json_lines` write bytes as base64 text and NaN or an infinity as null (`typed`); they succeed for every batch that was
+checked at intake.
 
 Beside the body there may be columns, each with a value or None for each event; they stay with their events:
 
@@ -25,8 +25,8 @@ Beside the body there may be columns, each with a value or None for each event; 
     severities   the severity number of OTLP, 1 to 24 (0: not said)
     versions     of keyed state (`state`): which version of which key it is; a batch has it of all events, or of none
 
-`route` is the target that a client named for all events, such as an index, a topic or a subject. What it means, and
-what the fields of an event mean, is for outputs to say. No dead letter keeps the columns other than the ids.
+`route` is the target that a client named for all events, such as an index, a topic or a subject. Outputs define the
+meaning of it and of fields. Of the columns, dead letters keep only the ids.
 
 An event's id is (`origin`, `seq`, item): a random 128-bit id of the process that accepted the batch, the batch's place
 in that process's spool, and the item's place in the batch as it was accepted. It is stored with the batch, so a retry
@@ -53,12 +53,12 @@ from shipper.sdk.state import Version
 
 
 class Oversized(ShipperError):
-    """A batch unpacks to more bytes than there is room for."""
+    """A batch unpacks to more bytes than the limit."""
 
 
 T = TypeVar("T")
 Fields = dict[str, Any]
-"""Nested fields of an event, as JSON has them."""
+"""Nested fields of an event, with values of JSON."""
 
 _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # its stub says instance
 _NUMERALS = numerals(range(8192))
@@ -66,7 +66,7 @@ _NUMERALS = numerals(range(8192))
 _COLUMNS = ("ids", "timestamps", "keys", "severities", "versions")
 """What a batch has beside its body for each event, if it has it at all."""
 _OF_LINES = frozenset({"log", "message"})
-"""Top-level fields of which each line has a part of its own."""
+"""Top-level fields with parts that differ from line to line."""
 
 
 class _Header(msgspec.Struct, array_like=True):
@@ -106,7 +106,7 @@ class Batch:
 
     @classmethod
     def lines(cls, text: bytes, *, offset: int, shared: Fields, gap: int = 1) -> Batch:
-        """Text lines, each ended by a line feed; `text` is valid UTF-8.
+        """Makes a batch of text lines, each ended by a line feed; `text` is valid UTF-8.
 
         `offset` is the byte offset of the first line in its source, `gap` the number of bytes that ended each line
         there (2 where the source has CR LF and `text` has LF alone).
@@ -122,7 +122,8 @@ class Batch:
         ids: Sequence[str | None] | None = None,
         route: str | None = None,
     ) -> Batch:
-        """JSON objects as bytes, compact (no white space after `{`, no line feed); none of their keys is in `shared`.
+        """Makes a batch of JSON objects as bytes, compact (no white space after `{`, no line feed), without keys of
+        `shared`.
 
         `ids` are the ids that a client gave (None: the event gets ours), `route` the target that it named.
         """
@@ -132,18 +133,18 @@ class Batch:
 
     @classmethod
     def events(cls, events: Sequence[Fields], *, shared: Fields | None = None) -> Batch:
-        """Events as nested fields; where they overlap with `shared`, an event's own value wins.
+        """Makes a batch of nested fields; where they overlap with `shared`, an event's own value wins.
 
-        They are documents, or typed if there are bytes in one of them. Raises TypeError for what neither can be.
+        They are documents, or typed if one of them contains bytes. Raises TypeError for unsupported values.
         """
         return cls(count=len(events), body=b"", shared=shared or {}).replace(events)
 
     @classmethod
     def typed(cls, events: Sequence[Fields], *, shared: Fields | None = None) -> Batch:
-        """Events as nested fields whose values keep their types: bytes, text, integers of 64 bits, floats, and
+        """Makes a batch of nested fields whose values keep their types: bytes, text, integers of 64 bits, floats, and
         objects and lists of these. Where they overlap with `shared`, an event's own value wins.
 
-        Raises TypeError or ValueError for what cannot be kept.
+        Raises TypeError or ValueError for unsupported values.
         """
         return cls(count=len(events), body=b"", shared=shared or {}, sizes=()).replace(events)
 
@@ -156,7 +157,7 @@ class Batch:
         severities: Sequence[int | None] | None = None,
         versions: Sequence[Version | None] | None = None,
     ) -> Batch:
-        """The same batch with these columns; one that is not given stays as it is.
+        """Returns the batch with these columns; others are unchanged.
 
         Each has one value for each event, or None for an event that has none.
         """
@@ -166,7 +167,7 @@ class Batch:
     # -- looking into it ------------------------------------------------------------------------------------------
 
     def own(self) -> list[Fields]:
-        """What each event has beside `shared`, as new nested fields; changing them changes nothing here."""
+        """Returns each event without `shared`, as new nested fields, which may be changed."""
         if self.sizes is not None:
             return typed.unpacked(self.body, self.sizes)
         if self.offset is None:
@@ -178,11 +179,11 @@ class Batch:
         return [{"message": text, "log": {"offset": at}} for text, at in zip(texts, places, strict=True)]
 
     def whole(self) -> list[Fields]:
-        """Each event with everything, as new nested fields."""
+        """Returns each event with `shared`, as new nested fields."""
         return [merged(self.shared, own) for own in self.own()]
 
     def plain(self) -> list[Fields]:
-        """The same as JSON has them: of typed events, bytes are base64 text."""
+        """Returns each event with `shared`, in types of JSON: bytes of typed events are base64 text."""
         if self.sizes is None:
             return self.whole()
         return [orjson.loads(row) for row in self.json_lines().split(b"\n")[:-1]]
@@ -198,11 +199,11 @@ class Batch:
         return self.sizes is not None
 
     def replace(self, events: Sequence[Fields], positions: Sequence[int] | None = None) -> Batch:
-        """The same batch with other own fields; `positions` says which of the present events they were (None: all).
+        """Returns the batch with other own fields; `positions` are those of the present events (None: all).
 
         Ids and columns stay with their events. Where an event's own fields overlap with `shared`, its own win. They are
-        typed if they were, or if there are bytes in one of them, else documents. Raises ValueError if there are more or
-        fewer of them than positions, TypeError for a value that no batch can keep.
+        typed if they were, or if one contains bytes, otherwise documents. Raises ValueError if their number differs
+        from that of the positions, TypeError for an unsupported value.
         """
         if len(events) != (self.count if positions is None else len(positions)):
             raise ValueError("other fields are for another number of events")
@@ -225,14 +226,15 @@ class Batch:
         return replace(self, body=body, sizes=sizes, shared=shared, offset=None, gap=1)
 
     def rewritten(self, body: bytes, shared: Fields) -> Batch:
-        """The same events, ids and all, as other documents: `body` has one for each, as `documents` wants them.
+        """Returns the same events, with ids and columns, as other documents: `body` has one for each, as for
+        `documents`.
 
-        No top-level key of them is in `shared`, which takes the place of what was there.
+        No top-level key of them is in `shared`, which replaces the present one.
         """
         return replace(self, body=body, shared=shared, offset=None, gap=1, sizes=None)
 
     def pick(self, positions: Sequence[int]) -> Batch:
-        """The events at these positions (rising), with their ids."""
+        """Returns the events at these ascending positions, with their ids."""
         if self.sizes is not None:
             maps = typed.slices(self.body, self.sizes)
             sizes = tuple([self.sizes[i] for i in positions])
@@ -252,11 +254,11 @@ class Batch:
         return replace(self, count=len(positions), items=[items[i] for i in positions], **columns)  # type: ignore[arg-type]
 
     def _columns(self) -> list[tuple[str, Sequence[Any]]]:
-        """Those that it has, by name."""
+        """Returns the present columns, by name."""
         return [(name, column) for name in _COLUMNS if (column := getattr(self, name)) is not None]
 
     def pieces(self, size: int) -> Iterator[Batch]:
-        """The same events, in order, in batches of at most `size` bytes of body, or of one event."""
+        """Yields the events, in order, in batches of at most `size` bytes of body, or of one event."""
         if self.sizes is not None:
             yield from self._typed_pieces(self.sizes, size)
             return
@@ -291,7 +293,7 @@ class Batch:
         )
 
     def share(self, fields: Mapping[str, Any]) -> Batch:
-        """The same batch, with `fields` (nested) set in every event, over what was there."""
+        """Returns the batch with `fields` (nested) set in every event, over present values."""
         shared = replace(self, shared=merged(self.shared, fields))
         return shared.replace([merged(own, fields) for own in self.own()]) if self._has_own(fields) else shared
 
@@ -306,7 +308,7 @@ class Batch:
         return "message" in fields or not isinstance(log, Mapping) or "offset" in log
 
     def way(self, grouping: Sequence[str] = ()) -> object:
-        """Equal for batches that may be sent `together` to an output with this `grouping`.
+        """Returns a key that is equal for batches that may be sent `together` to an output with this `grouping`.
 
         They have one route, one kind of body, and the same shared values of these fields; keyed state goes with keyed
         state only. Of text lines, `log` and `message` differ from line to line, so that a batch that is grouped by one
@@ -323,7 +325,7 @@ class Batch:
     # -- on the wire -----------------------------------------------------------------------------------------------
 
     def columns(self) -> tuple[Column, ...]:
-        """Columns whose rows, concatenated, are the events as JSON objects, each ended by a line feed.
+        """Returns columns whose rows, concatenated, are the events as JSON objects, each ended by a line feed.
 
         An output that needs more than `json_lines` puts its own columns before them and joins all with `join`.
         """
@@ -334,12 +336,12 @@ class Batch:
         return (before, *self.line_columns(), b"}\n")
 
     def line_columns(self) -> tuple[Column, ...]:
-        """Of text lines: columns whose rows, concatenated, are the members `"log":{…},"message":"…"` of each event."""
+        """Returns, for text lines, columns whose rows, concatenated, are `"log":{…},"message":"…"` of each event."""
         return (*self.log_columns(), b',"message":"', escaped(self.body), b'"')
 
     def log_columns(self) -> tuple[Column, ...]:
-        """Of text lines: columns whose rows, concatenated, are the member `"log":{…}` of each event, the shared part
-        and the offset."""
+        """Returns, for text lines, columns whose rows, concatenated, are `"log":{…}` of each event, the shared part and
+        the offset."""
         if self.offset is None:
             raise ValueError("documents and typed events have no columns of lines")
         log = orjson.dumps(self.shared.get("log", {}))[:-1]
@@ -347,7 +349,7 @@ class Batch:
         return (before, numerals(offsets(self.body, self.offset, self.gap)), b"}")
 
     def json_lines(self) -> bytes:
-        """The events as JSON objects, each ended by a line feed."""
+        """Returns the events as JSON objects, each ended by a line feed."""
         return join(self.count, *self.columns())
 
     def _document_columns(self) -> tuple[Column, ...]:
@@ -359,7 +361,7 @@ class Batch:
         return (before + b",", self.body[1:-1].split(b"\n{") if self.count else [], b"\n")
 
     def id_columns(self) -> tuple[Column, ...]:
-        """Columns whose rows, concatenated, are the events' ids, escaped to stand inside a JSON string."""
+        """Returns columns whose rows, concatenated, are the events' ids, escaped for a JSON string."""
         prefix = self.id_prefix()
         if self.items is None:
             places = _NUMERALS[: self.count] if self.count <= len(_NUMERALS) else numerals(range(self.count))
@@ -371,26 +373,26 @@ class Batch:
         return ([id or prefix + place for id, place in zip(given, places, strict=True)],)
 
     def id_texts(self) -> list[str]:
-        """The events' ids, in order."""
+        """Returns the events' ids, in order."""
         ids: list[str] = orjson.loads(b"[%b]" % join(self.count, b'"', *self.id_columns(), b'",')[:-1])
         return ids
 
     def id_prefix(self) -> bytes:
-        """What the ids of this batch begin with."""
+        """Returns the common beginning of the ids of this batch."""
         return base64.urlsafe_b64encode(self.origin).rstrip(b"=") + b"-%d-" % self.seq
 
     def _documents(self) -> list[bytes]:
-        """The events but for what they share, as JSON."""
+        """Returns the events without `shared`, as JSON."""
         return self.body.split(b"\n")[:-1] if self.sizes is None else typed.as_json(self.own())
 
     # -- in the spool ----------------------------------------------------------------------------------------------
 
     def pack(self) -> bytes:
-        """Everything but `origin` and `seq`, compressed; what the spool seals."""
+        """Returns everything except `origin` and `seq`, compressed, for the spool to seal."""
         return isal_zlib.compress(self._header() + b"\n" + self.body, 0, -15)
 
     def check_header(self) -> None:
-        """Raises ValueError if what is beside the body could not be packed and unpacked, or not be written as JSON."""
+        """Raises ValueError if the parts beside the body cannot be packed and unpacked, or written as JSON."""
         try:
             orjson.dumps([self.shared, self.items if isinstance(self.items, list) else []])
             msgspec.json.decode(self._header(), type=_Header)
@@ -417,9 +419,9 @@ class Batch:
 
     @classmethod
     def unpack(cls, packed: bytes, *, origin: bytes, seq: int, limit: int | None = None) -> Batch:
-        """The batch that was packed; raises ValueError if the bytes are none.
+        """Returns the packed batch; raises ValueError for invalid bytes.
 
-        Raises Oversized if it is larger than `limit` bytes, and has not taken more memory then.
+        Raises Oversized if it is larger than `limit` bytes, without taking more memory than that.
         """
         try:
             header_bytes, _, body = _inflated(packed, limit).partition(b"\n")
@@ -470,9 +472,9 @@ def _inflated(packed: bytes, limit: int | None) -> bytes:
 
 
 def together(batches: Sequence[Batch], grouping: Sequence[str] = ()) -> Batch:
-    """One batch of the events of several that go the same way (`Batch.way`), each with its id and its columns.
+    """Returns one batch of the events of several with equal `Batch.way`, each with its id and its columns.
 
-    The fields of `grouping` stay shared; of a dotted name, the whole top-level field that it is in.
+    The fields of `grouping` stay shared; for a dotted name, its whole top-level field.
     """
     if len(batches) == 1:
         return batches[0]
@@ -501,14 +503,14 @@ def together(batches: Sequence[Batch], grouping: Sequence[str] = ()) -> Batch:
 
 
 def _strung(columns: Sequence[tuple[int, Sequence[T | None] | None]]) -> tuple[T | None, ...] | None:
-    """One column of several; None where no batch has it."""
+    """Returns a column of several batches; None where no batch has it."""
     if all(column is None for _, column in columns):
         return None
     return tuple([value for count, column in columns for value in ([None] * count if column is None else column)])
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Fields:
-    """New nested fields: those of `below`, where `above` says nothing else."""
+    """Returns new nested fields: those of `below`, overridden by `above`."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
@@ -517,7 +519,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Fields:
 
 
 def nested(flat: Mapping[str, Any]) -> Fields:
-    """Dotted names as nested fields: {"service.name": "shop"} is {"service": {"name": "shop"}}."""
+    """Returns dotted names as nested fields: {"service.name": "shop"} becomes {"service": {"name": "shop"}}."""
     result: Fields = {}
     for name, value in flat.items():
         *above, last = name.split(".")
@@ -535,7 +537,7 @@ _here = threading.local()
 
 
 def tagged(event: Fields, message: str) -> Fields:
-    """The event, marked with an error that something met on its way; it goes on with what it has."""
+    """Returns the event with an error tag; its fields are unchanged."""
     _here.tagged = tagged_here() + 1
     old = event.get("tags")
     tags = [*(old if isinstance(old, list) else [] if old is None else [old]), "processor_error"]
@@ -544,5 +546,5 @@ def tagged(event: Fields, message: str) -> Fields:
 
 
 def tagged_here() -> int:
-    """How often an event was `tagged` in this thread."""
+    """Returns how often an event was `tagged` in this thread."""
     return getattr(_here, "tagged", 0)

@@ -1,4 +1,4 @@
-"""How an output wants to be fed: one statement, which is checked when it is made."""
+"""How an output takes its events: sizes, order, retries. Checked when it is made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Life = Literal["session", "lane"]
 
 @dataclass(frozen=True, slots=True)
 class Feeding:
-    """What an output states by `Output.feeding`. Raises PluginFault for a value that cannot be."""
+    """The value of `Output.feeding`. Raises PluginFault for an impossible value."""
 
     bytes: int = 2 << 20
     """Of text that are put together for one request at most. What entered as one larger batch is still sent as one: the

@@ -1,8 +1,8 @@
-"""Whether a request was meant for this host: the guard of servers that anybody on this host may ask.
+"""Checks that a request was meant for this host, for servers without authentication.
 
-A web page may point its own name at 127.0.0.1 (DNS rebinding), and the browser then takes a server here for the page's
-own. It still sends the page's name as `Host`. Such a name has a dot; one without is an alias that this host, or the
-network it is in, gave itself.
+A web page may point its own name at 127.0.0.1 (DNS rebinding), and the browser then treats a server here as the page's
+own. It still sends the page's name as `Host`. Such a name has a dot; one without is an alias of this host, or of its
+network.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import socket
 
 
 def is_own_host(header: str, *names: str) -> bool:
-    """Whether a `Host` header is an IP address, a name without a dot, this host's or one of `names`; with any port."""
+    """Whether a `Host` header is an IP address, a name without a dot, this host's name or one of `names`; with any
+    port."""
     name = header.rpartition(":")[0] if header.rpartition(":")[2].isdigit() else header
     name = name.strip("[]").lower()
     try:

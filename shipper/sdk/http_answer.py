@@ -36,7 +36,7 @@ class Response:
 
 
 def address(host: str) -> str:
-    """The `name:port` of a host's URL."""
+    """Returns the `name:port` of a host's URL."""
     url = urlsplit(host)
     name = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
     return f"{name}:{url.port or (443 if url.scheme == 'https' else 80)}"

@@ -1,12 +1,12 @@
 """Linux inotify for trio: a file's change is seen in about 0.2 ms, without a thread and without polling.
 
-By ctypes, since the C library has all of it and a dependency would add a thread (watchfiles took 2 ms at its fastest).
+It uses ctypes, since the C library has all of it and a dependency would add a thread (watchfiles took 2 ms at best).
 Where there is no inotify (another system, a seccomp filter, no instances left) `Inotify()` raises OSError, and the
 caller polls instead.
 
-What the kernel tells is a hint, never the truth: read the files again after an event, and read all of them after
-`Mask.OVERFLOW` (watch descriptor -1), which says that events were lost. A watch on a directory names its entries, also
-for a file that does not exist yet or is replaced by a rename; a watch on a file follows the inode, not the name.
+Events are hints: read the files again after an event, and all of them after `Mask.OVERFLOW` (watch descriptor -1),
+which means that events were lost. A watch on a directory names its entries, also for a file that does not exist yet or
+is replaced by a rename; a watch on a file follows the inode, not the name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROOM = 256 * 1024
 
 
 class Mask(IntFlag):
-    """What happened, or what to be told of; the values of <sys/inotify.h>."""
+    """Kinds of events; the values of <sys/inotify.h>."""
 
     MODIFY = 0x2
     ATTRIB = 0x4
@@ -45,8 +45,8 @@ class Mask(IntFlag):
 
 
 Event = tuple[int, int, str]
-"""The watch descriptor, what happened (bits of `Mask`), and the name within a watched directory (empty for the watched
-path itself)."""
+"""The watch descriptor, the kind of event (bits of `Mask`), and the name within a watched directory (empty for the
+watched path itself)."""
 
 # NFS, SMB (three times), FUSE, 9p, Ceph, AFS, Lustre
 _REMOTE = {0x6969, 0x517B, 0xFF534D42, 0xFE534D42, 0x65735546, 0x01021997, 0x00C36400, 0x5346414F, 0x0BD00BD0}
@@ -62,29 +62,30 @@ class Inotify:
         self._descriptor = _checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def add(self, path: str | os.PathLike[str], mask: int) -> int:
-        """Watch `path`, or change the mask of its watch; returns the watch descriptor, raises OSError."""
+        """Watches `path`, or changes the mask of its watch; returns the watch descriptor, raises OSError."""
         return _checked(self._libc.inotify_add_watch(self._descriptor, os.fsencode(path), int(mask)), path)
 
     def remove(self, watch: int) -> None:
-        """End a watch; no error if the kernel ended it before, since the path is gone."""
+        """Ends a watch; ignores one that the kernel has ended because its path is gone."""
         self._libc.inotify_rm_watch(self._descriptor, watch)
 
     def hears_all(self, path: str | os.PathLike[str]) -> bool:
-        """Whether every change below `path` makes events; on network file systems those of other hosts make none."""
+        """Whether every change below `path` causes events; on network file systems changes by other hosts do not."""
         status = (ctypes.c_long * 32)()
         return not (self._libc.statfs(os.fsencode(path), status) == 0 and status[0] & 0xFFFFFFFF in _REMOTE)
 
     def receive_nowait(self) -> list[Event]:
-        """What happened since the last call; nothing, if nothing did."""
+        """Returns the events since the last call, if any."""
         try:
             return _events(os.read(self._descriptor, _ROOM))
         except BlockingIOError:
             return []
 
     async def receive(self) -> list[Event]:
-        """What happened since the last call, at least one event; raises trio.ClosedResourceError after `close`.
+        """Waits for at least one event, and returns those since the last call; raises trio.ClosedResourceError after
+        `close`.
 
-        Cancelled, it loses nothing. Events of a watch that was just removed may still come.
+        A cancel loses no events. Events of a watch that was just removed may still arrive.
         """
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -96,10 +97,10 @@ class Inotify:
             await trio.lowlevel.wait_readable(self._descriptor)
 
     def close(self) -> None:
-        """End all watches; may be called twice."""
+        """Ends all watches; may be called twice."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            with contextlib.suppress(RuntimeError):  # outside of trio nobody can be waiting
+            with contextlib.suppress(RuntimeError):  # outside of trio no task can be waiting
                 trio.lowlevel.notify_closing(descriptor)
             os.close(descriptor)
 

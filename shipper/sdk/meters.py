@@ -1,11 +1,11 @@
-"""What a plugin counts of itself, by names of its own: for `observed` and metrics, in memory only.
+"""A plugin's own figures, with names of its own: for `observed` and metrics, in memory only.
 
     self._lost = context.meters.counter("datagrams_lost", "Datagrams that the kernel dropped.")
     self._lost.add(newly_lost(listener) or 0)
 
-The figures belong to a unit and its type: those of a newer revision go on from those of the one before it, until the
-unit is gone. All of it may be called from any thread. Names are few and fixed by the plugin: never make one from what a
-peer or an event says.
+The figures belong to a unit and its type: a newer revision continues those of the previous one, until the unit is gone.
+All methods may be called from any thread. Names are few and fixed by the plugin: never make one from data of a peer or
+an event.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Any, Final, TypeVar
 from shipper.sdk.tallies import BOUNDS
 
 MOST: Final = 32
-"""Figures of one unit."""
+"""The most figures of one unit."""
 MOST_BOUNDS: Final = 32
 LONGEST_HELP: Final = 200
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _RESERVED = ("_total", "_count", "_sum", "_bucket", "_created", "_info")
-"""Endings that Prometheus gives to the parts of a metric."""
+"""Suffixes that Prometheus uses for the parts of a metric."""
 
 
 class Counter:
-    """A number that grows."""
+    """A number that only grows."""
 
     kind: Final = "counter"
 
@@ -40,7 +40,7 @@ class Counter:
         self._value = 0
 
     def add(self, number: int = 1) -> None:
-        """Raises ValueError for less than nothing."""
+        """Adds a number; raises ValueError for a negative one."""
         if number < 0:
             raise ValueError("a counter only grows")
         with self._lock:
@@ -56,7 +56,7 @@ class Counter:
 
 
 class Gauge:
-    """A number as it is now."""
+    """A present number."""
 
     kind: Final = "gauge"
 
@@ -77,7 +77,7 @@ class Gauge:
 
 
 class Histogram:
-    """How many numbers were how large."""
+    """A distribution of numbers."""
 
     kind: Final = "histogram"
 
@@ -95,11 +95,11 @@ class Histogram:
 
     @property
     def number(self) -> int:
-        """How many there were."""
+        """How many numbers were observed."""
         return sum(self._buckets)
 
     def view(self) -> dict[str, Any]:
-        """As JSON; `buckets` has for each bound how many were not above it."""
+        """As JSON; `buckets` has for each bound the count of numbers up to it."""
         with self._lock:
             counts, total = list(accumulate(self._buckets)), self._sum
         return {
@@ -115,9 +115,9 @@ _M = TypeVar("_M", Counter, Gauge, Histogram)
 
 
 class Meters:
-    """The figures of one unit. A name that is asked for again gives the same one.
+    """The figures of one unit. The same name returns the same figure.
 
-    Raises ValueError for a name that is none (small letters, digits and _), that is of another kind already, or that is
+    Raises ValueError for a malformed name (small letters, digits and _ are allowed), for one of another kind, or for
     one too many.
     """
 
@@ -126,15 +126,15 @@ class Meters:
         self._lock = threading.Lock()
 
     def counter(self, name: str, help: str) -> Counter:
-        """A number that grows; `help` is a sentence for people."""
+        """Returns a number that only grows; `help` is a sentence for people."""
         return self._get(name, Counter, help)
 
     def gauge(self, name: str, help: str) -> Gauge:
-        """A number as it is now, such as how many peers are connected."""
+        """Returns a present number, such as that of connected peers."""
         return self._get(name, Gauge, help)
 
     def histogram(self, name: str, help: str, bounds: Sequence[float] = BOUNDS) -> Histogram:
-        """How large numbers are, such as seconds; `bounds` are those of its buckets."""
+        """Returns a distribution of numbers, such as seconds; `bounds` are those of its buckets."""
         if not 0 < len(bounds) <= MOST_BOUNDS or any(one >= other for one, other in pairwise(bounds)):
             raise ValueError(f"bounds are at most {MOST_BOUNDS} numbers, each larger than the one before")
         return self._get(name, Histogram, help, tuple(map(float, bounds)))
@@ -159,11 +159,11 @@ class Meters:
         return made
 
     def numbers(self) -> dict[str, int]:
-        """By name, in whole numbers; of a histogram how many there were."""
+        """Returns whole numbers by name; for a histogram the count."""
         return {name: meter.number for name, meter in list(self._meters.items())}
 
     def view(self) -> dict[str, dict[str, Any]]:
-        """By name, as JSON."""
+        """Returns the figures by name, as JSON."""
         return {name: meter.view() for name, meter in list(self._meters.items())}
 
 
@@ -174,15 +174,15 @@ class Panel:
         self._of: dict[tuple[str, str], Meters] = {}
 
     def of(self, unit: str, type: str) -> Meters:
-        """Those of a unit; new ones if there are none."""
+        """Returns the figures of a unit; makes them if absent."""
         return self._of.setdefault((unit, type), Meters())
 
     def keep(self, units: Collection[tuple[str, str]]) -> None:
-        """Forget all others."""
+        """Removes the figures of all other units."""
         self._of = {unit: meters for unit, meters in self._of.items() if unit in units}
 
     def view(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """By unit and name, as JSON; of units without figures nothing."""
+        """Returns the figures by unit and name, as JSON; without units that have none."""
         return {unit: view for (unit, _), meters in sorted(self._of.items()) if (view := meters.view())}
 
 
@@ -190,14 +190,14 @@ _here = threading.local()
 
 
 def meters() -> Meters:
-    """Within `Processor.process`: the figures of this processor. Elsewhere: some that nobody looks at."""
+    """Returns the figures of this processor within `Processor.process`; elsewhere figures that are not shown."""
     found: Meters | None = getattr(_here, "meters", None)
     return Meters() if found is None else found
 
 
 @contextmanager
 def measured(by: Meters) -> Iterator[None]:
-    """Within the block `meters()` are these, in this thread."""
+    """Makes `meters()` return these within the block, in this thread."""
     before, _here.meters = getattr(_here, "meters", None), by
     try:
         yield

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 
 def backoff(first: float, longest: float, *, draw: random.Random | None = None) -> Iterator[float]:
-    """Endless waits with full jitter: the n-th is drawn evenly from 0 to min(`longest`, `first` × 2ⁿ), in seconds.
+    """Yields endless waits with full jitter: the n-th is uniform from 0 to min(`longest`, `first` × 2ⁿ), in seconds.
 
-    Never below a tenth of its bound, so that an unlucky draw is no hot loop. Full jitter, since clients that failed
-    together must not come back together (AWS Architecture Blog, "Exponential Backoff And Jitter", 2015).
+    It is never below a tenth of its bound, so that an unlucky draw is no busy loop. Full jitter, since clients that
+    failed together must not come back together (AWS Architecture Blog, "Exponential Backoff And Jitter", 2015).
     """
     uniform = (draw or random).uniform
     bound = first

@@ -1,12 +1,12 @@
-"""PUBLIC: which connections a server keeps, and which must go when they are too many. No I/O.
+"""PUBLIC: decides which connections a server keeps, and which it closes when there are too many. No I/O.
 
-    accepted ──> newcomer ──it has shown that it is one of ours──> client
+    accepted ──> newcomer ──authenticated, or a valid request──> client
 
-Newcomers and clients have room each of their own. A newcomer that is one too many displaces another newcomer (`Crowd`
-says which), never a client; a client that is one too many displaces the client that has been idle for longest, and is
-refused where none is idle. So who opens connections and says nothing, or speaks slowly, or has no key, takes room from
-his own kind. That happens where somebody floods the port, so it is counted. For want of a descriptor each connection
-makes another one go, by the same rules.
+Newcomers and clients have separate limits. A newcomer above the limit displaces another newcomer (chosen by `Crowd`),
+never a client; a client above the limit displaces the client that has been idle for longest, and is refused where none
+is idle. So peers that are silent or slow, or have no key, only take room from their own kind. Displaced connections are
+counted, since they are the sign of a flood. Without a free descriptor each new connection displaces another one, by the
+same rules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Connection = TypeVar("Connection", bound=Hashable)
 
 
 class Rooms(Generic[Connection]):
-    """At most so many `clients` and `newcomers`. `drop` closes a connection; `crowded` is called when one had to go."""
+    """At most so many `clients` and `newcomers`. `drop` closes a connection; `crowded` is called when one is
+    displaced."""
 
     def __init__(
         self, clients: int, newcomers: int, *, drop: Callable[[Connection], None], crowded: Callable[[], None]
@@ -30,24 +31,24 @@ class Rooms(Generic[Connection]):
         self._most, self._drop, self._crowded = clients, drop, crowded
         self._newcomers: Crowd[Connection] = Crowd(newcomers)
         self._clients: dict[Connection, None] = {}
-        """The one that was let in last stands last."""
+        """In the order in which they were let in."""
         self._busy: set[Connection] = set()
         self._turned_away: Counter[str] = Counter()
         self._short: str | None = None
-        """Why connections could not be accepted, since that was told last."""
+        """Why connections could not be accepted, since the last report."""
 
     def add(self, newcomer: Connection, address: str) -> None:
-        """Take a newcomer in; `address` is the `crowd.origin` of its peer."""
+        """Adds a newcomer; `address` is the `crowd.origin` of its peer."""
         if displaced := self._newcomers.add(newcomer, address):
             self._drop_newcomer(*displaced)
 
     def remove(self, connection: Connection) -> None:
-        """It has ended."""
+        """Removes a connection that has ended."""
         self._newcomers.remove(connection)
         self._clients.pop(connection, None)
 
     def let_in(self, connection: Connection) -> bool:
-        """It is a client from now on, and the last one that was let in; False if there is no room for one more."""
+        """Makes a connection the newest client; returns False if there is no room for it."""
         if connection not in self._clients and len(self._clients) >= self._most:
             idle = self._idle()
             if idle is None:
@@ -60,7 +61,7 @@ class Rooms(Generic[Connection]):
 
     @contextmanager
     def busy(self, connection: Connection) -> Iterator[None]:
-        """It is not idle within this block."""
+        """Marks a connection as not idle within this block."""
         self._busy.add(connection)
         try:
             yield
@@ -71,7 +72,7 @@ class Rooms(Generic[Connection]):
         return connection in self._busy
 
     def make_room(self, short: str) -> None:
-        """For want of a descriptor one connection goes, if it is a newcomer or idle; the next one has its place."""
+        """Closes a newcomer or an idle client, for lack of a descriptor for the next connection."""
         self._short = short
         self._crowded()
         if displaced := self._newcomers.displace():
@@ -80,19 +81,19 @@ class Rooms(Generic[Connection]):
             self._drop_client(idle)
 
     def turn_away(self, address: str) -> None:
-        """Count one that was closed for want of room."""
+        """Counts a connection that was closed for lack of room."""
         self._turned_away[address] += 1
         self._crowded()
 
     def tell(self) -> tuple[int, str]:
-        """How many were turned away since this was called last, and the sentence for it."""
+        """Returns how many were turned away since the last call, and a sentence about it."""
         text, count = _told(self._turned_away, self._short), self._turned_away.total()
         self._turned_away.clear()
         self._short = None
         return count, text
 
     def _idle(self) -> Connection | None:
-        """The client that has been idle for longest."""
+        """Returns the client that has been idle for longest."""
         return next((client for client in self._clients if client not in self._busy), None)
 
     def _drop_newcomer(self, newcomer: Connection, address: str) -> None:

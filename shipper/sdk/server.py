@@ -1,23 +1,23 @@
-"""PUBLIC: a server for a listening socket of `InputContext.listen`, whose every resource is bounded.
+"""PUBLIC: a server for a listening socket of `InputContext.listen`; all of its resources are bounded.
 
     server = Server(self._talk, tls=…, tell=…)
     await server.serve(listener)                    # in `Source.run`
 
     async def _talk(self, peer: Peer) -> None:
         while block := await peer.receive():
-            with peer.busy():                       # it is not displaced, nor cut off by a new certificate
+            with peer.busy():                       # not displaced, nor cut off by a new certificate
                 await self._context.emit(…)
-            peer.let_in()                           # it has shown that it is one of ours
+            peer.let_in()                           # it is authenticated, or its request is valid
 
 | what | bound |
 |---|---|
-| peers that were let in | `Limits.clients`; the next one displaces the one that is idle for longest, or is refused |
+| peers that were let in | `Limits.clients`; the next one displaces the one idle for longest, or is refused |
 | other peers, TLS handshakes too | `Limits.newcomers`; the next one displaces the oldest of the address with the most |
 | a TLS handshake | `Limits.handshake_seconds` |
 | a peer that sends nothing, or reads nothing | `Limits.idle_seconds` |
 
-`Server.tls` may be replaced at any time; `renew` then closes the connections that were opened with another one, and
-`Source.changed` awaits it. A server of aiohttp decides by `rooms` in the same way.
+`Server.tls` may be replaced at any time; `renew` then closes the connections of the previous one, and `Source.changed`
+awaits it. A server of aiohttp decides by `rooms` in the same way.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LOCAL = "this host"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What peers may take together, and how long."""
+    """Limits of numbers and times for all peers."""
 
     clients: int = 256
     newcomers: int = 128
@@ -56,11 +56,11 @@ class Limits:
     handshake_seconds: float = 10.0
     idle_seconds: float = 120.0
     leaving_seconds: float = 60.0
-    """For what is busy on connections that were opened with a certificate of before."""
+    """For busy connections that were opened with a previous certificate."""
 
 
 class Peer:
-    """One connection, as its handler sees it. It is closed when the handler returns."""
+    """One connection, for its handler. It is closed when the handler returns."""
 
     def __init__(self, server: Server, stream: trio.SocketStream, address: str, tls: ssl.SSLContext | None) -> None:
         self.address = address
@@ -73,7 +73,7 @@ class Peer:
         self._leaves = False
 
     async def receive(self, most: int = BLOCK) -> bytes:
-        """What has arrived, nothing at the end; a peer that sends nothing for too long is cancelled."""
+        """Returns the next bytes, or none at the end; a peer that sends nothing for too long is cancelled."""
         with trio.move_on_after(self._server.limits.idle_seconds):
             return bytes(await self._stream.receive_some(most))
         return await self._late()
@@ -86,19 +86,20 @@ class Peer:
         await self._late()
 
     def let_in(self) -> bool:
-        """The peer has shown that it is one of ours; False if there is no room for it."""
+        """Makes the peer a client; returns False if there is no room for it."""
         return self._server.rooms.let_in(self)
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """It is not idle within this block; nothing displaces it, and a certificate of before is used to its end."""
+        """Marks the peer as not idle within this block: it is not displaced, and may finish with a previous
+        certificate."""
         with self._server.rooms.busy(self):
             yield
         if self._leaves:
             self.drop()
 
     async def shake_hands(self) -> None:
-        """TLS, where it was asked for; raises OSError or trio.BrokenResourceError."""
+        """Does the TLS handshake, if TLS is set; raises OSError or trio.BrokenResourceError."""
         if self.tls is not None:
             assert isinstance(self._stream, trio.SocketStream)
             stream = trio.SSLStream(self._stream, self.tls, server_side=True, https_compatible=True)
@@ -109,28 +110,28 @@ class Peer:
             await self._late()
 
     async def _late(self) -> NoReturn:
-        """It took too long: the connection ends here."""
+        """Ends a connection that took too long."""
         self.drop()
         await trio.lowlevel.checkpoint_if_cancelled()
         raise AssertionError
 
     def leave(self) -> None:
-        """End, after what is busy."""
+        """Ends the connection, once it is not busy."""
         self._leaves = True
         if not self._server.rooms.is_busy(self):
             self.drop()
 
     def drop(self) -> None:
-        """End now."""
+        """Ends the connection now."""
         self.scope.cancel("the server closes this connection")
 
     async def close(self) -> None:
-        """Close the socket, without a word."""
+        """Closes the socket, without a TLS closure alert."""
         await trio.aclose_forcefully(self._stream)
 
 
 def _tell_nobody(turned_away: int, problem: str | None) -> None:
-    """Where nobody is to know."""
+    """The default `tell`: does nothing."""
 
 
 class Server:
@@ -149,7 +150,7 @@ class Server:
         tell: Callable[[int, str | None], None] = _tell_nobody,
     ) -> None:
         self.tls = tls
-        """What connections are opened with, from now on."""
+        """The TLS context of new connections."""
         self.limits = limits or Limits()
         self._handler, self._tell = handler, tell
         self._crowded = trio.Event()
@@ -159,7 +160,7 @@ class Server:
         )
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept until cancelled; every connection is closed then, and the listening socket left open."""
+        """Accepts until cancelled; closes every connection then, and leaves the listening socket open."""
         accepting = trio.socket.from_stdlib_socket(listener.dup())
         try:
             async with trio.open_nursery() as nursery:
@@ -172,7 +173,7 @@ class Server:
     async def _accept(self, accepting: trio.socket.SocketType, nursery: trio.Nursery) -> None:
         try:
             connection, address = await accepting.accept()
-        except OSError as error:  # no descriptors left, or the peer has gone again
+        except OSError as error:  # no descriptors left, or the peer has disconnected
             if is_short(error):
                 self.rooms.make_room(in_words(error))
             await trio.sleep(PAUSE_SECONDS)
@@ -203,9 +204,9 @@ class Server:
             peer.ended.set()
 
     async def renew(self) -> None:
-        """Close connections that were opened otherwise than by `tls` of now; returns when they are closed.
+        """Closes connections that were opened with another `tls` than the present one; returns when they are closed.
 
-        One that is busy ends after that, if it takes no longer than `Limits.leaving_seconds`.
+        A busy one may finish first, within `Limits.leaving_seconds`.
         """
         leaving = [peer for peer in self._peers if peer.tls is not self.tls]
         for peer in leaving:

@@ -1,11 +1,11 @@
-"""PUBLIC: sockets to listen on, of every kind, and how many datagrams the kernel dropped.
+"""PUBLIC: sockets to listen on, of every kind, and counts of datagrams that the kernel dropped.
 
-A socket in the file system takes the place of one whose process has died: nobody answers there, and its file stays. It
-never takes the place of a socket that somebody answers on, nor of a file that is no socket.
+A socket in the file system replaces one whose process has died, which leaves its file behind. It never replaces the
+socket of a living process, nor a file of another kind.
 
-*Datagrams get lost.* The kernel drops UDP datagrams for which a socket's buffer has no room; on Linux `newly_lost`
-counts them. It drops none of a `unixgram` socket: a sender waits for room there, or drops the datagram itself, which
-nobody on this side can count.
+*Lost datagrams.* The kernel drops UDP datagrams that do not fit into a socket's buffer; on Linux `newly_lost` counts
+them. It drops none of a `unixgram` socket: there the sender waits for room, or drops the datagram itself, which cannot
+be counted here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shipper.sdk.errors import StartFailed
 
 BACKLOG = 1024
 MODE = 0o600
-"""Of a socket in the file system, where no other is asked for: only the user of this process may send."""
+"""The default mode of a socket in the file system: only the user of this process may send."""
 
 _KINDS = {"udp": socket.SOCK_DGRAM, "unixgram": socket.SOCK_DGRAM}
 _SO_MEMINFO = 55
@@ -39,7 +39,7 @@ _lost: WeakKeyDictionary[socket.socket, int] = WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A socket to listen on, non-blocking; one in the file system knows which file is its own."""
+    """A non-blocking socket to listen on; one in the file system has the identity of its file."""
 
     socket: socket.socket
     path: str = ""
@@ -47,7 +47,7 @@ class Bound:
     """Device and number of the file."""
 
     def change(self, *, mode: int | None, receive_buffer: int | None) -> None:
-        """Set what is given; raises OSError. Calls the file system where there is a path."""
+        """Sets the given options; raises OSError. Calls the file system where there is a path."""
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         if mode is not None and self.path:
@@ -58,14 +58,14 @@ class Bound:
         self.socket.close()
 
     def remove(self) -> None:
-        """Remove its file, before the socket is closed; not that of another one. Calls the file system."""
+        """Removes its own file, before the socket is closed. Calls the file system."""
         with suppress(OSError):
             if self.path and _identity(os.lstat(self.path)) == self.file:
                 os.unlink(self.path)
 
 
 def bind(endpoint: Endpoint, family: int, address: object, *, mode: int | None, receive_buffer: int | None) -> Bound:
-    """The socket of an endpoint; `family` and `address` are those of its host. Raises StartFailed.
+    """Returns the socket of an endpoint; `family` and `address` are those of its host. Raises StartFailed.
 
     Calls the file system where the endpoint has a path.
     """
@@ -87,7 +87,7 @@ def bind(endpoint: Endpoint, family: int, address: object, *, mode: int | None, 
 
 
 def _at_address(made: socket.socket, endpoint: Endpoint, address: object) -> None:
-    if not endpoint.is_of_datagrams:  # a UDP port would be shared with whoever sets it too
+    if not endpoint.is_of_datagrams:  # a UDP port would be shared with other processes that set it
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if made.family == socket.AF_INET6 and not endpoint.host:
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -105,7 +105,7 @@ def _at_path(made: socket.socket, endpoint: Endpoint, mode: int) -> Bound:
 
 
 def _make_way(path: str, kind: int) -> None:
-    """Remove the socket of a process that has died; raises OSError if anything else is at the path."""
+    """Removes the socket of a process that has died; raises OSError if anything else is at the path."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -118,7 +118,7 @@ def _make_way(path: str, kind: int) -> None:
 
 
 def _is_answered(path: str, kind: int) -> bool:
-    """Whether a process has this socket open; raises OSError where that cannot be found out."""
+    """Whether a process has this socket open; raises OSError where that cannot be determined."""
     with socket.socket(socket.AF_UNIX, kind) as asking:
         asking.setblocking(False)
         try:
@@ -137,7 +137,7 @@ def _identity(file: os.stat_result) -> tuple[int, int]:
 
 @contextmanager
 def as_start_failed(endpoint: Endpoint) -> Iterator[None]:
-    """Raises StartFailed, which names the endpoint, for an OSError of the block."""
+    """Turns an OSError of the block into StartFailed, which names the endpoint."""
     try:
         yield
     except OSError as error:
@@ -145,14 +145,14 @@ def as_start_failed(endpoint: Endpoint) -> Iterator[None]:
 
 
 def refused(endpoint: Endpoint, cause: str, code: str = Code.ADDRESS_UNAVAILABLE) -> StartFailed:
-    """Why nobody can listen there."""
+    """Returns the error for an endpoint that cannot be listened on."""
     return StartFailed(f"cannot listen on {endpoint.address}: {cause}", code=code)
 
 
 def newly_lost(listener: socket.socket) -> int | None:
-    """How many datagrams the kernel has dropped of this socket since it was asked last, or since it was made.
+    """Returns how many datagrams of this socket the kernel has dropped since the last call, or since it was made.
 
-    None where the system does not say: elsewhere than on Linux, and of a socket in the file system.
+    None where that is unknown: on other systems than Linux, and for a socket in the file system.
     """
     if not sys.platform.startswith("linux") or listener.family == socket.AF_UNIX:
         return None
@@ -165,6 +165,6 @@ def newly_lost(listener: socket.socket) -> int | None:
 
 
 def receive_buffer(listener: socket.socket) -> int:
-    """How many bytes the socket's buffer has, which may be fewer than were asked for (net.core.rmem_max)."""
+    """Returns the size of the socket's buffer, which may be less than requested (net.core.rmem_max)."""
     size = listener.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-    return size // 2 if sys.platform.startswith("linux") else size  # Linux counts what it needs itself
+    return size // 2 if sys.platform.startswith("linux") else size  # Linux includes its own overhead

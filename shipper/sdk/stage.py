@@ -1,13 +1,14 @@
-"""Stages: processors that are opened, and may keep something from one batch to the next.
+"""Stages: processors that are opened, and may keep state from one batch to the next.
 
-Who runs a stage calls it for one input, one call at a time, in any thread:
+A stage is called for one input, one call at a time, in any thread:
 
-    process, process, …, flush, commit        what it gave is stored, together with the input's positions
-    process, process, …, rollback             nothing of it was stored; the same events may come again
+    process, process, …, flush, commit        its results are stored, together with the input's positions
+    process, process, …, rollback             none of its results was stored; the same events may come again
 
-So a stage has two duties: to say when what it holds is `due`, and to be after `rollback` as it was after the last
-`commit`. A stage that only holds events has nothing left at a `commit`, since `flush` came before: it forgets all at a
-`rollback`. One that remembers keys keeps them in a `Ledger`. It counts in `commit`, so that nothing counts twice.
+So a stage has two duties: `due` returns when its held events must be stored, and `rollback` restores the state after
+the last `commit`. A stage that only holds events is empty at a `commit`, since `flush` came before, and drops all at a
+`rollback`. One that remembers keys keeps them in a `Ledger`. Meters are updated in `commit`, so that nothing counts
+twice.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ V = TypeVar("V")
 
 
 class Part(NamedTuple):
-    """Events, and the names of the outputs that they are for; None: all that they were for before."""
+    """Events, and the names of their outputs; None: unchanged."""
 
     batch: Batch
     outputs: frozenset[str] | None = None
@@ -35,52 +36,52 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StageContext:
-    """What the shipper offers to one stage."""
+    """The shipper's services for one stage."""
 
     name: str
-    """Of the input."""
+    """The name of the input."""
     aio: Asyncio
     meters: Meters = field(default_factory=Meters, repr=False, compare=False)
-    """What it counts of itself; kept over revisions."""
+    """The stage's own figures; kept over revisions."""
     now: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
-    """Seconds of a clock that only goes forward. Any thread."""
+    """Returns the seconds of a monotonic clock. Any thread."""
 
 
 class Stage:
-    """An open processor, made by `Processor.open`; the methods that it does not need it leaves as they are."""
+    """An open processor, made by `Processor.open`; override the methods that it needs."""
 
     def process(self, part: Part) -> Sequence[Part]:
-        """What goes on of these events now; each part with outputs among those of the input.
+        """Returns the events to pass on now; each part with outputs among those of the input.
 
-        A part that says None is for the outputs of the one that came. Events keep their columns; each gets its id when
-        it is stored, by its place in its part. If it raises, all events that came go on, marked.
+        A part with outputs None keeps those of the given part. Events keep their columns; each gets its id when it is
+        stored, by its place in its part. If this raises, all given events are passed on, tagged.
         """
         raise NotImplementedError
 
     def flush(self) -> Sequence[Part]:
-        """All that it still holds, so that it holds nothing; what is new in it gets the envelope of the input."""
+        """Returns all held events, and holds none after that; new events get the envelope of the input."""
         return ()
 
     @property
     def due(self) -> float | None:
-        """When, by `StageContext.now`, what it holds has to be stored; None while it holds nothing.
+        """Returns when, by `StageContext.now`, its held events must be stored; None while it holds none.
 
-        A time that has passed means at once: so a stage that is full keeps within its bounds.
+        A time in the past means at once: so a full stage keeps within its bounds.
         """
         return None
 
     def commit(self) -> None:
-        """All that it gave is stored: from here on nothing is taken back."""
+        """All its results are stored: they are not rolled back any more."""
 
     def rollback(self) -> None:
-        """Nothing since the last `commit` was stored: be as it was then."""
+        """Restores the state after the last `commit`: nothing since then was stored."""
 
 
 class Ledger(Generic[K, V]):
-    """A mapping whose changes since the last `commit` can be taken back.
+    """A mapping whose changes since the last `commit` can be rolled back.
 
-    It keeps at most `most` keys; those that were not put for longest are forgotten first. Between two commits there may
-    be as many again, until it is `full`.
+    It keeps at most `most` keys, and forgets the least recently put first. Between two commits there may be as many
+    again, until it is `full`.
     """
 
     def __init__(self, most: int) -> None:
@@ -97,16 +98,16 @@ class Ledger(Generic[K, V]):
         return len(self._changes) >= self._most
 
     def get(self, key: K) -> V | None:
-        """The value, or None if there is none, or none any more."""
+        """Returns the value, or None."""
         found = self._changes.get(key)
         return self._kept.get(key) if found is None else found
 
     def put(self, key: K, value: V) -> None:
-        """Set a value that is not None."""
+        """Sets a value that is not None."""
         self._changes[key] = value
 
     def commit(self, is_over: Callable[[V], bool] = lambda value: False) -> None:
-        """Keep the changes, and forget the oldest: those beyond the bound, and as many as are over."""
+        """Keeps the changes, and forgets the oldest keys: those beyond the bound, and those that are over."""
         for key, value in self._changes.items():
             self._kept[key] = value
             self._kept.move_to_end(key)
@@ -115,5 +116,5 @@ class Ledger(Generic[K, V]):
             self._kept.popitem(last=False)
 
     def rollback(self) -> None:
-        """Be as after the last commit."""
+        """Restores the state after the last commit."""
         self._changes = {}

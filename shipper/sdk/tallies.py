@@ -1,7 +1,7 @@
-"""What is counted of requests and of what enters: for metrics, since the process started, and in memory only.
+"""Counts of requests and of entering events: for metrics, since the process started, in memory only.
 
-A tally belongs to a name of the policy and is counted in the main thread, a few additions for each request or `emit`,
-none for each event. Labels are bounded: a destination chooses no label but a code of three digits.
+A tally belongs to a name of the policy and is counted in the main thread, with a few additions for each request or
+`emit`, none for each event. Labels are bounded: a destination determines only a code of three digits.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections import Counter
 from typing import Any, Final, Literal, get_args
 
 Failure = Literal["unreachable", "timeout", "tls", "broken", "later", "held", "too_large", "failed"]
-"""Why a request has no code: no connection, no answer in time, TLS, a connection or an answer that broke off. And of
-outputs that do not count by themselves: what `Sender.send` raised, `failed` for anything else."""
+"""Why a request has no code: no connection, a timeout, TLS, a broken connection or answer. For outputs that do not
+count their requests: the error of `Sender.send`, `failed` for any other."""
 FAILURES: Final[tuple[Failure, ...]] = get_args(Failure)
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Seconds: the upper bounds of the histogram's buckets, but for the last one, which has none."""
+"""The upper bounds of the histogram's buckets in seconds, except the last one, which has none."""
 OTHER: Final = "other"
 _CODE = re.compile(r"[1-9][0-9]{2}")
 
@@ -31,13 +31,13 @@ class Requests:
         self._buckets = [0] * (len(BOUNDS) + 1)
 
     def answered(self, seconds: float, code: int | None = None) -> None:
-        """A request was answered; `code` is the HTTP status, where there is such a thing."""
+        """Counts an answered request; `code` is the HTTP status, if any."""
         if code is not None:
             self.responses[str(code) if _CODE.fullmatch(str(code)) else OTHER] += 1
         self._took(seconds)
 
     def failed(self, seconds: float, failure: Failure) -> None:
-        """A request was given up without an answer."""
+        """Counts a request without an answer."""
         self.failures[failure] += 1
         self._took(seconds)
 
@@ -61,17 +61,17 @@ class Requests:
 
 
 class Taken:
-    """Counts what one input has taken: durable, or taken out by its processors."""
+    """Counts the events that one input has taken: stored, or removed by its processors."""
 
     __slots__ = ("bytes", "events", "failures", "filtered")
 
     def __init__(self) -> None:
         self.events = 0
-        """As the input gave them."""
+        """Events from the input."""
         self.bytes = 0
-        """Of these, as text."""
+        """Their bytes as text."""
         self.filtered = 0
-        """Those that processors took out."""
+        """Events that processors removed."""
         self.failures = 0
         """How often a processor could not handle an event, and tagged it."""
 

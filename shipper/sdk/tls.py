@@ -1,8 +1,8 @@
-"""TLS: what a policy says of it, and the contexts made from that.
+"""The TLS settings of a policy, and the contexts made from them.
 
 A policy names files; their bytes are read once, when the policy is validated, and belong to the plan from then on. So a
-lane that drains after a restart talks to its destination with the certificate authorities of its own revision, although
-the file may have changed, and a changed file is a changed destination.
+lane that drains after a restart uses the certificate authorities of its own revision, even if the file has changed, and
+a changed file is a changed destination.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from shipper.sdk.credentials import CERTIFICATE, Credential
 from shipper.sdk.descriptors import in_words
 
 READ_SECONDS = 5.0
-"""For a policy is looked at before anything else that a supervisor says."""
+"""Bounded, since the shipper handles no other message while it reads a policy."""
 _LARGEST = 1 << 20
 _readers = threading.BoundedSemaphore(8)
 
 
 class Material(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A PEM file as it was when the policy was validated."""
+    """The content of a PEM file when the policy was validated."""
 
     path: str
     pem: str
 
     @classmethod
     def read(cls, path: str) -> Material:
-        """Raises ValueError that says what is wrong with the file."""
+        """Reads a file; raises ValueError with the problem."""
         try:
             raw = _read_in_time(path)
         except OSError as error:
@@ -47,10 +47,10 @@ class Material(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _read_in_time(path: str) -> bytes:
-    """The file, or more than the largest of it; raises ValueError for what is no file, and OSError.
+    """Returns the content, truncated beyond the largest size; raises ValueError if the path is no file, and OSError.
 
-    TimeoutError if its file system does not answer: the thread that asks is left behind then, and of these there are
-    so many at most.
+    Raises TimeoutError if its file system does not answer; the reading thread is abandoned then, and the number of
+    these is limited.
     """
     late = TimeoutError(0, f"its file system does not answer within {READ_SECONDS:g} s")
     answer: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
@@ -88,7 +88,7 @@ def _read(path: str) -> bytes:
 
 
 class ClientTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How an output checks its server."""
+    """How an output verifies its server."""
 
     ca: Material | None = None
     """PEM file of the authorities to trust (default: those of the system)."""
@@ -99,7 +99,7 @@ class ClientTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def client_context(tls: ClientTls, credential: Credential | None = None) -> ssl.SSLContext:
-    """The context for connections to a server; raises ValueError for bad material."""
+    """Returns the context for connections to a server; raises ValueError for bad material."""
     try:
         context = ssl.create_default_context(cadata=None if tls.ca is None else tls.ca.pem)
         if tls.verification != "full":
@@ -114,14 +114,14 @@ def client_context(tls: ClientTls, credential: Credential | None = None) -> ssl.
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
-    """The context of a listener, from PEM texts; raises ValueError for bad material."""
+    """Returns the context of a listener, from PEM texts; raises ValueError for bad material."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     load_identity(context, certificate, key)
     return context
 
 
 class NotNow(ValueError):
-    """Nothing is known to be wrong with the material: there is no descriptor for it, or no memory."""
+    """The material could not be checked, for lack of a descriptor or memory."""
 
 
 def check_identity(certificate: str, key: str) -> None:
@@ -130,9 +130,9 @@ def check_identity(certificate: str, key: str) -> None:
 
 
 def load_identity(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Give `context` a certificate and its key, from PEM texts; raises ValueError if they do not fit.
+    """Loads a certificate and its key into `context`, from PEM texts; raises ValueError if they do not fit.
 
-    OpenSSL reads them from a path only: an anonymous file in memory (`/proc/self/fd`), never one on disk.
+    OpenSSL reads them only from a path: an anonymous file in memory (`/proc/self/fd`), never one on disk.
     """
     text = f"{certificate}\n{key}\n".encode()
     try:

@@ -9,14 +9,14 @@ Path = Sequence[str | int]
 
 
 def part(tree: Any, path: Path) -> Any:
-    """What is at a path; raises LookupError or TypeError where the tree has no such part."""
+    """Returns the part at a path; raises LookupError or TypeError where the tree has none."""
     for key in path:
         tree = tree[key]
     return tree
 
 
 def changed(tree: Any, path: Path, change: Callable[[Any], Any]) -> Any:
-    """The tree with what `change` makes of its part at a path; the given one stays as it is."""
+    """Returns a copy of the tree with the result of `change` for its part at a path."""
     if not path:
         return change(tree)
     copied = tree.copy()

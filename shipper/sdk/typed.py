@@ -1,7 +1,7 @@
-"""Typed events: each one a MessagePack map, so that bytes, integers and floats keep their types.
+"""Typed events: each is a MessagePack map, so that bytes, integers and floats keep their types.
 
-The maps follow each other in one body without a separator; the length of each is kept beside it. A length that does not
-fit, or a map that claims more than it has, is an error before memory is taken for it.
+The maps follow each other in one body without a separator; the length of each is kept separately. A wrong length, or a
+map that claims more entries than it has, is an error before memory is allocated for it.
 
 As JSON, bytes are base64 text (RFC 4648, padded), NaN and the infinities are null.
 """
@@ -22,7 +22,8 @@ _decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 def packed(events: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
-    """The body of these events, and the length of each; raises TypeError or ValueError where one cannot be kept."""
+    """Returns the body of these events, and the length of each; raises TypeError or ValueError for unsupported
+    values."""
     try:
         maps = list(map(_encode, events))
     except (OverflowError, RecursionError) as error:
@@ -31,7 +32,7 @@ def packed(events: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
 
 
 def unpacked(body: bytes, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """The events; raises ValueError where one is no map with names that are text."""
+    """Returns the events; raises ValueError where one is not a map with text keys."""
     try:
         return list(map(_decode, slices(body, sizes)))
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -39,17 +40,17 @@ def unpacked(body: bytes, sizes: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def slices(body: bytes, sizes: Sequence[int]) -> list[bytes]:
-    """The map of each event."""
+    """Returns the map of each event."""
     return [body[begin:end] for begin, end in pairwise(accumulate(sizes, initial=0))]
 
 
 def as_json(events: Sequence[Any]) -> list[bytes]:
-    """Each event as JSON; raises TypeError for what no typed event of a batch has."""
+    """Returns each event as JSON; raises TypeError for an unsupported value."""
     return encoded(events, _as_text)
 
 
 def holds_bytes(values: Sequence[Any]) -> bool:
-    """Whether there are bytes in one of these values, at any depth."""
+    """Whether one of these values contains bytes, at any depth."""
     level: list[Any] = list(values)
     while level:
         if any(isinstance(value, bytes) for value in level):
@@ -59,7 +60,7 @@ def holds_bytes(values: Sequence[Any]) -> bool:
 
 
 def cuts(sizes: Sequence[int], most: int) -> Iterator[range]:
-    """The places of events, in order, of at most `most` bytes together, or of one event."""
+    """Yields ranges of events of at most `most` bytes together, or of one event."""
     first = held = 0
     for place, size in enumerate(sizes):
         if held and held + size > most:

@@ -1,7 +1,7 @@
-"""Sizes and durations, as people write them in policies and on the command line.
+"""Sizes and durations in policies and on the command line.
 
-A unit is required: `1GiB`, `512KiB`, `1MB`; `250ms`, `30s`, `15m`, `4h`. A bare number is refused, since one reader
-takes it for seconds and the next for milliseconds. Zero needs a unit too.
+A unit is required: `1GiB`, `512KiB`, `1MB`; `250ms`, `30s`, `15m`, `4h`. A bare number is refused, since its unit is
+ambiguous. Zero needs a unit too.
 """
 
 from __future__ import annotations
@@ -53,5 +53,5 @@ def _quantity(text: object, units: dict[str, int] | dict[str, float], wanted: st
 
 
 def events_in_words(events: int) -> str:
-    """A number of events, in words."""
+    """Returns a number of events in words."""
     return "1 event" if events == 1 else f"{events} events"
