@@ -406,7 +406,6 @@ class Member:
         self.stop(1, grace=0.0)
 
     def _hindered(self) -> bool:
-        """Whether a destination refuses, or an ended sidecar has no successor that reports; the first may take long to
-        start."""
+        """Whether a destination refuses, or no sidecar reports after a restart; the first may take long to start."""
         observed = self._conversation.observed
         return observed.state in ("DEGRADED", "FAILED") if observed else self._launcher.launches > 1

@@ -1,4 +1,4 @@
-"""What a revision costs, and how soon `drained` is said.
+"""The cost of a revision, and the delay of `drained`.
 
     python tests/benchmarks/barrier.py [--rotations 50] [--backlog 20000] [--seconds 5]
 
@@ -48,7 +48,7 @@ WINDOW = 0.15
 HELD = 200
 LANES = 8
 UNDER_WAY = 20_000
-"""Events that may be in the queue at full speed, on their way: no backlog."""
+"""Events in the queue at full speed that do not count as a backlog."""
 FULL = {"max_bytes": "256KiB", "retired_max_bytes": "1B"}
 TICK = b'{"create":{}}\n{"message":"tick"}\n'
 
@@ -64,7 +64,7 @@ def starts(count: int) -> list[float]:
 
 
 def drains(target: Sink, rotation: Rotation, count: int) -> tuple[list[float], list[float]]:
-    """From the last answer to `drained`, and from `policy` to `active`, over `count` revisions."""
+    """Returns the times from the last answer to `drained`, and from `policy` to `active`, over `count` revisions."""
     drained, active = [], []
     rotation.turn()
     rotation.until_drained()
@@ -81,7 +81,7 @@ def drains(target: Sink, rotation: Rotation, count: int) -> tuple[list[float], l
 
 
 def longest_wait(port: int, least: float, end: threading.Event) -> float:
-    """The longest time in which a producer had no answer, until `end` is set, and `least` seconds long."""
+    """Returns the longest wait of a producer for an answer, until `end` is set, for at least `least` seconds."""
     head = (
         f"POST /_bulk HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\nContent-Length: {len(TICK)}\r\n\r\n"
     )
@@ -120,7 +120,7 @@ def gaps(rotation: Rotation, count: int) -> tuple[list[float], list[float]]:
 
 
 def with_a_full_queue(rotation: Rotation, count: int) -> list[float]:
-    """From `policy` to `active`, with a destination where nobody listens and no room in the queue."""
+    """Returns the times from `policy` to `active`, with an unreachable destination and a full queue."""
     rotation.turn()
     rotation.write(20_000)
     patience = Progress(rotation.child, "what fills the queue was stored")

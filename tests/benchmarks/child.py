@@ -1,4 +1,4 @@
-"""The shipper, launched and driven by its protocol as a supervisor does it; and what a process has used."""
+"""Launches and drives the shipper by its protocol, as a supervisor does; measures the resources of a process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Shipper:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
         self.log: deque[bytes] = deque(maxlen=10)
-        """The last lines of its log; a dead destination is part of some benchmarks, and no news for the terminal."""
+        """The last lines of its log, kept off the terminal, since some benchmarks have a dead destination."""
         self._messages: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read, self._read_log)]
         for reader in self._readers:
@@ -49,7 +49,8 @@ class Shipper:
         self.process.stdin.flush()
 
     def wait(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """The next message of a type, and with these fields; a refusal or the end of the child ends the benchmark."""
+        """Returns the next message of a type with these fields; a refusal or the end of the child ends the
+        benchmark."""
         deadline = time.monotonic() + PATIENCE
         while True:
             message = self._messages.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -73,11 +74,11 @@ class Shipper:
         return time.clock_gettime((~self.process.pid << 3) | _SCHEDULED)
 
     def peak_mib(self) -> float:
-        """The largest resident set so far."""
+        """The peak resident set."""
         return self._mib("VmHWM")
 
     def resident_mib(self) -> float:
-        """The resident set of now."""
+        """The present resident set."""
         return self._mib("VmRSS")
 
     def _mib(self, field: str) -> float:
@@ -87,7 +88,7 @@ class Shipper:
 
 @contextmanager
 def shipper(state: Path) -> Iterator[Shipper]:
-    """Launch a shipper; it is stopped in order, whatever it still holds, and killed if that takes long."""
+    """Launches a shipper; at the end it is stopped in order, even with events, and killed if that takes long."""
     child = Shipper(state)
     try:
         yield child

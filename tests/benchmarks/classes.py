@@ -1,4 +1,4 @@
-"""What the shipper moves, by class of work.
+"""The throughput of the shipper, by class of work.
 
     python tests/benchmarks/classes.py [--runs 3] [--lines 1000000] [--only http tls …]
 
@@ -50,7 +50,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Job:
-    """What is shipped: an input, how many events come of it, and who feeds it once it runs."""
+    """A load: an input, its number of events, and the task that feeds it."""
 
     input: Mapping[str, Any]
     events: int
@@ -61,7 +61,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run took."""
+    """The cost of one run."""
 
     events: int
     seconds: float

@@ -1,4 +1,4 @@
-"""The cost of an event is to be the same however much there is: backlogs, files, revisions.
+"""Checks that the cost of an event does not grow with backlogs, files and revisions.
 
     python tests/benchmarks/growth.py [--megabytes 100 1000] [--files 1 100 1000 10000] [--revisions 200] [--only …]
 

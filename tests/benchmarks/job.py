@@ -1,4 +1,4 @@
-"""What is shipped: a log of varied lines, the same bytes each time; no two share a timestamp (see events.h)."""
+"""Makes the log to ship: varied lines, the same bytes each time, each with its own timestamp (see events.h)."""
 
 from __future__ import annotations
 

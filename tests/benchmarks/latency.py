@@ -1,4 +1,4 @@
-"""How long a line takes from its file into the destination, at rest and under load.
+"""The latency of a line from its file to the destination, at rest and under load.
 
     python tests/benchmarks/latency.py [--seconds 10] [--capacity EVENTS/S] [--lines 1000000]
     python tests/benchmarks/latency.py --rates 100 2000 20000 --flush 0ms 50ms 100ms
@@ -88,7 +88,7 @@ def report(loads: list[Load]) -> Table:
 
 
 def report_flushes(target: Sink, rates: Sequence[float], flushes: Sequence[str], seconds: float) -> Table:
-    """What is sent together, and how late it comes."""
+    """Measures the size of requests, and the latency."""
     rows = []
     for rate in rates:
         for flush in flushes:

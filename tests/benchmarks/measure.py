@@ -33,14 +33,14 @@ from tests.benchmarks.peers.peer import Job, Launch, Peer
 from tests.benchmarks.sink import Sink
 
 STALLED = 30.0
-"""Seconds without a new line after which a peer is taken to have lost the rest."""
+"""Seconds without a new line after which the remaining lines of a peer count as lost."""
 _GRACE = 60.0
 _GLANCE = 0.05
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came of `lines` lines, and what it took."""
+    """The result of a run of `lines` lines, and its cost."""
 
     lines: int
     items: int
@@ -66,7 +66,7 @@ class Run:
 
     @property
     def faults(self) -> list[str]:
-        """What a peer that ships every line once and stops in order would not have done."""
+        """The faults of a run: lines lost or repeated, or a stop out of order."""
         twice = self.items - self.distinct - self.unknown
         found = [
             (self.lines - self.distinct, f"lost {self.lines - self.distinct:,}"),

@@ -21,11 +21,11 @@ STALLED = 60.0
 Backoff = Mapping[str, str]
 
 IMPATIENT: Backoff = {"first": "20ms", "longest": "100ms"}
-"""For outputs whose destination comes and goes: what is measured is not how long somebody waits."""
+"""Retry settings for outputs with an unreachable destination, so that backoff is not measured."""
 PATIENT: Backoff = {"first": "1s", "longest": "10s"}
-"""For outputs whose attempts are not what is measured."""
+"""Retry settings for outputs whose attempts must not disturb a measurement."""
 ROOMY = {"max_bytes": "200GiB", "retired_max_bytes": "200GiB"}
-"""A queue that takes what the disk takes."""
+"""A queue without a limit of its own."""
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def until_queued(child: Shipper, events: int) -> None:
 
 
 def until_settled(child: Shipper, target: Sink, events: int) -> None:
-    """Until the sink has them all, and the shipper says that nothing waits; each must have come once."""
+    """Waits until the sink has all events, each once, and nothing waits in the shipper."""
     progress = Progress(child, f"{events} events were shipped")
     while (items := target.counts()["items"]) < events or queued(child):
         progress.check(items)

@@ -1,4 +1,4 @@
-"""Revision after revision, each with another credential, so that each has a lane of its own."""
+"""Sends a series of revisions, each with another credential, and so with a lane of its own."""
 
 from __future__ import annotations
 

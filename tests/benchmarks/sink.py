@@ -1,4 +1,4 @@
-"""Where it goes: a bulk endpoint in C (`sink.c`, `events.h`), built anew where its source has changed."""
+"""The destination: a bulk endpoint in C (`sink.c`, `events.h`), rebuilt when its source changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a full spool costs: to start with, to look at, to cut, and to pass by.
+"""The costs of a full spool: for a start, an observation, a cut, and a delivery beside it.
 
     python tests/benchmarks/spools.py [--megabytes 1 100 1000] [--rounds 20]
 

@@ -1,4 +1,4 @@
-"""What a queue really puts on the disk: how often a peer asks the kernel to sync.
+"""Counts the syncs that a peer requests from the kernel.
 
 Counted by strace in a run of its own, since tracing costs time.
 """

@@ -1,4 +1,4 @@
-"""Drives the real process by its standard input, and keeps a transcript of what it says."""
+"""Drives the real process by its standard input, and keeps a transcript of its output."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Sidecar:
         self.raw: bytes = b""
         self.log = b""
         self.on_message: Callable[[Message], None] = lambda message: None
-        """Called in the instant a line was read."""
+        """Called when a line was read."""
         self._news = trio.Event()
         self.closed = False
         self._secrets: set[bytes] = set()
         self._shown = _started_with(process)
-        """Taken at once: most tests end the process before they end."""
+        """Read at once: most tests end the process before they end."""
 
     # -- what a supervisor says ----------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ class Sidecar:
         return await self.wait(lambda m: m["type"] == "result" and m["id"] == id)
 
     async def observe(self) -> Message:
-        """The state of now."""
+        """Returns the present `observed`."""
         before = len(self.said)
         await self.send({"type": "observe"})
         return await self.wait(lambda m: m["type"] == "observed", since=before)
@@ -79,7 +79,7 @@ class Sidecar:
         return stopped
 
     async def kill(self) -> None:
-        """As the kernel's out-of-memory killer does it."""
+        """Kills the process, as the kernel's out-of-memory killer does."""
         self.process.kill()
         with trio.fail_after(PATIENCE):
             await self.process.wait()
@@ -89,7 +89,7 @@ class Sidecar:
     # -- what it says --------------------------------------------------------------------------------------------------
 
     async def wait(self, wanted: Callable[[Message], bool], *, since: int = 0, seconds: float = PATIENCE) -> Message:
-        """The first message that is `wanted`, said or yet to come, not counting the first `since`."""
+        """Returns the first past or future message that is `wanted`, after the first `since`."""
         with trio.move_on_after(seconds):
             while True:
                 for message in self.said[since:]:
@@ -100,7 +100,7 @@ class Sidecar:
         raise AssertionError(f"not said within {seconds} s; said: {self.summary()}; log: {self.log.decode()[-3000:]}")
 
     async def ack(self, revision: int, stage: str, *, since: int = 0, seconds: float = PATIENCE) -> Message:
-        """The ack of a stage; a nack of the revision fails at once."""
+        """Returns the ack of a stage; fails at once on a nack of the revision."""
 
         def wanted(message: Message) -> bool:
             assert not (message["type"] == "nack" and message["revision"] == revision), message
@@ -112,7 +112,7 @@ class Sidecar:
         return await self.wait(lambda m: m["type"] == "nack" and m["revision"] == revision, since=since)
 
     async def state(self, wanted: Callable[[Message], bool], *, seconds: float = PATIENCE) -> Message:
-        """An `observed` that fits, asking again and again."""
+        """Asks for `observed` until one fits; returns it."""
         with trio.fail_after(seconds):
             while True:
                 if wanted(observed := await self.observe()):
@@ -120,7 +120,7 @@ class Sidecar:
                 await trio.sleep(0.02)
 
     def acks(self, stage: str = "drained") -> list[int]:
-        """The revisions of all acks of a stage, in order."""
+        """Returns the revisions of all acks of a stage, in order."""
         return [m["revision"] for m in self.said if m["type"] == "ack" and m["stage"] == stage]
 
     def summary(self) -> list[str]:
@@ -146,7 +146,7 @@ class Sidecar:
             self.log = (self.log + data)[-(1 << 20) :]
 
     def leaks(self, state: Path) -> list[bytes]:
-        """Secrets and events that are where they must not be."""
+        """Returns secrets and events at places where they must not be."""
         canaries = {*self._secrets, EVENT.encode()}
         shown = canary.found(self.raw + self.log + self._shown, canaries)
         return [*shown, *(form for forms in canary.left_in(state, canaries).values() for form in forms)]
@@ -157,7 +157,7 @@ class Sidecar:
 
 
 def _started_with(process: trio.Process) -> bytes:
-    """Its arguments and environment. /proc has them a moment after `exec` has let go of the parent."""
+    """Returns its arguments and environment, which /proc shows a moment after `exec` has released the parent."""
     while process.poll() is None and not canary.shown_by(process.pid, "cmdline"):
         os.sched_yield()
     return canary.shown_by(process.pid, "cmdline", "environ")
@@ -167,7 +167,7 @@ def _started_with(process: trio.Process) -> bytes:
 async def launched(
     state: Path, *arguments: str, env: dict[str, str] | None = None, tracer: Sequence[str] = ()
 ) -> AsyncIterator[Sidecar]:
-    """The real process on a state directory, under a `tracer` if one is given; killed at the end if it still runs."""
+    """Runs the real process on a state directory, under a `tracer` if given; kills it at the end if it still runs."""
     command = [*tracer, sys.executable, "-m", "shipper", "run", "--state", str(state), *arguments]
     pipe = subprocess.PIPE
     async with trio.open_nursery() as nursery:
@@ -197,7 +197,7 @@ def policy(
     outputs: str | None = None,
     more: str = "",
 ) -> str:
-    """A policy of one file input and one elasticsearch output, or of the given parts."""
+    """Returns a policy of one file input and one elasticsearch output, or of the given parts."""
     key = f", credential: {credential}" if credential else ""
     pace = "backoff: {first: 50ms, longest: 500ms}"
     if inputs is None:

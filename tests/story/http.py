@@ -11,7 +11,7 @@ import trio
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Returns a port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -19,7 +19,7 @@ def free_port() -> int:
 
 
 async def post_bulk(url: str, events: list[dict[str, Any]], authorization: str | None = None) -> list[int]:
-    """Create events over a connection of its own; the statuses of the items, or of the request for each."""
+    """Creates events over a new connection; returns the statuses of the items, or that of the request for each."""
     lines = "".join('{"create":{}}\n' + json.dumps(event) + "\n" for event in events).encode()
     place = urlsplit(url)
     header = f"Authorization: {authorization}\r\n" if authorization else ""

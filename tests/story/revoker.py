@@ -1,4 +1,4 @@
-"""A supervisor that revokes in the instant in which it may, over processes that die."""
+"""A supervisor that revokes credentials as soon as it may, over processes that die."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Die = Callable[[Sidecar], Awaitable[None]]
 
 
 class Revoker:
-    """A supervisor that keeps the protocol's rules: revokes what is released, unless a later policy refers to it."""
+    """A supervisor by the protocol's rules: it revokes released credentials to which no later policy refers."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -35,14 +35,14 @@ class Revoker:
 
 
 async def keep_writing(world: World) -> None:
-    """A log that never rests."""
+    """Appends to a log without a pause."""
     while True:
         world.write(random.randrange(1, 40))
         await trio.sleep(0.003)
 
 
 async def greet(sidecar: Sidecar, revoker: Revoker, held: dict[str, dict[str, str]]) -> None:
-    """Say hello, check that nothing revoked is in use, and supply what is wanted."""
+    """Sends `hello`, checks that no revoked credential is in use, and supplies the wanted ones."""
     ready = await sidecar.hello()
     assert not revoker.revoked & {*ready["credentials_in_use"], *ready["credentials_wanted"]}
     wanted = {id: held[id] for id in ready["credentials_wanted"]}

@@ -102,7 +102,7 @@ async def test_T49_3_events_of_a_removed_input_go_out_with_the_old_key_and_its_p
 
 
 async def refused(port: int) -> None:
-    """Wait until nobody takes connections there; the kernel may take some while the input closes."""
+    """Waits until connections are refused; the kernel may accept some while the input closes."""
     with trio.fail_after(PATIENCE), suppress(OSError):
         while True:
             await (await trio.open_tcp_stream("127.0.0.1", port)).aclose()
@@ -379,7 +379,7 @@ async def test_T49_12_only_the_items_that_were_put_off_hold_the_barrier(tmp_path
 async def test_a_data_stream_that_is_refused_holds_its_own_events_and_no_others(
     tmp_path: Path, refusal: tuple[int, str]
 ) -> None:
-    """An order that drops what cannot be delivered drops nothing that the destination would have taken."""
+    """An order that drops undeliverable events drops none that the destination would have accepted."""
 
     def only(request: Any, documents: list[Any]) -> Reply:
         return Reply(items={n: refusal for n, document in enumerate(documents) if document.index == "logs-app-default"})

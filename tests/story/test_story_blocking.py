@@ -35,7 +35,7 @@ async def test_files_of_a_policy_are_never_touched_in_the_thread_of_a_loop(tmp_p
 
 
 async def test_a_call_in_the_thread_of_a_loop_would_be_noted(tmp_path: Path) -> None:
-    """The state directory is touched there when it is opened; so this sees that calls are seen at all."""
+    """The state directory is opened in that thread; so this checks that calls are recorded at all."""
     notes = tmp_path / "notes"
     environment = {"PYTHONPATH": str(WATCHED), "WATCHED_DIRECTORY": str(tmp_path), "WATCHED_NOTES": str(notes)}
     async with launched(tmp_path / "state", env=environment) as sidecar:
@@ -67,7 +67,7 @@ async def a_day(world: World, sidecar: Sidecar) -> None:
 
 
 def certificates(directory: Path) -> None:
-    """For the receiver, and the authority of the destination; anew each time."""
+    """Writes new certificates for the receiver, and the authority of the destination."""
     authority = trustme.CA()
     own = authority.issue_cert("127.0.0.1")
     authority.cert_pem.write_to_path(str(directory / "ca.crt"))

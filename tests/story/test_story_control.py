@@ -1,4 +1,4 @@
-"""The control channel of the real process: what a careless, hostile or dying supervisor does to it."""
+"""The control channel of the real process with a careless, hostile or dying supervisor."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ async def test_given_keys_seal_and_rotate_and_wrong_ones_are_locked_out(tmp_path
 
 
 async def test_nobody_reading_standard_output_holds_up_no_event(tmp_path: Path) -> None:
-    """The pipe is full and stays full; shipping goes on, and what was durable is said by the next process."""
+    """The pipe stays full; shipping continues, and the next process reports the durable stages."""
     read_end, write_end = os.pipe()
     async with open_world(tmp_path, "a", "b") as world:
         command = [sys.executable, "-m", "shipper", "run", "--state", str(world.state)]
@@ -319,7 +319,7 @@ async def test_all_nack_reasons_of_a_policy(tmp_path: Path) -> None:
 
 
 async def test_a_small_queue_fills_up_to_its_limit_while_a_destination_is_away(tmp_path: Path) -> None:
-    """And what entered reaches the output that takes it."""
+    """Events that entered also reach the output that accepts them."""
     limit = 512 << 10
     async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
         world.destination.script = lambda request, documents: Reply(status=503)

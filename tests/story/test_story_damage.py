@@ -1,4 +1,4 @@
-"""A damaged disk: the process starts, what is intact is delivered, and what is not is counted, never passed over."""
+"""A damaged disk: the process starts, delivers intact events, and counts the damaged ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real process with few file descriptors, while strangers take all they can get."""
+"""The real process with few file descriptors, while strangers open as many connections as possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases and withdrawn credentials of the real process, as the destination sees them."""
+"""Leases and withdrawn credentials of the real process, checked at the destination."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.story.world import World, key, open_world, secret
 
 LEASE = 0.5
 NOTICED = 0.25
-"""Seconds in which a busy destination notices a request that began before."""
+"""Seconds in which a busy destination may record a request that began before."""
 LAPSED = "lease lapsed, events held"
 WITHDRAWN = "credential a was withdrawn, events held"
 
 
 async def lease(sidecar: Sidecar, seconds: float | None) -> float:
-    """Send one that ends in so many seconds; its end."""
+    """Sends a lease of so many seconds; returns its end."""
     until = None if seconds is None else boottime() + seconds
     await sidecar.send({"type": "lease", "until": until})
     return until or 0.0
@@ -35,14 +35,14 @@ def output(observed: dict[str, Any]) -> tuple[str, str]:
 
 
 def arrivals(world: World) -> list[float]:
-    """On CLOCK_BOOTTIME, when requests arrived, the oldest first."""
+    """Returns when requests arrived, on CLOCK_BOOTTIME, oldest first."""
     ahead = boottime() - time.monotonic()
     return [request.arrived + ahead for request in world.destination.log]
 
 
 @asynccontextmanager
 async def writing(world: World) -> AsyncIterator[None]:
-    """Lines are written all the time."""
+    """Writes lines without a pause."""
 
     async def write() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Dead letters of the real process: delivered after all, and read again from their export."""
+"""Dead letters of the real process: requeued, and read again from their export."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def conflict(request: Request, documents: list[Document]) -> Reply:
 
 
 async def refused(world: World, sidecar: Sidecar) -> None:
-    """Lines that a mapping conflict made dead letters; then the destination is repaired."""
+    """Makes dead letters by a mapping conflict, and then repairs the destination."""
     await sidecar.hello()
     await world.settled(sidecar, 1, "a")
     world.destination.script = conflict
@@ -29,7 +29,7 @@ async def refused(world: World, sidecar: Sidecar) -> None:
 
 
 def moved(source: str, target: Path) -> list[str]:
-    """The lines of a file, which is at `target` now."""
+    """Moves a file to `target`; returns its lines."""
     return Path(source).rename(target).read_text().splitlines()
 
 
@@ -70,7 +70,7 @@ async def test_dead_letters_that_are_requeued_enter_once_though_the_process_is_k
 
 
 async def test_the_exported_events_are_input_again(tmp_path: Path) -> None:
-    """Read by `file` and `parse`, they are delivered with what was to be delivered, byte for byte but for their ids."""
+    """Read by `file` and `parse`, they are delivered byte for byte, except for their ids."""
     async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
         await refused(world, sidecar)
         exported = await sidecar.action("dead_letters", export="letters.ndjson", events=True)

@@ -1,4 +1,4 @@
-"""What a scrape of the real process says while keys die and lines do not parse."""
+"""Scrapes of the real process while keys are revoked and lines do not parse."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ ARCHIVE = Path(__file__).parent / "old_state" / "state.tar.xz"
 
 
 def unpacked(world: World) -> Path:
-    """The state directory of the world, as the older version left it."""
+    """Unpacks the older version's state directory."""
     with tarfile.open(ARCHIVE) as tar:
         tar.extractall(world.directory, filter="data")
     return world.state

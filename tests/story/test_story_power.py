@@ -1,4 +1,4 @@
-"""The power fails: the kernel throws away what was not synced, and the file system with it.
+"""The power fails: the kernel and the file system lose all writes that were not synced.
 
 CUTS=200 pytest tests/story/test_story_power.py
 """

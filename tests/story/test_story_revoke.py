@@ -1,4 +1,4 @@
-"""Revoke on ack: the old key dies in the instant `drained` is read, again and again, through crashes too."""
+"""Revoke on ack: each old key is revoked as soon as `drained` is read, also through crashes."""
 
 from __future__ import annotations
 

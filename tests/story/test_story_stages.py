@@ -25,7 +25,7 @@ def write(directory: Path, count: int) -> None:
 
 
 async def has_read(sidecar: Sidecar) -> None:
-    """Wait until all that there is was emitted."""
+    """Waits until all lines were emitted."""
 
     def is_read(observed: Message) -> bool:
         figures = next((unit.get("figures", {}) for unit in observed["units"] if unit["kind"] == "input"), {})

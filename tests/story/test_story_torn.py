@@ -1,4 +1,4 @@
-"""The power fails at any call, and the disk keeps any part of what was not synced: reordered, torn, names lost.
+"""The power fails at any call, and the disk keeps any part of the unsynced writes: reordered, torn, names lost.
 
 A real sidecar is recorded; from that, disks are made as a cut before any call may leave them (`tests.torn`), and the
 spool that opens each is compared with what others had been told until then. The next sidecar starts on one of them, so
@@ -35,7 +35,7 @@ CUTS_OF_A_LIFE = min(CUTS, max(120, CUTS // 50))
 
 
 class Told:
-    """What others were told, as the sockets and pipes of a process show it."""
+    """The messages to others, from the sockets and pipes of a process."""
 
     def __init__(self) -> None:
         self.accepted: set[int] = set()
@@ -64,7 +64,7 @@ class Told:
             events.update(map(int, re.findall(rb"%s (\d+) " % EVENT.encode(), request)))
 
     def kept(self) -> Told:
-        """What is known after a cut: a copy, without requests that were under way."""
+        """Returns a copy for the moment of a cut, without requests that were under way."""
         copy = deepcopy(self)
         copy._requests.clear()
         return copy
@@ -95,7 +95,7 @@ class Producer:
 
 
 async def live(world: World, producer: Producer, sidecar: Sidecar, revisions: range) -> None:
-    """A process that rotates keys; the destination is away now and then."""
+    """Runs a process that rotates keys; the destination is unreachable now and then."""
     ready = await sidecar.hello()
     await sidecar.send({"type": "credentials", "credentials": {id: secret(id) for id in ready["credentials_wanted"]}})
     for revision in revisions:
@@ -115,7 +115,7 @@ async def live(world: World, producer: Producer, sidecar: Sidecar, revisions: ra
 
 
 async def record(world: World, producer: Producer, files: dict[str, bytes], revisions: range) -> list[Step]:
-    """The steps of a process on a disk that holds these files; in the end it has delivered all that it had."""
+    """Returns the steps of a process on a disk with these files; at the end it has delivered everything."""
     lay_out(world.state, files)
     trace = world.directory / "trace"
     async with launched(world.state, tracer=tracer(trace)) as sidecar:
@@ -128,7 +128,7 @@ async def record(world: World, producer: Producer, files: dict[str, bytes], revi
 
 
 def whole(steps: list[Step], files: dict[str, bytes]) -> dict[str, bytes]:
-    """What is in a directory if the power does not fail: the recording lacks nothing then."""
+    """Replays a recording without a failure, and compares the directory: the recording is complete then."""
     disk = TornDisk(files)
     for step in steps:
         disk.do(step)
@@ -139,7 +139,7 @@ def whole(steps: list[Step], files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 async def judge(directory: Path, told: Told) -> None:
-    """What was told is so; nothing is damaged."""
+    """Checks that every message is true after the cut, and that nothing is damaged."""
     async with open_spool(directory, None) as spool:
         assert spool.store.report is None
         assert not [name for name in os.listdir(directory) if name.startswith("quarantine-")]
@@ -150,7 +150,7 @@ async def judge(directory: Path, told: Told) -> None:
 
 
 async def entries(spool: Spool) -> tuple[set[int], Revision | None]:
-    """The numbers of all events that wait, and the oldest revision of them."""
+    """Returns the numbers of all waiting events, and their oldest revision."""
     found: set[int] = set()
     revisions = []
     for lane in await spool.lanes():
@@ -184,7 +184,7 @@ def at(message: Message) -> Revision:
 async def cut_anywhere(
     steps: list[Step], files: dict[str, bytes], told: Told, draw: random.Random, directory: Path
 ) -> tuple[dict[str, bytes], Told]:
-    """Cut the power at many places and judge each; one of the disks, and what had been told."""
+    """Cuts the power at many places and judges each; returns one of the disks, and the messages until then."""
     survivors = []
     noted = 0
     for place, left in cuts(steps, files, CUTS_OF_A_LIFE, draw):

@@ -1,4 +1,4 @@
-"""A destination that revokes keys, a growing file of numbered lines, and policies that ship the one to the other."""
+"""A destination that revokes keys, a growing file of numbered lines, and policies that ship the file to it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Secrets = dict[str, dict[str, str]]
 
 
 def secret(name: str) -> dict[str, str]:
-    """The secret of a credential id, as a message carries it."""
+    """Returns the secret of a credential id for a message."""
     return {"api_key": f"{name}:secret-of-{name}"}
 
 
 def key(name: str) -> Credential:
-    """The same, as the destination knows it."""
+    """Returns the secret of a credential id for the destination."""
     return Credential.parse(secret(name))
 
 
@@ -54,7 +54,7 @@ class World:
         self.destination.keys -= {key(name) for name in names}
 
     def text(self, credential: str | None, **parts: Any) -> str:
-        """A policy: the file to the destination with a credential."""
+        """Returns a policy that ships the file to the destination with a credential."""
         return policy(url=self.destination.url, paths=str(self.log), credential=credential, **parts)
 
     async def offer(self, sidecar: Sidecar, revision: int, credential: str, **parts: Any) -> None:
@@ -69,18 +69,18 @@ class World:
         return await sidecar.ack(revision, "drained", since=since)
 
     async def delivered(self, seconds: float = 30) -> None:
-        """Wait until every line that was written is there, each once."""
+        """Waits until every written line has arrived, each once."""
         with trio.fail_after(seconds):
             await self.destination.wait_until(lambda: self.destination.total >= self.lines)
         self.check()
 
     def numbers(self) -> list[int]:
-        """The numbers of the lines that the destination has, sorted."""
+        """Returns the numbers of the lines at the destination, sorted."""
         documents = (document for index in self.destination.documents.values() for document in index.values())
         return sorted(int(json.loads(document)["message"].split()[1]) for document in documents)
 
     def check(self) -> None:
-        """Nothing lost, nothing twice."""
+        """Checks that no line is lost or duplicated."""
         assert self.numbers() == list(range(self.lines))
 
 

@@ -1,4 +1,4 @@
-"""What a peer is to the driver: where its program is found, its configuration for a job, its command line.
+"""The interface of a peer for the driver: its program, its configuration for a job, its command line.
 
 A peer ships one file into one endpoint and goes on watching the file; the driver ends it with SIGTERM. So each of them
 is launched, fed and stopped alike, the shipper too. A peer gets the settings that its makers document for throughput,
@@ -25,7 +25,7 @@ COMPRESSIONS = ("none", "gzip")
 
 
 class Unavailable(Exception):
-    """A peer cannot be had here; the text is one line that says why and what to do."""
+    """A peer is not available here; the text is one line with the reason and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Peer(ABC):
         return (said.stdout or said.stderr).partition("\n")[0].strip()
 
     def fault(self) -> str:
-        """Why it cannot be run at all, in one line; empty if it can."""
+        """Returns why it cannot be run, in one line; empty if it can."""
         try:
             self.version()
         except (OSError, subprocess.TimeoutExpired) as error:

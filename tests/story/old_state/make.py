@@ -1,4 +1,4 @@
-"""Makes `state.tar.xz`: a state directory with everything in it, written by the code of an older commit.
+"""Makes `state.tar.xz`: a state directory with rows in every table, written by the code of an older commit.
 
     git worktree add ../old COMMIT; cp tests/story/old_state/make.py ../old; cd ../old
     PYTHONPATH=.:plugins python make.py state.tar.xz
