@@ -223,7 +223,7 @@ def varying(line: str) -> str:
 
 # -- when it does not work ---------------------------------------------------------------------------------------------
 
-TABLE = README.partition("| Cause | What `status` says |")[2].splitlines()[2:]
+TABLE = README.partition("| Cause | `status` shows |")[2].splitlines()[2:]
 ROWS = {row.split("|")[1].strip(): row for row in takewhile(bool, TABLE)}
 CAUSES = {cause: re.findall("`([^`]+)`", row.split("|")[2]) for cause, row in ROWS.items()}
 
