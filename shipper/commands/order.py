@@ -214,7 +214,7 @@ def _end(name: str, revision: str | None, output: str | None, batch: int | None,
     if (revision is None) == (batch is None) or (batch is not None and output is None):
         raise click.UsageError("name either --revision, or --batch and its --output")
     params = {"batch": batch} if revision is None else _at(revision)
-    result = _given(state, name, params | ({"output": output} if output else {}), json=json)
+    result = _perform(state, name, params | ({"output": output} if output else {}), json=json)
     if result is not None:
         of = f" of output {output}" if output else ""
         end = "is in the dead-letter store" if name == "dead_letter" else "is discarded"
@@ -228,7 +228,7 @@ def _named(revision: str | None, batch: int | None, result: dict[str, Any]) -> s
     return f"revision {revision}" if batch is None else f"batch {batch} ({events_in_words(result['events'])})"
 
 
-def _given(state: Path, name: str, params: dict[str, Any], *, json: bool) -> dict[str, Any] | None:
+def _perform(state: Path, name: str, params: dict[str, Any], *, json: bool) -> dict[str, Any] | None:
     """The result of an order that was carried out, or None if it was printed as JSON; ends the program if refused."""
     import msgspec
 

@@ -272,7 +272,7 @@ class _Reading:
             child = self.node(self.next(), path if key is None else below(path, key), depth)
             if key in keys:
                 first = keys[key].line
-                self.problem(below(path, key), mark, f"this key stands here twice (first in line {first}); keep one")
+                self.problem(below(path, key), mark, f"this key is written twice (first in line {first}); keep one")
             elif key is not None:
                 children[key], keys[key] = child, mark
         return Node(children, at, keys)

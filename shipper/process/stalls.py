@@ -75,7 +75,7 @@ class Stalls:
             ended.set()
 
     def _watch(self, main: int, ended: threading.Event) -> None:
-        told: str | None = None
+        logged: str | None = None
         looked = self._clock()
         while not ended.wait(TICK_SECONDS):
             before, looked = looked, self._clock()
@@ -89,9 +89,9 @@ class Stalls:
         """Records the module at fault, and logs it once for each stall; returns the module that is logged."""
         module = self._blamed(_modules(sys._current_frames().get(main)))
         if module is None:
-            return told
+            return logged
         self._seen, self._until = (module, held), self._clock() + REMEMBERED_SECONDS
-        if module != told:
+        if module != logged:
             _log.error("a plugin holds up the event loop", module=module, seconds=round(held, 1))
             self._on_stall(module)
         return module

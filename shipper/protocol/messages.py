@@ -64,7 +64,7 @@ class Policy(Inbound, frozen=True):
 
 class Credentials(Inbound, frozen=True):
     credentials: Mapping[str, Any]
-    """By id, a secret, or None for one that is withdrawn."""
+    """By id, a secret, or None to withdraw it."""
 
     def __repr__(self) -> str:
         return f"<credentials {list(self.credentials)}>"

@@ -4,7 +4,7 @@ A column is one `bytes` for all rows, or a list with one for each row. The speed
 functions; here are their costs, and those of rejected ways (ns a row, 150 bytes a line):
 
     join        104   one list of cells, filled by slices; `chain(zip(…))` 190, `format % tuple` 142
-    escaped     153   one JSON string for all lines; its line feeds stand as DEL, which JSON leaves alone, so that the
+    escaped     153   one JSON string for all lines; its line feeds are DEL, which JSON does not escape, so that the
                       text stays ASCII (a private-use character makes it two bytes wide: 347); a call for each: 900
     offsets     165   `map(str, …)` and a lambda in `accumulate`: 283
     line_count   22   `bytes.count` looks at each byte: 65

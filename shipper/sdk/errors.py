@@ -4,7 +4,7 @@
 |---|---|
 | `PolicyError`      | the author of a policy: each `Problem` names the place and the remedy |
 | `BadOption`        | the same, for an option of a plugin; it becomes a `Problem` |
-| `CredentialError`  | whoever supplies the secrets: missing, or an id that names two secrets |
+| `CredentialError`  | the supplier of the secrets: one is missing, or an id names two secrets |
 | `StartFailed`      | the operator of this host: a valid policy, but a part of it could not start (a port is taken) |
 | `OptionError`      | the person at the command line |
 | `StateLocked`      | the supervisor: these state keys do not open the directory |

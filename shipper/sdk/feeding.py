@@ -20,31 +20,31 @@ class Feeding:
     """The value of `Output.feeding`. Raises PluginFault for an impossible value."""
 
     bytes: int = 2 << 20
-    """Of text that are put together for one request at most. What entered as one larger batch is still sent as one: the
-    output splits it, or raises TooLarge. More than 2 MiB are never put together."""
+    """The most bytes of text that are joined for one request. A batch that entered larger is still sent as one: the
+    output splits it, or raises TooLarge. More than 2 MiB are never joined."""
     events: int = 4000
-    """The same, in events."""
+    """The most events that are joined for one request."""
     linger: float = 0.05
-    """Seconds that events wait at most, after a request, for more to go with them in the next one. A drain, a barrier,
-    an order or a stop ends the wait."""
+    """The longest wait of events, after a request, for more to share the next one, in seconds. A drain, a barrier, an
+    order or a stop ends the wait."""
     in_flight: int = 2
     """Requests under way at once; 1 where `ordered`."""
     ordered: bool = False
-    """Whether each event of a lane waits for those before it: one request is under way, and what has no final answer is
-    sent again before anything that came later. An event that is put off, held or without room as a dead letter stops
-    the lane; one that is rejected becomes a dead letter, and the lane goes on. Within a request the output itself
-    keeps the order: from the first event that was not taken on, it answers LATER. Lanes deliver beside each other, so
-    there is no order between what entered before and after a change of destination or credential."""
+    """Whether each event of a lane waits for the earlier ones: one request is under way, and events without a final
+    answer are sent again before later ones. An event that is put off, held or without room as a dead letter stops the
+    lane; a rejected one becomes a dead letter, and the lane continues. Within a request the output itself keeps the
+    order: from the first event that was not accepted on, it answers LATER. Lanes deliver in parallel, so there is no
+    order between events from before and after a change of destination or credential."""
     backoff: tuple[float, float] = (1.0, 60.0)
-    """After trouble: the longest wait before the second attempt, and the longest of all, in seconds."""
+    """After a failure: the longest wait before the second attempt, and the longest of all, in seconds."""
     grouping: tuple[str, ...] = ()
-    """Names of fields whose values `send` wants once for a batch, such as `data_stream` or `resource`. Batches are put
-    together only if they share the same values of these fields, which then stay in `Batch.shared`. A dotted name stands
-    for the top-level field that it is in. What single events have of their own stays there."""
+    """Names of fields whose values `send` needs once for a batch, such as `data_stream` or `resource`. Batches are
+    joined only if they share the same values of these fields, which then stay in `Batch.shared`. A dotted name means
+    its top-level field. Values of single events stay there."""
     client: Life = "session"
-    """How long what `Output.open` yields stays open. A session ends with each trouble of the destination; an active
-    lane keeps its client beyond that, unless what is raised is a bug of the output (not Later, Held, TooLarge, NotBegun
-    or an OSError). Settings, credentials, a lapsed lease, an order and the end of the lane always close it."""
+    """How long the result of `Output.open` stays open. A session ends with each failure of the destination; an active
+    lane keeps its client beyond that, unless the error is a bug of the output (not Later, Held, TooLarge, NotBegun or
+    an OSError). Settings, credentials, a lapsed lease, an order and the end of the lane always close it."""
 
     def __post_init__(self) -> None:
         first_and_longest = self.backoff if isinstance(self.backoff, tuple) and len(self.backoff) == 2 else (0, 0)

@@ -50,7 +50,7 @@ def read(db: sqlite3.Connection) -> Reading:
 
 
 def advance(db: sqlite3.Connection, seconds: Mapping[Clock, float]) -> Reading:
-    """Adds seconds to these clocks, ignoring those that are gone; returns the reading of all."""
+    """Adds seconds to these clocks, except deleted ones; returns the reading of all."""
     for (lane, seq), more in seconds.items():
         if lane:
             db.execute("UPDATE barrier SET waited = waited + ? WHERE lane = ? AND seq = ?", (more, lane, seq))

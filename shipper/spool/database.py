@@ -1,4 +1,4 @@
-"""How databases of the spool are made and opened, and what their errors mean.
+"""Makes and opens databases of the spool, and classifies their errors.
 
 WAL, `synchronous=FULL`: a COMMIT that returned is on the disk. Pages of 16 KiB, since rows are bodies of 100 KiB and
 more. Only the writer's connection writes and checkpoints; SQLite's automatic checkpoint is off, because it swallows

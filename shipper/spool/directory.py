@@ -5,7 +5,7 @@
     keyring, keyring.copy       the data keys, wrapped
     spool-<generation>.db       the database (with -wal and -shm); the highest generation counts
     ballast                     bytes to give up when the disk is full
-    quarantine-<name>           what a repair could not move, still sealed
+    quarantine-<name>           rows that a repair could not move, still sealed
     NAME.tmp                    a file that a killed process was writing; removed at start
 
 A file is made durable in one way: written under a name that ends in `.tmp`, fsynced, renamed, its directory fsynced. So
@@ -74,7 +74,7 @@ class Ballast:
         return True
 
     def restore(self) -> bool:
-        """Allocates what was given up, if there is room for that and one more step; returns True if it is whole."""
+        """Allocates the freed bytes again, if there is room for them and one more step; returns True if it is whole."""
         if not self.missing():
             return True
         try:
@@ -150,7 +150,7 @@ class StateDirectory:
             os.fsync(fd)
 
     def clear_leftovers(self) -> None:
-        """Removes files that a killed process was writing; other names, and what is no plain file, are left alone."""
+        """Removes plain files that a killed process was writing; leaves all others."""
         for entry in self.path.glob("*.tmp*"):
             if _BEING_WRITTEN.fullmatch(entry.name) and entry.is_file() and not entry.is_symlink():
                 entry.unlink(missing_ok=True)
@@ -252,7 +252,7 @@ def own(path: Path) -> Iterator[StateDirectory]:
             last = _lock(fd, path)
         try:
             yield StateDirectory(path, was_killed=last != b"")
-        except ShipperError:  # it ends by itself, and says why; what it has not begun is as it was
+        except ShipperError:  # a refused start: the mark of the last owner stays
             _write(fd, last)
             raise
         _write(fd, b"")

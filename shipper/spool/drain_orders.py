@@ -294,7 +294,7 @@ def _end(
             settlement = Settlement(Counts(damaged=entry.events))
     change = queue.settle(db, sealer, order.lane, entry.seq, settlement, limits, now)
     assert change is not None
-    return change._replace(entry=entry)  # as it was counted, though its count may have been corrected above
+    return change._replace(entry=entry)  # with its former count, which may have been corrected above
 
 
 def _dead_lettered(db: sqlite3.Connection, batch: Batch, output: str, limits: dead_letters.Limits) -> Settlement:

@@ -51,7 +51,7 @@ def open_newest(
         generation = _open_or_repair(directory, generations[-1], prepare, connect)
         retire(directory, generation, Report.load(generation.db))
     else:
-        lost = bool(generations) or directory.ballast.exists()  # a ballast alone: somebody removed the database
+        lost = bool(generations) or directory.ballast.exists()  # a ballast alone: the database was removed
         for older in generations:
             directory.set_aside(older)
         generation = _first(directory, prepare, connect, everything_lost(prepare) if lost else Report())

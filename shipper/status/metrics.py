@@ -42,7 +42,7 @@ _FOLLOWED = {
     "files": "Files that an input follows.",
     "unread_bytes": "Bytes that an input has not read of its files, as they were last looked at.",
     "connections": "Connections that an input has open.",
-    "lost_datagrams": "Datagrams that the kernel has dropped since an input was opened, for want of room in a buffer.",
+    "lost_datagrams": "Datagrams that the kernel has dropped since an input was opened, for lack of room in a buffer.",
     "refused_peers": "Connections and datagrams of peers that an input does not let in, since it was opened.",
 }
 

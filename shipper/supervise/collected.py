@@ -7,8 +7,8 @@ an id waits while any member, its own included, holds its secret under any id.
     a holds k1        b released k1 as es-1        es-1 waits
     a released k1     b released k1 as es-1        es-1 is collected
 
-A single member waits for nobody, not even itself: its own rule has decided already whether a secret that came again may
-be revoked under its old id. The caller leaves out members that are gone for good; a silent one still holds.
+A single member does not wait, not even for itself: its own rule has decided already whether a secret that came again
+may be revoked under its old id. The caller leaves out members that are gone for good; a silent one still holds.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _ack(fields: Fields) -> list[str]:
 _CHANGES = {
     "none": "it means the same as before",
     "live": "nothing queued is affected",
-    "barrier": "what was queued before has yet to drain",
+    "barrier": "events queued before must still drain",
 }
 
 

@@ -31,7 +31,7 @@ def complaint(file: Path, text: str, environment: dict[str, str] | None = None) 
         ("htpp: x\n", 'c.yaml:1:1: htpp: unknown key "htpp" (did you mean "http"?)'),
         ("http: 6780\n", "c.yaml:1:7: http: expected string, got integer; quote it"),
         ("http: localhost\n", "c.yaml:1:7: http: the address 'localhost' has no port"),
-        ("http: a\nhttp: b\n", "c.yaml:2:1: http: this key stands here twice"),
+        ("http: a\nhttp: b\n", "c.yaml:2:1: http: this key is written twice"),
         ("on_release:\n  command: nope\n", "c.yaml:2:12: on_release.command: expected list, got string"),
         ("on_release: {command: []}\n", "c.yaml:1:23: on_release.command: expected list of length >= 1"),
         ("on_release: {timeout: 3s}\n", 'c.yaml:1:13: on_release.command: the key "command" is missing'),
