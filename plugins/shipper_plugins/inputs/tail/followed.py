@@ -9,11 +9,8 @@ Who calls does what was decided, before it waits for anything: `tailer` and `rea
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-
-import trio
 
 from shipper.plugin import in_words, is_short
 from shipper_plugins.inputs.tail.discovery import Scan
@@ -30,8 +27,8 @@ SETTLED, TOLD = 5.0, 900.0
 class Clock:
     """The time of this process in seconds, and that of the files in nanoseconds."""
 
-    now: Callable[[], float] = trio.current_time
-    of_files: Callable[[], int] = time.time_ns
+    now: Callable[[], float]
+    of_files: Callable[[], int]
 
 
 @dataclass(slots=True)
@@ -51,9 +48,9 @@ class Decided:
 class Followed:
     """All streams of an input, and what they wait for."""
 
-    def __init__(self, options: Options, clock: Clock | None = None) -> None:
+    def __init__(self, options: Options, clock: Clock) -> None:
         self.options = options
-        self.clock = clock or Clock()
+        self.clock = clock
         self.known = Known({})
         self.scans = 0
         self.problems: dict[str, str] = {}

@@ -27,7 +27,7 @@ from shipper_plugins.inputs.tail.calls import Calls
 from shipper_plugins.inputs.tail.chunk import Taken
 from shipper_plugins.inputs.tail.content import Moved
 from shipper_plugins.inputs.tail.discovery import Globs, Scan
-from shipper_plugins.inputs.tail.followed import Followed
+from shipper_plugins.inputs.tail.followed import Clock, Followed
 from shipper_plugins.inputs.tail.options import Options, Tails
 from shipper_plugins.inputs.tail.reader import Reader
 from shipper_plugins.inputs.tail.rotated import Search, search
@@ -61,7 +61,7 @@ class Tailer:
         self._globs = Globs(options.paths, options.exclude)
         self._watch = Watch()
         self._calls = Calls(f"{context.name} {options.identity}")
-        self._followed = Followed(options)
+        self._followed = Followed(options, Clock(trio.current_time, time.time_ns))
         self._survey = Survey(self._followed)
         self._reader = Reader(self._followed, context, self._calls, self._act)
         self._unseen: dict[str, str] = {}

@@ -60,11 +60,15 @@ class Turns(Generic[_Stream]):
         self._add(stream)
 
     async def next(self, most: int) -> list[_Stream]:
-        """Wait for streams, at least one; they are busy until `done`. One whose file system is slow is alone."""
+        """Wait for streams, at least one; see `take`."""
         await trio.lowlevel.checkpoint()
-        while not self._waiting:
+        while not (streams := self.take(most)):
             await self._idle.park()
-        streams = [self._next()]
+        return streams
+
+    def take(self, most: int) -> list[_Stream]:
+        """The next streams, none if none waits; they are busy until `done`. One whose file system is slow is alone."""
+        streams = [self._next()] if self._waiting else []
         while self._waiting and len(streams) < most and not (streams[-1].turn.slow or self._waiting[0].turn.slow):
             streams.append(self._next())
         return streams
