@@ -67,7 +67,8 @@ class Attempt:
         self._pieces: list[Sequence[int]] = [range(batch.count)]
         self._tally: Counter[Outcome] = Counter()
         self._duplicates: set[int] = set()
-        self._superseded: set[int] = set()
+        self._superseded: dict[int, tuple[int, bytes] | None] = {}
+        """With the fences that are known."""
         self._rejected: dict[int, str] = {}
         self._open: dict[int, Answer] = {}
         self._unasked: frozenset[int] = frozenset()
@@ -209,7 +210,7 @@ class Attempt:
         elif answer.outcome is Outcome.DUPLICATE:
             self._duplicates.add(position)
         elif answer.outcome is Outcome.SUPERSEDED:
-            self._superseded.add(position)
+            self._superseded[position] = answer.fence
 
     # -- what follows --------------------------------------------------------------------------------------------------
 
@@ -315,14 +316,19 @@ class Attempt:
         return sum(at in self._rejected for at in part) if self._rejected else 0
 
     def settlement(
-        self, output: str, part: range | None = None, *, letters: Collection[int] | None = None
+        self,
+        output: str,
+        part: range | None = None,
+        *,
+        letters: Collection[int] | None = None,
+        place: int | None = None,
     ) -> Settlement | None:
         """What to note in the spool of a part of the events (None: of all); None if nothing changed there.
 
         An event for which there was no answer is open, whatever kept it from being sent.
 
         Of the rejected events of the part, those with these numbers become `letters` (None: all), since there is room
-        for no others: these stay open.
+        for no others: these stay open. `place` is that of the version, of a part that is one.
         """
         within = range(self._count) if part is None else part
         rejected = {at: self._rejected[at] for at in within if at in self._rejected} if self._rejected else {}
@@ -338,7 +344,8 @@ class Attempt:
         delivered = len(within) - len(still_open) - len(rejected) - duplicate - superseded
         counts = Counts(delivered=delivered, duplicate=duplicate, dead_letter=len(rejected), superseded=superseded)
         rest = self.batch.pick(still_open) if still_open else None
-        return Settlement(counts, letters_of(self.batch, rejected, output), rest)
+        fence = next((self._superseded[at] for at in within if at in self._superseded), None)
+        return Settlement(counts, letters_of(self.batch, rejected, output), rest, place, fence)
 
 
 def seconds(wait: object) -> float | None:

@@ -195,6 +195,11 @@ class Backlog:
         self.suspects.settled(seq)
         self._end_retry()
 
+    def renewed(self, seq: int) -> None:
+        """It holds another version since it was handed out, which is sent by the next pass."""
+        self.outstanding.pop(seq, None)
+        self._pass = min(self._pass, seq - 1)
+
     def _end_retry(self) -> None:
         """If all that was put off has its final answers: the next trouble of that kind begins with a short wait."""
         is_over = self._retried_to >= 0 and self._put_off is None and not self.is_passing

@@ -146,6 +146,7 @@ class Delivery:
             on_barrier=self._on_barrier,
             on_success=self._hasten_others,
             environment=self._environment,
+            on_moved=self._look_at,
             requests=self._requests.setdefault(row.key.output, Requests()),
             meters=self.panel.of(f"outputs.{row.key.output}", row.key.type),
         )
@@ -169,6 +170,11 @@ class Delivery:
         for lane in self.lanes.values():
             if lane.key != key and lane.key.with_credentials(key.credentials) == key:
                 lane.hasten()
+
+    def _look_at(self, lanes: Collection[int]) -> None:
+        for id in lanes:
+            if id in self.lanes:
+                self.lanes[id].look()
 
     async def _watch(self) -> None:
         while True:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple
@@ -63,7 +63,7 @@ class Lane:
     """One destination identity.
 
     `on_change` is called when its problem changes, `on_barrier` when one was settled, `on_success` when the destination
-    took events for the first time in a session.
+    took events for the first time in a session, `on_moved` with lanes that were given something to do.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Lane:
         on_change: Callable[[], None],
         on_barrier: Callable[[], None],
         on_success: Callable[[LaneKey], None] = lambda key: None,
+        on_moved: Callable[[Collection[int]], None] = lambda lanes: None,
         requests: Requests | None = None,
         meters: Meters | None = None,
         environment: Environment = REAL,
@@ -107,6 +108,7 @@ class Lane:
         self._loans = Borrower(lender)
         self._recent, self._taps = recent, taps
         self._on_change, self._on_barrier, self._on_success = on_change, on_barrier, on_success
+        self._on_moved = on_moved
         self._news = Signal()
         self._gone = False
         self._hurries = False
@@ -198,6 +200,11 @@ class Lane:
         if self._session is not None and seq > self._session.backlog.front:
             self._recent.keep(self.id, seq, batch)
         self._news.set()
+
+    @property
+    def front(self) -> int:
+        """The newest entry that was handed out: what is above was not sent yet."""
+        return self._backlog.front
 
     def adopt(self, output: Output, *, active: bool) -> None:
         """The settings of a newer revision; a session under other ones ends when its requests have their answers."""
@@ -377,6 +384,7 @@ class Lane:
             settle_barrier=partial(self._settle_barrier, connected=True),
             on_answer=self._note_reached,
             on_success=self._succeeded,
+            on_moved=self._on_moved,
             feeding=self._feeding,
             lingers=lambda: self.active and not self._hurries,
             backoff=self._backoff,

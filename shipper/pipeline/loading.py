@@ -13,7 +13,7 @@ from shipper.pipeline.loans import MOST_UNPACKED, REQUEST_BYTES, Borrower, Loan
 from shipper.pipeline.recent import Recent
 from shipper.sdk.event import Batch
 from shipper.spool.queue import Entry
-from shipper.spool.schema import BATCH
+from shipper.spool.schema import BATCH, SLOT
 from shipper.spool.spool import Spool
 
 Loaded = list[tuple[Entry, Batch]]
@@ -23,7 +23,8 @@ class Loading:
     """For the lane with the id `lane`, `most_bytes` at once unless an entry has more. `is_ending` says whether the
     session ends, and nothing is to be sent any more.
 
-    `on_damage` is called for an entry that stays unreadable after a repair; it is left out.
+    `on_damage` is called for an entry that stays unreadable after a repair, `on_gone` for a slot that was superseded
+    meanwhile; both are left out.
     """
 
     def __init__(
@@ -36,9 +37,11 @@ class Loading:
         most_bytes: int,
         is_ending: Callable[[], bool],
         on_damage: Callable[[Entry], Awaitable[None]],
+        on_gone: Callable[[Entry], None],
     ) -> None:
         self._lane, self._spool, self._recent, self._loans = lane, spool, recent, loans
         self._most_bytes, self._is_ending, self._on_damage = most_bytes, is_ending, on_damage
+        self._on_gone = on_gone
 
     async def load(self, entries: Sequence[Entry]) -> tuple[Loan | None, Loaded, Sequence[Entry]]:
         """As many of the entries as an ordinary request has memory for, else one alone; none if the session ends.
@@ -83,14 +86,17 @@ class Loading:
         for entry in entries:
             if entry.seq not in found:
                 await self._on_damage(entry)
-        return [
-            (await self._counted(entry, found[entry.seq]), found[entry.seq]) for entry in entries if entry.seq in found
-        ], left
+            elif not found[entry.seq].count:
+                self._on_gone(entry)
+        sound = [(entry, found[entry.seq]) for entry in entries if entry.seq in found and found[entry.seq].count]
+        return [(await self._counted(entry, batch), batch) for entry, batch in sound], left
 
     def _recently(self, entry: Entry) -> Batch | None:
         return self._recent.take(self._lane, entry.seq) if entry.kind == BATCH else None
 
     async def _counted(self, entry: Entry, batch: Batch) -> Entry:
+        if entry.kind == SLOT:
+            return entry._replace(place=batch.seq)
         if batch.count == entry.events:
             return entry
         return await self._spool.recount(self._lane, entry, batch.count)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate, groupby, takewhile
@@ -68,7 +68,8 @@ class Session:
     `slot` while it sends; memory for what it sends is borrowed by `loans`. `settle_barrier` is called for a barrier
     that an active lane has passed; a lane that is not ends its session there, also if it learns of that by the False
     that is returned. `on_answer` is called when the destination has answered for events, before that is noted;
-    `on_success` when the first event has its final answer. `lingers` says whether entries may wait for more.
+    `on_success` when the first event has its final answer, `on_moved` with lanes that were given something to do.
+    `lingers` says whether entries may wait for more.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Session:
         settle_barrier: Callable[[int], Awaitable[bool]],
         on_answer: Callable[[], None],
         on_success: Callable[[], None],
+        on_moved: Callable[[Collection[int]], None],
         feeding: Feeding,
         lingers: Callable[[], bool],
         backoff: Callable[[], Iterator[float]],
@@ -125,8 +127,11 @@ class Session:
             most_bytes=feeding.bytes,
             is_ending=lambda: self._ending,
             on_damage=self._note_damage,
+            on_gone=self._note_gone,
         )
-        self._settling = Settling(lane=lane, output=output, spool=spool, counters=counters, is_quiet=self._is_quiet)
+        self._settling = Settling(
+            lane=lane, output=output, spool=spool, counters=counters, is_quiet=self._is_quiet, on_moved=on_moved
+        )
         self._noting = trio.Semaphore(NOTING)
         self._ending = False
 
@@ -445,6 +450,10 @@ class Session:
         self.backlog.settled(entry.seq)
         self._news.set()
 
+    def _note_gone(self, entry: Entry) -> None:
+        self.backlog.settled(entry.seq)
+        self._news.set()
+
     async def _send(self, sender: Sender, attempt: Attempt, *, in_halves: bool, works_otherwise: bool) -> None:
         """Send all of an attempt; `in_halves`, to find single events, where the output fails unexpectedly."""
         while (piece := attempt.next_piece()) is not None:
@@ -488,7 +497,7 @@ class Session:
 
     async def _note_answers(self, attempt: Attempt, parts: Sequence[tuple[Entry, range]]) -> None:
         worst, freed = attempt.worst(), self._spool.letters_freed
-        settlements = await self._settling.settle(attempt, parts)
+        settlements, renewed = await self._settling.settle(attempt, parts)
         if not self.progressed and any(settlement is not None for settlement in settlements.values()):
             self.progressed = True
             self._on_success()
@@ -496,7 +505,10 @@ class Session:
         for entry, part in parts:
             settlement = settlements[entry.seq]
             lacks_room = attempt.rejected(part) > (0 if settlement is None else len(settlement.letters))
-            if settlement is not None and settlement.rest is None:
+            if entry.seq in renewed:
+                self.backlog.renewed(entry.seq)
+                self._news.set()
+            elif settlement is not None and settlement.rest is None:
                 self.backlog.settled(entry.seq)
             elif lacks_room and attempt.ordered:
                 self.end(Trouble(LETTERS_FULL, code=Code.DEAD_LETTERS_FULL))

@@ -129,9 +129,19 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         **dict.fromkeys(("output", "reason"), _or_none(_is_text)),
         "ids": _or_none(_is_numbers),
     },
+    "fed": {"lane": _is_count, "input": _is_text},
     "meta": {"key": _is_text, "value": lambda value: _is_count(value) or (_is_text(value) and _is_revision(value))},
 }
-_TODO = "seq > 0 AND lane > 0 AND kind IN (0, 1, 2) AND min(epoch, revision, count, bytes) >= 0 AND typeof(at) = 'real'"
+_KEYED = (
+    "length(name) = 16 AND typeof(name) = 'blob' AND typeof(owner) = 'text' AND typeof(collection) = 'text'"
+    " AND typeof(input) = 'text' AND typeof(digest) = 'blob' AND deleted IN (0, 1) AND min(id, place, bytes) >= 0"
+    " AND typeof(place) = 'integer' AND typeof(bytes) = 'integer' AND typeof(point) = 'integer'"
+    " AND typeof(body) = 'blob'"
+)
+_SLOT = "min(lane, seq, keyed, place) > 0 AND typeof(place) = 'integer' AND typeof(body) IN ('blob', 'null')"
+_TODO = (
+    "seq > 0 AND lane > 0 AND kind IN (0, 1, 2, 3) AND min(epoch, revision, count, bytes) >= 0 AND typeof(at) = 'real'"
+)
 _TODO_INTEGERS = " AND ".join(f"typeof({name}) = 'integer'" for name in ("epoch", "revision", "count", "bytes"))
 
 
@@ -141,6 +151,8 @@ def audit(db: sqlite3.Connection, sealer: Sealer) -> None:
     for table, rules in _RULES.items():
         lost[table] += sum([_delete(db, table, row) for row in _unsound(db, table, rules)])
     lost["todo"] += db.execute(f"DELETE FROM todo WHERE NOT ({_TODO} AND {_TODO_INTEGERS})").rowcount
+    for table, sound in (("keyed", _KEYED), ("slot", _SLOT)):
+        lost[table] += db.execute(f"DELETE FROM {table} WHERE NOT ({sound})").rowcount
     lost["revision"] += _delete_above_active(db, "revision")
     lost["meta"] += _unsound_stages(db, not lost["revision"])
     lost["barrier"] += _delete_above_active(db, "barrier")

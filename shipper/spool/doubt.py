@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from shipper.spool import keyed
 from shipper.spool.report import Report
 from shipper.spool.schema import BARRIER, BATCH, get_meta, next_seq, set_meta
 from shipper.values import Revision
@@ -35,6 +36,7 @@ def act(db: sqlite3.Connection) -> None:
         if "lane" in touched:
             _restore_lanes(db)
         _restore_entries(db)
+        keyed.restore(db, _active(db))
         _restore_barriers(db)
         for lane, last in db.execute("SELECT lane, max(seq) FROM barrier GROUP BY lane").fetchall():
             hold(db, lane, last)
@@ -74,7 +76,7 @@ def _lift_seq(db: sqlite3.Connection) -> None:
     (highest,) = db.execute(
         "SELECT max((SELECT coalesce(max(seq), 0) FROM batch), (SELECT coalesce(max(seq), 0) FROM todo),"
         " (SELECT coalesce(max(seq), 0) FROM barrier), (SELECT coalesce(max(id), 0) FROM rest),"
-        " (SELECT coalesce(max(seq), 0) FROM dead_letter))"
+        " (SELECT coalesce(max(seq), 0) FROM dead_letter), (SELECT coalesce(max(seq), 0) FROM slot))"
     ).fetchone()
     set_meta(db, "seq", max(int(get_meta(db, "seq") or 0), highest))
 
@@ -117,8 +119,7 @@ def _restore_barriers(db: sqlite3.Connection) -> None:
         " SELECT lane, seq, epoch, revision, 0 FROM todo WHERE kind = ?",
         (BARRIER,),
     )
-    active: Any = get_meta(db, "active")
-    at = Revision.parse(active) if active else Revision(0, 0)
+    at = _active(db)
     for (lane,) in db.execute(
         "SELECT id FROM lane WHERE active = 0 AND id NOT IN (SELECT lane FROM barrier)"
     ).fetchall():
@@ -127,6 +128,11 @@ def _restore_barriers(db: sqlite3.Connection) -> None:
             "INSERT INTO barrier (lane, seq, epoch, revision, accepted) VALUES (?, ?, ?, ?, 0)", (lane, seq, *at)
         )
         db.execute("INSERT INTO todo VALUES (?, ?, ?, ?, ?, 0, 0, 0)", (lane, seq, BARRIER, *at))
+
+
+def _active(db: sqlite3.Connection) -> Revision:
+    active: Any = get_meta(db, "active")
+    return Revision.parse(active) if active else Revision(0, 0)
 
 
 def _key(lane: int) -> str:

@@ -21,10 +21,10 @@ from typing import Literal, NamedTuple
 
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.event import Batch
-from shipper.spool import credentials, dead_letters, doubt, queue
+from shipper.spool import credentials, dead_letters, doubt, keyed, queue
 from shipper.spool.queue import Entry, Settled, Settlement
 from shipper.spool.revisions import LaneRow, adopt_rebound
-from shipper.spool.schema import BARRIER, BATCH
+from shipper.spool.schema import BARRIER, BATCH, SLOT
 from shipper.spool.seal import Damaged, Sealer
 from shipper.values import Counts, Revision
 
@@ -212,14 +212,25 @@ def _move_all(
     if order.name == "rebind":
         _pass_on_reached(db, order)
     step = Step(done=False)
+    assert order.target is not None
     for entry in entries:
-        if db.execute("SELECT 1 FROM todo WHERE lane = ? AND seq = ?", (order.target, entry.seq)).fetchone() is None:
+        answer, gave_way = _answer_instead(db, order, order.target, entry)
+        if gave_way is not None:
+            step.settled.append((order.target, gave_way))
+        if answer is None:
             step.moved.append((entry, _move(db, order, entry)))
-        elif change := queue.settle(
-            db, sealer, order.lane, entry.seq, Settlement(Counts(duplicate=entry.events)), limits, now
-        ):
+        elif change := queue.settle(db, sealer, order.lane, entry.seq, Settlement(answer), limits, now):
             step.settled.append((order.lane, change))
     return step
+
+
+def _answer_instead(
+    db: sqlite3.Connection, order: Order, target: int, entry: Entry
+) -> tuple[Counts | None, Settled | None]:
+    """The final answer of an entry that is not to move, and what gave way at the target to one that is."""
+    if db.execute("SELECT 1 FROM todo WHERE lane = ? AND seq = ?", (target, entry.seq)).fetchone() is not None:
+        return Counts(duplicate=entry.events), None
+    return keyed.make_way(db, order.lane, target, entry.seq) if entry.kind == SLOT else (None, None)
 
 
 def _pass_on_reached(db: sqlite3.Connection, order: Order) -> None:
@@ -237,6 +248,7 @@ def _move(db: sqlite3.Connection, order: Order, entry: Entry) -> frozenset[int]:
     key = (order.target, order.lane, entry.seq)
     db.execute("UPDATE todo SET lane = ? WHERE lane = ? AND seq = ?", key)
     db.execute("UPDATE rest SET lane = ? WHERE lane = ? AND seq = ?", key)
+    db.execute("UPDATE slot SET lane = ? WHERE lane = ? AND seq = ?", key)
     for lane, change in ((order.lane, -entry.events), (order.target, entry.events)):
         db.execute(
             "UPDATE barrier SET accepted = accepted + ? WHERE lane = ? AND seq ="

@@ -18,7 +18,7 @@ from itertools import count, groupby
 from typing import NamedTuple
 
 from shipper.spool import queue
-from shipper.spool.queue import Entry, Settled
+from shipper.spool.queue import Entry, Moved, Settled
 from shipper.spool.schema import BARRIER, BATCH
 from shipper.spool.seal import Sealer
 from shipper.values import Revision
@@ -73,9 +73,9 @@ class Figures:
         rests = parts[len(whole) :]
         if whole:
             entry = whole[0][1]
-            self.add(entry.revision, frozenset(lane for lane, _ in whole), entry.events, entry.size)
+            self.add(entry.revision, frozenset(lane for lane, _ in whole), entry.events, entry.room)
         for lane, entry in rests:
-            self.add(entry.revision, frozenset({lane}), entry.events, entry.size)
+            self.add(entry.revision, frozenset({lane}), entry.events, entry.room)
         if len(parts) > len(whole) > 0:
             self.again += sum(entry.events for _, entry in rests)
         elif len(rests) > 1:
@@ -121,11 +121,20 @@ class Figures:
         if entry.kind == BATCH:
             self._move(entry, others | mine, others)
         else:
-            self.add(entry.revision, mine, -entry.events, -entry.size)
+            self.add(entry.revision, mine, -entry.events, -entry.room)
         if change.left is not None:
-            self.add(entry.revision, mine, change.left.events, change.left.size)
+            self.add(entry.revision, mine, change.left.events, change.left.room)
         if not self.events:
             self.again = 0  # it is unknown which events a rest shared that was damaged later
+
+    def moved(self, moves: Iterable[Moved]) -> None:
+        """What lanes have to do in place of something else."""
+        for lane, gone, come in moves:
+            if gone is not None:
+                self.add(gone.revision, frozenset({lane}), -gone.events, -gone.room)
+                self._change(lane)
+            if come is not None:
+                self.add(come.revision, frozenset({lane}), come.events, come.room)
 
     def rebound(self, entry: Entry, others: frozenset[int], source: int, target: int) -> None:
         """Moves an entry from one lane to another."""
@@ -134,9 +143,9 @@ class Figures:
         self._change(target)
 
     def _move(self, entry: Entry, source: frozenset[int], target: frozenset[int]) -> None:
-        self.add(entry.revision, source, -entry.events, -entry.size)
+        self.add(entry.revision, source, -entry.events, -entry.room)
         if target:
-            self.add(entry.revision, target, entry.events, entry.size)
+            self.add(entry.revision, target, entry.events, entry.room)
 
     def total(self) -> Amount:
         """Returns everything that waits; an event counts once, however many lanes hold it."""

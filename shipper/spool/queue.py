@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.event import Batch
-from shipper.spool import dead_letters
-from shipper.spool.schema import BARRIER, BATCH, REST, get_meta, next_seq
+from shipper.spool import dead_letters, slots
+from shipper.spool.schema import BARRIER, BATCH, REST, SLOT, get_meta, next_seq
 from shipper.spool.seal import Damaged, Sealer
 from shipper.values import Counts, Revision
 
@@ -51,10 +51,17 @@ class Entry(NamedTuple):
     events: int
     size: int
     at: float
+    place: int | None = None
+    """Of a slot that was loaded: that of its version."""
 
     @property
     def is_barrier(self) -> bool:
         return self.kind == BARRIER
+
+    @property
+    def room(self) -> int:
+        """The bytes that count against the queue's limit. Keyed state has room of its own."""
+        return 0 if self.kind == SLOT else self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,10 @@ class Settlement:
     letters: Sequence[dead_letters.Letter] = ()
     rest: Batch | None = None
     """The events without a final answer; None: all are settled."""
+    place: int | None = None
+    """Of a slot: the place of the version that was answered; None: of any version that waits there."""
+    fence: tuple[int, bytes] | None = None
+    """Of a slot: the place and the digest of the version that the destination has instead."""
 
 
 class Settled(NamedTuple):
@@ -77,6 +88,16 @@ class Settled(NamedTuple):
     letters_dropped: int
     again: int
     """By how much the number of events that several parts of the batch, whole or rests, count again has grown."""
+    is_renewed: bool = False
+    """Of a slot: another version, which was not sent yet, waits there by now. Nothing was stored."""
+
+
+class Moved(NamedTuple):
+    """A change of a lane's entries: one went, or one came, or both."""
+
+    lane: int
+    gone: Entry | None
+    come: Entry | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,23 +135,28 @@ def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, arr
             [(lane, seq, BATCH, epoch, number, packed.events, size, now) for lane in lanes],
         )
         entered.append(Entered(seq, packed.events, size))
-    for key, position in arrival.positions.items():
-        if position is None:
-            db.execute("DELETE FROM cursor WHERE input = ? AND key = ?", (arrival.input, key))
-        else:
-            db.execute("INSERT OR REPLACE INTO cursor VALUES (?, ?, ?)", (arrival.input, key, position))
+    set_positions(db, arrival.input, arrival.positions)
     return entered
 
 
+def set_positions(db: sqlite3.Connection, input: str, positions: Mapping[str, bytes | None]) -> None:
+    """Stores positions of an input; None removes one."""
+    for key, position in positions.items():
+        if position is None:
+            db.execute("DELETE FROM cursor WHERE input = ? AND key = ?", (input, key))
+        else:
+            db.execute("INSERT OR REPLACE INTO cursor VALUES (?, ?, ?)", (input, key, position))
+
+
 def positions(db: sqlite3.Connection, input: str, prefix: str = "") -> dict[str, bytes]:
-    """The stored positions of an input whose keys have this prefix; at most one row more is read."""
+    """Returns the stored positions of an input whose keys have this prefix; at most one row more is read."""
     query = "SELECT key, position FROM cursor WHERE input = ? AND key >= ? ORDER BY key"
     with closing(db.execute(query, (input, prefix))) as rows:
         return dict(takewhile(lambda row: row[0].startswith(prefix), rows))
 
 
 def position(db: sqlite3.Connection, input: str, key: str) -> bytes | None:
-    """One stored position of an input."""
+    """Returns one stored position of an input."""
     row = db.execute("SELECT position FROM cursor WHERE input = ? AND key = ?", (input, key)).fetchone()
     return None if row is None else row[0]
 
@@ -152,8 +178,10 @@ checked."""
 def load(db: sqlite3.Connection, sealer: Sealer, lane: int, entry: Entry, limit: int | None = None) -> Batch:
     """Returns the events of an entry; raises Damaged if the stored bytes are unreadable.
 
-    Raises Oversized if they take more than `limit` bytes.
+    None of a slot that was settled, or superseded, since. Raises Oversized if they take more than `limit` bytes.
     """
+    if entry.kind == SLOT:
+        return slots.load(db, sealer, lane, entry.seq, limit)
     epoch, number = entry.revision
     if entry.kind == REST:
         row = db.execute(f"SELECT id, {_BYTES} FROM rest WHERE lane = ? AND seq = ?", (lane, entry.seq)).fetchone()
@@ -200,11 +228,16 @@ def settle(
     if row is None:
         return None
     entry = entry_of(row)
+    if entry.kind == SLOT and slots.is_renewed(db, lane, seq, settlement.place):
+        return Settled(entry, frozenset(), entry, 0, 0, is_renewed=True)
     left_count = settlement.rest.count if settlement.rest is not None else 0
     if settlement.counts.answered + left_count != entry.events:
         raise AssertionError(f"lane {lane}: {entry.events} != {settlement.counts.answered} + {left_count}")
     dropped = dead_letters.add(db, sealer, lane, entry.revision, seq, settlement.letters, limits, now)
     count_answers(db, lane, seq, settlement.counts)
+    if entry.kind == SLOT:
+        remove_slot(db, lane, seq)
+        return Settled(entry, frozenset(), None, dropped, 0)
     sharers = _sharers(db, lane, seq)
     others = frozenset(id for id, kind in sharers.items() if kind == BATCH)
     again = _more_again(db, sealer, lane, entry, settlement.rest, sharers) if sharers else 0
@@ -218,6 +251,12 @@ def settle(
     if entry.kind == BATCH and not others:
         db.execute("DELETE FROM batch WHERE seq = ?", (seq,))
     return Settled(entry, others, left, dropped, again)
+
+
+def remove_slot(db: sqlite3.Connection, lane: int, seq: int) -> None:
+    """Take a slot from a lane."""
+    db.execute("DELETE FROM todo WHERE lane = ? AND seq = ?", (lane, seq))
+    slots.remove(db, lane, seq)
 
 
 def _more_again(

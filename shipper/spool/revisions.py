@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from shipper.process import log
-from shipper.spool import credentials, doubt
+from shipper.spool import credentials, doubt, keyed
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.schema import BARRIER, get_meta, next_seq, packed_ids, set_meta
 from shipper.spool.seal import Damaged, Sealer
@@ -94,6 +94,8 @@ class Cut(NamedTuple):
     seq: int
     lanes: list[LaneRow]
     retired: frozenset[int]
+    fed: Sequence[keyed.Fed] = ()
+    """What lanes got of keyed state."""
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------
@@ -218,9 +220,12 @@ def cut(
     at: Revision,
     wanted: Sequence[tuple[LaneKey, LaneSettings]],
     telling: Collection[str] = (),
+    state: Collection[tuple[str, str]] = (),
+    now: float = 0.0,
 ) -> Cut:
     """Makes a received revision active, with these lanes; puts a barrier into every lane that it retires.
 
+    `state` names pairs of an output and an input whose keyed state it takes: new destinations are fed with all of it.
     New lanes count as reached at once, except those of the outputs `telling`, which report answers (see `forward`).
     """
     doubt.act(db)
@@ -237,7 +242,9 @@ def cut(
     )
     set_meta(db, "active", str(at))
     credentials.use(db, [id for revision in known(db, at) if revision.at == at for id in revision.credentials])
-    return Cut(seq, now_active, frozenset(retired))
+    ids = {row.key.output: row.id for row in now_active}
+    feeding = keyed.Feeding([(ids[output], input) for output, input in state], before)
+    return Cut(seq, now_active, frozenset(retired), keyed.feed(db, now, at, feeding))
 
 
 def _adopt(db: sqlite3.Connection, sealer: Sealer, key: LaneKey, settings: LaneSettings, reached: bool) -> LaneRow:

@@ -1,13 +1,16 @@
 """The tables of the spool.
 
     batch    one row for each batch that entered; deleted with its last entry, in the same transaction
-    todo     unsettled entries of lanes, in the order in which they entered: a batch, the rest of one, or a
+    todo     unsettled entries of lanes, in the order in which they entered: a batch, the rest of one, a slot, or a
              barrier; a barrier is settled when it is the first row of its lane
     rest     the unsettled events of a batch that a lane has settled in part; small, so that one forbidden event does
              not keep a megabyte
     barrier  the counts of each open barrier; (lane, seq) of its entry
     lane     one destination identity, with the ids of its credentials as a JSON list; `active` where the active
              revision routes events to it, `reached` once its destination has given any answer
+    keyed    the current version of each key of keyed state; `name` and `point` are digests, the key itself is sealed
+    slot     the one version of a key that waits on a lane; `body` is NULL while that is the key's current one
+    fed      which input of keyed state is routed to which active lane
     requeue  unfinished orders to requeue dead letters, and their progress
     revision received policies; `stage` is received, superseded or active; older active ones stay until drained
 
@@ -26,13 +29,16 @@ from typing import Any, Final
 BATCH: Final = 0
 REST: Final = 1
 BARRIER: Final = 2
+SLOT: Final = 3
 
 SEALED: Final = (
     ("batch", "body"),
     ("dead_letter", "body"),
+    ("keyed", "body"),
     ("lane", "settings"),
     ("rest", "body"),
     ("revision", "policy"),
+    ("slot", "body"),
 )
 """The columns, each with its table, that hold sealed values."""
 
@@ -78,6 +84,17 @@ CREATE TABLE IF NOT EXISTS standing_order (
 CREATE TABLE IF NOT EXISTS requeue (
     id INTEGER PRIMARY KEY AUTOINCREMENT, after INTEGER NOT NULL, upto INTEGER NOT NULL, max_bytes INTEGER NOT NULL,
     output TEXT, reason TEXT, ids TEXT);
+CREATE TABLE IF NOT EXISTS keyed (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name BLOB NOT NULL UNIQUE, owner TEXT NOT NULL, collection TEXT NOT NULL,
+    point INTEGER NOT NULL, input TEXT NOT NULL, place INTEGER NOT NULL, digest BLOB NOT NULL,
+    deleted INTEGER NOT NULL, bytes INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS keyed_range ON keyed (owner, point);
+CREATE INDEX IF NOT EXISTS keyed_input ON keyed (input);
+CREATE TABLE IF NOT EXISTS slot (
+    lane INTEGER NOT NULL, seq INTEGER NOT NULL, keyed INTEGER NOT NULL, place INTEGER NOT NULL, body BLOB,
+    PRIMARY KEY (lane, seq), UNIQUE (keyed, lane));
+CREATE TABLE IF NOT EXISTS fed (
+    lane INTEGER NOT NULL, input TEXT NOT NULL, PRIMARY KEY (lane, input)) WITHOUT ROWID;
 """
 
 

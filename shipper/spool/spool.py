@@ -22,6 +22,7 @@ from shipper.spool import (
     doubt,
     drain_orders,
     forward,
+    keyed,
     queue,
     requeue,
     revisions,
@@ -31,6 +32,7 @@ from shipper.spool import limits as kept
 from shipper.spool.credentials import Before, Forgotten
 from shipper.spool.disk import Disk
 from shipper.spool.figures import Figures
+from shipper.spool.keyed import Admitted
 from shipper.spool.keys import StateKey
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.limits import SpoolLimits
@@ -51,6 +53,15 @@ class Standing(NamedTuple):
     in_use: list[str]
 
 
+class Noted(NamedTuple):
+    """What came of settling entries: how many old letters were pushed out, the slots that hold another version by now,
+    and the lanes that have to do what was given another place."""
+
+    letters_dropped: int
+    renewed: frozenset[int] = frozenset()
+    lanes: frozenset[int] = frozenset()
+
+
 class Spool:
     """Made by `open_spool`."""
 
@@ -63,6 +74,8 @@ class Spool:
         """Of the active revision."""
         self.was_killed = store.directory.was_killed
         """Whether the process before this one did not close the state directory."""
+        self._first_epoch = 0
+        """Of the places that this process gives."""
         self._is_repaired = False
         self._on_damage: list[Callable[[], None]] = []
         self.room = trio.Event()
@@ -102,12 +115,33 @@ class Spool:
         between."""
         return lambda db: (op(db), self._counting)
 
+    async def keep(
+        self,
+        arrival: keyed.Arrival,
+        abandoned: Callable[[Admitted], object] = lambda admitted: None,
+        *,
+        wait: bool = True,
+    ) -> Admitted:
+        """Stores versions of keyed state with their input's positions. Raises queue.NotActive or Outdated.
+
+        `wait` and `abandoned` are as those of `enter`.
+        """
+        now, sealer = self._now(), self.store.sealer
+
+        def keep(db: sqlite3.Connection) -> Admitted:
+            return keyed.keep(db, sealer, now, arrival)
+
+        def count_abandoned(counted: tuple[Admitted, Figures]) -> None:
+            abandoned(_count_admitted(*counted))
+
+        return _count_admitted(*await self.store.append(self._counted(keep), count_abandoned, wait=wait))
+
     async def positions(self, input: str, prefix: str = "") -> dict[str, bytes]:
-        """The stored positions of an input whose keys have this prefix."""
+        """Returns the stored positions of an input whose keys have this prefix."""
         return await self.store.read(lambda db: queue.positions(db, input, prefix))
 
     async def position(self, input: str, key: str) -> bytes | None:
-        """One stored position of an input."""
+        """Returns one stored position of an input."""
         return await self.store.read(lambda db: queue.position(db, input, key))
 
     async def window(self, lane: int, after: int, limit: int = 64) -> list[Entry]:
@@ -147,26 +181,31 @@ class Spool:
         figures.add(entry.revision, frozenset({lane}), events - entry.events, 0)
         return entry._replace(events=events)
 
-    async def settle(self, lane: int, settlements: Mapping[int, Settlement], *, patient: bool = False) -> int:
-        """Stores settlements of entries, by their places; returns how many old letters were dropped for them.
+    async def settle(self, lane: int, settlements: Mapping[int, Settlement], *, patient: bool = False) -> Noted:
+        """Stores settlements of entries, by their places.
 
         `patient` if no barrier waits for it: then it may go with the next commit. Raises dead_letters.Full, which names
         the letters that have room, and stores nothing then.
         """
         now, limits, sealer = self._now(), self.limits.dead_letters, self.store.sealer
 
-        def settle_all(db: sqlite3.Connection) -> list[queue.Settled]:
+        def settle_all(db: sqlite3.Connection) -> tuple[list[queue.Settled], list[queue.Moved]]:
             dead_letters.check_room(db, {seq: settlement.letters for seq, settlement in settlements.items()}, limits)
-            changes = [
-                queue.settle(db, sealer, lane, seq, settlement, limits, now) for seq, settlement in settlements.items()
-            ]
-            return [change for change in changes if change is not None]
+            changes, moved = [], list[queue.Moved]()
+            for seq, settlement in settlements.items():
+                if settlement.fence is not None:
+                    moved += keyed.reissue(db, sealer, now, lane, seq, settlement, self._first_epoch)
+                if change := queue.settle(db, sealer, lane, seq, settlement, limits, now):
+                    changes.append(change)
+            return changes, moved
 
-        changes, figures = await self.store.do(self._counted(settle_all), patient=patient)
+        (changes, moved), figures = await self.store.do(self._counted(settle_all), patient=patient)
         for change in changes:
             figures.settled(lane, change)
+        figures.moved(moved)
         self.made_room()
-        return sum(change.letters_dropped for change in changes)
+        renewed = frozenset(change.entry.seq for change in changes if change.is_renewed)
+        return Noted(sum(change.letters_dropped for change in changes), renewed, frozenset(each.lane for each in moved))
 
     def made_room(self) -> None:
         """Wakes tasks that wait for room."""
@@ -197,17 +236,23 @@ class Spool:
         wanted: Sequence[tuple[LaneKey, LaneSettings]],
         limits: SpoolLimits = kept.DEFAULTS,
         telling: Collection[str] = (),
+        state: Collection[tuple[str, str]] = (),
     ) -> Cut:
         """Makes a revision active, puts the barriers, and stores its limits, in one transaction.
 
-        `telling` are the outputs that report answers.
+        `telling` are the outputs that report answers; `state` names pairs of an output and an input whose keyed state
+        it takes.
         """
+        now = self._now()
 
         def cut(db: sqlite3.Connection) -> Cut:
             kept.store(db, limits)
-            return revisions.cut(db, self.store.sealer, at, wanted, telling)
+            return revisions.cut(db, self.store.sealer, at, wanted, telling, state, now)
 
-        done = await self._config(cut)
+        done, figures = await self._config(self._counted(cut))
+        for lane, events, gone in done.fed:
+            figures.moved(queue.Moved(lane, entry, None) for entry in gone)
+            figures.add(at, frozenset({lane}), events, 0)
         self._set_limits(limits)
         return done
 
@@ -352,13 +397,16 @@ class Spool:
         """Handles the report of a repair, recounts the figures, and runs the callbacks: entries may have been
         restored."""
 
-        def act(db: sqlite3.Connection) -> Figures:
+        now = self._now()
+
+        def act(db: sqlite3.Connection) -> tuple[Figures, int]:
             audit.audit(db, self.store.sealer)
             doubt.act(db)
             self._counting = Figures.of(db, self.store.sealer)
-            return self._counting
+            return self._counting, keyed.begin(db, now)
 
-        self.figures = await self._config(act)
+        self.figures, epoch = await self._config(act)
+        self._first_epoch = self._first_epoch or epoch
         for callback in self._on_damage:
             callback()
 
@@ -428,6 +476,11 @@ def _count(arrival: Arrival, entered: list[Entered], figures: Figures) -> list[E
     for packed, batch in zip(arrival.batches, entered, strict=True):
         figures.add(arrival.revision, frozenset(arrival.lanes_of(packed)), batch.events, batch.size)
     return entered
+
+
+def _count_admitted(admitted: Admitted, figures: Figures) -> Admitted:
+    figures.moved(admitted.moved)
+    return admitted
 
 
 def _count_requeued(counted: tuple[requeue.Step, Figures]) -> requeue.Step:

@@ -26,7 +26,7 @@ from shipper.spool.database import UNREADABLE
 from shipper.spool.directory import StateDirectory
 from shipper.spool.figures import Figures
 from shipper.spool.revisions import LaneKey
-from shipper.spool.schema import BARRIER, BATCH
+from shipper.spool.schema import BARRIER, BATCH, SLOT
 from shipper.values import DeadLetterFigures, Revision, Revisions
 
 _FILES = re.compile(r"keyring|keyring\.copy|state\.key|spool-[0-9]{1,15}\.db")
@@ -151,7 +151,9 @@ def _figures(db: sqlite3.Connection) -> Figures:
     assumed."""
     figures = Figures.none()
     rows = db.execute(
-        "SELECT seq, lane, kind, epoch, revision, count, bytes FROM todo WHERE kind != ? ORDER BY seq, kind", (BARRIER,)
+        "SELECT seq, lane, kind, epoch, revision, count, iif(kind = ?, 0, bytes) FROM todo WHERE kind != ?"
+        " ORDER BY seq, kind",
+        (SLOT, BARRIER),
     )
     for _, same in groupby(rows, key=lambda row: row[0]):
         parts = list(same)

@@ -17,7 +17,7 @@ from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
 from shipper.spool.queue import Arrival, Packed, Settlement
 from shipper.spool.revisions import Text
-from shipper.spool.spool import Spool, open_spool
+from shipper.spool.spool import Noted, Spool, open_spool
 from shipper.values import Counts, Revision
 from tests.fakes import PATIENCE, bench, events
 
@@ -116,7 +116,7 @@ async def test_whoever_waits_for_room_wakes_when_something_is_settled(tmp_path: 
 
         with trio.fail_after(30):
             await freed.wait()
-        assert await on.spool.settle(on.active["main"].id, {entry.seq: Settlement(Counts(delivered=5))}) == 0
+        assert await on.spool.settle(on.active["main"].id, {entry.seq: Settlement(Counts(delivered=5))}) == Noted(0)
         assert on.spool.figures.total().events == 0
 
 

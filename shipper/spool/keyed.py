@@ -1,0 +1,445 @@
+"""Transactions of keyed state: versions are admitted, and fed to new destinations. Pure functions of the database.
+
+A key has one current version, and on each lane that it is to go to at most one slot, so what is stored grows with keys
+and with unsettled destinations, never with updates. What a newer version does to a slot that waits:
+
+- of another destination, that is to have the old version (a retired lane): the slot keeps it, as a copy;
+- of the same destination under another credential: it is superseded, since the new version is durable for that
+  destination, on a lane that is in use;
+- of the same lane, not handed out yet and below no barrier: it takes the new version in its place and its turn;
+- of the same lane otherwise: it is superseded, and a new slot stands at the end. So the new version waits neither for
+  an answer for the old one, nor below a barrier that does not count it.
+
+A hot key thus goes once round with all others, however often it changes: its slot has its turn as long as it waits, and
+comes last once it was handed out. The answer for a version whose slot is gone counts no more.
+
+Places are given by a counter that begins at each start with a new epoch (`begin`): above those that are stored, the
+clock in seconds, and those that destinations have reported. A database that went back gives other places than before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shipper.sdk.errors import Outdated
+from shipper.sdk.state import LARGEST_PLACE, Change, Kept, Version, digest_of, epoch_of, place_of
+from shipper.spool import queue, slots
+from shipper.spool.queue import Entry, Moved, NotActive, Settled, Settlement
+from shipper.spool.schema import SLOT, get_meta, next_seq, set_meta
+from shipper.spool.seal import Damaged, Sealer
+from shipper.values import Counts, Revision
+
+NAME_BYTES = 16
+_LARGEST_SEQUENCE = 2**31 - 1
+_LARGEST_EPOCH = epoch_of(LARGEST_PLACE)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Changes that enter together, in one transaction.
+
+    `fronts`: by lane, the newest entry that was handed out; of a lane that is not there, all may have been.
+    """
+
+    revision: Revision
+    input: str
+    lanes: Sequence[int]
+    changes: Sequence[Change]
+    positions: Mapping[str, bytes | None] = field(default_factory=dict)
+    expect: Mapping[str, bytes | None] = field(default_factory=dict)
+    fronts: Mapping[int, int] = field(default_factory=dict)
+
+
+class Admitted(NamedTuple):
+    """The answers for changes, and what lanes have to do since."""
+
+    kept: tuple[Kept, ...]
+    moved: list[Moved]
+
+
+class _Key(NamedTuple):
+    """A key as it is stored."""
+
+    id: int
+    place: int
+    digest: bytes
+    deleted: bool
+
+
+class _Slot(NamedTuple):
+    """A slot of a key, with its lane's destination; `is_copy`: its version is not the current one."""
+
+    lane: int
+    seq: int
+    is_copy: bool
+    destination: tuple[str, str, str]
+
+
+def name_of(owner: str, collection: str, key: str) -> bytes:
+    """The digest that names a key; as long as the origin of a batch, since it is that of its versions' ids."""
+    return _digest(owner, collection, key)[:NAME_BYTES]
+
+
+def point_of(collection: str, key: str) -> int:
+    """Where a key stands in its owner's range of keys: a number of 64 bits, with its sign."""
+    return int.from_bytes(_digest(collection, key)[:8], "big", signed=True)
+
+
+def _digest(*parts: str) -> bytes:
+    digest = hashlib.sha256()
+    for part in parts:
+        encoded = part.encode()
+        digest.update(len(encoded).to_bytes(4, "big") + encoded)
+    return digest.digest()
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+def begin(db: sqlite3.Connection, now: float) -> int:
+    """Begin a new epoch of places; returns it."""
+    (highest,) = db.execute("SELECT coalesce(max(place), 0) FROM keyed WHERE owner = ''").fetchone()
+    epoch = max(int(get_meta(db, "place_epoch") or 0), int(now), epoch_of(highest)) + 1
+    return _set_epoch(db, epoch)
+
+
+def raise_above(db: sqlite3.Connection, place: int) -> bool:
+    """Have all places that are given from now on be above this one; False if there are none."""
+    if epoch_of(place) >= _LARGEST_EPOCH:
+        return False
+    if place >= place_of(int(get_meta(db, "place_epoch") or 0), int(get_meta(db, "place_sequence") or 0)):
+        _set_epoch(db, epoch_of(place) + 1)
+    return True
+
+
+def _set_epoch(db: sqlite3.Connection, epoch: int) -> int:
+    epoch = min(epoch, _LARGEST_EPOCH)
+    set_meta(db, "place_epoch", epoch)
+    set_meta(db, "place_sequence", 0)
+    return epoch
+
+
+def _next_place(db: sqlite3.Connection, above: int) -> int:
+    raise_above(db, above)
+    row = db.execute("UPDATE meta SET value = value + 1 WHERE key = 'place_sequence' RETURNING value").fetchone()
+    if row[0] > _LARGEST_SEQUENCE:
+        _set_epoch(db, int(get_meta(db, "place_epoch")) + 1)
+        return _next_place(db, above)
+    return place_of(int(get_meta(db, "place_epoch")), row[0])
+
+
+# -- admission ---------------------------------------------------------------------------------------------------------
+
+
+def keep(db: sqlite3.Connection, sealer: Sealer, now: float, arrival: Arrival) -> Admitted:
+    """Admit changes, and store the input's positions. Raises NotActive or Outdated, and has stored nothing then."""
+    if get_meta(db, "active") != str(arrival.revision):
+        raise NotActive
+    if arrival.expect:
+        stored = queue.positions(db, arrival.input)
+        if any(stored.get(key) != position for key, position in arrival.expect.items()):
+            raise Outdated("other positions are stored")
+    moved: list[Moved] = []
+    kept = tuple([_keep(db, sealer, now, arrival, change, moved) for change in arrival.changes])
+    queue.set_positions(db, arrival.input, arrival.positions)
+    return Admitted(kept, moved)
+
+
+def _keep(
+    db: sqlite3.Connection, sealer: Sealer, now: float, arrival: Arrival, change: Change, moved: list[Moved]
+) -> Kept:
+    name = name_of(change.owner, change.collection, change.key)
+    row = db.execute("SELECT id, place, digest, deleted FROM keyed WHERE name = ?", (name,)).fetchone()
+    has = None if row is None else _Key(row[0], row[1], row[2], bool(row[3]))
+    if (known := _known(has, change)) is not None:
+        return known
+    place = change.place if change.place is not None else _next_place(db, 0 if has is None else has.place)
+    version = slots.version_of(change, place)
+    _admit(db, sealer, now, arrival, _Admission(name, has, version, change.document), moved)
+    return Kept(place, version.digest, True, False)
+
+
+def _known(has: _Key | None, change: Change) -> Kept | None:
+    """The answer for a change that is no new version; None: it is one."""
+    digest = digest_of(change.document)
+    if has is None:
+        return Kept(0, digest, False, False) if change.place is None and change.document is None else None
+    is_same = has.digest == digest and has.deleted == (change.document is None)
+    if change.place is None:
+        return Kept(has.place, digest, False, False) if is_same else None
+    if change.place > has.place:
+        return None
+    return Kept(has.place, has.digest, False, change.place < has.place or not is_same)
+
+
+class _Admission(NamedTuple):
+    """A new version of a key, and what the key `has` so far."""
+
+    name: bytes
+    has: _Key | None
+    version: Version
+    document: bytes | None
+
+
+def _admit(
+    db: sqlite3.Connection, sealer: Sealer, now: float, arrival: Arrival, new: _Admission, moved: list[Moved]
+) -> None:
+    there = [] if new.has is None else _slots(db, new.has.id)
+    mine = {slot.lane: slot for slot in there if slot.lane in arrival.lanes}
+    others = [slot for slot in there if slot.lane not in arrival.lanes]
+    places = _destinations(db, arrival.lanes) if others else frozenset()
+    elsewhere = [slot for slot in others if slot.destination not in places]
+    _keep_old(db, [slot for slot in elsewhere if not slot.is_copy])
+    id, size = _store(db, sealer, arrival.input, new)
+    for slot in others:
+        if slot.destination in places:
+            moved.append(Moved(slot.lane, _supersede(db, slot.lane, slot.seq), None))
+    for lane in arrival.lanes:
+        moved.append(_put(db, now, arrival, lane, mine.get(lane), (id, new.version.place, size)))
+    slots.forget_deleted(db, id)
+
+
+def _slots(db: sqlite3.Connection, id: int) -> list[_Slot]:
+    rows = db.execute(
+        "SELECT slot.lane, seq, body IS NOT NULL, output, type, destination FROM slot JOIN lane ON lane.id = slot.lane"
+        " WHERE keyed = ?",
+        (id,),
+    ).fetchall()
+    return [_Slot(lane, seq, bool(is_copy), (output, type, to)) for lane, seq, is_copy, output, type, to in rows]
+
+
+def _destinations(db: sqlite3.Connection, lanes: Collection[int]) -> frozenset[tuple[str, str, str]]:
+    """Where lanes go, whichever credential they have."""
+    rows = [db.execute("SELECT output, type, destination FROM lane WHERE id = ?", (id,)).fetchone() for id in lanes]
+    return frozenset(tuple(row) for row in rows if row is not None)
+
+
+def _keep_old(db: sqlite3.Connection, those: Sequence[_Slot]) -> None:
+    """Give slots the current version as a copy of their own."""
+    for slot in those:
+        db.execute(
+            "UPDATE slot SET body = (SELECT body FROM keyed WHERE id = slot.keyed) WHERE lane = ? AND seq = ?",
+            (slot.lane, slot.seq),
+        )
+
+
+def _store(db: sqlite3.Connection, sealer: Sealer, input: str, new: _Admission) -> tuple[int, int]:
+    """Make it the current version; the id of its key, and what its body takes, in bytes."""
+    version = new.version
+    sealed = slots.seal(sealer, new.name, version, new.document)
+    values = (input, version.place, version.digest, version.deleted, len(sealed), sealed)
+    if new.has is not None:
+        db.execute(
+            "UPDATE keyed SET input = ?, place = ?, digest = ?, deleted = ?, bytes = ?, body = ? WHERE id = ?",
+            (*values, new.has.id),
+        )
+        return new.has.id, len(sealed)
+    point = point_of(version.collection, version.key)
+    row = db.execute(
+        "INSERT INTO keyed (name, owner, collection, point, input, place, digest, deleted, bytes, body)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+        (new.name, version.owner, version.collection, point, *values),
+    ).fetchone()
+    return int(row[0]), len(sealed)
+
+
+def _supersede(db: sqlite3.Connection, lane: int, seq: int) -> Entry:
+    """Take a slot away, since a newer version is durable for its destination; the key stays, whatever it has."""
+    entry = _entry(db, lane, seq)
+    queue.count_answers(db, lane, seq, Counts(superseded=1))
+    db.execute("DELETE FROM todo WHERE lane = ? AND seq = ?", (lane, seq))
+    db.execute("DELETE FROM slot WHERE lane = ? AND seq = ?", (lane, seq))
+    return entry
+
+
+def _entry(db: sqlite3.Connection, lane: int, seq: int) -> Entry:
+    row = db.execute(
+        "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq = ?", (lane, seq)
+    ).fetchone()
+    return queue.entry_of(row)
+
+
+def _put(
+    db: sqlite3.Connection, now: float, arrival: Arrival, lane: int, slot: _Slot | None, new: tuple[int, int, int]
+) -> Moved:
+    """Let the new version (key, place, size) wait on a lane, in the slot that is there if that keeps its turn."""
+    _, place, size = new
+    if slot is None:
+        return Moved(lane, None, _insert(db, now, arrival.revision, lane, new))
+    if slot.seq <= arrival.fronts.get(lane, slot.seq) or _is_below_barrier(db, lane, slot.seq):
+        return Moved(lane, _supersede(db, lane, slot.seq), _insert(db, now, arrival.revision, lane, new))
+    gone = _entry(db, lane, slot.seq)
+    db.execute("UPDATE slot SET place = ?, body = NULL WHERE lane = ? AND seq = ?", (place, lane, slot.seq))
+    db.execute(
+        "UPDATE todo SET epoch = ?, revision = ?, bytes = ? WHERE lane = ? AND seq = ?",
+        (*arrival.revision, size, lane, slot.seq),
+    )
+    return Moved(lane, gone, gone._replace(revision=arrival.revision, size=size))
+
+
+def _is_below_barrier(db: sqlite3.Connection, lane: int, seq: int) -> bool:
+    return db.execute("SELECT 1 FROM barrier WHERE lane = ? AND seq > ?", (lane, seq)).fetchone() is not None
+
+
+def _insert(db: sqlite3.Connection, now: float, revision: Revision, lane: int, new: tuple[int, int, int]) -> Entry:
+    id, place, size = new
+    seq = next_seq(db)
+    db.execute("INSERT INTO slot VALUES (?, ?, ?, ?, NULL)", (lane, seq, id, place))
+    db.execute("INSERT INTO todo VALUES (?, ?, ?, ?, ?, 1, ?, ?)", (lane, seq, SLOT, *revision, size, now))
+    return Entry(seq, SLOT, revision, 1, size, now)
+
+
+# -- after a fence -----------------------------------------------------------------------------------------------------
+
+
+def reissue(
+    db: sqlite3.Connection, sealer: Sealer, now: float, lane: int, seq: int, settlement: Settlement, since: int
+) -> list[Moved]:
+    """Give the version that a settlement is about a place above the destination's fence, if it is to be had there.
+
+    That is the last word of this process, whose epochs are those from `since` on, about an own key; and the destination
+    is one of the active revision. It goes to all that its input feeds, and supersedes what is in the slot. Nothing is
+    done for any other version: the destination has a newer one.
+    """
+    if settlement.fence is None:
+        return []
+    fence, _ = settlement.fence
+    row = db.execute(
+        "SELECT keyed.id, name, keyed.place, digest, deleted, input, keyed.body FROM slot"
+        " JOIN keyed ON keyed.id = slot.keyed WHERE lane = ? AND seq = ? AND slot.place = ?"
+        " AND keyed.place = slot.place AND owner = ''",
+        (lane, seq, settlement.place),
+    ).fetchone()
+    active = get_meta(db, "active")
+    if row is None or active is None or epoch_of(row[2]) < since:
+        return []
+    id, name, place, digest, deleted, input, body = row
+    lanes = [each for (each,) in db.execute("SELECT lane FROM fed WHERE input = ? ORDER BY lane", (input,))]
+    if _destinations(db, [lane]).isdisjoint(_destinations(db, lanes)) or not raise_above(db, max(fence, place)):
+        return []
+    try:
+        batch = slots.unseal(sealer, name, place, body)
+    except Damaged:
+        return []
+    assert batch.versions is not None
+    (version,) = batch.versions
+    assert version is not None
+    again = version._replace(place=_next_place(db, max(fence, place)))
+    document = None if version.deleted else batch.body[:-1]
+    arrival, moved = Arrival(Revision.parse(active), input, lanes, ()), list[Moved]()
+    _admit(db, sealer, now, arrival, _Admission(name, _Key(id, place, digest, deleted), again, document), moved)
+    return moved
+
+
+# -- the cut -----------------------------------------------------------------------------------------------------------
+
+
+class Feeding(NamedTuple):
+    """Which inputs of keyed state a revision routes to which of its lanes, and the lanes that were active before."""
+
+    wanted: Collection[tuple[int, str]]
+    before: Collection[int]
+
+
+class Fed(NamedTuple):
+    """What a lane got: so many slots, in place of those that were superseded."""
+
+    lane: int
+    events: int
+    gone: Sequence[Entry]
+
+
+def feed(db: sqlite3.Connection, now: float, at: Revision, feeding: Feeding) -> list[Fed]:
+    """Give lanes the current version of each key of the inputs that are routed to them since; in the cut.
+
+    Not fed is a lane that goes where another one went until now: what that one still has to do, it does. A lane that is
+    active again counts as new. Keys that are deleted are fed as long as they are known: a destination to which the
+    policy returns may have them still.
+    """
+    fed = {(lane, input) for lane, input in db.execute("SELECT lane, input FROM fed").fetchall()}
+    known = {(lane, input) for lane, input in fed if lane in feeding.before}
+    has = {(place, input) for lane, input in known for place in _destinations(db, [lane])}
+    wanted = sorted(set(feeding.wanted))
+    given = []
+    for lane, input in wanted:
+        (place,) = _destinations(db, [lane])
+        if (place, input) not in has:
+            gone = _supersede_copies(db, lane, input)
+            given.append(Fed(lane, _feed(db, now, at, lane, input), gone))
+    db.execute("DELETE FROM fed")
+    db.executemany("INSERT INTO fed VALUES (?, ?)", wanted)
+    return given
+
+
+def _supersede_copies(db: sqlite3.Connection, lane: int, input: str) -> list[Entry]:
+    """Take away the old versions of a lane that is active again."""
+    rows = db.execute(
+        "SELECT seq FROM slot JOIN keyed ON keyed.id = slot.keyed"
+        " WHERE lane = ? AND input = ? AND slot.body IS NOT NULL",
+        (lane, input),
+    ).fetchall()
+    return [_supersede(db, lane, seq) for (seq,) in rows]
+
+
+def _feed(db: sqlite3.Connection, now: float, at: Revision, lane: int, input: str) -> int:
+    """As rows at once: there may be a hundred thousand keys."""
+    seq = int(get_meta(db, "seq"))
+    count = db.execute(
+        "INSERT INTO slot SELECT ?, ? + row_number() OVER (ORDER BY id), id, place, NULL FROM keyed WHERE input = ?"
+        " AND NOT EXISTS (SELECT 1 FROM slot WHERE slot.keyed = keyed.id AND slot.lane = ?)",
+        (lane, seq, input, lane),
+    ).rowcount
+    db.execute(
+        "INSERT INTO todo SELECT lane, seq, ?, ?, ?, 1, bytes, ? FROM slot JOIN keyed ON keyed.id = slot.keyed"
+        " WHERE lane = ? AND seq > ?",
+        (SLOT, *at, now, lane, seq),
+    )
+    set_meta(db, "seq", seq + count)
+    return count
+
+
+# -- orders ------------------------------------------------------------------------------------------------------------
+
+
+def make_way(db: sqlite3.Connection, source: int, target: int, seq: int) -> tuple[Counts | None, Settled | None]:
+    """Before an order moves a slot to another lane: the final answer that it gets instead, and what gave way to it.
+
+    No version passes a newer one: where the target has one to do, or was fed with one, the slot is superseded.
+    """
+    row = db.execute(
+        "SELECT keyed, slot.place, keyed.place, input FROM slot JOIN keyed ON keyed.id = slot.keyed"
+        " WHERE lane = ? AND seq = ?",
+        (source, seq),
+    ).fetchone()
+    if row is None:
+        return None, None  # it is damaged, which shows where it is sent
+    id, place, current, input = row
+    there = db.execute("SELECT seq, place FROM slot WHERE keyed = ? AND lane = ?", (id, target)).fetchone()
+    if there is not None and there[1] < place:
+        return None, Settled(_supersede(db, target, there[0]), frozenset(), None, 0, 0)
+    if there is not None:
+        return _instead(place, there[1]), None
+    is_same = not _destinations(db, [source]).isdisjoint(_destinations(db, [target]))
+    is_fed = db.execute("SELECT 1 FROM fed WHERE lane = ? AND input = ?", (target, input)).fetchone() is not None
+    return (_instead(place, current), None) if is_fed and not is_same else (None, None)
+
+
+def _instead(place: int, other: int) -> Counts:
+    return Counts(superseded=1) if other > place else Counts(duplicate=1)
+
+
+# -- after damage ------------------------------------------------------------------------------------------------------
+
+
+def restore(db: sqlite3.Connection, at: Revision) -> None:
+    """Slots whose entries were lost are to be settled again; those of lanes that are lost are gone with them."""
+    db.execute("DELETE FROM slot WHERE lane NOT IN (SELECT id FROM lane)")
+    db.execute(
+        "INSERT OR IGNORE INTO todo SELECT lane, seq, ?, ?, ?, 1, bytes,"
+        " coalesce((SELECT max(at) FROM todo WHERE kind = ?), 0.0) FROM slot JOIN keyed ON keyed.id = slot.keyed",
+        (SLOT, *at, SLOT),
+    )
