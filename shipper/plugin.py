@@ -297,7 +297,8 @@ class InputContext(Protocol):
         `emit`, for a disk that is full.
 
         `expect` are positions that have to be stored as they are said here (None: not there), or Outdated is raised and
-        nothing is stored. Raises PluginFault for a change that cannot be, such as one whose document is not compact.
+        nothing is stored. Raises PluginFault for a change that cannot be, such as one whose document is not compact,
+        and for more than 10,000 of them.
         An input that calls it says `Input.gives_state`.
         """
         ...

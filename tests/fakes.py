@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -98,12 +98,38 @@ class Destination:
         self.on_close: Callable[[], None] = lambda: None
         self.closing: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         """Waited for before it is closed, whatever is cancelled."""
+        self.shelf: dict[str, tuple[int, bytes | None]] = {}
+        """By key: the place and the document of the newest version that was delivered; None: it was deleted."""
+        self.shelved: list[tuple[str, int, bytes | None]] = []
+        """Every version that was sent, with its key and place, in the order in which they came."""
         self.feeding: dict[str, Any] = {}
         """What the output states otherwise than by default, when a lane begins."""
         self.contexts: list[OutputContext] = []
         self.open_senders = 0
         self.sending = 0
         self._news = trio.Event()
+
+    async def shelve(self, batch: Batch) -> Answers:
+        """Take versions, unless there is a newer one of the key."""
+        await trio.lowlevel.checkpoint()
+        return self.shelve_now(batch, ())
+
+    def shelve_now(self, batch: Batch, rejected: Collection[bytes]) -> Answers:
+        """The same at once; documents that are `rejected` are refused for ever."""
+        assert batch.versions is not None
+        others = {}
+        for at, (version, document) in enumerate(zip(batch.versions, batch.body.split(b"\n"), strict=False)):
+            assert version is not None
+            new = version.place, None if version.deleted else document
+            self.shelved.append((version.key, *new))
+            has = self.shelf.get(version.key, (0, None))
+            if document in rejected:
+                others[at] = Answer(Outcome.REJECTED, "400 no such thing")
+            elif new[0] < has[0]:
+                others[at] = Answer(Outcome.SUPERSEDED, fence=(has[0], b""))
+            else:
+                self.shelf[version.key] = new
+        return Answers(batch.count, others)
 
     async def deliver(self, batch: Batch) -> Answers:
         await trio.lowlevel.checkpoint()
@@ -220,6 +246,16 @@ class NestedOutput(ScriptedOutput, frozen=True):
     tls: tuple[OwnTls | AnyTls, ...] = ()
 
 
+class ShelfOutput(ScriptedOutput, frozen=True):
+    """Takes keyed state, as `DESTINATIONS[to]` says; see `Destination.shelve`."""
+
+    def takes_state(self) -> bool:
+        return True
+
+    def targets(self, batch: Batch) -> Sequence[str]:
+        return [""] * batch.count
+
+
 class TellingOutput(ScriptedOutput, frozen=True):
     """The same, and it tells of every answer but `Nobody`."""
 
@@ -233,7 +269,7 @@ class _Scripted:
 
     async def send(self, batch: Batch) -> Answers:
         self.script.log.append(f"send {batch.count}")
-        self.script.asked += [event["n"] for event in batch.own()]
+        self.script.asked += [event["n"] for event in batch.own() if "n" in event]
         self.script.sending += 1
         self.script.notify()
         try:
@@ -305,6 +341,13 @@ class ScriptedInput(Input, frozen=True):
             with trio.CancelScope(shield=True):
                 await spring.on_close()
             spring.log.append("close")
+
+
+class StateInput(ScriptedInput, frozen=True):
+    """The same, for keyed state."""
+
+    gives_state: ClassVar[bool] = True
+    gives_events: ClassVar[bool] = False
 
 
 class RereadingInput(ScriptedInput, frozen=True):
@@ -436,8 +479,8 @@ GATE = threading.Event()
 
 REGISTRY = Registry(
     {
-        "outputs": {"scripted": ScriptedOutput, "telling": TellingOutput, "nested": NestedOutput},
-        "inputs": {"scripted": ScriptedInput, "rereading": RereadingInput},
+        "outputs": {"scripted": ScriptedOutput, "shelf": ShelfOutput, "telling": TellingOutput, "nested": NestedOutput},
+        "inputs": {"scripted": ScriptedInput, "state": StateInput, "rereading": RereadingInput},
         "processors": {"scripted": ScriptedProcessor, "stage": ScriptedStage},
     }
 )

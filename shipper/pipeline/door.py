@@ -19,6 +19,7 @@ from typing import Any
 from shipper.sdk.columns import line_count
 from shipper.sdk.errors import PluginFault
 from shipper.sdk.event import Batch
+from shipper.sdk.state import LARGEST_PLACE, LONGEST_KEY, LONGEST_NAME, Change, compact
 
 _NO_BRACE = re.compile(rb"\n[^{]")
 _LARGEST = 1 << 63
@@ -28,6 +29,8 @@ _NUMBERS: Mapping[str, tuple[set[type], int, int]] = {
     "severities": ({int, NoneType}, 0, 25),
 }
 """By column: of which types its values are, the least of them, and what is more than the largest."""
+MOST_CHANGES = 10_000
+"""Of keyed state, in one transaction."""
 TYPED_BYTES = 64 << 10
 """Of typed events that are looked at together: as objects they take many times that."""
 
@@ -41,6 +44,42 @@ def check_types(batches: Sequence[object], positions: Mapping[str, bytes | None]
         b"".join([place for place in positions.values() if place is not None])
     except (TypeError, ValueError):
         raise PluginFault("a position is no bytes, or its name is no text") from None
+
+
+def check_changes(changes: Sequence[object], names: Mapping[str, bytes | None]) -> None:
+    """Raises PluginFault unless these are changes of keyed state, and positions, that can be stored."""
+    if len(changes) > MOST_CHANGES:
+        raise PluginFault(f"{len(changes)} changes are more than {MOST_CHANGES} at once")
+    check_types((), names)
+    for change in changes:
+        if not isinstance(change, Change):
+            raise PluginFault(f"a change is expected, not {type(change).__name__}")
+        _check_names(change)
+        if change.document is not None and not _is_compact(change.document):
+            raise PluginFault("a document is no compact JSON object")
+        if change.place is None and change.owner:
+            raise PluginFault("a change of a key of another owner has no place")
+        if change.place is not None and not (type(change.place) is int and 0 < change.place <= LARGEST_PLACE):
+            raise PluginFault("a change has a place that cannot be")
+
+
+def _check_names(change: Change) -> None:
+    for name, longest in ((change.owner, LONGEST_NAME), (change.collection, LONGEST_NAME), (change.key, LONGEST_KEY)):
+        try:
+            size = len(name.encode())
+        except (AttributeError, UnicodeEncodeError):
+            raise PluginFault("the name of a key is no text") from None
+        if size > longest:
+            raise PluginFault(f"the name of a key has {size} bytes, which is more than {longest}")
+    if not (change.collection and change.key):
+        raise PluginFault("the name of a key, or of its collection, is empty")
+
+
+def _is_compact(document: bytes) -> bool:
+    try:
+        return compact(document) == document
+    except (TypeError, ValueError):
+        return False
 
 
 def check(batch: object, before: Batch | None = None) -> Batch:

@@ -21,10 +21,11 @@ from shipper.pipeline.envelope import Envelope
 from shipper.pipeline.lane import Lane
 from shipper.pipeline.stages import Made
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Part
+from shipper.plugin import Change, Kept, Part
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.errors import Backpressure
 from shipper.sdk.event import Batch, tagged_here
+from shipper.spool import keyed
 from shipper.spool.queue import Arrival, Entered, NotActive, Packed
 from shipper.spool.requeue import Room
 from shipper.spool.spool import Spool
@@ -150,6 +151,46 @@ class Entrance:
                 self.spool.made_room()
         arrived(entered)
         return True
+
+    async def keep(
+        self,
+        port: Entering,
+        route: Route,
+        changes: Sequence[Change],
+        positions: Mapping[str, bytes | None],
+        expect: Mapping[str, bytes | None],
+        *,
+        wait: bool,
+    ) -> tuple[Kept, ...] | None:
+        """Stores versions of keyed state; None if the revision of the route is not the active one any more.
+
+        They wait for no room: a key takes that of its slot. `front` of each lane is read now; a slot that is handed out
+        before this is stored holds another version then than was sent, which its answer shows.
+        """
+        lanes = route.lanes.values()
+        fronts = {lane.id: lane.front for lane in lanes}
+        ids = [lane.id for lane in lanes]
+        arrival = keyed.Arrival(route.revision, port.source, ids, changes, positions, expect, fronts)
+        port.storing += 1
+        if self.spool.store.problem is not None:
+            self._on_change()
+        try:
+            admitted = await self.spool.keep(arrival, self._look, wait=wait)
+        except NotActive:
+            return None
+        finally:
+            port.storing -= 1
+        self._look(admitted)
+        return admitted.kept
+
+    def _look(self, admitted: keyed.Admitted) -> None:
+        """Wakes the lanes of what was stored, and counts what it supersedes."""
+        for id in {moved.lane for moved in admitted.moved}:
+            if id in self.lanes:
+                self.lanes[id].look()
+        for moved in admitted.moved:
+            if moved.gone is not None and moved.lane in self.lanes:
+                self.lanes[moved.lane].counters["superseded"] += 1
 
     async def _room(self, port: Entering, route: Route, size: int, *, wait: bool) -> bool:
         """Wait for room; false if the route was switched meanwhile. Raises Backpressure if `wait` is false."""

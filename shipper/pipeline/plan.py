@@ -8,7 +8,7 @@ meaning is the same, else `live`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -110,6 +110,16 @@ class Plan:
     def stored(self, change: Change) -> Text:
         """What the spool keeps of it."""
         return Text(self.at, self.sha256, self.meaning, change, sorted(self.credentials), self.text)
+
+    @property
+    def state(self) -> Sequence[tuple[str, str]]:
+        """Which output takes the keyed state of which input, as the spool names it."""
+        return [
+            (output, f"{input.spec.type}/{name}")
+            for name, input in self.inputs.items()
+            if input.spec.config.gives_state
+            for output in input.outputs
+        ]
 
     @property
     def warnings(self) -> frozenset[tuple[str, str]]:

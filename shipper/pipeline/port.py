@@ -109,7 +109,19 @@ class Port:
         *,
         wait: bool = True,
     ) -> tuple[Kept, ...]:
-        raise NotImplementedError
+        with self._faults():
+            door.check_changes(changes, {**(positions or {}), **(expect or {})})
+        while True:
+            route, switched = self._route, self._switched
+            if route is not None:
+                kept = await self._entrance.keep(self, route, changes, positions or {}, expect or {}, wait=wait)
+                if kept is not None:
+                    self._count_kept(changes, kept)
+                    return kept
+            elif not wait:
+                raise Backpressure("no revision takes keyed state from this input yet")
+            if self._route is route:
+                await switched.wait()
 
     # -- the owner of its stages ---------------------------------------------------------------------------------------
 
@@ -154,6 +166,12 @@ class Port:
         taken.bytes += size
         taken.filtered += max(0, events - sum(made.packed.events for made in ready))
         taken.failures += failures
+        self._set_fault(None)
+
+    def _count_kept(self, changes: Sequence[Change], kept: Sequence[Kept]) -> None:
+        new = [change.document or b"" for change, answer in zip(changes, kept, strict=True) if answer.is_new]
+        self.taken.events += len(new)
+        self.taken.bytes += sum(map(len, new))
         self._set_fault(None)
 
     @property

@@ -316,7 +316,7 @@ class Rollout:
     async def _cut(self, plan: Plan) -> Cut:
         wanted = [(output.key, output.settings) for output in plan.outputs.values()]
         telling = [name for name, output in plan.outputs.items() if output.spec.config.tells_of_answers]
-        return await self._spool.cut(plan.at, wanted, plan.limits, telling)
+        return await self._spool.cut(plan.at, wanted, plan.limits, telling, plan.state)
 
     async def _resume(self, plan: Plan) -> Cut:
         """After a restart: the lanes as they were stored, whatever files that the policy names have become since.
