@@ -65,6 +65,7 @@ class _Key(NamedTuple):
     """A key as it is stored."""
 
     id: int
+    input: str
     place: int
     digest: bytes
     deleted: bool
@@ -153,8 +154,8 @@ def _keep(
     db: sqlite3.Connection, sealer: Sealer, now: float, arrival: Arrival, change: Change, moved: list[Moved]
 ) -> Kept:
     name = name_of(change.owner, change.collection, change.key)
-    row = db.execute("SELECT id, place, digest, deleted FROM keyed WHERE name = ?", (name,)).fetchone()
-    has = None if row is None else _Key(row[0], row[1], row[2], bool(row[3]))
+    row = db.execute("SELECT id, input, place, digest, deleted FROM keyed WHERE name = ?", (name,)).fetchone()
+    has = None if row is None else _Key(*row)
     if (known := _known(has, change)) is not None:
         return known
     place = change.place if change.place is not None else _next_place(db, 0 if has is None else has.place)
@@ -168,7 +169,7 @@ def _known(has: _Key | None, change: Change) -> Kept | None:
     digest = digest_of(change.document)
     if has is None:
         return Kept(0, digest, False, False) if change.place is None and change.document is None else None
-    is_same = has.digest == digest and has.deleted == (change.document is None)
+    is_same = has.digest == digest and bool(has.deleted) == (change.document is None)
     if change.place is None:
         return Kept(has.place, digest, False, False) if is_same else None
     if change.place > has.place:
@@ -231,18 +232,20 @@ def _store(db: sqlite3.Connection, sealer: Sealer, input: str, new: _Admission) 
     """Make it the current version; the id of its key, and what its body takes, in bytes."""
     version = new.version
     sealed = slots.seal(sealer, new.name, version, new.document)
-    values = (input, version.place, version.digest, version.deleted, len(sealed), sealed)
+    values = (version.place, version.digest, version.deleted, len(sealed), sealed)
     if new.has is not None:
         db.execute(
-            "UPDATE keyed SET input = ?, place = ?, digest = ?, deleted = ?, bytes = ?, body = ? WHERE id = ?",
+            "UPDATE keyed SET place = ?, digest = ?, deleted = ?, bytes = ?, body = ? WHERE id = ?",
             (*values, new.has.id),
         )
+        if new.has.input != input:
+            db.execute("UPDATE keyed SET input = ? WHERE id = ?", (input, new.has.id))
         return new.has.id, len(sealed)
     point = point_of(version.collection, version.key)
     row = db.execute(
         "INSERT INTO keyed (name, owner, collection, point, input, place, digest, deleted, bytes, body)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-        (new.name, version.owner, version.collection, point, *values),
+        (new.name, version.owner, version.collection, point, input, *values),
     ).fetchone()
     return int(row[0]), len(sealed)
 
@@ -331,7 +334,7 @@ def reissue(
     again = version._replace(place=_next_place(db, max(fence, place)))
     document = None if version.deleted else batch.body[:-1]
     arrival, moved = Arrival(Revision.parse(active), input, lanes, ()), list[Moved]()
-    _admit(db, sealer, now, arrival, _Admission(name, _Key(id, place, digest, deleted), again, document), moved)
+    _admit(db, sealer, now, arrival, _Admission(name, _Key(id, input, place, digest, deleted), again, document), moved)
     return moved
 
 

@@ -6,7 +6,8 @@ import re
 import sqlite3
 
 from shipper.sdk.event import Batch
-from shipper.spool import dead_letters, drain_orders, queue, requeue, revisions, schema
+from shipper.sdk.state import Change
+from shipper.spool import dead_letters, drain_orders, keyed, queue, requeue, revisions, schema
 from shipper.spool.database import with_damage
 from shipper.spool.drain_orders import Order
 from shipper.spool.lane_settings import LaneSettings
@@ -16,7 +17,7 @@ from shipper.spool.revisions import LaneKey, Text
 from shipper.values import Counts, Revision
 from tests.spool.test_spool_revisions import new_sealer
 
-GROWING = ("todo", "batch", "rest", "cursor", "dead_letter")
+GROWING = ("todo", "batch", "rest", "cursor", "dead_letter", "keyed", "slot")
 WHOLE_QUEUE = ("sum(count)", "max(seq)", "min(at)")
 """Statements that are run once for a revision or a repair, or over a bounded table, may look at more."""
 
@@ -32,6 +33,7 @@ def test_what_is_done_for_each_batch_searches_and_never_scans() -> None:
     with_damage(schema.prepare)(db)
     sealer, at = new_sealer(), Revision(0, 1)
     revisions.receive(db, sealer, Text(at, "sha", "meaning", "live", [], ""), {})
+    keyed.begin(db, 0.0)
     cut = revisions.cut(db, sealer, at, [(LaneKey(name, "fake", "x"), LaneSettings({})) for name in ("one", "two")])
     lanes = [lane.id for lane in cut.lanes]
     batch = Batch.events([{"n": n} for n in range(4)])
@@ -57,6 +59,14 @@ def test_what_is_done_for_each_batch_searches_and_never_scans() -> None:
     )
     drain_orders.first_batches(db)
     requeued = requeue.step(db, sealer, b"o" * 16, requeue.place(db, Requeue(Wanted(), 1)), Room(1 << 20, False), 0.0)
+    for document in (b"{}", b'{"n":1}', None):
+        changes = [Change("things", "a", document), Change("things", "b", document, "berlin", len(document or b"") + 1)]
+        keyed.keep(db, sealer, 0.0, keyed.Arrival(at, "in", lanes, changes))
+    *_, slot = queue.window(db, lanes[0], 0, 10)
+    queue.load(db, sealer, lanes[0], slot)
+    fenced = Settlement(Counts(superseded=1), place=1, fence=(9, b""))
+    keyed.reissue(db, sealer, 0.0, lanes[0], slot.seq, fenced, 0)
+    queue.settle(db, sealer, lanes[0], slot.seq, Settlement(Counts(delivered=1)), limits, 0.0)
     db.set_trace_callback(None)
 
     scans = []
