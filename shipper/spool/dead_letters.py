@@ -12,9 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import orjson
 
 from shipper.sdk.errors import ShipperError
+from shipper.sdk.state import Version
 from shipper.spool.schema import get_meta, set_meta
 from shipper.spool.seal import OVERHEAD_BYTES, Damaged, Sealer
 from shipper.values import DeadLetterFigures, Revision
@@ -46,14 +48,18 @@ class Letter(NamedTuple):
     output: str
     reason: str
     index_name: str | None = None
+    version: Version | None = None
+    """Of keyed state."""
 
 
 class Content(NamedTuple):
-    """The sealed part of a letter: the event's id, the index that its client named, and the event as JSON."""
+    """The sealed part of a letter: the event's id, the index that its client named, and the event as JSON; of keyed
+    state also its version."""
 
     id: str
     index_name: str | None
     document: bytes
+    version: Version | None = None
 
 
 class Limits(NamedTuple):
@@ -126,15 +132,17 @@ def check_room(db: sqlite3.Connection, wanted: Mapping[int, Sequence[Letter]], l
 
 
 def _plain(letter: Letter) -> bytes:
-    head = [letter.id] if letter.index_name is None else [letter.id, letter.index_name]
-    return orjson.dumps(head) + b"\n" + letter.document
+    head: list[Any] = [letter.id] if letter.index_name is None else [letter.id, letter.index_name]
+    if letter.version is not None:
+        head = [letter.id, letter.index_name, letter.version]
+    return msgspec.json.encode(head) + b"\n" + letter.document
 
 
 def content(sealer: Sealer, place: tuple[int, int, int], revision: Revision, body: bytes) -> Content:
     """Returns the opened body of the letter at (lane, seq, item); raises Damaged."""
     head, _, document = sealer.open("dead_letter", ":".join(map(str, place)), *revision, body).partition(b"\n")
-    id, *names = orjson.loads(head)
-    return Content(id, names[0] if names else None, document)
+    id, index_name, version = [*orjson.loads(head), None, None][:3]
+    return Content(id, index_name, document, None if version is None else msgspec.convert(version, Version))
 
 
 def held_bytes(db: sqlite3.Connection) -> int:
@@ -178,7 +186,21 @@ def _opened(sealer: Sealer, row: tuple[int, int, int, int, str, float, str, byte
     except Damaged:
         return {**letter, "damaged": True}
     named = {} if opened.index_name is None else {"index": opened.index_name}
-    return {**letter, "event_id": opened.id, **named, "event": orjson.Fragment(opened.document)}
+    return {
+        **letter,
+        "event_id": opened.id,
+        **named,
+        **_state(opened.version),
+        "event": orjson.Fragment(opened.document),
+    }
+
+
+def _state(version: Version | None) -> dict[str, Any]:
+    if version is None:
+        return {}
+    owner, collection, key, place, _, deleted = version
+    named = {"owner": owner, "collection": collection, "key": key, "place": place, "deleted": deleted}
+    return {"state": named}
 
 
 def delete(db: sqlite3.Connection, upto: int) -> int:

@@ -328,6 +328,8 @@ def letters_of(batch: Batch, reasons: dict[int, str], output: str) -> list[dead_
     ids = picked.id_texts()
     items = range(picked.count) if picked.items is None else picked.items
     return [
-        dead_letters.Letter(item, id, document, output, reasons[position], batch.route)
-        for position, item, id, document in zip(sorted(reasons), items, ids, documents, strict=False)
+        dead_letters.Letter(item, id, document, output, reasons[position], batch.route, version)
+        for position, item, id, document, version in zip(
+            sorted(reasons), items, ids, documents, picked.versions or [None] * picked.count, strict=False
+        )
     ]

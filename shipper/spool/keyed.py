@@ -435,6 +435,21 @@ def _instead(place: int, other: int) -> Counts:
     return Counts(superseded=1) if other > place else Counts(duplicate=1)
 
 
+# -- dead letters ------------------------------------------------------------------------------------------------------
+
+
+def again(db: sqlite3.Connection, now: float, at: Revision, lane: int, version: Version) -> Entry | None:
+    """Let the current version of a key wait on a lane, instead of one that was refused there.
+
+    None where a version waits there already, or the key is forgotten, since it is deleted.
+    """
+    name = name_of(version.owner, version.collection, version.key)
+    row = db.execute("SELECT id, place, bytes FROM keyed WHERE name = ?", (name,)).fetchone()
+    if row is None or db.execute("SELECT 1 FROM slot WHERE keyed = ? AND lane = ?", (row[0], lane)).fetchone():
+        return None
+    return _insert(db, now, at, lane, row)
+
+
 # -- after damage ------------------------------------------------------------------------------------------------------
 
 

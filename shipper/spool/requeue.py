@@ -5,6 +5,8 @@ deletes letters and puts their events into the queue, under the active revision 
 destination that has them answers "duplicate". They enter above every barrier, and the next one counts them as accepted;
 the barrier that counted them as dead letters keeps its sum.
 
+Of keyed state the current version of the key is sent, which may be a newer one than was refused.
+
 A letter that was written after the order was given is not requeued: an event that is refused again would loop for ever.
 A damaged letter stays. The order ends early where the queue is full, or where the active revision does not have the
 output.
@@ -21,7 +23,7 @@ from typing import Literal, NamedTuple
 import orjson
 
 from shipper.sdk.event import Batch
-from shipper.spool import clock, dead_letters, queue
+from shipper.spool import clock, dead_letters, keyed, queue
 from shipper.spool.dead_letters import Content
 from shipper.spool.queue import Arrival, Entered, Packed
 from shipper.spool.schema import get_meta
@@ -152,6 +154,7 @@ def step(db: sqlite3.Connection, sealer: Sealer, origin: bytes, order: Requeue, 
     sound = [letter.id for letter in fitting if letter.content is not None]
     dead_letters.remove(db, sound)
     entered = [_enter(db, sealer, origin, lane, packed, now) for lane, packed in batches]
+    entered += _enter_versions(db, fitting, now)
     return Step(_moved(db, order, last), entered=entered, damaged=len(fitting) - len(sound))
 
 
@@ -215,7 +218,7 @@ def _packed(ready: Sequence[_Letter]) -> list[tuple[int, Packed]]:
     """Returns one batch for each lane and index."""
     ways: dict[tuple[int, str | None], list[Content]] = {}
     for letter in ready:
-        if letter.content is not None and letter.lane is not None:
+        if letter.content is not None and letter.content.version is None and letter.lane is not None:
             ways.setdefault((letter.lane, letter.content.index_name), []).append(letter.content)
     return [(lane, _batch(contents, index)) for (lane, index), contents in ways.items()]
 
@@ -231,3 +234,16 @@ def _enter(
     at = Revision.parse(get_meta(db, "active"))
     (entered,) = queue.enter(db, sealer, origin, now, Arrival(at, "", [lane], [packed]))
     return at, lane, entered
+
+
+def _enter_versions(
+    db: sqlite3.Connection, letters: Sequence[_Letter], now: float
+) -> list[tuple[Revision, int, Entered]]:
+    found = []
+    for _, lane, content in letters:
+        if lane is not None and content is not None and content.version is not None:
+            at = Revision.parse(get_meta(db, "active"))
+            entry = keyed.again(db, now, at, lane, content.version)
+            if entry is not None:
+                found.append((at, lane, Entered(entry.seq, entry.events, entry.room)))
+    return found

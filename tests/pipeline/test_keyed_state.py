@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from shipper.plugin import Answers, Batch, Change, Held, InputContext, Later, Outdated, PluginFault
+from shipper.spool.requeue import Wanted
 from shipper.values import Counts
 from tests.fakes import DESTINATIONS, SPRINGS, Destination, Spring, Theatre, theatre
 
@@ -374,3 +375,27 @@ async def test_what_is_no_change_is_refused(tmp_path: Path, change: Any) -> None
             await context.keep([change])
 
         assert await rows(on, "keyed") == 0
+
+
+async def test_a_refused_version_that_is_requeued_is_sent_as_it_is_now(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        main, context = script(), await begun(on)
+        main.send = refusing(main, document(1), document(2))
+        await keep(context, "a", "b", n=1)
+        await settled(on)
+        await keep(context, "a", n=2)
+        await settled(on)
+        letters = await on.spool.letters(0, 10)
+        main.send = main.shelve
+        with trio.fail_after(ROOM):
+            requeued = await on.requeuing.requeue(Wanted())
+        await settled(on)
+
+        assert [(letter["state"]["key"], letter["state"]["deleted"]) for letter in letters] == [
+            ("a", False),
+            ("b", False),
+            ("a", False),
+        ]
+        assert requeued.requeued == 2
+        assert {key: last for key, (_, last) in main.shelf.items()} == {"a": document(2), "b": document(1)}
+        assert (await on.spool.dead_letters()).events == 0
