@@ -174,7 +174,7 @@ class Delivery:
     def _look_at(self, lanes: Collection[int]) -> None:
         for id in lanes:
             if id in self.lanes:
-                self.lanes[id].look()
+                self.lanes[id].look_at_barrier()
 
     async def _watch(self) -> None:
         while True:

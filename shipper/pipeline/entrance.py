@@ -6,6 +6,7 @@ the queue's limit. A batch larger than the limit enters when nothing else is the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -185,12 +186,10 @@ class Entrance:
 
     def _look(self, admitted: keyed.Admitted) -> None:
         """Wakes the lanes of what was stored, and counts what it supersedes."""
-        for id in {moved.lane for moved in admitted.moved}:
-            if id in self.lanes:
-                self.lanes[id].look()
-        for moved in admitted.moved:
-            if moved.gone is not None and moved.lane in self.lanes:
-                self.lanes[moved.lane].counters["superseded"] += 1
+        superseded = Counter(moved.lane for moved in admitted.moved if moved.gone is not None)
+        for id in {moved.lane for moved in admitted.moved} & self.lanes.keys():
+            self.lanes[id].counters["superseded"] += superseded[id]
+            self.lanes[id].look_at_barrier()
 
     async def _room(self, port: Entering, route: Route, size: int, *, wait: bool) -> bool:
         """Wait for room; false if the route was switched meanwhile. Raises Backpressure if `wait` is false."""

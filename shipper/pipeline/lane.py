@@ -201,6 +201,12 @@ class Lane:
             self._recent.keep(self.id, seq, batch)
         self._news.set()
 
+    def look_at_barrier(self) -> None:
+        """Something that waited was superseded: if that was all, what is left is not to wait for the destination."""
+        if not self._spool.figures.of_lanes([self.id]).events:
+            self._due = -math.inf
+        self._news.set()
+
     @property
     def front(self) -> int:
         """The newest entry that was handed out: what is above was not sent yet."""

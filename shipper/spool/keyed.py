@@ -10,6 +10,8 @@ and with unsettled destinations, never with updates. What a newer version does t
 - of the same lane otherwise: it is superseded, and a new slot stands at the end. So the new version waits neither for
   an answer for the old one, nor below a barrier that does not count it.
 
+What another input says of a key is a new version, also if it is the same: the lanes of that one may not have it.
+
 A hot key thus goes once round with all others, however often it changes: its slot has its turn as long as it waits, and
 comes last once it was handed out. The answer for a version whose slot is gone counts no more.
 
@@ -156,12 +158,14 @@ def _keep(
     name = name_of(change.owner, change.collection, change.key)
     row = db.execute("SELECT id, input, place, digest, deleted FROM keyed WHERE name = ?", (name,)).fetchone()
     has = None if row is None else _Key(*row)
-    if (known := _known(has, change)) is not None:
+    known = _known(has, change)
+    is_from_another = has is not None and known is not None and not known.fenced and has.input != arrival.input
+    if known is not None and not is_from_another:
         return known
     place = change.place if change.place is not None else _next_place(db, 0 if has is None else has.place)
     version = slots.version_of(change, place)
     _admit(db, sealer, now, arrival, _Admission(name, has, version, change.document), moved)
-    return Kept(place, version.digest, True, False)
+    return Kept(place, version.digest, known is None or change.place is None, False)
 
 
 def _known(has: _Key | None, change: Change) -> Kept | None:

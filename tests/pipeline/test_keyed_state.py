@@ -250,16 +250,20 @@ async def test_a_barrier_waits_for_the_version_that_stood_there(tmp_path: Path) 
 
 async def test_a_newer_version_under_the_new_credential_ends_the_wait_for_the_old_one(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
-        main, context = script(), await begun(on, 1, policy("k1"), "k1")
+        main = script()
+        main.feeding = {"backoff": (3600.0, 3600.0)}
+        context = await begun(on, 1, policy("k1"), "k1")
         main.send = main.raising(Held("401"))
         await keep(context, "a", n=1)
         await on.offer(2, policy("k2"), "k2")
         await on.ack(2, "active")
+        (old,) = [lane for lane in on.delivery.lanes.values() if not lane.active]
+        await main.until(lambda: old.next_attempt is not None)
+        main.send = main.shelve
         await keep(context, "a", n=2)
         drained = await on.ack(2, "drained")
 
         assert drained.ledger == Counts(accepted=1, superseded=1)
-        main.send = main.shelve
         await settled(on)
         assert main.shelf["a"][1] == document(2)
 

@@ -340,6 +340,24 @@ def test_a_version_below_a_barrier_is_superseded_by_one_above_it(shelf: Shelf) -
     assert shelf.settled() == Counts(accepted=1, superseded=1)
 
 
+def test_what_another_input_says_of_a_key_is_a_new_version(shelf: Shelf) -> None:
+    """It was renamed, perhaps, and goes to other outputs since."""
+    first = shelf.keep("k", ONE)
+    shelf.admit(Change("things", "k", ONE, "berlin", 7))
+    shelf.activate({"state/renamed": ("other",)}, main=A, other=B)
+    shelf.lanes = {"other": shelf.lanes["other"]}
+
+    own, other = shelf.admit(
+        Change("things", "k", ONE), Change("things", "k", ONE, "berlin", 7), input="state/renamed"
+    ).kept
+
+    assert (own.is_new, own.place > first.place) == (True, True)
+    assert (other.place, other.is_new, other.fenced) == (7, False, False)
+    assert shelf.waiting(shelf.lanes["other"]) == [("k", ONE), ("k", ONE)]
+    shelf.activate({"state/renamed": ("other",)}, other=To("c"))
+    assert len(shelf.waiting(shelf.lanes["other"])) == 2
+
+
 def test_nothing_enters_under_another_revision(shelf: Shelf) -> None:
     arrival = Arrival(Revision(0, 9), INPUT, [1], [Change("things", "k", ONE)], {"at": b"1"})
 
