@@ -264,7 +264,11 @@ class InputContext(Protocol):
     """What it counts of itself, by names of its own: shown in `observed` and metrics, and kept over revisions."""
 
     async def emit(
-        self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
+        self,
+        *batches: Batch,
+        positions: Mapping[str, bytes | None] | None = None,
+        wait: bool = True,
+        expect: Mapping[str, bytes | None] | None = None,
     ) -> None:
         """Store batches together with the input's new positions, in one transaction; returns when all is durable.
 
@@ -274,6 +278,10 @@ class InputContext(Protocol):
         waits, or raises Backpressure at once if `wait` is false, and has stored nothing. If cancelled, the batches were
         either stored with their positions, or not at all. Raises PluginFault for a batch that cannot be, such as one
         with text that is not UTF-8 or without its last line feed: nothing is stored then.
+
+        `expect` are positions, by key, that must be stored like this before (None: there is none); if one is not, it
+        raises Outdated and has stored nothing. It is checked in the same transaction: whoever else stores positions of
+        this input, such as the source that a newer revision has opened, cannot come in between.
 
         Below what the events have themselves, they get `@timestamp` (of `Batch.timestamps`, else of now), `host` and
         `agent` (unless `Input.forwards`), and `data_stream` of `Input.data_stream` (unless `Batch.route` is given).
@@ -385,6 +393,8 @@ class Input(Settings, frozen=True):
 
     forwards: ClassVar[bool] = False
     """Whether its events come from other programs, perhaps on other hosts: they do not get our `host` and `agent`."""
+    relays: ClassVar[bool] = False
+    """Whether it may emit batches that keep the identity that another shipper gave them (`Batch.identified`)."""
     ending: ClassVar[Mapping[str, bool | int | str]] = {}
     """Settings by which it ends at the end of what is there, for `shipper supervise --once`: they take the place of
     those that a policy has. Empty if it ends by itself anyway, or never does."""
@@ -428,6 +438,10 @@ def _always() -> bool:
     return True
 
 
+def _none_below() -> int:
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class OutputContext:
     """What the shipper offers to one lane of an output."""
@@ -451,6 +465,10 @@ class OutputContext:
     It is asked before each `send`. An output whose requests begin later than that asks it, from any thread, in the
     instant before each, and raises NotBegun where it says False.
     """
+    lane: int = field(default=0, kw_only=True)
+    """The number of this lane: the same after a restart, and never that of another lane of the state directory."""
+    lowest: Callable[[], int] = field(default=_none_below, repr=False, compare=False, kw_only=True)
+    """Below this place (`Batch.place`) every event of this lane has its final answer, durably. In trio's thread."""
 
 
 class Sender(Protocol):

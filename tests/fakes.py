@@ -356,6 +356,12 @@ class RereadingInput(ScriptedInput, frozen=True):
     rereads: ClassVar[bool] = True
 
 
+class RelayingInput(ScriptedInput, frozen=True):
+    """The same, and its batches may have the identity that another shipper gave them."""
+
+    relays: ClassVar[bool] = True
+
+
 class _Scripting:
     def __init__(self, spring: Spring, context: InputContext) -> None:
         self.spring, self.context = spring, context
@@ -480,7 +486,12 @@ GATE = threading.Event()
 REGISTRY = Registry(
     {
         "outputs": {"scripted": ScriptedOutput, "shelf": ShelfOutput, "telling": TellingOutput, "nested": NestedOutput},
-        "inputs": {"scripted": ScriptedInput, "state": StateInput, "rereading": RereadingInput},
+        "inputs": {
+            "scripted": ScriptedInput,
+            "state": StateInput,
+            "rereading": RereadingInput,
+            "relaying": RelayingInput,
+        },
         "processors": {"scripted": ScriptedProcessor, "stage": ScriptedStage},
     }
 )

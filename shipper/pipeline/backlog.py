@@ -183,9 +183,16 @@ class Backlog:
         """Whether everything below the lowest barrier is settled."""
         if not self.barriers:
             return False
+        return self._lowest_passed() > self.barriers[0]
+
+    def lowest(self) -> int:
+        """Every entry below this one is settled."""
+        return int(min(self._lowest_passed(), self.front + 1))
+
+    def _lowest_passed(self) -> float:
+        """The lowest entry that is not settled, of those that the front has passed."""
         left = [*self._closed.values(), *([] if self._put_off is None else [self._put_off])]
-        lowest = min([*self.outstanding, *(each.first for each in left), self._pass + 1])
-        return lowest > self.barriers[0]
+        return min([*self.outstanding, *(each.first for each in left), self._pass + 1])
 
     # -- what became of it ---------------------------------------------------------------------------------------------
 

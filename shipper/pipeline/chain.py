@@ -99,6 +99,21 @@ class Chain:
         """What a batch becomes: parts with events, and with outputs (None: all)."""
         return list(self._branched(_through(self.links, [Part(batch)], taps), taps))
 
+    def distinct(self, parts: Iterable[Part]) -> Iterator[Part]:
+        """Of parts of one relayed batch: an output gets no identity twice, since it would take the second event for the
+        first. A part in which one comes again has new events.
+        """
+        seen: dict[str, set[int]] = {name: set() for name in self.outputs}
+        for part in parts:
+            if part.batch.is_relayed:
+                items = part.batch.items if part.batch.items is not None else range(part.batch.count)
+                own = [seen[name] for name in self.outputs if part.outputs is None or name in part.outputs]
+                if not all(one.isdisjoint(items) for one in own):
+                    part = part._replace(batch=part.batch.anew())
+                for one in own:
+                    one.update(items)
+            yield part
+
     def flush(self, clothe: Clothe, taps: Taps) -> list[Part]:
         """What the stages still hold; what one gives passes those behind it before they are flushed."""
         parts = list(self._branched(_flushed(self.links, clothe, taps), taps))
@@ -126,7 +141,7 @@ def bounded(batch: Batch) -> Iterator[Batch]:
         yield batch
     else:
         for half in batch.pieces(len(batch.body) // 2):
-            yield from bounded(replace(half, items=None))
+            yield from bounded(half if half.is_relayed else replace(half, items=None))
 
 
 def _through(links: Sequence[Link], parts: list[Part], taps: Taps) -> list[Part]:
@@ -165,7 +180,7 @@ def _parts(made: object) -> list[Part]:
 
 def _anew(part: Part) -> Part:
     """What a stage made: its events have their places in this batch."""
-    batch = replace(part.batch, items=None) if isinstance(part.batch, Batch) else part.batch
+    batch = part.batch.anew() if isinstance(part.batch, Batch) else part.batch
     return part._replace(batch=door.check(batch))
 
 

@@ -31,26 +31,36 @@ _NUMBERS: Mapping[str, tuple[set[type], int, int]] = {
 """By column: of which types its values are, the least of them, and what is more than the largest."""
 MOST_CHANGES = 10_000
 """Of keyed state, in one transaction."""
+ORIGIN_BYTES = 16
 TYPED_BYTES = 64 << 10
 """Of typed events that are looked at together: as objects they take many times that."""
 
 
-def check_types(batches: Sequence[object], positions: Mapping[str, bytes | None]) -> None:
-    """Raises PluginFault unless these are batches and positions at all."""
+def check_types(
+    batches: Sequence[object],
+    positions: Mapping[str, bytes | None],
+    expect: Mapping[str, bytes | None],
+    *,
+    relays: bool,
+) -> None:
+    """Raises PluginFault unless these are batches and positions at all, with an identity only if the input `relays`."""
     for batch in batches:
-        _require_batch(batch)
+        if _require_batch(batch).is_relayed and not relays:
+            raise PluginFault("a batch has the identity of another shipper, and the input does not relay")
     try:
-        "".join(positions).encode()
-        b"".join([place for place in positions.values() if place is not None])
+        "".join([*positions, *expect]).encode()
+        b"".join([place for place in (*positions.values(), *expect.values()) if place is not None])
     except (TypeError, ValueError):
         raise PluginFault("a position is no bytes, or its name is no text") from None
 
 
-def check_changes(changes: Sequence[object], names: Mapping[str, bytes | None]) -> None:
+def check_changes(
+    changes: Sequence[object], positions: Mapping[str, bytes | None], expect: Mapping[str, bytes | None]
+) -> None:
     """Raises PluginFault unless these are changes of keyed state, and positions, that can be stored."""
     if len(changes) > MOST_CHANGES:
         raise PluginFault(f"{len(changes)} changes are more than {MOST_CHANGES} at once")
-    check_types((), names)
+    check_types((), positions, expect, relays=False)
     for change in changes:
         if not isinstance(change, Change):
             raise PluginFault(f"a change is expected, not {type(change).__name__}")
@@ -88,6 +98,8 @@ def check(batch: object, before: Batch | None = None) -> Batch:
     _check_header(batch)
     if batch.versions is not None:
         raise PluginFault("it has versions of keyed state, which are given by `keep`")
+    if batch.is_relayed:
+        _check_identity(batch, before)
     if before is not None and batch.count > before.count:
         raise PluginFault(f"{before.count} events became {batch.count}")
     if batch.offset is not None:
@@ -95,6 +107,17 @@ def check(batch: object, before: Batch | None = None) -> Batch:
     if before is None or _body(batch) != _body(before):
         _check_body(batch)
     return batch
+
+
+def _check_identity(batch: Batch, before: Batch | None) -> None:
+    if before is not None and (batch.origin, batch.seq, True) != (before.origin, before.seq, before.is_relayed):
+        raise PluginFault("its identity is not that of the batch that came")
+    if not isinstance(batch.origin, bytes) or len(batch.origin) != ORIGIN_BYTES:
+        raise PluginFault("the origin of its identity is no 16 bytes")
+    if type(batch.seq) is not int or not 0 <= batch.seq < _LARGEST:
+        raise PluginFault("the number of its identity cannot be")
+    if batch.items is not None and not all(type(item) is int and 0 <= item < _LARGEST for item in batch.items):
+        raise PluginFault("its items are no numbers that can be")
 
 
 def _body(batch: Batch) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Protocol
@@ -112,10 +112,14 @@ class Entrance:
         positions: Mapping[str, bytes | None],
         *,
         wait: bool,
+        expect: Mapping[str, bytes | None],
     ) -> bool:
-        """Store batches that were prepared for `route`; false if its revision is not the active one any more."""
+        """Stores batches that were prepared for `route`; false if its revision is not the active one any more.
+
+        Raises Outdated, and Backpressure if `wait` is false.
+        """
         size = sum(len(made.packed.body) for made in ready)
-        if not ready and not positions:
+        if not ready and not positions and not expect:
             return True
         if ready and not await self._room(port, route, size, wait=wait):
             return False
@@ -123,7 +127,7 @@ class Entrance:
 
         def arrived(entered: Sequence[Entered]) -> None:
             for made, stored in zip(ready, entered, strict=True):
-                placed = replace(made.batch, origin=self.spool.origin, seq=stored.seq)
+                placed = made.batch.stored(self.spool.origin, stored.seq)
                 for lane in route.lanes_of(made):
                     lane.arrived(stored.seq, placed)
 
@@ -139,6 +143,7 @@ class Entrance:
                     [lane.id for lane in route.lanes.values()],
                     [_for_lanes(route, made) for made in ready],
                     positions,
+                    expect,
                 ),
                 arrived,
                 wait=wait,
@@ -248,7 +253,7 @@ def _process(route: Route, name: str, batches: Sequence[Batch], arrived: datetim
     sound = [door.check(batch) for batch in batches]
     for batch in chain.from_iterable([bounded(route.envelope.on(batch, arrived)) for batch in sound]):
         taps.offer(f"inputs.{name}", batch)
-        ready += _made(route.chain.on(batch, taps))
+        ready += _made(route.chain.distinct(route.chain.on(batch, taps)))
     return ready, failures + tagged_here()
 
 

@@ -180,6 +180,7 @@ class Intake:
             input.spec.type,
             self._keyring.of(input.credentials),
             rereads=input.spec.config.rereads,
+            relays=input.spec.config.relays,
             entrance=self.entrance,
             listeners=self.listeners,
             aio=self.aio,

@@ -454,6 +454,8 @@ class Lane:
             meters=self.meters,
             answered=self._note_reached,
             may_begin=self.may_begin,
+            lane=self.id,
+            lowest=lambda: self._backlog.lowest(),
         )
 
     async def _run_sessions(self, sender: Sender) -> None:

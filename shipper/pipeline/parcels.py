@@ -43,7 +43,7 @@ def gathers_until(entries: Sequence[Entry], handed: float, feeding: Feeding) -> 
         return math.inf
     events, size = sum(entry.events for entry in entries), sum(entry.size for entry in entries)
     is_full = events >= min(GATHERED_EVENTS, feeding.events) or size >= min(GATHERED_BYTES, feeding.bytes)
-    if is_full or len(entries) >= WINDOW or any(entry.is_barrier for entry in entries):
+    if is_full or feeding.apart or len(entries) >= WINDOW or any(entry.is_barrier for entry in entries):
         return -math.inf
     return handed + feeding.linger
 
@@ -55,7 +55,7 @@ def of(entries: Sequence[Entry], feeding: Feeding) -> Iterator[list[Entry]]:
     events = size = 0
     for entry in entries:
         events, size = events + entry.events, size + entry.size
-        alone = entry.is_barrier or (parcel and parcel[-1].is_barrier)
+        alone = feeding.apart or entry.is_barrier or (parcel and parcel[-1].is_barrier)
         if parcel and (alone or events > feeding.events or size > most_bytes):
             yield parcel
             parcel, events, size = [], entry.events, entry.size

@@ -37,6 +37,7 @@ class Port:
         credentials: Mapping[str, Credential],
         *,
         rereads: bool,
+        relays: bool,
         entrance: Entrance,
         listeners: Listeners,
         aio: Asyncio,
@@ -46,6 +47,7 @@ class Port:
         on_change: Callable[[], None],
     ) -> None:
         self.name, self.type = name, type
+        self._relays = relays
         self.credentials = credentials
         self.stages = Stages(self, entrance.environment.monotonic, rereads=rereads)
         self.read_again: Callable[[], None] = lambda: None
@@ -71,11 +73,15 @@ class Port:
         self._switched = trio.Event()
 
     async def emit(
-        self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
+        self,
+        *batches: Batch,
+        positions: Mapping[str, bytes | None] | None = None,
+        wait: bool = True,
+        expect: Mapping[str, bytes | None] | None = None,
     ) -> None:
         arrived = self._entrance.now()
         with self._faults():
-            door.check_types(batches, positions or {})
+            door.check_types(batches, positions or {}, expect or {}, relays=self._relays)
         while True:
             route, switched = self._route, self._switched
             if route is None:
@@ -85,7 +91,7 @@ class Port:
                 continue
             if route.chain.stages:
                 with self._faults():
-                    if await self.stages.emit(Emission(batches, arrived, positions or {}, wait)):
+                    if await self.stages.emit(Emission(batches, arrived, positions or {}, wait, expect or {})):
                         return
                 continue
             if not self.stages.is_idle:
@@ -93,7 +99,7 @@ class Port:
                 continue
             with self._faults():
                 ready, failures = await self._entrance.process(route, self.name, batches, arrived)
-            if await self._entrance.enter(self, route, ready, positions or {}, wait=wait):
+            if await self._entrance.enter(self, route, ready, positions or {}, wait=wait, expect=expect or {}):
                 self._count(
                     sum(batch.count for batch in batches), sum(len(batch.body) for batch in batches), ready, failures
                 )
@@ -110,7 +116,7 @@ class Port:
         wait: bool = True,
     ) -> tuple[Kept, ...]:
         with self._faults():
-            door.check_changes(changes, {**(positions or {}), **(expect or {})})
+            door.check_changes(changes, positions or {}, expect or {})
         while True:
             route, switched = self._route, self._switched
             if route is not None:
@@ -135,7 +141,8 @@ class Port:
 
     async def store(self, group: Group) -> bool:
         """See `stages.Owner`."""
-        return await self._entrance.enter(self, self._there(), group.made, group.positions, wait=group.wait)
+        there, expect = self._there(), group.expect
+        return await self._entrance.enter(self, there, group.made, group.positions, wait=group.wait, expect=expect)
 
     def stored(self, group: Group) -> None:
         """See `stages.Owner`."""

@@ -32,7 +32,7 @@ from shipper.process import log
 from shipper.process.environment import REAL, Clock
 from shipper.process.groups import failures_apart
 from shipper.sdk.codes import Code
-from shipper.sdk.errors import Backpressure, StartFailed, raised_at
+from shipper.sdk.errors import Backpressure, Outdated, StartFailed, raised_at
 from shipper.sdk.event import Batch
 from shipper.spool.queue import Packed
 
@@ -65,6 +65,7 @@ class Emission:
     arrived: datetime
     positions: Mapping[str, bytes | None]
     wait: bool
+    expect: Mapping[str, bytes | None] = field(default_factory=dict)
     ended: trio.Event = field(default_factory=trio.Event)
     is_stored: bool = False
     error: Exception | None = None
@@ -89,6 +90,8 @@ class Group:
     stages: Sequence[Stage]
     made: list[Made] = field(default_factory=list)
     positions: dict[str, bytes | None] = field(default_factory=dict)
+    expect: dict[str, bytes | None] = field(default_factory=dict)
+    """What must be stored before it, of the positions."""
     waiting: list[Emission] = field(default_factory=list)
     events: int = 0
     """Of all its emissions, as the input gave them."""
@@ -119,8 +122,15 @@ class Group:
         self.size += sum(len(one.packed.body) for one in made)
         self.failures += failures
 
+    def check(self, emission: Emission) -> None:
+        """Raises Outdated if the positions in this group are not what the emission expects."""
+        for key, expected in emission.expect.items():
+            if key in self.positions and self.positions[key] != expected:
+                raise Outdated(key)
+
     def take(self, emission: Emission) -> None:
         """It was processed."""
+        self.expect.update({key: at for key, at in emission.expect.items() if key not in self.positions})
         self.positions.update(emission.positions)
         self.events += emission.events
         self.bytes += emission.size
@@ -179,6 +189,7 @@ class Stages:
             if not self._chain.stages:  # they were taken away meanwhile
                 return False
             group = self._group = self._group or Group(self._chain.stages)
+            group.check(emission)
             try:
                 made, failures = await self._owner.process(emission)
             except BaseException:
@@ -344,7 +355,7 @@ class Stages:
         for stage in group.stages:
             _call(stage.rollback)
         for emission in group.waiting:
-            emission.end(error=None if isinstance(error, Backpressure) and emission.wait else error)
+            emission.end(error=None if _is_of_others(error, emission) else error)
         if group.has_returned:
             self._is_lost = True
             self._owner.read_again()
@@ -389,6 +400,13 @@ class Stages:
             _log.error("a stage failed", error=raised_at(error))
             due = []
         return -math.inf if self._hurries or not due or group.is_full else min(due)
+
+
+def _is_of_others(error: Exception | None, emission: Emission) -> bool:
+    """Whether the emission itself may run again: it waits for room, or another one had expected other positions."""
+    if isinstance(error, Outdated):
+        return error.key not in emission.expect
+    return isinstance(error, Backpressure) and emission.wait
 
 
 def _call(what: Callable[[], None]) -> None:

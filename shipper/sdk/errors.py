@@ -13,7 +13,7 @@
 | `Held`             | the operator of the backend: it refuses this credential or permission |
 | `TooLarge`         | nobody: the lane halves the batch; a large event is a dead letter  |
 | `Backpressure`     | the peer that sends to an input: there is no room now |
-| `Outdated`         | nobody: what an input stored meanwhile is another thing than it expected |
+| `Outdated`         | the input: its stored positions are no longer what it expected |
 | `PluginFault`      | the author of a plugin: it handed over what its contract does not allow |
 
 Errors of libraries are translated: by plugins those of their client library, by `spool` those of SQLite and the file
@@ -166,9 +166,13 @@ class Backpressure(ShipperError):
 
 
 class Outdated(ShipperError):
-    """The stored positions of an input are not those that it expected; nothing was stored."""
+    """A stored position is not the one that the input expected; nothing was stored."""
 
     code = Code.OUTDATED
+
+    def __init__(self, key: str) -> None:
+        super().__init__("a stored position is not the expected one")
+        self.key = key
 
 
 class PluginFault(ShipperError):

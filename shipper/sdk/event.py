@@ -32,6 +32,8 @@ An event's id is (`origin`, `seq`, item): a random 128-bit id of the process tha
 in that process's spool, and the item's place in the batch as it was accepted. It is stored with the batch, so a retry
 after a crash carries the same id, and a copied or restored state directory, whose processes have other origins, can
 never give the id of one event to another (the backend would answer "duplicate", and the event would be lost silently).
+A batch of another shipper keeps the identity of its first acceptance (`identified`): it is packed with the batch, and
+goes before that of the spool it is stored in.
 """
 
 from __future__ import annotations
@@ -82,6 +84,8 @@ class _Header(msgspec.Struct, array_like=True):
     keys: list[bytes | None] | None = None
     severities: list[int | None] | None = None
     versions: list[Version | None] | None = None
+    origin: bytes | None = None
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +107,10 @@ class Batch:
     keys: Sequence[bytes | None] | None = None
     severities: Sequence[int | None] | None = None
     versions: Sequence[Version | None] | None = None
+    is_relayed: bool = False
+    """Whether `origin` and `seq` are those of another shipper, and stay wherever the batch is stored."""
+    place: int = field(default=0, compare=False)
+    """Of a batch of an output: that of its entry in the spool. It is `seq`, unless the batch was relayed."""
 
     @classmethod
     def lines(cls, text: bytes, *, offset: int, shared: Fields, gap: int = 1) -> Batch:
@@ -163,6 +171,22 @@ class Batch:
         """
         given = {"ids": ids, "timestamps": timestamps, "keys": keys, "severities": severities, "versions": versions}
         return replace(self, **{name: tuple(column) for name, column in given.items() if column is not None})  # type: ignore[arg-type]
+
+    def identified(self, origin: bytes, seq: int, items: Sequence[int] | None = None) -> Batch:
+        """The same batch with the identity that another shipper gave it at its first acceptance.
+
+        `items` are the places of its events in the batch as it was accepted (None: they stay as they are). Only an
+        input that `relays` may emit such a batch.
+        """
+        return replace(self, origin=origin, seq=seq, items=self.items if items is None else items, is_relayed=True)
+
+    def anew(self) -> Batch:
+        """The same events as new ones, which get their identity where they are stored."""
+        return replace(self, origin=b"", seq=0, items=None, is_relayed=False)
+
+    def stored(self, origin: bytes, place: int) -> Batch:
+        """The same batch as the spool gives it back that has stored it at this place."""
+        return replace(self, place=place) if self.is_relayed else replace(self, origin=origin, seq=place, place=place)
 
     # -- looking into it ------------------------------------------------------------------------------------------
 
@@ -388,7 +412,8 @@ class Batch:
     # -- in the spool ----------------------------------------------------------------------------------------------
 
     def pack(self) -> bytes:
-        """Returns everything except `origin` and `seq`, compressed, for the spool to seal."""
+        """Returns everything except its place, and its identity unless it was relayed, compressed, for the spool to
+        seal."""
         return isal_zlib.compress(self._header() + b"\n" + self.body, 0, -15)
 
     def check_header(self) -> None:
@@ -414,12 +439,13 @@ class Batch:
                 _listed(self.keys),
                 _listed(self.severities),
                 _listed(self.versions),
+                *((self.origin, self.seq) if self.is_relayed else ()),
             )
         )
 
     @classmethod
     def unpack(cls, packed: bytes, *, origin: bytes, seq: int, limit: int | None = None) -> Batch:
-        """Returns the packed batch; raises ValueError for invalid bytes.
+        """Returns the packed batch, stored at `seq` by the process `origin`; raises ValueError for invalid bytes.
 
         Raises Oversized if it is larger than `limit` bytes, without taking more memory than that.
         """
@@ -436,8 +462,10 @@ class Batch:
             gap=header.gap,
             route=header.route,
             ids=_tuple(header.ids),
-            origin=origin,
-            seq=seq,
+            origin=origin if header.origin is None else header.origin,
+            seq=seq if header.origin is None else header.seq,
+            is_relayed=header.origin is not None,
+            place=seq,
             items=header.items,
             sizes=_tuple(header.sizes),
             timestamps=_tuple(header.timestamps),
@@ -493,6 +521,7 @@ def together(batches: Sequence[Batch], grouping: Sequence[str] = ()) -> Batch:
         shared=kept,
         offset=None,
         gap=1,
+        is_relayed=False,
         items=[item for batch in batches for item in batch.items or range(batch.count)],
         ids=tuple([id for batch in batches for id in batch.id_texts()]),
         timestamps=_strung([(batch.count, batch.timestamps) for batch in batches]),

@@ -41,6 +41,9 @@ class Feeding:
     """Names of fields whose values `send` needs once for a batch, such as `data_stream` or `resource`. Batches are
     joined only if they share the same values of these fields, which then stay in `Batch.shared`. A dotted name means
     its top-level field. Values of single events stay there."""
+    apart: bool = False
+    """Whether each batch is sent alone, whole or what is left of it, and never joined with others: so it has its own
+    `Batch.origin`, `seq` and `items`. It waits for no others then."""
     client: Life = "session"
     """How long the result of `Output.open` stays open. A session ends with each failure of the destination; an active
     lane keeps its client beyond that, unless the error is a bug of the output (not Later, Held, TooLarge, NotBegun or
@@ -55,6 +58,7 @@ class Feeding:
             "linger": _is_number(self.linger) and 0 <= self.linger <= MOST_LINGER,
             "in_flight": _is_count(self.in_flight) and self.in_flight <= MOST_IN_FLIGHT,
             "ordered": isinstance(self.ordered, bool),
+            "apart": isinstance(self.apart, bool),
             "backoff": _is_number(first) and _is_number(longest) and 0 < first <= longest < math.inf,
             "grouping": isinstance(self.grouping, tuple) and all(isinstance(name, str) for name in self.grouping),
             "client": self.client in get_args(Life),

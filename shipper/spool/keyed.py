@@ -27,7 +27,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shipper.sdk.errors import Outdated
 from shipper.sdk.state import LARGEST_PLACE, Change, Kept, Version, digest_of, epoch_of, place_of
 from shipper.spool import queue, slots
 from shipper.spool.queue import Entry, Moved, NotActive, Settled, Settlement
@@ -142,10 +141,7 @@ def keep(db: sqlite3.Connection, sealer: Sealer, now: float, arrival: Arrival) -
     """Admit changes, and store the input's positions. Raises NotActive or Outdated, and has stored nothing then."""
     if get_meta(db, "active") != str(arrival.revision):
         raise NotActive
-    if arrival.expect:
-        stored = queue.positions(db, arrival.input)
-        if any(stored.get(key) != position for key, position in arrival.expect.items()):
-            raise Outdated("other positions are stored")
+    queue.require_positions(db, arrival.input, arrival.expect)
     moved: list[Moved] = []
     kept = tuple([_keep(db, sealer, now, arrival, change, moved) for change in arrival.changes])
     queue.set_positions(db, arrival.input, arrival.positions)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
 
-from shipper.sdk.errors import ShipperError
+from shipper.sdk.errors import Outdated, ShipperError
 from shipper.sdk.event import Batch
 from shipper.spool import dead_letters, slots
 from shipper.spool.schema import BARRIER, BATCH, REST, SLOT, get_meta, next_seq
@@ -109,6 +109,8 @@ class Arrival:
     lanes: Sequence[int]
     batches: Sequence[Packed]
     positions: Mapping[str, bytes | None] = field(default_factory=dict)
+    expect: Mapping[str, bytes | None] = field(default_factory=dict)
+    """Positions that must be stored like this before; None: that key has none."""
 
     def lanes_of(self, packed: Packed) -> Sequence[int]:
         """Returns the lanes of one of its batches."""
@@ -116,9 +118,13 @@ class Arrival:
 
 
 def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, arrival: Arrival) -> list[Entered]:
-    """Stores an input's batches, their entries in every lane, and its positions. Raises NotActive."""
+    """Stores an input's batches, their entries in every lane, and its positions.
+
+    Raises NotActive, and Outdated if other positions are stored than the arrival expects.
+    """
     if get_meta(db, "active") != str(arrival.revision):
         raise NotActive
+    require_positions(db, arrival.input, arrival.expect)
     epoch, number = arrival.revision
     entered = []
     for packed in arrival.batches:
@@ -137,6 +143,13 @@ def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, arr
         entered.append(Entered(seq, packed.events, size))
     set_positions(db, arrival.input, arrival.positions)
     return entered
+
+
+def require_positions(db: sqlite3.Connection, input: str, expect: Mapping[str, bytes | None]) -> None:
+    """Raises Outdated unless these positions are stored; None: that key has none."""
+    for key, expected in expect.items():
+        if position(db, input, key) != expected:
+            raise Outdated(key)
 
 
 def set_positions(db: sqlite3.Connection, input: str, positions: Mapping[str, bytes | None]) -> None:

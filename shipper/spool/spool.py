@@ -93,7 +93,7 @@ class Spool:
         *,
         wait: bool = True,
     ) -> list[Entered]:
-        """Stores batches with their input's positions. Raises queue.NotActive.
+        """Stores batches with their input's positions. Raises queue.NotActive and Outdated.
 
         While the disk is full, waits, or raises Backpressure if `wait` is false.
         `abandoned` is called with the result if it became durable only some seconds after the caller was cancelled.

@@ -9,7 +9,6 @@ import os
 import socket
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import trio
 
@@ -107,15 +106,20 @@ class RecordingInputContext:
     # -- the contract ---------------------------------------------------------------------------------------------
 
     async def emit(
-        self, *batches: Batch, positions: Mapping[str, bytes | None] | None = None, wait: bool = True
+        self,
+        *batches: Batch,
+        positions: Mapping[str, bytes | None] | None = None,
+        wait: bool = True,
+        expect: Mapping[str, bytes | None] | None = None,
     ) -> None:
         """See `InputContext.emit`."""
         await trio.lowlevel.checkpoint()
         if self._full and not wait:
             raise Backpressure("the test says that there is no room")
         await self.wait_until(lambda: not self._full)
+        self._require(expect or {})
         for batch in batches:
-            self.batches.append(replace(batch, origin=self._origin, seq=len(self.batches) + 1))
+            self.batches.append(batch.stored(self._origin, len(self.batches) + 1))
             self._count += batch.count
         self._place(positions or {})
         self._notify()
@@ -133,8 +137,7 @@ class RecordingInputContext:
         if self._full and not wait:
             raise Backpressure("the test says that there is no room")
         await self.wait_until(lambda: not self._full)
-        if any(self.stored.get(name) != position for name, position in (expect or {}).items()):
-            raise Outdated("other positions are stored")
+        self._require(expect or {})
         kept = tuple([self._keep(change) for change in changes])
         self._place(positions or {})
         self._notify()
@@ -153,6 +156,11 @@ class RecordingInputContext:
         kept = Kept(self._places if change.place is None else change.place, digest, True, False)
         self.state[name] = change.document, kept
         return kept
+
+    def _require(self, expect: Mapping[str, bytes | None]) -> None:
+        for key, expected in expect.items():
+            if self.stored.get(key) != expected:
+                raise Outdated(key)
 
     def _place(self, positions: Mapping[str, bytes | None]) -> None:
         for key, position in positions.items():

@@ -43,6 +43,29 @@ def left_at(target: str, *seqs: int, now: float = 0.0) -> Backlog:
     return backlog
 
 
+def test_all_below_the_lowest_entry_is_settled() -> None:
+    backlog = handed_out(3, 5, 8)
+    lowest = [backlog.lowest()]
+    for seq in (5, 3, 8):
+        backlog.settled(seq)
+        lowest.append(backlog.lowest())
+
+    assert lowest == [3, 3, 8, 9]
+    assert Backlog(doubling).lowest() == 1
+
+
+def test_what_was_left_behind_or_is_passed_again_is_not_below_the_lowest_entry() -> None:
+    backlog = left_at("a", 3, 5)
+    assert backlog.lowest() == 3
+    backlog.ask(1.0)
+    backlog.answered("a", 1.0, takes=True)
+    assert backlog.lowest() == 3
+    backlog = handed_out(4, 6)
+    backlog.settled(6)
+    backlog.left(4, {None}, 0.0, None, 0.0)
+    assert backlog.lowest() == 4
+
+
 # -- targets -----------------------------------------------------------------------------------------------------------
 
 

@@ -92,3 +92,44 @@ def test_what_names_its_outputs_wrongly_has_failed_and_marks_its_events() -> Non
 def test_a_flush_that_fails_is_a_fault_that_quotes_nothing() -> None:
     with pytest.raises(PluginFault, match=r"^Mark failed: ZeroDivisionError$"):
         Chain(("a",), [link(Mark(), Failing())]).flush(lambda batch: batch, Taps())
+
+
+# -- identities of other shippers --------------------------------------------------------------------------------------
+
+
+class Twice(Processor, frozen=True):
+    """All events once more."""
+
+    def process(self, batch: Batch) -> Sequence[Part]:
+        return [Part(batch), Part(batch)]
+
+
+class Passing(Stage):
+    def process(self, part: Part) -> Sequence[Part]:
+        return [part]
+
+
+THEIRS = events(1, 2, 3).identified(b"T" * 16, 7)
+
+
+def identities(chain: Chain, batch: Batch) -> list[tuple[bool, frozenset[str] | None]]:
+    return [(part.batch.is_relayed, part.outputs) for part in chain.distinct(chain.on(batch, Taps()))]
+
+
+def test_parts_of_a_relayed_batch_keep_its_identity() -> None:
+    chain = Chain(("a", "b"), [link(Split(frozenset({"a"}), frozenset({"b"})))], {"b": [link(Mark())]})
+
+    assert identities(chain, THEIRS) == [(True, frozenset({"a"})), (True, frozenset({"b"}))]
+
+
+def test_an_output_gets_no_identity_twice() -> None:
+    assert identities(Chain(("a",), [link(Twice())]), THEIRS) == [(True, None), (False, None)]
+    assert identities(Chain(("a", "b"), [], {"b": [link(Twice())]}), THEIRS) == [
+        (True, frozenset({"a"})),
+        (True, frozenset({"b"})),
+        (False, frozenset({"b"})),
+    ]
+
+
+def test_what_a_stage_made_is_new() -> None:
+    assert identities(Chain(("a",), [link(Mark(), Passing())]), THEIRS) == [(False, None)]

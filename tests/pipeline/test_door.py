@@ -20,6 +20,7 @@ from shipper_plugins.outputs.file import identified
 
 LINES = Batch.lines(b"one\ntwo\n", offset=0, shared={"log": {"file": {"path": "/x"}}})
 DOCUMENTS = Batch.documents([b'{"n":1}', b'{"n":2}'], shared={"a": 1}, ids=["x", None])
+THEIRS = LINES.identified(b"T" * 16, 7)
 TYPED = Batch.typed([{"n": 1, "b": b"\xff"}, {"n": float("nan")}], shared={"a": 1})
 
 _ENVELOPE = Envelope.of(Input())
@@ -203,5 +204,35 @@ def test_what_a_processor_cannot_return_is_refused(batch: Batch) -> None:
 @pytest.mark.parametrize("positions", [{"a": "text"}, {1: b"x"}, {"\ud800": b"x"}, {"a": 7}])
 def test_positions_are_bytes_by_name(positions: Any) -> None:
     with pytest.raises(PluginFault, match="position"):
-        door.check_types((), positions)
-    door.check_types((LINES,), {"a": b"x", "b": None})
+        door.check_types((), positions, {}, relays=False)
+    with pytest.raises(PluginFault, match="position"):
+        door.check_types((), {}, positions, relays=False)
+    door.check_types((LINES,), {"a": b"x", "b": None}, {"c": None}, relays=False)
+
+
+def test_only_an_input_that_relays_gives_the_identity_of_another_shipper() -> None:
+    with pytest.raises(PluginFault, match="does not relay"):
+        door.check_types((THEIRS,), {}, {}, relays=False)
+    door.check_types((THEIRS,), {}, {}, relays=True)
+    assert accepted(THEIRS)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        LINES.identified(b"short", 7),
+        LINES.identified(b"T" * 16, -1),
+        LINES.identified(b"T" * 16, 1 << 63),
+        LINES.identified("T" * 16, 7),  # type: ignore[arg-type]
+        LINES.identified(b"T" * 16, 7, [-1, *range(1, LINES.count)]),
+    ],
+)
+def test_an_identity_that_cannot_be_is_refused(batch: Batch) -> None:
+    assert not accepted(batch)
+
+
+def test_a_processor_gives_no_identity_but_that_of_the_batch_that_came() -> None:
+    assert accepted(THEIRS.pick([0]), THEIRS)
+    assert accepted(THEIRS.anew(), THEIRS)
+    assert not accepted(replace(THEIRS, seq=8), THEIRS)
+    assert not accepted(THEIRS, LINES)

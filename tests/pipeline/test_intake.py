@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from shipper.pipeline.chain import MOST_EVENTS
-from shipper.plugin import Backpressure, Held, InputContext, PluginFault, StartFailed
+from shipper.plugin import Answers, Backpressure, Held, InputContext, Outdated, PluginFault, StartFailed
 from shipper.sdk.event import Batch
 from shipper.spool.queue import NotActive
 from shipper.values import Revision
@@ -54,6 +54,51 @@ async def test_emit_returns_when_batch_and_positions_are_durable(tmp_path: Path)
         assert on.spool.figures.total().events == 3
     async with theatre(tmp_path) as on:
         assert await on.spool.positions("scripted/in") == {"file": b"7"}
+
+
+async def test_an_emit_that_expects_other_positions_is_outdated_and_stores_nothing(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        stuck()
+        await spring.context.emit(positions={"a": b"1"}, expect={"a": None})
+        with pytest.raises(Outdated):
+            await spring.context.emit(events(1), positions={"a": b"2"}, expect={"a": None})
+        assert on.spool.figures.total().events == 0
+        await spring.context.emit(events(1), positions={"a": b"2"}, expect={"a": b"1"})
+
+        assert await spring.context.positions() == {"a": b"2"}
+
+
+RELAYING = "inputs:\n  in: {type: relaying}\n"
+
+
+async def test_a_relayed_batch_is_delivered_under_the_identity_that_it_came_with(tmp_path: Path) -> None:
+    sent: list[Batch] = []
+
+    async def send(batch: Batch) -> Answers:
+        sent.append(batch)
+        DESTINATIONS["main"].notify()
+        return await DESTINATIONS["main"].deliver(batch)
+
+    theirs = events(1, 2).identified(b"T" * 16, 7, [4, 9])
+    async with theatre(tmp_path) as on:
+        DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
+        spring = await running(on, policy(inputs=RELAYING))
+        DESTINATIONS["main"].feeding = {"apart": True}
+        await spring.context.emit(theirs)
+    async with theatre(tmp_path) as on:
+        DESTINATIONS["main"].send = send
+        await DESTINATIONS["main"].until(lambda: len(sent) == 1)
+
+    assert sent[0].id_texts() == theirs.id_texts()
+    assert sent[0].place not in (0, 7)
+
+
+async def test_an_input_that_does_not_relay_gives_no_identity(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        with pytest.raises(PluginFault, match="does not relay"):
+            await spring.context.emit(events(1).identified(b"T" * 16, 7))
 
 
 async def test_nothing_is_stored_for_an_emit_without_events_and_positions(tmp_path: Path) -> None:

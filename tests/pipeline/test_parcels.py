@@ -39,6 +39,13 @@ def test_small_entries_go_together() -> None:
     assert len(list(parcels.of([entry(n, 100) for n in range(50)], Feeding()))) == 1
 
 
+def test_entries_go_apart_and_at_once_where_the_output_wants_it_so() -> None:
+    entries, apart = [entry(n, 100) for n in range(50)], Feeding(apart=True, linger=0.5)
+
+    assert list(parcels.of(entries, apart)) == [[one] for one in entries]
+    assert gathers_until(entries[:1], handed=10.0, feeding=apart) == -math.inf
+
+
 def test_entries_wait_for_more_since_the_last_were_handed_out() -> None:
     assert gathers_until([entry(1, 100)], handed=10.0, feeding=Feeding(linger=0.5)) == 10.5
     assert gathers_until([entry(1, 100)], handed=-math.inf, feeding=Feeding(linger=0.5)) == -math.inf

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from shipper.plugin import Backpressure, Batch, InputContext
+from shipper.plugin import Backpressure, Batch, InputContext, Outdated
 from shipper.spool.queue import NotActive
 from shipper.values import Counts
 from tests.fakes import DESTINATIONS, SPRINGS, WORKSHOP, Spring, Theatre, events, policy, theatre
@@ -123,6 +124,35 @@ async def test_an_emit_that_is_cancelled_while_it_is_held_was_never_processed(tm
 
         assert numbers(await stored(on)) == [(1, 1, 1)]
         assert await on.spool.positions("scripted/in") == {}
+
+
+async def test_an_emit_whose_positions_are_outdated_takes_no_other_one_with_it(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more=HOLDING))
+        stuck()
+        await spring.context.emit(positions={"a": b"1"})
+        outdated: list[int] = []
+
+        async def emit(n: int, **how: Any) -> None:
+            try:
+                await spring.context.emit(events(n), **how)
+            except Outdated:
+                outdated.append(n)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(emit, 1, positions={"b": b"1"}, expect={"b": None}))
+            await held(on)
+            nursery.start_soon(partial(emit, 2, positions={"b": b"2"}, expect={"b": None}))
+            await spring.until(lambda: outdated == [2])
+            nursery.start_soon(partial(emit, 3, positions={"a": b"3"}, expect={"a": b"0"}))
+            await held(on, 2)
+            await on.intake.running["in"].port.stages.flush()
+            await spring.until(lambda: outdated == [2, 3])
+            await held(on)
+            await on.intake.finish()
+
+        assert numbers(await stored(on)) == [(1, 1, 1)]
+        assert await on.spool.positions("scripted/in") == {"a": b"1", "b": b"1"}
 
 
 async def test_without_room_an_emit_that_does_not_wait_leaves_no_trace_in_a_stage(tmp_path: Path) -> None:

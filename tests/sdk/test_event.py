@@ -327,6 +327,18 @@ def test_what_was_packed_comes_back_as_it_was(batch: Batch, data: st.DataObject)
         assert (rows(after), columns(after), after.route) == (rows(before), columns(before), before.route)
 
 
+@given(_any_batches, st.data())
+def test_the_identity_of_another_shipper_goes_before_that_of_the_spool(batch: Batch, data: st.DataObject) -> None:
+    theirs = batch.identified(b"T" * 16, 7)
+
+    for before in (theirs, theirs.pick(_some(batch, data)), *theirs.pieces(20)):
+        after = Batch.unpack(before.stored(b"O" * 16, 99).pack(), origin=b"O" * 16, seq=99)
+
+        assert (after.place, ids(after), rows(after)) == (99, ids(before), rows(before))
+    assert not theirs.anew().is_relayed
+    assert batch.stored(b"O" * 16, 99).origin == b"O" * 16
+
+
 @pytest.mark.parametrize(
     ("plain", "expected"),
     [

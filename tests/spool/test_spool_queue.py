@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shipper.sdk.errors import Outdated
 from shipper.sdk.event import Batch
 from shipper.spool import queue, schema
 from shipper.spool.dead_letters import Full, Letter, Limits
@@ -56,6 +57,23 @@ def test_each_batch_of_an_arrival_has_the_lanes_that_it_names(rows: Rows) -> Non
 
     assert [entry.seq for entry in queue.window(rows.db, 1, 0, 9)] == [both.seq, first.seq]
     assert [entry.seq for entry in queue.window(rows.db, 2, 0, 9)] == [both.seq, second.seq]
+
+
+def test_an_arrival_enters_only_if_the_positions_are_as_it_expects(rows: Rows) -> None:
+    rows.enter(1, a=b"1")
+    packed = [Packed(1, Batch.documents([b'{"n":1}']).pack())]
+
+    for expect in ({"a": b"2"}, {"a": None}, {"a": b"1", "b": b"1"}):
+        with pytest.raises(Outdated):
+            queue.enter(
+                rows.db, rows.sealer, ORIGIN, 5.0, Arrival(AT, "in", (1, 2), packed, {"a": b"9"}, expect=expect)
+            )
+    assert (len(queue.window(rows.db, 1, 0, 9)), queue.positions(rows.db, "in")) == (1, {"a": b"1"})
+
+    queue.enter(
+        rows.db, rows.sealer, ORIGIN, 5.0, Arrival(AT, "in", (1, 2), packed, {"a": b"2"}, {"a": b"1", "b": None})
+    )
+    assert (len(queue.window(rows.db, 1, 0, 9)), queue.positions(rows.db, "in")) == (2, {"a": b"2"})
 
 
 def test_what_entered_is_read_by_every_lane_with_its_ids(rows: Rows) -> None:
