@@ -73,7 +73,7 @@ from shipper.sdk.errors import (
     StartFailed,
     TooLarge,
 )
-from shipper.sdk.event import Batch, Fields, merged, nested, tagged
+from shipper.sdk.event import Batch, Fields, Oversized, merged, nested, tagged
 from shipper.sdk.feeding import MOST_LINGER, Feeding
 from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask
@@ -136,6 +136,7 @@ __all__ = [
     "Outdated",
     "Output",
     "OutputContext",
+    "Oversized",
     "Part",
     "PluginFault",
     "Processor",

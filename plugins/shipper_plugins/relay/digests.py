@@ -1,0 +1,198 @@
+"""Finds where two sets of versions differ, by few bytes. No I/O.
+
+An entry of a set is a point, which is a number of 64 bits that a key gives, and the digest of what is there, 16 bytes.
+Ranges are the points with a common prefix of half bytes: at each of 16 depths a range has 16 parts. The sum of a range
+is that of its entries' hashes, modulo 2^80; equal sums mean equal entries.
+
+    asker                                            other side, which keeps nothing between two questions
+      the sum of all                        ──>
+                                            <──      the same; or the sums of 16 parts; or, of few entries, all of them
+      which parts of those that differ      ──>
+                                            <──      the same of each of these
+
+So equal sets cost one question, and each difference a few hundred bytes more, whatever the sets hold. The empty set is
+a set like any other. A question and an answer are bytes; both sides check what they read, and both are bounded.
+
+    question   1 byte 0, 10 bytes: is this your sum of all?   or   1 byte 1, then ranges: depth (1 byte), prefix (8)
+    answer     1 byte 0: it is                                or   1 byte 1, then for each range:
+                   1 byte 0, 16 sums of 10 bytes              or   1 byte 1, 2 bytes: how many entries, each 24 bytes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+Entry = tuple[int, bytes]
+"""A point, and the digest of what is there."""
+
+FEW: Final = 24
+"""Entries of a range that are listed instead of divided: as large as the sums of its parts, about."""
+MOST_LISTED: Final = 4096
+"""Entries of one point, whose keys nobody can tell apart; more is no honest set."""
+MOST_RANGES: Final = 256
+"""Of one question."""
+DEPTHS: Final = 16
+
+_MODULUS: Final = 1 << 80
+_SUM: Final = 10
+_RANGE: Final = struct.Struct(">BQ")
+_ENTRY: Final = struct.Struct(">Q16s")
+_COUNT: Final = struct.Struct(">H")
+_SAME, _OTHER = b"\0", b"\1"
+_SUMS, _LISTING = 0, 1
+
+
+class Unreadable(ValueError):
+    """What the other side said is no question or answer that can be."""
+
+
+class Range(NamedTuple):
+    """The points whose first `depth` half bytes are those of `first`, its first point."""
+
+    depth: int
+    first: int
+
+    @property
+    def end(self) -> int:
+        """The first point behind it."""
+        return self.first + (1 << 4 * (DEPTHS - self.depth))
+
+    def parts(self) -> Iterator[Range]:
+        """Its 16 parts."""
+        size = 1 << 4 * (DEPTHS - self.depth - 1)
+        return (Range(self.depth + 1, self.first + part * size) for part in range(16))
+
+
+ALL: Final = Range(0, 0)
+
+
+class Differences(NamedTuple):
+    """What one side has and the other has not; a changed key has an entry in both."""
+
+    ours: frozenset[Entry]
+    theirs: frozenset[Entry]
+
+
+class Digests:
+    """One side's set; it answers the questions of the other."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries = sorted(set(entries))
+        self._points = [point for point, _ in self._entries]
+        self._sums: list[int] = [0, *accumulate(map(_hash, self._entries), lambda one, other: (one + other) % _MODULUS)]
+
+    def within(self, range: Range) -> list[Entry]:
+        """The entries of a range, in order."""
+        begin, end = self._bounds(range)
+        return self._entries[begin:end]
+
+    def sum(self, range: Range) -> bytes:
+        """The sum of a range."""
+        begin, end = self._bounds(range)
+        return ((self._sums[end] - self._sums[begin]) % _MODULUS).to_bytes(_SUM, "big")
+
+    def answer(self, question: bytes) -> bytes:
+        """Raises Unreadable."""
+        if question[:1] == _SAME:
+            if len(question) != 1 + _SUM:
+                raise Unreadable("a question has one sum")
+            return _SAME if question[1:] == self.sum(ALL) else _OTHER + self._said(ALL)
+        return _OTHER + b"".join([self._said(one) for one in _ranges(question)])
+
+    def _said(self, range: Range) -> bytes:
+        begin, end = self._bounds(range)
+        if end - begin > FEW and range.depth < DEPTHS:
+            return bytes([_SUMS]) + b"".join([self.sum(part) for part in range.parts()])
+        listed = self._entries[begin:end][:MOST_LISTED]
+        return bytes([_LISTING]) + _COUNT.pack(len(listed)) + b"".join([_ENTRY.pack(*entry) for entry in listed])
+
+    def _bounds(self, range: Range) -> tuple[int, int]:
+        return bisect_left(self._points, range.first), bisect_left(self._points, range.end)
+
+
+class Comparison:
+    """The asker's side: ask until there is no question any more, then the differences are known."""
+
+    def __init__(self, ours: Digests) -> None:
+        self._ours = ours
+        self._asked: list[Range] = []
+        self._open: list[Range] = []
+        self._is_begun = False
+        self._differences = Differences(frozenset(), frozenset())
+
+    def question(self) -> bytes | None:
+        """The next one, None if all is known; it is to be answered before the next is asked for."""
+        if not self._is_begun:
+            self._asked = [ALL]
+            return _SAME + self._ours.sum(ALL)
+        self._asked, self._open = self._open[-MOST_RANGES:], self._open[:-MOST_RANGES]
+        if not self._asked:
+            return None
+        return _OTHER + b"".join([_RANGE.pack(*one) for one in self._asked])
+
+    def take(self, answer: bytes) -> None:
+        """The answer to the last question. Raises Unreadable."""
+        is_first, self._is_begun = not self._is_begun, True
+        asked, self._asked = self._asked, []
+        if answer == _SAME and is_first:
+            return
+        if answer[:1] != _OTHER:
+            raise Unreadable("an answer begins with 1")
+        at = 1
+        for range in asked:
+            at = self._take(range, answer, at)
+        if at != len(answer):
+            raise Unreadable("an answer is too long")
+
+    def differences(self) -> Differences:
+        """What was found so far; all of it when there is no question any more."""
+        return self._differences
+
+    def _take(self, range: Range, answer: bytes, at: int) -> int:
+        """What is said of one range, from a place of the answer on; returns the place behind it."""
+        if answer[at : at + 1] == bytes([_SUMS]) and range.depth < DEPTHS:
+            end = at + 1 + 16 * _SUM
+            if end > len(answer):
+                raise Unreadable("an answer is too short")
+            theirs = [answer[begin : begin + _SUM] for begin in _steps(at + 1, end, _SUM)]
+            parts = zip(range.parts(), theirs, strict=True)
+            self._open += [part for part, sum in parts if sum != self._ours.sum(part)]
+            return end
+        if answer[at : at + 1] != bytes([_LISTING]) or at + 1 + _COUNT.size > len(answer):
+            raise Unreadable("an answer has neither sums nor entries")
+        count: int = _COUNT.unpack_from(answer, at + 1)[0]
+        begin = at + 1 + _COUNT.size
+        end = begin + count * _ENTRY.size
+        if count > MOST_LISTED or end > len(answer):
+            raise Unreadable("an answer is too short")
+        listed = frozenset(_ENTRY.iter_unpack(answer[begin:end]))
+        if not all(range.first <= point < range.end for point, _ in listed):
+            raise Unreadable("an answer lists what is not in its range")
+        ours = frozenset(self._ours.within(range))
+        found = self._differences
+        self._differences = Differences(found.ours | (ours - listed), found.theirs | (listed - ours))
+        return end
+
+
+def _ranges(question: bytes) -> list[Range]:
+    if question[:1] != _OTHER or (len(question) - 1) % _RANGE.size:
+        raise Unreadable("a question is a sum or ranges")
+    ranges = [Range(*one) for one in _RANGE.iter_unpack(question[1:])]
+    if not 0 < len(ranges) <= MOST_RANGES:
+        raise Unreadable(f"a question has 1 to {MOST_RANGES} ranges")
+    if any(one.depth > DEPTHS or one.first % (one.end - one.first) for one in ranges):
+        raise Unreadable("a question has a range that cannot be")
+    return ranges
+
+
+def _hash(entry: Entry) -> int:
+    return int.from_bytes(hashlib.blake2b(_ENTRY.pack(*entry), digest_size=_SUM).digest(), "big")
+
+
+def _steps(begin: int, end: int, step: int) -> range:
+    return range(begin, end, step)

@@ -1,0 +1,241 @@
+"""What one shipper posts to another: parts of log events, each with its identity and its digest. No I/O.
+
+The body of `POST /v1/relay/parts`, of the type `application/vnd.shipper.relay`; numbers are big-endian:
+
+    4 bytes   SHR1
+    4 bytes   the length of the head
+    head      a JSON object: `Head`
+    parts     as many as the head says, and nothing behind them; each is
+        4 bytes    the length of all that follows of this part
+        8 bytes    place: its entry in the sender's queue; it rises from part to part of a link, and never comes twice
+        16 bytes   origin ┐ with the items in the batch, the identity of its events: that of their first acceptance,
+        8 bytes    seq    ┘ which is the id at the backend too
+        32 bytes   digest: SHA-256 of the events, `digest`
+        the rest   the batch: its header and its events, compressed by deflate, as `Batch.pack` makes it
+
+A part is one batch of the sender's queue or what is left of one: it was durable before it was sent, and it comes again
+with the same digest. The digest does not depend on how the batch was compressed.
+
+The answer is JSON: `Answered` for status 200, else `{"error": {"code": …, "reason": …}}`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from shipper.plugin import Batch, Oversized
+
+PROTOCOL: Final = 1
+MEDIA_TYPE: Final = "application/vnd.shipper.relay"
+MOST_PARTS: Final = 64
+"""Of one request."""
+MOST_EVENTS: Final = 16384
+"""Of one part."""
+MOST_HEAD: Final = 4096
+
+_MAGIC: Final = b"SHR1"
+_LENGTH: Final = struct.Struct(">I")
+_IDENTITY: Final = struct.Struct(">Q16sQ32s")
+_MOST: Final = (1 << 63) - 1
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+Instance = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}(?!\n)$")]
+
+
+class FrameError(ValueError):
+    """A request is none that can be. `code` is for programs; the text quotes nothing of the request."""
+
+    def __init__(self, reason: str, code: str = "bad_request") -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class TooLong(FrameError):
+    """A part is larger than may be."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "too_large")
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+class Generation(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """Names one session: a process of the receiver, and how many sessions it had begun."""
+
+    instance: Instance
+    counter: Number
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """The body of `POST /v1/relay/session`, by which a sender begins a session for one of its links."""
+
+    protocol: int
+    instance: Instance
+    """Of the sender's process: drawn at its start."""
+    link: Number
+    """Which of its queues it sends from; the same after a restart."""
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """Its answer."""
+
+    protocol: int
+    generation: Generation
+    edge: str
+    """Who the sender is to the receiver."""
+    acknowledge: str
+    """What an answer to a part says: `stored` by the receiver."""
+    heartbeat: float
+    """Seconds after which a sender that has nothing to send says that it is there."""
+    max_part_bytes: int
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What a request says beside its parts; the body of a heartbeat is this alone, as JSON."""
+
+    generation: Generation
+    link: Number
+    low: Number
+    """The sender has the answers for all parts of this link below this place, durably."""
+    parts: Annotated[int, msgspec.Meta(ge=0, le=MOST_PARTS)] = 0
+    waiting: Number = 0
+    """Events that wait at the sender, as far as it knows; 0 if it does not say."""
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The parts, by their places, all of whose events are confirmed."""
+
+    confirmed: list[Number]
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """One part of a request."""
+
+    place: int
+    origin: bytes
+    seq: int
+    digest: bytes
+    packed: bytes
+
+    def batch(self, limit: int) -> Batch:
+        """Its events, under their identity. Raises FrameError if they are not those of the digest, or none at all.
+
+        Raises TooLong if they take more than `limit` bytes; no more memory than that was taken.
+        """
+        try:
+            batch = Batch.unpack(self.packed, origin=self.origin, seq=self.seq, limit=limit)
+            if not 0 < batch.count <= MOST_EVENTS:
+                raise FrameError(f"a part has 1 to {MOST_EVENTS} events")
+            batch = batch.identified(self.origin, self.seq)
+            is_same = digest(batch) == self.digest
+        except FrameError:
+            raise
+        except Oversized:
+            raise TooLong(f"a part is larger than {limit} bytes") from None
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            raise FrameError("a part holds no batch") from None
+        if not is_same:
+            raise FrameError("the events of a part are not those of its digest")
+        return batch
+
+
+class Request(NamedTuple):
+    head: Head
+    parts: Sequence[Part]
+
+
+def part_of(batch: Batch) -> Part:
+    """A batch of the sender's queue as a part."""
+    return Part(batch.place, batch.origin, batch.seq, digest(batch), batch.pack())
+
+
+def digest(batch: Batch) -> bytes:
+    """Of the events and their items: the same for equal batches, however they are held."""
+    items = range(batch.count) if batch.items is None else batch.items
+    beside = (
+        batch.count,
+        batch.offset,
+        batch.gap,
+        batch.route,
+        batch.ids,
+        list(items),
+        batch.shared,
+        batch.sizes,
+        batch.timestamps,
+        batch.keys,
+        batch.severities,
+    )
+    header = msgspec.json.encode(beside, order="sorted")
+    return hashlib.sha256(_LENGTH.pack(len(header)) + header + batch.body).digest()
+
+
+# -- bodies ------------------------------------------------------------------------------------------------------------
+
+
+def encode(head: Head, parts: Sequence[Part]) -> list[bytes]:
+    """The pieces of a body; `head.parts` says how many there are."""
+    said = msgspec.json.encode(head)
+    pieces = [_MAGIC, _LENGTH.pack(len(said)), said]
+    for part in parts:
+        pieces += [_LENGTH.pack(_IDENTITY.size + len(part.packed)), _IDENTITY.pack(*part[:4]), part.packed]
+    return pieces
+
+
+def decode(body: bytes) -> Request:
+    """The request that a body holds; raises FrameError."""
+    if not body.startswith(_MAGIC):
+        raise FrameError("the body is no request of this protocol")
+    said, at = _framed(body, len(_MAGIC))
+    if len(said) > MOST_HEAD:
+        raise FrameError("the head is too long")
+    head = read(said, Head)
+    parts = []
+    for _ in range(head.parts):
+        framed, at = _framed(body, at)
+        parts.append(_part(framed))
+    if at != len(body):
+        raise FrameError("there is something behind the last part")
+    if any(one.place >= other.place for one, other in pairwise(parts)):
+        raise FrameError("the places of the parts do not rise")
+    return Request(head, parts)
+
+
+M = TypeVar("M", bound=msgspec.Struct)
+
+
+def read(text: bytes, kind: type[M]) -> M:
+    """A message as JSON; raises FrameError."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise FrameError("a message is not as it should be") from None
+
+
+def _framed(body: bytes, at: int) -> tuple[bytes, int]:
+    """The bytes of a length that stands at this place, and the place behind them."""
+    begin = at + _LENGTH.size
+    if begin > len(body):
+        raise FrameError("the body ends too early")
+    end = begin + _LENGTH.unpack_from(body, at)[0]
+    if end > len(body):
+        raise FrameError("the body ends too early")
+    return body[begin:end], end
+
+
+def _part(framed: bytes) -> Part:
+    if len(framed) <= _IDENTITY.size:
+        raise FrameError("a part is too short")
+    place, origin, seq, digest = _IDENTITY.unpack_from(framed)
+    if max(place, seq) > _MOST:
+        raise FrameError("a part has a number that cannot be")
+    return Part(place, origin, seq, digest, framed[_IDENTITY.size :])

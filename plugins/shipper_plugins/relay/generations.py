@@ -1,0 +1,99 @@
+"""Sessions of one edge: which instance of it is served, and which session of a link is the newest. No I/O.
+
+A session has a generation: the instance of the receiver and a counter. It is in every request, and the newest one of a
+link is stored with what it has taken; so a request that was delayed on its way stores nothing, confirms nothing, and
+says nothing of the session that came after it.
+
+An instance is one process of the sender. While one is served, another one under the same name is refused: two of them
+would take each other's answers. An instance makes room when it has no connection any more and was not heard of for
+`GONE_SECONDS`, or when it was not heard of for `SILENT_SECONDS` at all, as after a loss of power. Times are seconds of
+a clock that only goes forward.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shipper_plugins.relay.frames import Generation
+
+GONE_SECONDS: Final = 2.0
+SILENT_SECONDS: Final = 60.0
+
+
+class Cloned(Exception):
+    """Another instance is served under this name; `seconds` from now on at least."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("another live instance has the name of this edge")
+        self.seconds = seconds
+
+
+class Stale(Exception):
+    """The request is of a session that has ended."""
+
+
+class Sessions:
+    """Of one edge, at the receiver's `instance`."""
+
+    def __init__(self, instance: str) -> None:
+        self._instance = instance
+        self._counter = 0
+        self._served: str | None = None
+        self._connected_since = 0.0
+        self._heard = 0.0
+        self._newest: dict[int, Generation] = {}
+        self._low: dict[int, int] = {}
+
+    @property
+    def served(self) -> str | None:
+        """The instance of the edge that is served."""
+        return self._served
+
+    def begin(self, instance: str, link: int, now: float, *, is_connected: bool) -> Generation:
+        """A new session of a link; every older one of it has ended.
+
+        `is_connected` says whether the instance that is served has a connection. Raises Cloned.
+        """
+        if instance != self._served:
+            left = self._left(now, is_connected=is_connected)
+            if left > 0:
+                raise Cloned(left)
+            self._served, self._connected_since = instance, now
+            self._newest.clear()
+            self._low.clear()
+        self._heard = now
+        self._counter += 1
+        self._low[link] = 0
+        newest = self._newest[link] = Generation(self._instance, self._counter)
+        return newest
+
+    def check(self, link: int, generation: Generation, low: int, now: float) -> None:
+        """A request of this session has come, with this low-water mark. Raises Stale if the session has ended.
+
+        A request with an older mark than another one has set is not stale, if its parts are above that (`is_over`).
+        """
+        if self._newest.get(link) != generation:
+            raise Stale
+        self._heard = max(self._heard, now)
+        self._low[link] = max(self._low[link], low)
+
+    def is_over(self, link: int, place: int) -> bool:
+        """Whether the sender has said, in this session, that it has the answer for what is at this place.
+
+        A request with such a part is an old one that comes again.
+        """
+        return place < self._low.get(link, 0)
+
+    def low(self, link: int) -> int:
+        """The highest low-water mark of the link's session."""
+        return self._low.get(link, 0)
+
+    def heard(self) -> tuple[float, float]:
+        """Since when the instance is served, and when it was heard of last."""
+        return self._connected_since, self._heard
+
+    def _left(self, now: float, *, is_connected: bool) -> float:
+        """For how long the instance that is served keeps its place."""
+        if self._served is None:
+            return 0.0
+        return self._heard + (SILENT_SECONDS if is_connected else GONE_SECONDS) - now

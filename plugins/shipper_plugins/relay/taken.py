@@ -1,0 +1,142 @@
+"""What a receiver remembers of the parts that it took from one link of an edge, so that each event enters once. No I/O.
+
+A link is one queue of a sender. What was taken is remembered by the identity of its events, (origin, seq, items), until
+the sender says that it has read the answer: its low-water mark has passed the part's place. So the memory is as large
+as what is under way, however long the link lives. It is stored as a position of the input, in the transaction that
+stores the events; `Memory` is a value, and each change makes a new one.
+
+A part that was taken comes again with the same digest, and is answered as the first time. One whose digest is another
+is refused and never acknowledged: two different batches have one identity. A part may also come with more events than
+before or with fewer, as the sender halves what is too large and sends what is left of a batch: of more, those that were
+taken are compared by their digest; of fewer, the items alone say that they were taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from shipper.plugin import Batch
+from shipper_plugins.relay.frames import FrameError, Generation
+
+MOST_ENTRIES: Final = 1024
+"""Of one link. A sender that never confirms what it has read is put off beyond that."""
+MOST_SPANS: Final = 4096
+"""Of one part: runs of items."""
+
+Spans = tuple[tuple[int, int], ...]
+"""Items as runs, each with its first and its last item; rising, with a gap between any two."""
+
+
+class Conflict(FrameError):
+    """A part has the identity of another one that was taken."""
+
+    def __init__(self) -> None:
+        super().__init__("another part was taken under the identity of this one", "identity_conflict")
+
+
+class Crowded(Exception):
+    """The sender has to confirm what it has read first."""
+
+
+class Taken(msgspec.Struct, frozen=True, array_like=True):
+    """A part that was taken."""
+
+    place: int
+    origin: bytes
+    seq: int
+    spans: Spans
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Of one link; `generation` is its newest session, `used` counts the sessions of the edge up to that."""
+
+    generation: Generation
+    used: int = 0
+    entries: tuple[Taken, ...] = ()
+
+    def pack(self) -> bytes:
+        """As a position of the input."""
+        return msgspec.msgpack.encode((_VERSION, self.generation, self.used, self.entries))
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Memory:
+        """Raises ValueError for what `pack` has not made."""
+        try:
+            version, generation, used, entries = msgspec.msgpack.decode(packed, type=_Packed)
+        except msgspec.MsgspecError as error:
+            raise ValueError("not the memory of a link") from error
+        if version != _VERSION:
+            raise ValueError("the memory of a link as another version of this program keeps it")
+        return cls(generation, used, entries)
+
+    def above(self, low: int) -> Memory:
+        """Without the parts below the low-water mark."""
+        return replace(self, entries=tuple([one for one in self.entries if one.place >= low]))
+
+    def begun(self, generation: Generation, used: int) -> Memory:
+        """In a newer session."""
+        return replace(self, generation=generation, used=used)
+
+    def taking(self, fresh: Iterable[Taken]) -> Memory:
+        """With these parts. Raises Crowded."""
+        entries = (*self.entries, *fresh)
+        if len(entries) > MOST_ENTRIES:
+            raise Crowded
+        return replace(self, entries=entries)
+
+    def of(self, origin: bytes, seq: int) -> list[Taken]:
+        """The parts of one batch."""
+        return [one for one in self.entries if one.seq == seq and one.origin == origin]
+
+
+_VERSION: Final = 1
+_Packed = tuple[int, Generation, int, tuple[Taken, ...]]
+
+
+def fresh(batch: Batch, digest: bytes, known: Sequence[Taken], digest_of: Callable[[Batch], bytes]) -> Sequence[int]:
+    """The positions of its events that were not taken, given all that was taken of the same batch. Raises Conflict."""
+    if not known:
+        return range(batch.count)
+    items = range(batch.count) if batch.items is None else batch.items
+    mine = frozenset(items)
+    taken: set[int] = set()
+    for one in known:
+        theirs = frozenset(numbers(one.spans))
+        if mine.isdisjoint(theirs):
+            continue
+        if theirs <= mine:
+            same = batch if theirs == mine else batch.pick([at for at, item in enumerate(items) if item in theirs])
+            if (digest if same is batch else digest_of(same)) != one.digest:
+                raise Conflict
+        taken |= theirs
+    return [at for at, item in enumerate(items) if item not in taken]
+
+
+def spans(items: Iterable[int]) -> Spans:
+    """Items as runs."""
+    runs: list[tuple[int, int]] = []
+    for item in sorted(set(items)):
+        if runs and runs[-1][1] == item - 1:
+            runs[-1] = (runs[-1][0], item)
+        else:
+            runs.append((item, item))
+    return tuple(runs)
+
+
+def numbers(runs: Spans) -> Iterable[int]:
+    """The items of runs."""
+    return [item for first, last in runs for item in range(first, last + 1)]
+
+
+def taken(batch: Batch, place: int, digest: bytes) -> Taken:
+    """What to remember of a part. Raises FrameError if its items are too many runs."""
+    runs = spans(range(batch.count) if batch.items is None else batch.items)
+    if len(runs) > MOST_SPANS:
+        raise FrameError("the items of a part are in too many runs")
+    return Taken(place, batch.origin, batch.seq, runs, digest)

@@ -1,0 +1,103 @@
+"""Two sets are compared by few bytes, and every difference is found."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper_plugins.relay.digests import DEPTHS, FEW, Comparison, Differences, Digests, Entry, Unreadable
+
+# Points that are near each other, or the same: what differs stands deep in the tree.
+_points = st.integers(0, 2**64 - 1) | st.integers(0, 40) | st.sampled_from([2**64 - 1, 2**63, 2**60 - 1])
+_entries = st.tuples(_points, st.binary(min_size=16, max_size=16) | st.just(b"d" * 16))
+_sets = st.sets(_entries, max_size=3 * FEW)
+
+
+def compared(ours: set[Entry], theirs: set[Entry]) -> tuple[Differences, int, int]:
+    """What the asker finds, by how many bytes, in how many questions."""
+    asker, other = Comparison(Digests(ours)), Digests(theirs)
+    size = questions = 0
+    while (question := asker.question()) is not None:
+        answer = other.answer(question)
+        asker.take(answer)
+        size, questions = size + len(question) + len(answer), questions + 1
+    return asker.differences(), size, questions
+
+
+def many(count: int) -> set[Entry]:
+    digests = [hashlib.sha256(b"key %d" % n).digest() for n in range(count)]
+    return {(int.from_bytes(digest[:8], "big"), digest[8:24]) for digest in digests}
+
+
+@given(_sets, _sets, _sets)
+def test_both_sides_differences_are_found_and_no_others(both: set[Entry], ours: set[Entry], theirs: set[Entry]) -> None:
+    found, _, _ = compared(both | ours, both | theirs)
+
+    assert found == (frozenset(ours - theirs - both), frozenset(theirs - ours - both))
+
+
+@given(_sets)
+def test_an_empty_side_is_a_side_like_any_other(entries: set[Entry]) -> None:
+    assert compared(entries, set())[0] == (entries, frozenset())
+    assert compared(set(), entries)[0] == (frozenset(), entries)
+    assert compared(set(), set()) == ((frozenset(), frozenset()), 12, 1)
+
+
+def test_a_hundred_thousand_equal_entries_cost_one_question_of_a_few_bytes() -> None:
+    entries = many(100_000)
+
+    assert compared(entries, entries) == ((frozenset(), frozenset()), 12, 1)
+
+
+def test_ten_changes_among_a_hundred_thousand_cost_a_few_kilobytes() -> None:
+    ours = many(100_000)
+    changed = set(random.Random(1).sample(sorted(ours), 10))
+    theirs = (ours - changed) | {(point, b"another digest.."[:16]) for point, _ in changed}
+
+    found, size, questions = compared(ours, theirs)
+
+    assert found.ours == changed
+    assert {point for point, _ in found.theirs} == {point for point, _ in changed}
+    assert size < 15 << 10
+    assert questions <= DEPTHS + 1
+
+
+def test_what_differs_everywhere_is_found_too() -> None:
+    ours, theirs = many(5000), {(point ^ 1, digest) for point, digest in many(5000)}
+
+    assert compared(ours, theirs)[0] == (ours, theirs)
+
+
+@given(_sets, st.binary(max_size=60) | st.binary(max_size=60).map(lambda rest: b"\1" + rest))
+def test_no_bytes_of_the_other_side_do_more_than_be_unreadable(entries: set[Entry], hostile: bytes) -> None:
+    asker = Comparison(Digests(entries))
+    asker.question()
+    for say in (Digests(entries).answer, asker.take):
+        try:
+            say(hostile)
+        except Unreadable:
+            continue
+
+
+@pytest.mark.parametrize(
+    "question",
+    [b"", b"\0", b"\2", b"\1", b"\1" + b"\x11" + bytes(8), b"\1" + b"\x01" + bytes(7) + b"\1", b"\1" + bytes(9) * 257],
+)
+def test_a_question_that_cannot_be_is_unreadable(question: bytes) -> None:
+    with pytest.raises(Unreadable):
+        Digests(()).answer(question)
+
+
+def test_entries_of_another_range_than_was_asked_for_are_unreadable() -> None:
+    ours = many(500)
+    asker, other = Comparison(Digests(ours)), Digests(set(sorted(ours)[:-1]))
+    first = asker.question()
+    assert first is not None
+    asker.take(other.answer(first))
+    asker.question()
+    with pytest.raises(Unreadable, match="range"):
+        asker.take(b"\1\1\0\1" + bytes(24))
