@@ -25,7 +25,9 @@ from shipper.plugin import (
     Credential,
     CredentialId,
     Endpoint,
+    Held,
     Input,
+    Later,
     Output,
     OutputContext,
     Processor,
@@ -46,6 +48,7 @@ from shipper_plugins.inputs.elasticsearch import ElasticsearchInput
 from shipper_plugins.inputs.file import FileInput
 from shipper_plugins.inputs.generate import GenerateInput
 from shipper_plugins.inputs.otlp import OtlpInput
+from shipper_plugins.inputs.relay import Edge, RelayInput
 from shipper_plugins.inputs.syslog import SyslogInput
 from shipper_plugins.otlp import grpc, protobuf
 from shipper_plugins.otlp.model import Group, Record
@@ -55,6 +58,7 @@ from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
 from shipper_plugins.outputs.file import FileOutput
 from shipper_plugins.outputs.kafka import KafkaOutput, Sasl
 from shipper_plugins.outputs.otlp import OtlpOutput
+from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.processors.add_fields import AddFields
 from shipper_plugins.processors.aggregate import Aggregate
 from shipper_plugins.processors.dedupe import Dedupe
@@ -64,6 +68,7 @@ from shipper_plugins.processors.route import Case as RouteCase
 from shipper_plugins.processors.route import Route
 from shipper_plugins.processors.throttle import Throttle
 from tests.plugins.kafka_broker import open_cluster
+from tests.plugins.relay import KEYS, principal
 
 KEY = Credential.parse({"api_key": "conformance:a-secret-of-the-test"})
 BEARER = Credential.parse({"bearer_token": "a-secret-of-the-test"})
@@ -173,6 +178,27 @@ async def check_otlp_receiver(aio: Asyncio, path: Path) -> type[Input]:
     return OtlpInput
 
 
+async def check_relay_door(aio: Asyncio, path: Path) -> type[Input]:
+    batch = replace(Batch.documents([b'{"message":"line %d"}' % n for n in range(5)]), origin=b"o" * 16, seq=1)
+
+    async def feed(context: RecordingInputContext) -> None:
+        host, port = await address(context, "tcp")
+        output = RelayOutput(name="berlin", hosts=(f"http://{host}:{port}",), credential=CredentialId("key"))
+        async with output.open(OutputContext("principal", aio, {CredentialId("key"): KEY})) as sender:
+            while not context.count:
+                with suppress(Later, Held):
+                    await sender.send(batch)
+                await trio.sleep(0.01)
+
+    await check_input(
+        RelayInput(address="127.0.0.1:0", edges={"berlin": Edge(credentials=(CredentialId("key"),))}),
+        5,
+        context=lambda stored: RecordingInputContext(positions=stored, credentials={"key": KEY}, aio=aio),
+        feed=feed,
+    )
+    return RelayInput
+
+
 async def check_syslog(aio: Asyncio, path: Path) -> type[Input]:
     messages = [b"<13>su: message %d" % number for number in range(5)]
 
@@ -202,6 +228,7 @@ INPUTS: dict[str, Case] = {
     "file": check_file,
     "generate": check_generate,
     "otlp": check_otlp_receiver,
+    "relay": check_relay_door,
     "syslog": check_syslog,
 }
 
@@ -333,12 +360,26 @@ async def check_kafka(aio: Asyncio, path: Path) -> type[Output]:
     return KafkaOutput
 
 
+async def check_relay(aio: Asyncio, path: Path) -> type[Output]:
+    context = OutputContext("principal", aio, {CredentialId("k1"): KEYS[CredentialId("k1")]})
+
+    def output_to(host: str, port: int) -> RelayOutput:
+        return RelayOutput(name="berlin", hosts=(f"http://{host}:{port}",), credential=CredentialId("k1"))
+
+    async with principal(aio) as door:
+        await check_output(output_to("127.0.0.1", int(door.url.rpartition(":")[2])), context, [BATCH])
+        assert door.events[-1]["message"] == "last line of all"
+    await check_close(output_to, context, LARGE)
+    return RelayOutput
+
+
 OUTPUTS: dict[str, Case] = {
     "console": check_console,
     "elasticsearch": check_bulk,
     "file": check_file_output,
     "otlp": check_otlp,
     "kafka": check_kafka,
+    "relay": check_relay,
 }
 
 

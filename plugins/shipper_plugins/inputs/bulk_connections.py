@@ -46,13 +46,18 @@ Tell = Callable[[int, str | None], Awaitable[None]]
 
 
 class Connections:
-    """Those of one server, whose requests `server` answers; `tls` says what a connection is opened with."""
+    """Those of one server, whose requests `server` answers; `tls` says what a connection is opened with.
 
-    def __init__(self, server: web.Server, tls: Callable[[], ssl.SSLContext | None], tell: Tell) -> None:
+    At most `clients` of them are let in, by default MOST_CLIENTS.
+    """
+
+    def __init__(
+        self, server: web.Server, tls: Callable[[], ssl.SSLContext | None], tell: Tell, *, clients: int | None = None
+    ) -> None:
         self._server, self._tls, self._tell = server, tls, tell
         self._crowded = asyncio.Event()
         self._rooms: Rooms[_Connection] = Rooms(
-            MOST_CLIENTS, MOST_NEWCOMERS, drop=_Connection.drop, crowded=self._crowded.set
+            clients or MOST_CLIENTS, MOST_NEWCOMERS, drop=_Connection.drop, crowded=self._crowded.set
         )
         self._open_ones: set[_Connection] = set()
         """All, from their first step on until their socket is closed."""

@@ -151,7 +151,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
     def warnings(self) -> Sequence[str]:
         if self.credential is None:
             return ()
-        plain = [host for host in self.hosts if host.startswith("http://") and not _is_here(host)]
+        plain = [host for host in self.hosts if host.startswith("http://") and not is_here(host)]
         return [f"the credential goes to {host} unencrypted; write https://" for host in plain]
 
     def load(self) -> None:
@@ -197,7 +197,8 @@ def check_host(host: str) -> None:
         raise ValueError("a host's URL holds no credentials; name one by `credential`")
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
+    """Whether a URL is of this host."""
     return is_loopback(urlsplit(host).hostname or "")
 
 

@@ -38,6 +38,7 @@ MOST_PARTS: Final = 64
 MOST_EVENTS: Final = 16384
 """Of one part."""
 MOST_HEAD: Final = 4096
+HEARTBEAT_SECONDS: Final = 25.0
 
 _MAGIC: Final = b"SHR1"
 _LENGTH: Final = struct.Struct(">I")

@@ -1,0 +1,274 @@
+"""The `relay` input: the door of a principal, which edges relay their log events to.
+
+    inputs:
+      edges:
+        type: relay
+        address: 0.0.0.0:6789
+        tls: {certificate: /etc/shipper/tls.crt, key: /etc/shipper/tls.key, client_ca: /etc/shipper/edges.pem}
+        edges:
+          berlin: {credentials: [berlin-1, berlin-2], san: [berlin.edge.example]}
+
+An edge is who its credential says, or its certificate by one of its names. Its name is all that counts from there on:
+what was sent under one of its credentials is answered under another.
+
+    POST /v1/relay/session    `frames.Hello`, as JSON          200 `frames.Welcome`
+    POST /v1/relay/parts      `frames.encode`                  200 `frames.Answered`
+    POST /v1/relay/heartbeat  `frames.Head`, as JSON           200 `frames.Answered`, of nothing
+
+    400 bad_request, protocol   401 unauthorized         403 forbidden           404, 405, 408, 415
+    409 edge_cloned: another live process has the name   409 session_over: begin another session
+    409 identity_conflict: another part was taken under the identity of this one; it is never acknowledged
+    413 too_large               422 part_refused: it can never be stored           429 busy, with Retry-After
+
+This file says what a policy may ask for. `relay_server` speaks HTTP, `relay_edges` decides and stores; the modules of
+`shipper_plugins.relay` have no I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import msgspec
+
+from shipper.plugin import (
+    API_KEY,
+    BEARER_TOKEN,
+    BadOption,
+    Code,
+    Credential,
+    CredentialId,
+    Endpoint,
+    Input,
+    InputContext,
+    Material,
+    Scheme,
+    Settings,
+    Size,
+    Source,
+    StartFailed,
+    takes,
+)
+from shipper_plugins.inputs.bulk_limits import fingerprint
+from shipper_plugins.inputs.elasticsearch import ServerTls
+from shipper_plugins.inputs.relay_edges import Door, Edges
+from shipper_plugins.loopback import is_loopback
+
+if TYPE_CHECKING:
+    from shipper_plugins.inputs.relay_server import RelayServer
+
+_log = logging.getLogger(__name__)
+
+_SCHEMES: tuple[Scheme, ...] = ("tcp",)
+MOST_EDGES = 10_000
+
+Key = Annotated[CredentialId, takes(API_KEY, BEARER_TOKEN)]
+Name = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?(?!\n)$",
+        max_length=100,
+        description="a name of small letters, digits and . _ - inside",
+    ),
+]
+Collection = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+San = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+
+
+class RelayTls(ServerTls, frozen=True, kw_only=True):
+    """The certificate that the input shows, and whose certificates it believes."""
+
+    client_ca: Material | None = None
+    """PEM file of the authorities that sign the certificates of edges."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.client_ca is not None:
+            _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.client_ca)
+
+    def context(self, credentials: Mapping[str, Credential]) -> ssl.SSLContext:
+        """Raises ValueError for a credential that is no certificate."""
+        context = super().context(credentials)
+        if self.client_ca is not None:
+            _trust(context, self.client_ca)
+            context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
+
+def _trust(context: ssl.SSLContext, authorities: Material) -> None:
+    try:
+        context.load_verify_locations(cadata=authorities.pem)
+    except ssl.SSLError as error:
+        raise ValueError(f"client_ca is no certificate: {error.reason or 'bad PEM'}") from None
+
+
+class Edge(Settings, frozen=True, kw_only=True):
+    """One edge, and how it is known."""
+
+    credentials: tuple[Key, ...] = ()
+    """The ids of its keys, each an api_key or a bearer_token; any of them is as good as another."""
+    san: tuple[San, ...] = ()
+    """Names in its certificate, one of which is enough: DNS names, URIs or IP addresses, as they are written there."""
+    collections: tuple[Collection, ...] = ()
+    """The collections of keyed state that it may write. No state is taken yet."""
+    max_keys: Annotated[int, msgspec.Meta(ge=1)] = 100_000
+    """The most keys that it may have."""
+    max_document_bytes: Size = Size(1 << 20)
+    """The largest document of a key."""
+    max_state_bytes: Size = Size(1 << 30)
+    """The most bytes of all its documents."""
+
+    def __post_init__(self) -> None:
+        if not self.credentials and not self.san:
+            raise ValueError("an edge has credentials, or names in its certificate (san)")
+
+
+class RelayInput(Input, frozen=True, kw_only=True):
+    """Receives the log events of other shippers, each event once, under the id that it was given there."""
+
+    forwards: ClassVar[bool] = True
+    relays: ClassVar[bool] = True
+
+    address: str
+    """`host:port` to listen on; other than loopback only with `tls`."""
+    tls: RelayTls | None = None
+    """Serve HTTPS."""
+    acknowledge: Literal["stored", "delivered"] = "stored"
+    """When an edge may forget an event: when it is `stored` here; `delivered`, by the outputs here, is not possible
+    yet."""
+    edges: Annotated[dict[Name, Edge], msgspec.Meta(min_length=1, max_length=MOST_EDGES)]
+    """Who may send, by name."""
+    max_part_bytes: Size = Size(16 << 20)
+    """The largest batch that is taken as one, decompressed; an edge sends a larger one in halves."""
+
+    def __post_init__(self) -> None:
+        if self.acknowledge != "stored":
+            raise BadOption("acknowledge: delivered is not possible yet; write stored", "acknowledge")
+        if not is_loopback(self.endpoint.host) and self.tls is None:
+            raise BadOption("an address other than loopback needs tls", "address")
+        if not 1 << 16 <= self.max_part_bytes <= 1 << 30:
+            raise BadOption("max_part_bytes is from 64KiB to 1GiB", "max_part_bytes")
+        self._check_edges()
+
+    def _check_edges(self) -> None:
+        """No two edges are known by the same."""
+        owners: dict[tuple[str, str], str] = {}
+        for name, edge in self.edges.items():
+            if edge.san and (self.tls is None or self.tls.client_ca is None):
+                raise BadOption("who is known by a certificate needs tls.client_ca", "edges", name, "san")
+            for option, known_by in (("credentials", edge.credentials), ("san", edge.san)):
+                for number, one in enumerate(known_by):
+                    if owners.setdefault((option, one.lower() if option == "san" else one), name) != name:
+                        raise BadOption("another edge is known by the same", "edges", name, option, number)
+
+    def identity(self) -> Any:
+        return self.endpoint
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Raises BadOption."""
+        return Endpoint.parse(self.address, "address", schemes=_SCHEMES)
+
+    def listens(self) -> Sequence[Endpoint]:
+        return (self.endpoint,)
+
+    def load(self) -> None:
+        """See `Input.load`: aiohttp.web."""
+        import shipper_plugins.inputs.relay_server  # noqa: F401
+
+    @asynccontextmanager
+    async def open(self, context: InputContext) -> AsyncIterator[Source]:
+        from shipper_plugins.inputs.relay_server import RelayServer
+
+        principal = _Principal(self, context, RelayServer)
+        await principal.listen(self.endpoint)
+        yield principal
+
+    def door(self, credentials: Mapping[str, Credential], tls: ssl.SSLContext | None = None) -> Door:
+        """Who may enter, and with how much; raises ValueError for credentials that do not fit.
+
+        `tls` is the context of the same certificate and key, if there is one already.
+        """
+        keys: dict[bytes, str] = {}
+        for name, edge in self.edges.items():
+            for id in edge.credentials:
+                if id in credentials and keys.setdefault(_fingerprint(credentials[id]), name) != name:
+                    raise ValueError("two edges have the same secret")
+        return Door(
+            keys=keys,
+            names={san.lower(): name for name, edge in self.edges.items() for san in edge.san},
+            tls=None if self.tls is None else tls or self.tls.context(credentials),
+            max_part_bytes=int(self.max_part_bytes),
+        )
+
+
+def _fingerprint(credential: Credential) -> bytes:
+    if not credential.fits(API_KEY, BEARER_TOKEN):
+        raise ValueError("edges are known by credentials of the shapes {api_key} or {bearer_token}")
+    return fingerprint(credential.authorization())
+
+
+class _Principal:
+    """A running door."""
+
+    def __init__(self, settings: RelayInput, context: InputContext, server: type[RelayServer]) -> None:
+        self._context = context
+        self._tls = settings.tls
+        try:
+            door = settings.door(context.credentials)
+        except ValueError as error:
+            raise StartFailed(str(error), code=Code.CREDENTIAL_INVALID) from None
+        self._edges = Edges(context)
+        self._server = server(door, self._edges, context.aio, self._tell)
+        self._closed: str | None = None
+        self._crowded: str | None = None
+
+    async def listen(self, endpoint: Endpoint) -> None:
+        """Raises StartFailed."""
+        self._listener = await self._context.listen(endpoint)
+
+    async def run(self) -> None:
+        """See `Source.run`; when cancelled, requests under way have a second to end."""
+        self._report()
+        await self._edges.load()
+        await self._context.aio.call(self._server.serve, self._listener)
+
+    def change(self, settings: RelayInput, credentials: Mapping[str, Credential]) -> None:
+        """See `Source.change`; where a credential does not fit, nobody may enter, and that is reported."""
+        is_kept = settings.tls is not None and settings.tls.is_kept(self._tls, credentials)
+        tls = self._server.door.tls if is_kept else None
+        try:
+            self._server.door = settings.door(credentials, tls)
+            self._tls, self._closed = settings.tls, None
+        except ValueError as error:
+            nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # without a certificate every handshake fails
+            self._server.close_door(tls=tls if tls or settings.tls is None else nobody)
+            self._tls, self._closed = settings.tls if tls else None, str(error)
+        self._report()
+
+    async def changed(self) -> None:
+        """See `Source.changed`: connections that were opened with another certificate or key are closed."""
+        await self._context.aio.call(self._server.renew)
+
+    def figures(self) -> Mapping[str, int]:
+        """See `Source.figures`."""
+        return {"connections": self._server.connections}
+
+    def _report(self) -> None:
+        problem = "; ".join(filter(None, (self._closed, self._crowded)))
+        self._context.report(problem or None, code=Code.CREDENTIAL_INVALID if self._closed else Code.CROWDED)
+
+    async def _tell(self, turned_away: int, problem: str | None) -> None:
+        """In the asyncio thread: count, log and report that connections are turned away."""
+        if problem is not None:
+            _log.warning("input %s: %s", self._context.name, problem)
+
+        async def tell() -> None:
+            self._crowded = problem
+            self._context.turned_away(turned_away)
+            self._report()
+
+        await self._context.aio.answer(tell)

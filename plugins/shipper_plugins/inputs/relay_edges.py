@@ -1,0 +1,245 @@
+"""What the edges of a relay have sent: each part is stored once, with the memory of it, and answered.
+
+    request ──> who is it (`Door`) ──> its session (`generations`) ──> what of it is new (`taken`) ──> emit
+
+One transaction stores the new events and the memory of the link that they came by; it expects the memory that the
+decision was made on, so that no other source of this input, of an older revision or a newer one, comes in between.
+The requests of one edge are stored one after the other, those of many edges together.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import trio
+
+from shipper.plugin import Backpressure, Batch, InputContext, Outdated, PluginFault
+from shipper_plugins.relay.frames import Generation, Head, Hello, Part, digest
+from shipper_plugins.relay.generations import Cloned, Sessions, Stale
+from shipper_plugins.relay.taken import Conflict, Crowded, Memory, Taken, fresh, taken
+
+_log = logging.getLogger(__name__)
+
+_NONE = Generation("0" * 32, 0)
+MOST_LINKS = 32
+"""Of one edge; a sender has one for each credential or destination that it still sends with."""
+
+
+class Refused(Exception):
+    """The answer to a request that was not taken; nothing was stored. `code` is for programs."""
+
+    def __init__(self, status: int, code: str, reason: str, retry_after: float | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.code, self.reason, self.retry_after = status, code, reason, retry_after
+
+
+def busy(reason: str) -> Refused:
+    return Refused(429, "busy", reason, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What one revision says about requests."""
+
+    keys: Mapping[bytes, str]
+    """The edge of each `fingerprint` of an Authorization header."""
+    names: Mapping[str, str]
+    """The edge of each name in a certificate, in small letters."""
+    tls: ssl.SSLContext | None
+    max_part_bytes: int
+
+    def edge(self, shown: bytes, certified: Sequence[str]) -> str:
+        """Who shows this fingerprint (nothing: no header), and a certificate with these names. Raises Refused."""
+        by_key = self.keys.get(shown)
+        by_name = {self.names[name.lower()] for name in certified if name.lower() in self.names}
+        if shown and by_key is None:
+            raise Refused(401, "unauthorized", "the credential is none of an edge")
+        edges = by_name | ({by_key} if by_key is not None else set())
+        if not edges:
+            code = ("forbidden", "the certificate is none of an edge") if certified else ("unauthorized", "who is it?")
+            raise Refused(403 if certified else 401, *code)
+        if len(edges) > 1:
+            raise Refused(403, "forbidden", "the credential and the certificate are not of one edge")
+        return edges.pop()
+
+
+@dataclass(slots=True)
+class _Link:
+    """The memory of a link, and the bytes of it that are stored."""
+
+    memory: Memory
+    stored: bytes | None = None
+
+
+@dataclass(slots=True)
+class _Edge:
+    sessions: Sessions
+    lock: trio.Lock = field(default_factory=trio.Lock)
+    links: dict[int, _Link] = field(default_factory=dict)
+
+
+class Edges:
+    """All edges of a running door; in trio's thread."""
+
+    def __init__(self, context: InputContext) -> None:
+        self._context = context
+        self._instance = os.urandom(16).hex()
+        self._edges: dict[str, _Edge] = {}
+        self._again = context.meters.counter("parts_again", "Parts that had been taken before, and came again.")
+        self._conflicts = context.meters.counter("identity_conflicts", "Parts under the identity of another one.")
+        self._clones = context.meters.counter("edges_cloned", "Sessions refused, as another process has the name.")
+
+    async def load(self) -> None:
+        """What was taken before."""
+        for key, stored in (await self._context.positions()).items():
+            self._put(key, stored)
+
+    def _put(self, key: str, stored: bytes) -> None:
+        name, _, link = key.rpartition("/")
+        try:
+            memory = Memory.unpack(stored)
+        except ValueError:
+            _log.error("input %s: what edge %s has sent before cannot be read", self._context.name, name)
+            memory = Memory(_NONE)
+        self._edge(name).links[int(link)] = _Link(memory, stored)
+
+    def _edge(self, name: str) -> _Edge:
+        if name not in self._edges:
+            self._edges[name] = _Edge(Sessions(self._instance))
+        return self._edges[name]
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    async def begin(self, name: str, hello: Hello, *, is_connected: bool) -> Generation:
+        """A new session; from now on no request of an older one of this link is taken. Raises Refused."""
+        edge = self._edge(name)
+        async with edge.lock:
+            try:
+                generation = edge.sessions.begin(
+                    hello.instance, hello.link, time.monotonic(), is_connected=is_connected
+                )
+            except Cloned as cloned:
+                self._clones.add()
+                raise Refused(409, "edge_cloned", str(cloned), cloned.seconds) from None
+            for _ in range(2):
+                try:
+                    await self._begin(name, edge, hello.link, generation)
+                except Outdated:
+                    await self._load_again(name, edge)
+                else:
+                    return generation
+        raise busy("what is stored of this edge changes")
+
+    async def _begin(self, name: str, edge: _Edge, link: int, generation: Generation) -> None:
+        used = 1 + max((one.memory.used for one in edge.links.values()), default=0)
+        before = edge.links.get(link) or _Link(Memory(generation))
+        memory = before.memory.begun(generation, used)
+        oldest = sorted(edge.links, key=lambda each: edge.links[each].memory.used)
+        gone = [each for each in oldest if each != link][: max(0, len(edge.links.keys() | {link}) - MOST_LINKS)]
+        await self._store(name, link, before, memory, {_key(name, each): None for each in gone})
+        edge.links[link] = _Link(memory, memory.pack())
+        for each in gone:
+            del edge.links[each]
+
+    def heard(self, name: str, head: Head) -> None:
+        """A heartbeat. Raises Refused."""
+        self._check(self._edge(name), head)
+
+    def _check(self, edge: _Edge, head: Head) -> None:
+        try:
+            edge.sessions.check(head.link, head.generation, head.low, time.monotonic())
+        except Stale:
+            raise _over() from None
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    async def take(self, name: str, head: Head, parts: Sequence[tuple[Part, Batch]]) -> list[int]:
+        """Store what is new of these parts; returns their places, as all of them are stored then. Raises Refused."""
+        edge = self._edge(name)
+        async with edge.lock:
+            for _ in range(2):
+                self._check(edge, head)
+                link = edge.links.get(head.link)
+                if link is None or link.memory.generation != head.generation:  # another source has begun a session
+                    raise _over()
+                try:
+                    await self._take(name, edge, head.link, link, parts)
+                except Outdated:
+                    await self._load_again(name, edge)
+                except Conflict as conflict:
+                    self._conflicts.add()
+                    raise Refused(409, conflict.code, str(conflict)) from None
+                except Crowded:
+                    raise busy("too many parts are not confirmed by the sender") from None
+                else:
+                    return [part.place for part, _ in parts]
+        raise busy("what is stored of this edge changes")
+
+    async def _take(
+        self, name: str, edge: _Edge, number: int, link: _Link, parts: Sequence[tuple[Part, Batch]]
+    ) -> None:
+        memory = link.memory.above(edge.sessions.low(number))
+        others = [each.memory for at, each in edge.links.items() if at != number]
+        batches: list[Batch] = []
+        for part, batch in parts:
+            if edge.sessions.is_over(number, part.place):
+                raise _over()
+            known = [one for each in (memory, *others) for one in each.of(batch.origin, batch.seq)]
+            positions = fresh(batch, part.digest, known, digest)
+            if positions:
+                new, entry = _new(part, batch, positions)
+                memory = memory.taking([entry])
+                batches.append(new)
+            else:
+                self._again.add()
+        if batches:
+            await self._store(name, number, link, memory, {}, batches)
+            edge.links[number] = _Link(memory, memory.pack())
+
+    async def _store(
+        self,
+        name: str,
+        link: int,
+        before: _Link,
+        memory: Memory,
+        more: Mapping[str, bytes | None],
+        batches: Sequence[Batch] = (),
+    ) -> None:
+        """Raises Outdated, or Refused."""
+        key = _key(name, link)
+        try:
+            await self._context.emit(
+                *batches, positions={key: memory.pack(), **more}, expect={key: before.stored}, wait=False
+            )
+        except Backpressure:
+            raise busy("there is no room for more events now") from None
+        except PluginFault:
+            raise Refused(422, "part_refused", "a part holds what cannot be stored") from None
+
+    async def _load_again(self, name: str, edge: _Edge) -> None:
+        """After an emit that was cancelled, or when another source of this input has stored something."""
+        edge.links.clear()
+        for key, stored in (await self._context.positions()).items():
+            if key.rpartition("/")[0] == name:
+                self._put(key, stored)
+
+
+def _new(part: Part, batch: Batch, positions: Sequence[int]) -> tuple[Batch, Taken]:
+    """What is stored of a part, and remembered of it."""
+    if len(positions) == batch.count:
+        return batch, taken(batch, part.place, part.digest)
+    picked = batch.pick(positions)
+    return picked, taken(picked, part.place, digest(picked))
+
+
+def _over() -> Refused:
+    return Refused(409, "session_over", "another session has begun; begin a new one")
+
+
+def _key(name: str, link: int) -> str:
+    return f"{name}/{link}"

@@ -1,0 +1,270 @@
+"""The HTTP server of the `relay` input: who sends, within which bounds, and what is answered.
+
+A request is judged by its headers before a byte of its body is read. Nothing here grows without bound:
+
+| what | bound |
+|---|---|
+| bodies and parts held by all requests | 64 MiB, then 429; one request alone is always let in (to its own limits) |
+| a body | the largest part and 64 KiB, then 413 |
+| a part, decompressed | `max_part_bytes`, then 413 |
+| time | after 30 s a body comes at 1 KiB/s (408); an answer is read within 60 s; idle connections end at 120 s |
+| connections of one edge | 16, then 429 |
+| connections of edges | 4096; the next one displaces the one that is idle for longest |
+| connections without a request that was let in, TLS handshakes too | 128; the next one displaces another of them |
+
+`bulk_connections` keeps the connections. This module is imported when an input is opened: aiohttp.web takes 0.1 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from dataclasses import replace
+from typing import TypeVar
+
+import msgspec
+import orjson
+from aiohttp import web
+
+from shipper.plugin import Asyncio, Batch
+from shipper_plugins.inputs.bulk_answer import RequestRefused
+from shipper_plugins.inputs.bulk_connections import Connections, Tell
+from shipper_plugins.inputs.bulk_http import next_block, send, tell_to_continue
+from shipper_plugins.inputs.bulk_limits import Memory, Share, fingerprint
+from shipper_plugins.inputs.relay_edges import Door, Edges, Refused
+from shipper_plugins.relay import frames
+from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Part, Welcome
+
+BODY_SECONDS = 30.0
+BODY_BYTES_PER_SECOND = 1024
+CLOSING_SECONDS = 1.0
+MOST_CONNECTIONS = 4096
+MOST_OF_ONE = 16
+MORE_THAN_A_PART = 64 << 10
+_JSON = "application/json"
+_SMALL = 16 << 10
+"""Of a body that is not parts."""
+_BIG = 64 << 10
+"""Of parts that are unpacked in a thread."""
+
+M = TypeVar("M", bound=msgspec.Struct)
+
+
+class RelayServer:
+    """Serves one listening socket, in the asyncio thread; `door` may be replaced from any thread at any time."""
+
+    def __init__(self, door: Door, edges: Edges, aio: Asyncio, tell: Tell) -> None:
+        self.door = door
+        self._edges, self._aio, self._tell = edges, aio, tell
+        self._memory = Memory()
+        self._connections: Connections | None = None
+        self._open: dict[str, set[web.RequestHandler]] = {}
+        """By edge: those that belong to the instance that is served."""
+        self._served: dict[str, str] = {}
+        """By edge: that instance."""
+
+    def close_door(self, *, tls: ssl.SSLContext | None) -> None:
+        """Let nobody in, from now on; `tls` is what connections are opened with."""
+        self.door = replace(self.door, keys={}, names={}, tls=tls)
+
+    @property
+    def connections(self) -> int:
+        """Of edges, as they are now."""
+        return sum(len(_living(those)) for those in list(self._open.values()))
+
+    async def renew(self) -> None:
+        """Close connections that were opened with a certificate of before; see `Connections.renew`."""
+        if self._connections is not None:
+            await self._connections.renew()
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept until cancelled; then requests under way have a second to end. The socket stays open."""
+        self._server = web.Server(self._respond, handler_cancellation=True)
+        self._connections = Connections(self._server, lambda: self.door.tls, self._tell, clients=MOST_CONNECTIONS)
+        own = listener.dup()
+        own.setblocking(False)
+        try:
+            await self._connections.accept(own)
+        finally:
+            own.close()
+            await self._close()
+
+    async def _close(self) -> None:
+        transports = [connection.transport for connection in self._server.connections]
+        self._server.pre_shutdown()
+        await self._server.shutdown(CLOSING_SECONDS)
+        for transport in transports:
+            if isinstance(transport, asyncio.Transport):
+                transport.abort()
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        assert self._connections is not None
+        with self._memory.share() as share, self._connections.busy(request) as connection:
+            response = await self._answer(request, share, self._connections)
+            if connection.leaves:
+                response.force_close()
+            await send(request, response)
+            return response
+
+    async def _answer(self, request: web.BaseRequest, share: Share, connections: Connections) -> web.Response:
+        try:
+            door = self.door
+            edge = self._admit(request, door)
+            connections.let_in(request)
+            answer = await self._handle(request, door, edge, share)
+        except Refused as refusal:
+            return _refused(request, refusal)
+        except FrameError as error:
+            return _refused(request, Refused(413 if error.code == "too_large" else 400, error.code, str(error)))
+        except RequestRefused as refusal:
+            retry_after = 1.0 if refusal.status == 429 else None
+            code = "busy" if refusal.status == 429 else "bad_request"
+            return _refused(request, Refused(refusal.status, code, refusal.reason, retry_after))
+        return _response(200, msgspec.json.encode(answer))
+
+    def _admit(self, request: web.BaseRequest, door: Door) -> str:
+        """Who sends this. Raises Refused."""
+        if door.tls is not None and not request.secure:
+            raise Refused(401, "unauthorized", "this connection was opened before TLS was required")
+        shown = request.headers.get("Authorization")
+        edge = door.edge(b"" if shown is None else fingerprint(shown) or b"?", _names(request))
+        living = _living(self._open.get(edge, set()))
+        if len(living) >= MOST_OF_ONE and request.protocol not in living:
+            raise Refused(429, "busy", f"this edge has {MOST_OF_ONE} connections", 1.0)
+        return edge
+
+    async def _handle(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> msgspec.Struct:
+        handle = {
+            "/v1/relay/session": self._begin,
+            "/v1/relay/parts": self._take,
+            "/v1/relay/heartbeat": self._hear,
+        }.get(request.path)
+        if handle is None:
+            raise Refused(404, "not_found", "there is nothing at this path")
+        if request.method != "POST":
+            raise Refused(405, "method_not_allowed", "allowed: POST")
+        return await handle(request, door, edge, share)
+
+    async def _begin(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Welcome:
+        hello = await self._message(request, share, Hello)
+        if hello.protocol != frames.PROTOCOL:
+            raise Refused(400, "protocol", f"this is protocol {frames.PROTOCOL}")
+        is_connected = bool(_living(self._open.get(edge, set())))
+
+        async def begin() -> frames.Generation:
+            return await self._edges.begin(edge, hello, is_connected=is_connected)
+
+        generation = await self._aio.answer(begin)
+        if self._served.get(edge) != hello.instance:
+            self._served[edge], self._open[edge] = hello.instance, set()
+        self._belongs(request, edge)
+        return Welcome(
+            frames.PROTOCOL, generation, edge, "stored", frames.HEARTBEAT_SECONDS, max_part_bytes=door.max_part_bytes
+        )
+
+    async def _hear(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Answered:
+        head = await self._message(request, share, Head)
+
+        async def hear() -> None:
+            self._edges.heard(edge, head)
+
+        await self._aio.answer(hear)
+        self._belongs(request, edge)
+        return Answered([])
+
+    async def _take(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Answered:
+        body = await self._read(request, share, frames.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)
+        said = frames.decode(body)
+        parts: list[tuple[Part, Batch]] = []
+        for part in said.parts:
+            batch = await _unpacked(part, door.max_part_bytes)
+            share.resize(share.size + len(batch.body))
+            parts.append((part, batch))
+
+        async def take() -> list[int]:
+            return await self._edges.take(edge, said.head, parts)
+
+        confirmed = await self._aio.answer(take)
+        self._belongs(request, edge)
+        return Answered(confirmed)
+
+    def _belongs(self, request: web.BaseRequest, edge: str) -> None:
+        """Its connection is one of the instance that is served."""
+        living = _living(self._open.get(edge, set()))
+        if isinstance(request.protocol, web.RequestHandler):
+            living.add(request.protocol)
+        self._open[edge] = living
+
+    # -- bodies --------------------------------------------------------------------------------------------------------
+
+    async def _message(self, request: web.BaseRequest, share: Share, kind: type[M]) -> M:
+        return frames.read(await self._read(request, share, _JSON, _SMALL), kind)
+
+    async def _read(self, request: web.BaseRequest, share: Share, type: str, most: int) -> bytes:
+        """The body. Raises Refused or RequestRefused."""
+        if request.content_type != type:
+            raise Refused(415, "media_type", f"the Content-Type is {type}")
+        if "Content-Encoding" in request.headers:
+            raise Refused(415, "media_type", "a body has no Content-Encoding")
+        declared = request.content_length or 0
+        if declared > most:
+            raise _too_large(most)
+        share.check(declared)
+        await tell_to_continue(request)
+        latest = asyncio.get_running_loop().time() + BODY_SECONDS
+        blocks, size = [], 0
+        while block := await next_block(request, latest + size / BODY_BYTES_PER_SECOND):
+            blocks.append(block)
+            size += len(block)
+            if size > most:
+                raise _too_large(most)
+            share.resize(size)
+        return b"".join(blocks)
+
+
+def _living(connections: set[web.RequestHandler]) -> set[web.RequestHandler]:
+    return {one for one in list(connections) if one.transport is not None and not one.transport.is_closing()}
+
+
+def _names(request: web.BaseRequest) -> list[str]:
+    """In the certificate that the peer has shown; it was checked by the handshake."""
+    certificate = None if request.transport is None else request.transport.get_extra_info("peercert")
+    return [str(name) for _, name in (certificate or {}).get("subjectAltName", ())]
+
+
+async def _unpacked(part: Part, limit: int) -> Batch:
+    """Raises FrameError. It has ended when this returns, cancelled or not."""
+    if len(part.packed) < _BIG:
+        return part.batch(limit)
+    running = asyncio.get_running_loop().run_in_executor(None, part.batch, limit)
+    try:
+        return await asyncio.shield(running)
+    finally:
+        await asyncio.wait({running})
+
+
+def _too_large(most: int) -> Refused:
+    return Refused(413, "too_large", f"the body is larger than {most} bytes")
+
+
+def _response(status: int, body: bytes, **headers: str) -> web.Response:
+    own = {"Content-Type": _JSON, "Server": "shipper", "Cache-Control": "no-store"}
+    return web.Response(status=status, body=body, headers=own | headers)
+
+
+def _refused(request: web.BaseRequest, refusal: Refused) -> web.Response:
+    headers = {}
+    if refusal.retry_after is not None:
+        headers["Retry-After"] = str(max(1, round(refusal.retry_after)))
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = "ApiKey, Bearer"
+    if refusal.status == 405:
+        headers["Allow"] = "POST"
+    response = _response(refusal.status, orjson.dumps({"error": {"code": refusal.code, "reason": refusal.reason}}))
+    response.headers.update(headers)
+    if refusal.status == 408 or "Expect" in request.headers:  # whether the body still comes, nobody knows
+        response.force_close()
+    return response

@@ -1,0 +1,461 @@
+"""The `relay` output: relays log events to the door of a principal, each batch with the identity that it has here.
+
+    outputs:
+      principal:
+        type: relay
+        name: berlin
+        hosts: ["https://principal-1:6789", "https://principal-2:6789"]
+        credential: k1
+
+    send ──┐
+    send ──┼─ parts that wait ──> a request, of several parts ──> confirmed, each by its place
+    send ──┘
+
+- One batch of the queue is one part: it is fed apart (`Feeding.apart`), since batches that are put together lose the
+  identity by which the other side knows what it has. Many are on their way at once, and go in few requests.
+- One host at a time. A host that cannot be reached gives its place to the next one; where a request got no answer, the
+  same host is asked again, as it may have the events.
+- A session begins with a handshake. In each request the sender says up to where it has the answers durably; so the
+  other side forgets what cannot come again. A principal that was started anew wants another handshake.
+
+The format is in `shipper_plugins.relay.frames`, what is asked in `shipper_plugins.inputs.relay`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import msgspec
+import trio
+
+from shipper.plugin import (
+    API_KEY,
+    BEARER_TOKEN,
+    CERTIFICATE,
+    Answer,
+    Answers,
+    BadOption,
+    Batch,
+    ClientTls,
+    Code,
+    Credential,
+    CredentialId,
+    Duration,
+    Feeding,
+    Held,
+    Later,
+    NotBegun,
+    Outcome,
+    Output,
+    OutputContext,
+    Sender,
+    StartFailed,
+    TooLarge,
+    client_context,
+    takes,
+)
+from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
+from shipper_plugins.outputs.elasticsearch import Backoff, Host, check_host, is_here
+from shipper_plugins.relay import frames
+from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Part, Welcome, part_of
+
+if TYPE_CHECKING:
+    from shipper.sdk.http import Client
+
+MOST_SENT = 32
+"""Batches that are on their way at once."""
+MOST_REQUESTS = 2
+"""Under way at once: with the one for heartbeats, a session has three connections."""
+_BIG = 64 << 10
+_SESSIONS = 3
+"""Handshakes for one request."""
+_CODE = re.compile(r"[a-z_]{1,40}")
+_instance = os.urandom(16).hex()
+"""Of this process: its queues are one sender to the other side."""
+
+
+class RelayOutput(Output, frozen=True, kw_only=True):
+    """Relays log events to another shipper, which takes each of them once."""
+
+    live: ClassVar[frozenset[str]] = frozenset({"flush", "timeout", "backoff"})
+    counts_requests: ClassVar[bool] = True
+    tells_of_answers: ClassVar[bool] = True
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    """Who this shipper is there: the name of its edge in the policy of the principal."""
+    hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1, max_length=64)]
+    """URLs of principals, such as https://principal-1:6789; one is used at a time, the next one when it is gone."""
+    credential: Annotated[CredentialId, takes(API_KEY, BEARER_TOKEN, CERTIFICATE)]
+    """The id of the secret to authenticate with."""
+    tls: ClientTls = msgspec.field(default_factory=ClientTls)
+    """How to check the hosts."""
+    timeout: Duration = Duration(60)
+    """How long a request may take in all."""
+    backoff: Backoff = msgspec.field(default_factory=Backoff)
+    """How long to wait before the next attempt."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for number, host in enumerate(self.hosts):
+            try:
+                check_host(host)
+            except ValueError as error:
+                raise BadOption(str(error), "hosts", number) from None
+            if host in self.hosts[:number]:
+                raise BadOption("a host is named twice", "hosts", number)
+        if self.workers > MOST_REQUESTS:
+            raise BadOption(f"workers is at most {MOST_REQUESTS}: a request has many batches", "workers")
+        if not 0 < self.timeout <= 3600:
+            raise BadOption("timeout is above 0 and at most 1h", "timeout")
+        if not 0 < self.backoff.first <= self.backoff.longest:
+            raise BadOption("backoff.first is above 0 and at most backoff.longest", "backoff", "first")
+
+    def feeding(self) -> Feeding:
+        """See `Output.feeding`."""
+        backoff = self.backoff.first, self.backoff.longest
+        return replace(super().feeding(), apart=True, in_flight=MOST_SENT, backoff=backoff, client="lane")
+
+    def warnings(self) -> Sequence[str]:
+        plain = [host for host in self.hosts if host.startswith("http://") and not is_here(host)]
+        return [f"the credential goes to {host} unencrypted; write https://" for host in plain]
+
+    def load(self) -> None:
+        """See `Output.load`: aiohttp."""
+        import shipper.sdk.http  # noqa: F401
+
+    @asynccontextmanager
+    async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
+        credential = context.credentials[self.credential]
+        try:
+            headers = _headers(self, credential)
+            tls = await trio.to_thread.run_sync(_tls, self, credential)
+        except ValueError as error:
+            raise StartFailed(f"output {context.name}: {error}", code=Code.CREDENTIAL_INVALID) from None
+
+        from shipper.sdk.http import open_client
+
+        async with open_client(
+            context.aio,
+            headers,
+            tls,
+            server_name=self.tls.server_name,
+            connections=self.workers + 1,
+            seconds=self.timeout,
+            answered=context.answered,
+            may_begin=context.may_begin,
+            requests=context.requests,
+        ) as client:
+            sender = _Relay(self, client, context)
+            async with trio.open_nursery() as nursery:
+                for _ in range(self.workers):
+                    nursery.start_soon(sender.deliver)
+                nursery.start_soon(sender.beat)
+                yield sender
+                nursery.cancel_scope.cancel()
+
+
+def _headers(output: RelayOutput, credential: Credential) -> dict[str, str]:
+    """Raises ValueError for a credential that cannot be used here; the message does not quote it."""
+    headers = {"Accept": "application/json"}
+    if not credential.fits(CERTIFICATE):
+        headers["Authorization"] = credential.authorization()
+    elif any(host.startswith("http://") for host in output.hosts):
+        raise ValueError("a certificate needs hosts with https://")
+    return headers
+
+
+def _tls(output: RelayOutput, credential: Credential) -> ssl.SSLContext | Literal[False]:
+    if all(host.startswith("http://") for host in output.hosts):
+        return False
+    return client_context(output.tls, credential)
+
+
+# -- sending -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    """One call of `send`."""
+
+    part: Part
+    count: int
+    size: int
+    """Of its events, as they are."""
+    is_alone: bool = False
+    """Whether it was refused together with others, and goes alone."""
+    answers: Answers | None = None
+    error: Exception | None = None
+    ended: trio.Event = field(default_factory=trio.Event)
+    request: _Request | None = None
+
+    def end(self, answers: Answers | None = None, error: Exception | None = None) -> None:
+        self.answers, self.error = answers, error
+        self.ended.set()
+
+
+@dataclass(eq=False, slots=True)
+class _Request:
+    """What is under way together."""
+
+    jobs: list[_Job]
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    ended: trio.Event = field(default_factory=trio.Event)
+
+
+class _Refused(Exception):
+    """A part cannot be taken, perhaps since it went with others."""
+
+    def __init__(self, outcome: Outcome, reason: str, code: str) -> None:
+        super().__init__(reason)
+        self.outcome, self.code = outcome, code
+
+
+class _Relay:
+    """The Sender of an open `relay` output."""
+
+    def __init__(self, output: RelayOutput, client: Client, context: OutputContext) -> None:
+        self._output, self._client, self._context = output, client, context
+        self._waiting: list[_Job] = []
+        self._news = trio.Event()
+        self._lock = trio.Lock()
+        self._at = 0
+        """The host that is used."""
+        self._session: Welcome | None = None
+        self._low = 0
+        """The mark that was said last in this session."""
+        self._said = trio.current_time()
+
+    async def send(self, batch: Batch) -> Answers:
+        """See `Sender.send`; returns when its part is confirmed."""
+        if self._session is not None:
+            self._check_size(len(batch.body), self._session)
+        big = len(batch.body) > _BIG
+        part = await trio.to_thread.run_sync(part_of, batch) if big else part_of(batch)
+        job = _Job(part, batch.count, len(batch.body))
+        self._waiting.append(job)
+        self._tell()
+        try:
+            await job.ended.wait()
+        except trio.Cancelled:
+            await self._withdraw(job)
+            raise
+        if job.error is not None:
+            raise job.error
+        assert job.answers is not None
+        return job.answers
+
+    async def _withdraw(self, job: _Job) -> None:
+        """Nobody waits for it: it is not sent, and a request of which nobody waits for any part is aborted."""
+        if job in self._waiting:
+            self._waiting.remove(job)
+        elif job.request is not None:
+            job.request.jobs.remove(job)
+            if not job.request.jobs:
+                job.request.scope.cancel("nobody waits for an answer")
+                with trio.CancelScope(shield=True):
+                    await job.request.ended.wait()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    async def deliver(self) -> None:
+        """Have parts sent as they come, one request after the other."""
+        while True:
+            while not self._waiting:
+                await self._news.wait()
+            request = _Request(self._next())
+            for job in request.jobs:
+                job.request = request
+            try:
+                with request.scope:
+                    await self._deliver(request)
+            finally:
+                request.ended.set()
+
+    def _next(self) -> list[_Job]:
+        """The parts of the next request, in the order in which they came."""
+        most = self._session.max_part_bytes if self._session is not None else 1 << 20
+        jobs: list[_Job] = []
+        size = 0
+        for job in self._waiting[: frames.MOST_PARTS]:
+            size += len(job.part.packed)
+            if jobs and (size > most or job.is_alone or jobs[0].is_alone):
+                break
+            jobs.append(job)
+        del self._waiting[: len(jobs)]
+        return sorted(jobs, key=lambda job: job.part.place)
+
+    async def _deliver(self, request: _Request) -> None:
+        """End its jobs, or have each of them sent alone."""
+        jobs = list(request.jobs)
+        try:
+            confirmed = await self._ask(jobs)
+        except (_Refused, TooLarge) as error:
+            if len(jobs) > 1:
+                self._again_alone(request)
+            elif isinstance(error, _Refused):
+                answer = Answer(error.outcome, str(error), code=error.code)
+                jobs[0].end(Answers(jobs[0].count, dict.fromkeys(range(jobs[0].count), answer)))
+            else:
+                jobs[0].end(error=error)
+        except Exception as error:
+            for job in jobs:
+                job.end(error=error)
+        else:
+            for job in jobs:
+                is_confirmed = job.part.place in confirmed
+                job.end(Answers(job.count) if is_confirmed else None, None if is_confirmed else _unconfirmed())
+
+    def _again_alone(self, request: _Request) -> None:
+        for job in request.jobs:
+            job.is_alone, job.request = True, None
+        self._waiting = [*request.jobs, *self._waiting]
+        self._tell()
+
+    async def _ask(self, jobs: Sequence[_Job]) -> frozenset[int]:
+        """The places that are confirmed. Raises Later, Held, NotBegun, TooLarge or _Refused."""
+        for _ in range(_SESSIONS + len(self._output.hosts)):
+            session, low, host = await self._begun()
+            for job in jobs:
+                self._check_size(job.size, session)
+            parts = [job.part for job in jobs]
+            head = Head(session.generation, self._context.lane, low, parts=len(parts))
+            try:
+                response = await self._post(host, "parts", frames.encode(head, parts))
+            except Unreachable:
+                self._forget(session)
+                continue
+            if response.status == 200:
+                return frozenset(_read(response, Answered, host).confirmed)
+            if _code(response) == "session_over":
+                self._forget(session)
+                continue
+            raise _refusal(response, host)
+        raise Later("the principal ends each session at once", code=Code.UNAVAILABLE)
+
+    def _check_size(self, size: int, session: Welcome) -> None:
+        if size > session.max_part_bytes:
+            raise TooLarge(f"a batch is larger than the {session.max_part_bytes} bytes that the principal takes")
+
+    async def _post(self, host: str, what: str, body: Sequence[bytes]) -> Response:
+        """Raises Unreachable, NoAnswer or NotBegun."""
+        self._said = trio.current_time()
+        kind = frames.MEDIA_TYPE if what == "parts" else "application/json"
+        return await self._client.post(host, f"/v1/relay/{what}", body, headers={"Content-Type": kind})
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    async def _begun(self) -> tuple[Welcome, int, str]:
+        """The session, its low-water mark of now, and its host."""
+        async with self._lock:
+            low = self._context.lowest()
+            if self._session is None or low < self._low:  # entries may come below the mark again, as by an order
+                self._session = None
+                self._session = await self._begin()
+            self._low = low
+            return self._session, low, self._output.hosts[self._at]
+
+    async def _begin(self) -> Welcome:
+        """Shake hands with the host that is used, or the next one that can be reached."""
+        hello = msgspec.json.encode(Hello(frames.PROTOCOL, _instance, self._context.lane))
+        hosts = self._output.hosts
+        for after in range(len(hosts)):
+            at = (self._at + after) % len(hosts)
+            try:
+                response = await self._post(hosts[at], "session", [hello])
+            except NoAnswer:
+                if after == len(hosts) - 1:
+                    raise
+                continue
+            if response.status != 200:
+                raise _refusal(response, hosts[at])
+            welcome = _read(response, Welcome, hosts[at])
+            if welcome.edge != self._output.name:
+                text = f"{address(hosts[at])}: this credential is not that of the edge {self._output.name}"
+                raise Held(text, code="edge_name")
+            self._at = at
+            return welcome
+        raise AssertionError
+
+    def _forget(self, session: Welcome) -> None:
+        if self._session is session:
+            self._session = None
+
+    async def beat(self) -> None:
+        """Say that this sender is there, while it has nothing to send."""
+        while True:
+            session = self._session
+            seconds = frames.HEARTBEAT_SECONDS if session is None else max(1.0, session.heartbeat)
+            left = self._said + seconds - trio.current_time()
+            if session is None or left > 0:
+                await trio.sleep(seconds if session is None else left)
+                continue
+            head = msgspec.json.encode(Head(session.generation, self._context.lane, self._low))
+            try:
+                response = await self._post(self._output.hosts[self._at], "heartbeat", [head])
+            except (Later, NotBegun):
+                continue
+            if response.status != 200:
+                self._forget(session)
+
+
+def _unconfirmed() -> Later:
+    return Later("the principal did not confirm what was sent", code=Code.BAD_ANSWER)
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+def _read(response: Response, kind: type[frames.M], host: str) -> frames.M:
+    try:
+        return frames.read(response.body, kind)
+    except FrameError:
+        raise Later(f"{address(host)}: its answer is not that of a relay", code=Code.BAD_ANSWER) from None
+
+
+class _Error(msgspec.Struct):
+    code: str = ""
+
+
+class _Errors(msgspec.Struct):
+    error: _Error
+
+
+def _code(response: Response) -> str:
+    """That of a refusal; empty where it is not one of a relay."""
+    try:
+        code = frames.read(response.body, _Errors).error.code
+    except FrameError:
+        return ""
+    return code if _CODE.fullmatch(code) else ""
+
+
+def _refusal(response: Response, host: str) -> Exception:
+    """What follows from an answer that is no confirmation."""
+    status, code = response.status, _code(response)
+    text = f"{address(host)}: {status} {code}".rstrip()
+    if code == "edge_cloned":
+        return Held(f"{text}: another live process has the name of this edge there", code=code)
+    if code == "identity_conflict":
+        return _Refused(Outcome.HELD, f"{text}: it has other events under this identity", code)
+    if code == "part_refused":
+        return _Refused(Outcome.REJECTED, text, Code.REJECTED)
+    if status in (401, 403) or code == "protocol":
+        return Held(text)
+    if status == 413:
+        return TooLarge(text)
+    return Later(text, _retry_after(response))
+
+
+def _retry_after(response: Response) -> float | None:
+    seconds = response.headers.get("Retry-After", "")
+    return float(seconds) if re.fullmatch(r"[0-9]{1,6}", seconds) else None
