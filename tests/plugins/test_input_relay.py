@@ -1,0 +1,383 @@
+"""The door of a relay over raw HTTP: who may enter, what is refused and how, and that sessions end for good."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+import trio
+import trustme
+
+from shipper.plugin import (
+    API_KEY,
+    Asyncio,
+    BadOption,
+    Batch,
+    ClientTls,
+    Credential,
+    CredentialId,
+    Held,
+    Later,
+    Material,
+    PluginFault,
+)
+from shipper.sdk.aio import open_asyncio
+from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs import relay_server
+from shipper_plugins.inputs.relay import Edge, RelayInput, RelayTls
+from shipper_plugins.relay import frames
+from shipper_plugins.relay.frames import Generation, Head, Hello, part_of
+from tests.plugins.relay import EDGES, KEYS, Principal, edge, entry, principal
+
+INSTANCE = "1" * 32
+JSON = "application/json"
+
+
+@pytest.fixture
+async def aio() -> AsyncIterator[Asyncio]:
+    async with open_asyncio() as opened:
+        yield opened
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    said: Any
+
+    @property
+    def code(self) -> str:
+        return str(self.said["error"]["code"])
+
+
+async def ask(
+    door: Principal,
+    what: str,
+    body: bytes,
+    *,
+    key: str | None = "k1",
+    kind: str = JSON,
+    method: str = "POST",
+    headers: str = "",
+    declared: int | None = None,
+) -> Reply:
+    """One request on a connection of its own."""
+    shown = f"Authorization: {KEYS[CredentialId(key)].authorization()}\r\n" if key else ""
+    length = len(body) if declared is None else declared
+    head = f"{method} /v1/relay/{what} HTTP/1.1\r\nHost: localhost\r\n{shown}{headers}Content-Type: {kind}\r\n"
+    head += f"Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    answer = b""
+    async with await trio.open_tcp_stream("127.0.0.1", int(door.url.rpartition(":")[2])) as stream:
+        await stream.send_all(head.encode() + body)
+        with trio.fail_after(10):
+            while not _is_whole(answer) and (block := await stream.receive_some()):
+                answer += bytes(block)
+    top, _, rest = answer.partition(b"\r\n\r\n")
+    first, *lines = top.decode().split("\r\n")
+    fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return Reply(int(first.split()[1]), fields, json.loads(rest))
+
+
+def _is_whole(answer: bytes) -> bool:
+    head, end, body = answer.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: *([0-9]+)", head)
+    return bool(end) and length is not None and len(body) >= int(length[1])
+
+
+async def hello(door: Principal, *, link: int = 1, instance: str = INSTANCE, key: str = "k1") -> Generation:
+    reply = await ask(door, "session", msgspec.json.encode(Hello(1, instance, link)), key=key)
+    assert reply.status == 200, reply
+    return Generation(*reply.said["generation"])
+
+
+def parts(generation: Generation, *batches: Batch, link: int = 1, low: int = 0) -> bytes:
+    made = [part_of(batch) for batch in batches]
+    return b"".join(frames.encode(Head(generation, link, low, parts=len(made)), made))
+
+
+async def post(door: Principal, body: bytes, **how: Any) -> Reply:
+    return await ask(door, "parts", body, **{"kind": frames.MEDIA_TYPE, **how})
+
+
+# -- who may enter -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "how", "status", "code"),
+    [
+        ("session", {"key": None}, 401, "unauthorized"),
+        ("session", {"key": "no"}, 401, "unauthorized"),
+        ("parts", {"key": "no"}, 401, "unauthorized"),
+        ("elsewhere", {}, 404, "not_found"),
+        ("session", {"method": "PUT"}, 405, "method_not_allowed"),
+        ("session", {"kind": "text/plain"}, 415, "media_type"),
+        ("parts", {"kind": JSON}, 415, "media_type"),
+        ("session", {"headers": "Content-Encoding: gzip\r\n"}, 415, "media_type"),
+        ("session", {}, 400, "bad_request"),
+        ("heartbeat", {}, 400, "bad_request"),
+        ("parts", {"kind": frames.MEDIA_TYPE}, 400, "bad_request"),
+        ("session", {"declared": 1 << 40}, 413, "too_large"),
+    ],
+)
+async def test_a_refusal_says_what_is_wrong(
+    aio: Asyncio, what: str, how: dict[str, Any], status: int, code: str
+) -> None:
+    async with principal(aio) as door:
+        reply = await ask(door, what, b"[]", **how)
+
+        assert (reply.status, reply.code) == (status, code)
+        assert door.numbers == []
+
+
+async def test_another_protocol_is_refused(aio: Asyncio) -> None:
+    async with principal(aio) as door:
+        reply = await ask(door, "session", msgspec.json.encode(Hello(2, INSTANCE, 1)))
+
+        assert (reply.status, reply.code) == (400, "protocol")
+
+
+async def test_a_withdrawn_credential_opens_nothing(aio: Asyncio) -> None:
+    left = {id: secret for id, secret in KEYS.items() if id != "k1"}
+    async with principal(aio, credentials=left) as door:
+        with pytest.raises(AssertionError, match="401"):
+            await hello(door)
+        await hello(door, key="k2")
+
+
+async def test_an_edge_has_so_many_connections_and_others_have_theirs(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_server, "MOST_OF_ONE", 1)
+    async with principal(aio) as door, edge(aio, door.url) as sender:
+        await sender.send(entry(1))
+        reply = await ask(door, "session", msgspec.json.encode(Hello(1, INSTANCE, 1)))
+        await hello(door, key="other")
+
+        assert (reply.status, reply.headers["retry-after"]) == (429, "1")
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_of_a_session_that_has_ended_stores_and_confirms_nothing(aio: Asyncio) -> None:
+    async with principal(aio) as door:
+        old = await hello(door)
+        await post(door, parts(old, entry(1)))
+        new = await hello(door)
+        late = [await post(door, parts(old, entry(place), low=50)) for place in (1, 2)]
+        heartbeat = await ask(door, "heartbeat", msgspec.json.encode(Head(old, 1, 50)))
+        again = await post(door, parts(new, entry(1)))
+
+        assert [(reply.status, reply.code) for reply in (*late, heartbeat)] == [(409, "session_over")] * 3
+        assert (again.said, door.numbers) == ({"confirmed": [1]}, [1])
+
+
+async def test_an_old_request_that_comes_late_within_its_session_stores_nothing(aio: Asyncio) -> None:
+    async with principal(aio) as door:
+        session = await hello(door)
+        first = parts(session, entry(1), low=1)
+        await post(door, first)
+        await post(door, parts(session, entry(2), low=2))
+        late = await post(door, first)
+
+        assert (late.status, late.code, door.numbers) == (409, "session_over", [1, 2])
+
+
+async def test_sessions_of_two_links_stand_beside_each_other(aio: Asyncio) -> None:
+    async with principal(aio) as door:
+        one, other = await hello(door, link=1), await hello(door, link=2)
+        await post(door, parts(one, entry(1), link=1))
+        await post(door, parts(other, entry(2), link=2, low=1))
+        again = await post(door, parts(other, entry(1, 1), link=2, low=1))
+
+        assert (again.status, door.numbers) == (200, [1, 2])
+
+
+async def test_a_session_that_another_source_of_the_input_has_begun_ends_those_here(aio: Asyncio) -> None:
+    async with principal(aio) as before:
+        old = await hello(before)
+        beside = RecordingInputContext(aio=aio)
+        beside.stored = before.context.stored
+        async with principal(aio, context=beside) as after:
+            await hello(after)
+            reply = await post(before, parts(old, entry(1)))
+
+        assert (reply.status, reply.code, before.numbers) == (409, "session_over", [])
+
+
+async def test_a_second_instance_is_refused_and_told_when_to_come_again(aio: Asyncio) -> None:
+    async with principal(aio) as door:
+        await hello(door)
+        reply = await ask(door, "session", msgspec.json.encode(Hello(1, "2" * 32, 1)))
+
+        assert (reply.status, reply.code) == (409, "edge_cloned")
+        assert 1 <= int(reply.headers["retry-after"]) <= 2
+
+
+async def test_links_that_were_not_used_for_longest_are_forgotten(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper_plugins.inputs.relay_edges.MOST_LINKS", 2)
+    async with principal(aio) as door:
+        for link in (1, 2, 1, 3):
+            await hello(door, link=link)
+
+        assert sorted(door.context.stored) == ["berlin/1", "berlin/3"]
+
+
+async def test_a_memory_that_cannot_be_read_is_replaced(aio: Asyncio) -> None:
+    context = RecordingInputContext(positions={"berlin/1": b"?"}, aio=aio)
+    async with principal(aio, context=context) as door:
+        session = await hello(door)
+        await post(door, parts(session, entry(1)))
+
+        assert door.numbers == [1]
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_is_stored_whole_or_not_at_all(aio: Asyncio) -> None:
+    async with principal(aio) as door:
+        session = await hello(door)
+        await post(door, parts(session, entry(2, 7)))
+        reply = await post(door, parts(session, entry(1), entry(2, 8), entry(3)))
+
+        assert (reply.status, reply.code, door.numbers) == (409, "identity_conflict", [7])
+
+
+async def test_what_cannot_be_stored_is_refused_for_good(aio: Asyncio) -> None:
+    class Strict(RecordingInputContext):
+        async def emit(self, *batches: Batch, **how: Any) -> None:
+            if any(b"bad" in batch.body for batch in batches):
+                raise PluginFault("it cannot be")
+            await super().emit(*batches, **how)
+
+    async with principal(aio, context=Strict(aio=aio)) as door:
+        session = await hello(door)
+        bad = replace(Batch.documents([b'{"bad":1}']), origin=b"o" * 16, seq=1, place=1)
+        reply = await post(door, parts(session, bad))
+        await post(door, parts(session, entry(2)))
+
+        assert (reply.status, reply.code, door.numbers) == (422, "part_refused", [2])
+
+
+async def test_a_part_that_unpacks_to_more_than_is_allowed_is_refused(aio: Asyncio) -> None:
+    bomb = replace(Batch.documents([b'{"n":"%s"}' % (b"x" * 200_000)]), origin=b"o" * 16, seq=1, place=1)
+    async with principal(aio, max_part_bytes=1 << 16) as door:
+        reply = await post(door, parts(await hello(door), bomb))
+
+        assert (reply.status, reply.code) == (413, "too_large")
+
+
+async def test_a_sender_that_confirms_nothing_is_put_off_in_the_end(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper_plugins.relay.taken.MOST_ENTRIES", 3)
+    async with principal(aio) as door:
+        session = await hello(door)
+        replies = [await post(door, parts(session, entry(place))) for place in (1, 2, 3, 4)]
+        replies.append(await post(door, parts(session, entry(4), low=2)))
+
+        assert [reply.status for reply in replies] == [200, 200, 200, 429, 200]
+
+
+async def test_requests_of_one_edge_are_stored_one_after_the_other(aio: Asyncio) -> None:
+    async with principal(aio) as door:
+        session = await hello(door)
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                for place in range(1, 6):
+                    nursery.start_soon(post, door, parts(session, entry(place)))
+
+        assert sorted(door.numbers) == [1, 2, 3, 4, 5]
+
+
+async def test_a_peer_that_goes_away_while_its_parts_are_stored_finds_them_once(aio: Asyncio) -> None:
+    async with principal(aio) as door:
+        session = await hello(door)
+        door.context.full = True
+        reply = await post(door, parts(session, entry(1)))
+        door.context.full = False
+        await post(door, parts(session, entry(1)))
+
+        assert (reply.status, reply.code, door.numbers) == (429, "busy", [1])
+
+
+# -- certificates ------------------------------------------------------------------------------------------------------
+
+
+def tls(authority: trustme.CA, of_edges: trustme.CA) -> RelayTls:
+    own = authority.issue_cert("127.0.0.1")
+    chain = b"".join(part.bytes() for part in own.cert_chain_pems).decode()
+    return RelayTls(
+        certificate=Material("c", chain),
+        key=Material("k", own.private_key_pem.bytes().decode()),
+        client_ca=Material("ca", of_edges.cert_pem.bytes().decode()),
+    )
+
+
+def identity(of_edges: trustme.CA, *names: str) -> Credential:
+    leaf = of_edges.issue_cert(*names)
+    chain = b"".join(part.bytes() for part in leaf.cert_chain_pems).decode()
+    return Credential.parse({"certificate": chain, "key": leaf.private_key_pem.bytes().decode()})
+
+
+async def test_an_edge_is_who_its_certificate_says(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority, of_edges, strange = trustme.CA(), trustme.CA(), trustme.CA()
+    edges = {"berlin": Edge(san=("berlin.edge.example",)), "paris": Edge(credentials=(CredentialId("other"),))}
+    ca = {"ca": Material("ca", authority.cert_pem.bytes().decode())}
+    own = {
+        CredentialId("k1"): identity(of_edges, "Berlin.edge.example"),
+        CredentialId("unknown"): identity(of_edges, "rome.edge.example"),
+        CredentialId("strange"): identity(strange, "berlin.edge.example"),
+    }
+    monkeypatch.setattr("tests.plugins.relay.KEYS", {**KEYS, **own})
+    async with principal(aio, tls=tls(authority, of_edges), edges=edges, credentials=KEYS) as door:
+        url = door.url.replace("http:", "https:")
+        async with edge(aio, url, tls=ClientTls(**ca)) as sender:
+            await sender.send(entry(1))
+        async with edge(aio, url, tls=ClientTls(**ca), credential="other", name="paris") as sender:
+            await sender.send(entry(2))
+        async with edge(aio, url, tls=ClientTls(**ca), credential="unknown") as sender:
+            with pytest.raises(Held, match="403"):
+                await sender.send(entry(3))
+        async with edge(aio, url, tls=ClientTls(**ca), credential="strange") as sender:
+            with pytest.raises(Later):
+                await sender.send(entry(4))
+
+        assert door.numbers == [1, 2]
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"address": "0.0.0.0:6789"}, "needs tls"),
+        ({"acknowledge": "delivered"}, "not possible yet"),
+        ({"max_part_bytes": 1}, "max_part_bytes"),
+        ({"edges": {"a": Edge(credentials=("x",)), "b": Edge(credentials=("x",))}}, "known by the same"),
+        ({"edges": {"a": Edge(san=("x",))}}, "needs tls.client_ca"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(BadOption, match=text):
+        RelayInput(**{"address": "127.0.0.1:0", "edges": EDGES, **settings})
+
+
+def test_an_edge_that_nobody_can_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="credentials, or names"):
+        Edge()
+
+
+def test_two_edges_with_one_secret_have_no_door() -> None:
+    secret = Credential.parse({"api_key": "a:b"})
+    assert secret.fits(API_KEY)
+    with pytest.raises(ValueError, match="same secret"):
+        RelayInput(address="127.0.0.1:0", edges=EDGES).door({CredentialId("k1"): secret, CredentialId("other"): secret})

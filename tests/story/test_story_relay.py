@@ -1,0 +1,243 @@
+"""Two real shippers, one of which relays to the other: every event is at the backend once, under the id of its edge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from tests.story.driver import Message, Sidecar, launched, policy
+from tests.story.http import free_port
+from tests.story.world import World, open_world, secret
+
+PACE = "backoff: {first: 50ms, longest: 200ms}"
+
+
+class Relay:
+    """An edge's directory, a principal's, and what their policies say."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.ports = [free_port()]
+        self.edge_state, self.principal_state = world.directory / "edge", world.directory / "principal"
+
+    def of_edge(self, credential: str) -> str:
+        hosts = json.dumps([f"http://127.0.0.1:{port}" for port in self.ports])
+        output = f"  up: {{type: relay, name: berlin, hosts: {hosts}, credential: {credential}, {PACE}}}\n"
+        return policy(paths=str(self.world.log), outputs=output)
+
+    def of_principal(self, *keys: str, port: int | None = None, outputs: str | None = None) -> str:
+        edges = f"{{berlin: {{credentials: [{', '.join(keys)}]}}}}"
+        address = f"127.0.0.1:{port or self.ports[0]}"
+        inputs = f'  edges: {{type: relay, address: "{address}", edges: {edges}}}\n'
+        return policy(url=self.world.destination.url, credential="backend", inputs=inputs, outputs=outputs)
+
+    async def offer_edge(self, sidecar: Sidecar, revision: int, credential: str) -> None:
+        await sidecar.policy(revision, self.of_edge(credential), {credential: secret(credential)})
+        await sidecar.ack(revision, "active")
+
+    async def offer_principal(self, sidecar: Sidecar, revision: int, *keys: str, **how: Any) -> None:
+        ids = keys if "outputs" in how else (*keys, "backend")
+        await sidecar.policy(revision, self.of_principal(*keys, **how), {id: secret(id) for id in ids})
+        await sidecar.ack(revision, "active")
+
+    async def delivered(self) -> None:
+        """Every line is at the backend, under one id."""
+        await self.world.delivered(60)
+
+
+@asynccontextmanager
+async def open_relay(directory: Path) -> AsyncIterator[Relay]:
+    async with open_world(directory, "backend") as world:
+        yield Relay(world)
+
+
+@asynccontextmanager
+async def running(state: Path) -> AsyncIterator[Sidecar]:
+    async with launched(state) as sidecar:
+        await sidecar.hello()
+        yield sidecar
+
+
+async def empty(sidecar: Sidecar) -> None:
+    await sidecar.state(lambda observed: observed["queue"]["events"] == 0)
+
+
+async def test_events_pass_a_principal_and_keep_the_ids_of_their_edge(tmp_path: Path) -> None:
+    async with open_relay(tmp_path) as relay, running(relay.principal_state) as door, running(relay.edge_state) as edge:
+        await relay.offer_principal(door, 1, "k1")
+        await relay.offer_edge(edge, 1, "k1")
+        relay.world.write(500)
+        await relay.delivered()
+        await empty(edge)
+        hosts = {json.loads(document)["host"]["name"] for document in documents(relay.world)}
+        await edge.stop()
+        await door.stop()
+
+    assert len(hosts) == 1
+
+
+def documents(world: World) -> list[bytes]:
+    return [document for index in world.destination.documents.values() for document in index.values()]
+
+
+async def test_t117_2_a_principal_that_is_killed_again_and_again_loses_nothing_and_takes_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    async with open_relay(tmp_path) as relay, running(relay.edge_state) as edge:
+        await relay.offer_edge(edge, 1, "k1")
+        for revision in range(1, 6):
+            async with running(relay.principal_state) as door:
+                await relay.offer_principal(door, revision, "k1")
+                relay.world.write(2000)
+                before = relay.world.destination.total
+                await relay.world.destination.wait_until(lambda before=before: relay.world.destination.total > before)
+                await door.kill()
+        async with running(relay.principal_state) as door:
+            await relay.offer_principal(door, 6, "k1")
+            await relay.delivered()
+            await empty(edge)
+            await door.stop()
+        await edge.stop()
+
+
+async def test_t117_2_what_was_stored_and_not_answered_does_not_enter_again_without_ids_at_the_backend(
+    tmp_path: Path,
+) -> None:
+    archive = tmp_path / "archive.ndjson"
+    output = f"  archive: {{type: file, path: {archive}}}\n"
+    async with open_relay(tmp_path) as relay, open_proxy(relay.ports[0]) as proxy, running(relay.edge_state) as edge:
+        direct = relay.ports[0]
+        relay.ports[0] = proxy.port
+        await relay.offer_edge(edge, 1, "k1")
+        relay.world.write(1000)
+        for revision in range(1, 5):
+            async with running(relay.principal_state) as door:
+                proxy.lose_answer = revision < 4
+                await relay.offer_principal(door, revision, "k1", port=direct, outputs=output)
+                if proxy.lose_answer:
+                    await proxy.lost.wait()
+                    proxy.lost = trio.Event()
+                    relay.world.write(100)
+                    await door.kill()
+                else:
+                    await empty(edge)
+                    await door.state(lambda observed: observed["queue"]["events"] == 0)
+                    await door.stop()
+        await edge.stop()
+    found = [json.loads(line)["message"].split()[1] for line in archive.read_text().splitlines()]
+
+    assert sorted(map(int, found)) == list(range(relay.world.lines))
+
+
+class Proxy:
+    """Between an edge and its principal; made by `open_proxy`."""
+
+    def __init__(self, port: int, to: int) -> None:
+        self.port, self._to = port, to
+        self.lose_answer = False
+        """Whether the next answer to parts is lost, and all after it, until a new connection is made."""
+        self.lost = trio.Event()
+
+    async def serve(self, near: trio.SocketStream) -> None:
+        try:
+            async with near, await trio.open_tcp_stream("127.0.0.1", self._to) as far, trio.open_nursery() as nursery:
+                nursery.start_soon(self._pass, near, far, nursery.cancel_scope)
+                nursery.start_soon(self._pass, far, near, nursery.cancel_scope)
+        except (OSError, trio.BrokenResourceError):
+            pass
+
+    async def _pass(self, source: trio.SocketStream, to: trio.SocketStream, scope: trio.CancelScope) -> None:
+        with suppress(trio.BrokenResourceError):
+            async for data in source:
+                if self.lose_answer and b'"confirmed":[' in data and b'"confirmed":[]' not in data:
+                    self.lost.set()
+                    break
+                await to.send_all(data)
+        scope.cancel()
+
+
+@asynccontextmanager
+async def open_proxy(to: int) -> AsyncIterator[Proxy]:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    proxy = Proxy(listener.socket.getsockname()[1], to)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, proxy.serve, [listener])
+        yield proxy
+        nursery.cancel_scope.cancel()
+
+
+async def test_t117_2_events_whose_backend_is_down_survive_both_processes(tmp_path: Path) -> None:
+    async with open_relay(tmp_path) as relay:
+        relay.world.revoke("backend")
+        async with running(relay.principal_state) as door, running(relay.edge_state) as edge:
+            await relay.offer_principal(door, 1, "k1")
+            await relay.offer_edge(edge, 1, "k1")
+            relay.world.write(300)
+            await door.state(lambda observed: observed["queue"]["events"] == 300)
+            await empty(edge)
+            await edge.kill()
+            await door.kill()
+        relay.world.grant("backend")
+        async with running(relay.principal_state) as door, running(relay.edge_state) as edge:
+            await relay.offer_principal(door, 2, "k1")
+            await relay.offer_edge(edge, 2, "k1")
+            await relay.delivered()
+
+
+async def test_t117_9_an_edge_that_is_killed_again_and_again_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with open_relay(tmp_path) as relay, running(relay.principal_state) as door:
+        await relay.offer_principal(door, 1, "k1")
+        for revision in range(1, 5):
+            async with running(relay.edge_state) as edge:
+                await relay.offer_edge(edge, revision, "k1")
+                relay.world.write(2000)
+                before = relay.world.destination.total
+                await relay.world.destination.wait_until(lambda before=before: relay.world.destination.total > before)
+                await edge.kill()
+        async with running(relay.edge_state) as edge:
+            await relay.offer_edge(edge, 5, "k1")
+            await relay.delivered()
+            await empty(edge)
+
+
+async def test_a_credential_of_an_edge_is_rotated_and_revoked_in_the_instant_of_drained(tmp_path: Path) -> None:
+    async with open_relay(tmp_path) as relay, running(relay.principal_state) as door, running(relay.edge_state) as edge:
+        await relay.offer_principal(door, 1, "k1", "k2")
+        await relay.offer_edge(edge, 1, "k1")
+        relay.world.write(3000)
+        drained: list[Message] = []
+
+        async with trio.open_nursery() as nursery:
+
+            async def revoke() -> None:
+                drained.append(await edge.ack(2, "drained"))
+                await relay.offer_principal(door, 2, "k2")
+
+            nursery.start_soon(revoke)
+            await relay.offer_edge(edge, 2, "k2")
+            relay.world.write(3000)
+        await relay.delivered()
+        await empty(edge)
+        observed = await edge.observe()
+
+    assert drained[0]["credentials"] == {"in_use": ["k2"], "released": ["k1"]}
+    assert drained[0]["ledger"]["accepted"] == drained[0]["ledger"]["delivered"]
+    assert observed["state"] == "HEALTHY"
+
+
+async def test_the_next_principal_takes_the_place_of_one_that_is_gone(tmp_path: Path) -> None:
+    async with open_relay(tmp_path) as relay, running(relay.edge_state) as edge:
+        relay.ports.append(free_port())
+        await relay.offer_edge(edge, 1, "k1")
+        for number, port in enumerate(relay.ports):
+            async with running(tmp_path / f"principal-{number}") as door:
+                await relay.offer_principal(door, 1, "k1", port=port)
+                relay.world.write(200)
+                await relay.delivered()
+                await empty(edge)
+                await door.stop()
