@@ -163,7 +163,7 @@ async def test_an_edge_has_so_many_connections_and_others_have_theirs(
 # -- sessions ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_request_of_a_session_that_has_ended_stores_and_confirms_nothing(aio: Asyncio) -> None:
+async def test_t117_9_a_request_of_a_session_that_has_ended_stores_and_confirms_nothing(aio: Asyncio) -> None:
     async with principal(aio) as door:
         old = await hello(door)
         await post(door, parts(old, entry(1)))
@@ -223,10 +223,11 @@ async def test_links_that_were_not_used_for_longest_are_forgotten(
 ) -> None:
     monkeypatch.setattr("shipper_plugins.inputs.relay_edges.MOST_LINKS", 2)
     async with principal(aio) as door:
-        for link in (1, 2, 1, 3):
-            await hello(door, link=link)
+        begun = [await hello(door, link=link) for link in (1, 2, 1, 3)]
 
         assert sorted(door.context.stored) == ["berlin/1", "berlin/3"]
+        reply = await ask(door, "heartbeat", msgspec.json.encode(Head(begun[1], 2, 0)))
+        assert reply.code == "session_over"
 
 
 async def test_a_memory_that_cannot_be_read_is_replaced(aio: Asyncio) -> None:
@@ -272,6 +273,17 @@ async def test_a_part_that_unpacks_to_more_than_is_allowed_is_refused(aio: Async
         reply = await post(door, parts(await hello(door), bomb))
 
         assert (reply.status, reply.code) == (413, "too_large")
+
+
+async def test_parts_that_are_too_large_together_are_refused_together(aio: Asyncio) -> None:
+    half = [b'{"n":"%s"}' % (b"x" * 40_000)]
+    one, other = (replace(Batch.documents(half), origin=b"o" * 16, seq=n, place=n) for n in (1, 2))
+    async with principal(aio, max_part_bytes=1 << 16) as door:
+        session = await hello(door)
+        together = await post(door, parts(session, one, other))
+        alone = [await post(door, parts(session, each)) for each in (one, other)]
+
+        assert (together.status, [reply.status for reply in alone]) == (413, [200, 200])
 
 
 async def test_a_sender_that_confirms_nothing_is_put_off_in_the_end(

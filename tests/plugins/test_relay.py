@@ -11,7 +11,7 @@ from shipper.plugin import Answers, Asyncio, Batch, Held, Later, Outcome, Sender
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_plugins.outputs import relay as output
-from shipper_plugins.relay import generations
+from shipper_plugins.relay import frames, generations
 from tests.plugins.relay import EDGES, Queue, edge, entry, principal
 from tests.story.http import free_port
 
@@ -226,6 +226,22 @@ async def test_a_second_live_process_under_one_name_is_refused_until_the_first_i
         assert refused.value.code == "edge_cloned"
         assert door.numbers == [1, 2, 7]
         assert door.counted("edges_cloned") > 0
+
+
+async def test_a_sender_that_has_nothing_to_send_says_that_it_is_there(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "HEARTBEAT_SECONDS", 1.0)
+    heard = trio.Event()
+
+    def note(name: str, head: frames.Head) -> None:
+        heard.set()
+
+    async with principal(aio) as door, edge(aio, door.url) as sender:
+        monkeypatch.setattr(door.source._edges, "heard", note)
+        await sender.send(entry(1))
+        with trio.fail_after(10):
+            await heard.wait()
 
 
 async def test_a_send_that_is_cancelled_leaves_the_others_alone(aio: Asyncio) -> None:

@@ -142,7 +142,7 @@ class RelayInput(Input, frozen=True, kw_only=True):
     edges: Annotated[dict[Name, Edge], msgspec.Meta(min_length=1, max_length=MOST_EDGES)]
     """Who may send, by name."""
     max_part_bytes: Size = Size(16 << 20)
-    """The largest batch that is taken as one, decompressed; an edge sends a larger one in halves."""
+    """The most bytes of events, decompressed, that are taken by one request; an edge sends a larger batch in halves."""
 
     def __post_init__(self) -> None:
         if self.acknowledge != "stored":

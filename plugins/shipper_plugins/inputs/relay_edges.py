@@ -145,6 +145,7 @@ class Edges:
         edge.links[link] = _Link(memory, memory.pack())
         for each in gone:
             del edge.links[each]
+            edge.sessions.forget(each)
 
     def heard(self, name: str, head: Head) -> None:
         """A heartbeat. Raises Refused."""

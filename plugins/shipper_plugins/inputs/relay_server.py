@@ -6,7 +6,7 @@ A request is judged by its headers before a byte of its body is read. Nothing he
 |---|---|
 | bodies and parts held by all requests | 64 MiB, then 429; one request alone is always let in (to its own limits) |
 | a body | the largest part and 64 KiB, then 413 |
-| a part, decompressed | `max_part_bytes`, then 413 |
+| the parts of a request, decompressed | `max_part_bytes` together, then 413 |
 | time | after 30 s a body comes at 1 KiB/s (408); an answer is read within 60 s; idle connections end at 120 s |
 | connections of one edge | 16, then 429 |
 | connections of edges | 4096; the next one displaces the one that is idle for longest |
@@ -34,7 +34,7 @@ from shipper_plugins.inputs.bulk_http import next_block, send, tell_to_continue
 from shipper_plugins.inputs.bulk_limits import Memory, Share, fingerprint
 from shipper_plugins.inputs.relay_edges import Door, Edges, Refused
 from shipper_plugins.relay import frames
-from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Part, Welcome
+from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Request, Welcome
 
 BODY_SECONDS = 30.0
 BODY_BYTES_PER_SECOND = 1024
@@ -45,8 +45,12 @@ MORE_THAN_A_PART = 64 << 10
 _JSON = "application/json"
 _SMALL = 16 << 10
 """Of a body that is not parts."""
-_BIG = 64 << 10
-"""Of parts that are unpacked in a thread."""
+_BIG = 16 << 10
+"""Of a body that is unpacked in a thread."""
+MOST_UNPACKED = 32
+"""Times the size of a body: the memory that is asked for before it is known what the body holds."""
+UNPACKING = 2
+"""Bodies that are unpacked at once: what they hold beyond that is not asked for before."""
 
 M = TypeVar("M", bound=msgspec.Struct)
 
@@ -58,6 +62,7 @@ class RelayServer:
         self.door = door
         self._edges, self._aio, self._tell = edges, aio, tell
         self._memory = Memory()
+        self._unpacking = asyncio.Semaphore(UNPACKING)
         self._connections: Connections | None = None
         self._open: dict[str, set[web.RequestHandler]] = {}
         """By edge: those that belong to the instance that is served."""
@@ -177,15 +182,13 @@ class RelayServer:
 
     async def _take(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Answered:
         body = await self._read(request, share, frames.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)
-        said = frames.decode(body)
-        parts: list[tuple[Part, Batch]] = []
-        for part in said.parts:
-            batch = await _unpacked(part, door.max_part_bytes)
-            share.resize(share.size + len(batch.body))
-            parts.append((part, batch))
+        share.resize(min(len(body) * MOST_UNPACKED, len(body) + door.max_part_bytes))
+        async with self._unpacking:
+            said, batches = await _unpacked(body, door.max_part_bytes)
+            share.resize(len(body) + sum(len(batch.body) for batch in batches))
 
         async def take() -> list[int]:
-            return await self._edges.take(edge, said.head, parts)
+            return await self._edges.take(edge, said.head, list(zip(said.parts, batches, strict=True)))
 
         confirmed = await self._aio.answer(take)
         self._belongs(request, edge)
@@ -235,11 +238,19 @@ def _names(request: web.BaseRequest) -> list[str]:
     return [str(name) for _, name in (certificate or {}).get("subjectAltName", ())]
 
 
-async def _unpacked(part: Part, limit: int) -> Batch:
-    """Raises FrameError. It has ended when this returns, cancelled or not."""
-    if len(part.packed) < _BIG:
-        return part.batch(limit)
-    running = asyncio.get_running_loop().run_in_executor(None, part.batch, limit)
+def _read(body: bytes, limit: int) -> tuple[Request, list[Batch]]:
+    said = frames.decode(body)
+    return said, said.batches(limit)
+
+
+async def _unpacked(body: bytes, limit: int) -> tuple[Request, list[Batch]]:
+    """What a body holds, of `limit` bytes at most. Raises FrameError. It has ended when this returns, cancelled or not.
+
+    In a thread if there is much of it.
+    """
+    if len(body) < _BIG:
+        return _read(body, limit)
+    running = asyncio.get_running_loop().run_in_executor(None, _read, body, limit)
     try:
         return await asyncio.shield(running)
     finally:

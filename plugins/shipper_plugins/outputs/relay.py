@@ -14,7 +14,7 @@
 - One batch of the queue is one part: it is fed apart (`Feeding.apart`), since batches that are put together lose the
   identity by which the other side knows what it has. Many are on their way at once, and go in few requests.
 - One host at a time. A host that cannot be reached gives its place to the next one; where a request got no answer, the
-  same host is asked again, as it may have the events.
+  same host is asked for a handshake first, as it may have the events.
 - A session begins with a handshake. In each request the sender says up to where it has the answers durably; so the
   other side forgets what cannot come again. A principal that was started anew wants another handshake.
 
@@ -72,7 +72,12 @@ MOST_SENT = 32
 """Batches that are on their way at once."""
 MOST_REQUESTS = 2
 """Under way at once: with the one for heartbeats, a session has three connections."""
+MOST_BYTES = 4 << 20
+"""Of the events of a request, unless one batch has more."""
+_MOST_UNKNOWN = 1 << 16
+"""The same, before the other side has said what it takes."""
 _BIG = 64 << 10
+_PACKERS = 2
 _SESSIONS = 3
 """Handshakes for one request."""
 _CODE = re.compile(r"[a-z_]{1,40}")
@@ -224,6 +229,7 @@ class _Relay:
         self._waiting: list[_Job] = []
         self._news = trio.Event()
         self._lock = trio.Lock()
+        self._packers = trio.CapacityLimiter(_PACKERS)
         self._at = 0
         """The host that is used."""
         self._session: Welcome | None = None
@@ -235,8 +241,8 @@ class _Relay:
         """See `Sender.send`; returns when its part is confirmed."""
         if self._session is not None:
             self._check_size(len(batch.body), self._session)
-        big = len(batch.body) > _BIG
-        part = await trio.to_thread.run_sync(part_of, batch) if big else part_of(batch)
+        is_big = len(batch.body) > _BIG
+        part = await trio.to_thread.run_sync(part_of, batch, limiter=self._packers) if is_big else part_of(batch)
         job = _Job(part, batch.count, len(batch.body))
         self._waiting.append(job)
         self._tell()
@@ -283,11 +289,11 @@ class _Relay:
 
     def _next(self) -> list[_Job]:
         """The parts of the next request, in the order in which they came."""
-        most = self._session.max_part_bytes if self._session is not None else 1 << 20
+        most = min(MOST_BYTES, _MOST_UNKNOWN if self._session is None else self._session.max_part_bytes)
         jobs: list[_Job] = []
         size = 0
         for job in self._waiting[: frames.MOST_PARTS]:
-            size += len(job.part.packed)
+            size += job.size
             if jobs and (size > most or job.is_alone or jobs[0].is_alone):
                 break
             jobs.append(job)
@@ -334,6 +340,9 @@ class _Relay:
             except Unreachable:
                 self._forget(session)
                 continue
+            except NoAnswer:  # the handshake comes first now, and its host need not be this one
+                self._forget(session)
+                raise
             if response.status == 200:
                 return frozenset(_read(response, Answered, host).confirmed)
             if _code(response) == "session_over":

@@ -38,6 +38,7 @@ MOST_PARTS: Final = 64
 MOST_EVENTS: Final = 16384
 """Of one part."""
 MOST_HEAD: Final = 4096
+LEAST_PART_BYTES: Final = 1 << 16
 HEARTBEAT_SECONDS: Final = 25.0
 
 _MAGIC: Final = b"SHR1"
@@ -93,9 +94,10 @@ class Welcome(msgspec.Struct, frozen=True):
     """Who the sender is to the receiver."""
     acknowledge: str
     """What an answer to a part says: `stored` by the receiver."""
-    heartbeat: float
+    heartbeat: Annotated[float, msgspec.Meta(gt=0)]
     """Seconds after which a sender that has nothing to send says that it is there."""
-    max_part_bytes: int
+    max_part_bytes: Annotated[int, msgspec.Meta(ge=LEAST_PART_BYTES)]
+    """Of the events of a request."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -151,8 +153,18 @@ class Part(NamedTuple):
 
 
 class Request(NamedTuple):
+    """A body, as it was read."""
+
     head: Head
     parts: Sequence[Part]
+
+    def batches(self, limit: int) -> list[Batch]:
+        """The events of its parts. Raises FrameError, TooLong if they take more than `limit` bytes together."""
+        found: list[Batch] = []
+        for part in self.parts:
+            found.append(part.batch(limit))
+            limit -= len(found[-1].body)
+        return found
 
 
 def part_of(batch: Batch) -> Part:

@@ -88,6 +88,11 @@ class Sessions:
         """The highest low-water mark of the link's session."""
         return self._low.get(link, 0)
 
+    def forget(self, link: int) -> None:
+        """Its session has ended."""
+        self._newest.pop(link, None)
+        self._low.pop(link, None)
+
     def heard(self) -> tuple[float, float]:
         """Since when the instance is served, and when it was heard of last."""
         return self._connected_since, self._heard
