@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+from asyncio import sslproto
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -35,6 +36,10 @@ Args = TypeVarTuple("Args")
 
 # With Python's default of 5 ms a busy trio thread leaves the loop's thread about one request a second.
 _SWITCH_INTERVAL = 0.0005
+
+# Of each TLS connection, open for as long as that is, and filled with zeros at its start. The default of 256 KiB is
+# nearly all that an idle connection takes; a record of TLS has 16 KiB.
+sslproto.SSLProtocol.max_size = 32 << 10
 
 
 class Asyncio:

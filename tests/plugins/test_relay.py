@@ -235,7 +235,7 @@ async def test_a_sender_that_has_nothing_to_send_says_that_it_is_there(
     heard = trio.Event()
 
     def note(name: str, head: frames.Head) -> None:
-        heard.set()
+        aio.tell(heard.set)
 
     async with principal(aio) as door, edge(aio, door.url) as sender:
         monkeypatch.setattr(door.source._edges, "heard", note)

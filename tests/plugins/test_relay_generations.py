@@ -49,6 +49,18 @@ def test_another_instance_is_refused_until_the_first_one_is_gone(is_connected: b
         sessions.begin(ONE, 1, 10.5 + seconds, is_connected=True)
 
 
+def test_a_heartbeat_keeps_the_place_of_an_instance_unless_its_session_has_ended() -> None:
+    sessions = Sessions(DOOR)
+    old, new = (sessions.begin(ONE, 1, 0.0, is_connected=True) for _ in range(2))
+    with pytest.raises(Stale):
+        sessions.hear(1, old, 50.0)
+    sessions.hear(1, new, 10.0)
+
+    assert sessions.heard() == (0.0, 10.0)
+    with pytest.raises(Cloned):
+        sessions.begin(OTHER, 1, 9.0 + SILENT_SECONDS, is_connected=True)
+
+
 def test_what_the_sender_has_confirmed_in_this_session_is_over() -> None:
     sessions = Sessions(DOOR)
     session = sessions.begin(ONE, 1, 0.0, is_connected=False)

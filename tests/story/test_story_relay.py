@@ -205,6 +205,33 @@ async def test_t117_9_an_edge_that_is_killed_again_and_again_goes_on_where_it_wa
             await empty(edge)
 
 
+async def test_ids_survive_two_hops_and_a_kill_in_the_middle(tmp_path: Path) -> None:
+    far = free_port()
+    onwards = f'  on: {{type: relay, name: middle, hosts: ["http://127.0.0.1:{far}"], credential: k2, {PACE}}}\n'
+    text = f'  edges: {{type: relay, address: "127.0.0.1:{far}", edges: {{middle: {{credentials: [k2]}}}}}}\n'
+    async with open_relay(tmp_path) as relay, running(tmp_path / "far") as last, running(relay.edge_state) as edge:
+        last_policy = policy(url=relay.world.destination.url, credential="backend", inputs=text)
+        await last.policy(1, last_policy, {"k2": secret("k2"), "backend": secret("backend")})
+        await last.ack(1, "active")
+        await relay.offer_edge(edge, 1, "k1")
+        for revision in (1, 2):
+            async with running(relay.principal_state) as middle:
+                middle_policy = relay.of_principal("k1", outputs=onwards)
+                await middle.policy(revision, middle_policy, {"k1": secret("k1"), "k2": secret("k2")})
+                await middle.ack(revision, "active")
+                relay.world.write(2000)
+                if revision == 1:
+                    await relay.world.destination.wait_until(lambda: relay.world.destination.total > 0)
+                    await middle.kill()
+                else:
+                    await relay.delivered()
+                    await empty(edge)
+                    await empty(middle)
+        origins = {id[:22] for index in relay.world.destination.documents.values() for id in index}
+
+    assert len(origins) == 1
+
+
 async def test_a_credential_of_an_edge_is_rotated_and_revoked_in_the_instant_of_drained(tmp_path: Path) -> None:
     async with open_relay(tmp_path) as relay, running(relay.principal_state) as door, running(relay.edge_state) as edge:
         await relay.offer_principal(door, 1, "k1", "k2")

@@ -148,12 +148,12 @@ class Edges:
             edge.sessions.forget(each)
 
     def heard(self, name: str, head: Head) -> None:
-        """A heartbeat. Raises Refused."""
-        self._check(self._edge(name), head)
-
-    def _check(self, edge: _Edge, head: Head) -> None:
+        """A heartbeat; from any thread, as there may be many of them. Raises Refused."""
+        edge = self._edges.get(name)
+        if edge is None:
+            raise _over()
         try:
-            edge.sessions.check(head.link, head.generation, head.low, time.monotonic())
+            edge.sessions.hear(head.link, head.generation, time.monotonic())
         except Stale:
             raise _over() from None
 
@@ -164,7 +164,10 @@ class Edges:
         edge = self._edge(name)
         async with edge.lock:
             for _ in range(2):
-                self._check(edge, head)
+                try:
+                    edge.sessions.check(head.link, head.generation, head.low, time.monotonic())
+                except Stale:
+                    raise _over() from None
                 link = edge.links.get(head.link)
                 if link is None or link.memory.generation != head.generation:  # another source has begun a session
                     raise _over()

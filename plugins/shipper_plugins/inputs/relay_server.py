@@ -171,12 +171,7 @@ class RelayServer:
         )
 
     async def _hear(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Answered:
-        head = await self._message(request, share, Head)
-
-        async def hear() -> None:
-            self._edges.heard(edge, head)
-
-        await self._aio.answer(hear)
+        self._edges.heard(edge, await self._message(request, share, Head))
         self._belongs(request, edge)
         return Answered([])
 

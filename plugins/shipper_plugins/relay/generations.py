@@ -67,14 +67,18 @@ class Sessions:
         newest = self._newest[link] = Generation(self._instance, self._counter)
         return newest
 
+    def hear(self, link: int, generation: Generation, now: float) -> None:
+        """The session says that it is there; from any thread. Raises Stale if it has ended."""
+        if self._newest.get(link) != generation:
+            raise Stale
+        self._heard = max(self._heard, now)
+
     def check(self, link: int, generation: Generation, low: int, now: float) -> None:
         """A request of this session has come, with this low-water mark. Raises Stale if the session has ended.
 
         A request with an older mark than another one has set is not stale, if its parts are above that (`is_over`).
         """
-        if self._newest.get(link) != generation:
-            raise Stale
-        self._heard = max(self._heard, now)
+        self.hear(link, generation, now)
         self._low[link] = max(self._low[link], low)
 
     def is_over(self, link: int, place: int) -> bool:
