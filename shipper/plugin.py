@@ -408,6 +408,9 @@ class Input(Settings, frozen=True):
     """Whether it calls `InputContext.keep`: then each output that it is routed to has to take state."""
     gives_events: ClassVar[bool] = True
     """Whether it calls `InputContext.emit`: then each output that it is routed to has to take events."""
+    retracts: ClassVar[bool] = False
+    """Whether its own keys are deleted once a policy does not have the input any more. As of the two before, a property
+    may say it by the settings."""
 
     data_stream: DataStream = msgspec.field(default_factory=DataStream)
     """The data stream of the events."""

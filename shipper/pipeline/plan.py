@@ -19,6 +19,7 @@ from shipper.policy.registry import Registry
 from shipper.policy.uses import Use, uses
 from shipper.sdk.credentials import Shape
 from shipper.spool.dead_letters import Limits
+from shipper.spool.keyed import Route
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.limits import SpoolLimits
 from shipper.spool.revisions import LaneKey, Text
@@ -112,13 +113,12 @@ class Plan:
         return Text(self.at, self.sha256, self.meaning, change, sorted(self.credentials), self.text)
 
     @property
-    def state(self) -> Sequence[tuple[str, str]]:
-        """Which output takes the keyed state of which input, as the spool names it."""
+    def state(self) -> Sequence[Route]:
+        """The inputs of keyed state, as the spool names them."""
         return [
-            (output, f"{input.spec.type}/{name}")
+            Route(f"{input.spec.type}/{name}", input.outputs, input.spec.config.retracts)
             for name, input in self.inputs.items()
             if input.spec.config.gives_state
-            for output in input.outputs
         ]
 
     @property

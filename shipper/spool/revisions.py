@@ -20,6 +20,7 @@ import msgspec
 from shipper.process import log
 from shipper.spool import credentials, doubt, keyed
 from shipper.spool.lane_settings import LaneSettings
+from shipper.spool.queue import Moved
 from shipper.spool.schema import BARRIER, get_meta, next_seq, packed_ids, set_meta
 from shipper.spool.seal import Damaged, Sealer
 from shipper.values import LARGEST_COUNT, Change, Counts, CredentialUse, Receipt, Revision, Revisions
@@ -96,6 +97,8 @@ class Cut(NamedTuple):
     retired: frozenset[int]
     fed: Sequence[keyed.Fed] = ()
     """What lanes got of keyed state."""
+    retracted: Sequence[Moved] = ()
+    """What lanes got to delete."""
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------
@@ -220,15 +223,16 @@ def cut(
     at: Revision,
     wanted: Sequence[tuple[LaneKey, LaneSettings]],
     telling: Collection[str] = (),
-    state: Collection[tuple[str, str]] = (),
+    state: Sequence[keyed.Route] = (),
     now: float = 0.0,
 ) -> Cut:
     """Makes a received revision active, with these lanes; puts a barrier into every lane that it retires.
 
-    `state` names pairs of an output and an input whose keyed state it takes: new destinations are fed with all of it.
+    `state` are its inputs of keyed state: new destinations are fed with all of their current keys.
     New lanes count as reached at once, except those of the outputs `telling`, which report answers (see `forward`).
     """
     doubt.act(db)
+    retracted = keyed.retract(db, sealer, now, _active(db), state)
     seq = next_seq(db)
     before = {row[0] for row in db.execute("SELECT id FROM lane WHERE active")}
     now_active = [_adopt(db, sealer, key, settings, key.output not in telling) for key, settings in wanted]
@@ -242,9 +246,8 @@ def cut(
     )
     set_meta(db, "active", str(at))
     credentials.use(db, [id for revision in known(db, at) if revision.at == at for id in revision.credentials])
-    ids = {row.key.output: row.id for row in now_active}
-    feeding = keyed.Feeding([(ids[output], input) for output, input in state], before)
-    return Cut(seq, now_active, frozenset(retired), keyed.feed(db, now, at, feeding))
+    fed = keyed.feed(db, now, at, state, {row.key.output: row.id for row in now_active}, before)
+    return Cut(seq, now_active, frozenset(retired), fed, retracted)
 
 
 def _adopt(db: sqlite3.Connection, sealer: Sealer, key: LaneKey, settings: LaneSettings, reached: bool) -> LaneRow:

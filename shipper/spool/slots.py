@@ -33,6 +33,14 @@ def unseal(sealer: Sealer, name: bytes, place: int, sealed: bytes, limit: int | 
     return batch
 
 
+def version_in(batch: Batch) -> Version:
+    """Of a batch that `unseal` made."""
+    assert batch.versions is not None
+    (version,) = batch.versions
+    assert version is not None
+    return version
+
+
 def _row(name: bytes, place: int) -> str:
     return f"{name.hex()}:{place}"
 

@@ -236,12 +236,11 @@ class Spool:
         wanted: Sequence[tuple[LaneKey, LaneSettings]],
         limits: SpoolLimits = kept.DEFAULTS,
         telling: Collection[str] = (),
-        state: Collection[tuple[str, str]] = (),
+        state: Sequence[keyed.Route] = (),
     ) -> Cut:
         """Makes a revision active, puts the barriers, and stores its limits, in one transaction.
 
-        `telling` are the outputs that report answers; `state` names pairs of an output and an input whose keyed state
-        it takes.
+        `telling` are the outputs that report answers, `state` the inputs of keyed state.
         """
         now = self._now()
 
@@ -250,6 +249,7 @@ class Spool:
             return revisions.cut(db, self.store.sealer, at, wanted, telling, state, now)
 
         done, figures = await self._config(self._counted(cut))
+        figures.moved(done.retracted)
         for lane, events, gone in done.fed:
             figures.moved(queue.Moved(lane, entry, None) for entry in gone)
             figures.add(at, frozenset({lane}), events, 0)

@@ -11,7 +11,7 @@ from shipper.sdk.event import Batch
 from shipper.sdk.state import Change, Kept
 from shipper.spool import dead_letters, keyed, queue, revisions, schema
 from shipper.spool.database import with_damage
-from shipper.spool.keyed import Admitted, Arrival
+from shipper.spool.keyed import Admitted, Arrival, Route
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.queue import Entry, Settled, Settlement
 from shipper.spool.revisions import LaneKey, Text
@@ -43,13 +43,15 @@ class Shelf:
         self.epoch = keyed.begin(self.db, NOW)
         self._numbers = itertools.count(1)
 
-    def activate(self, inputs: Mapping[str, tuple[str, ...]] | None = None, **outputs: To) -> revisions.Cut:
+    def activate(
+        self, inputs: Mapping[str, tuple[str, ...]] | None = None, *, retracts: bool = False, **outputs: To
+    ) -> revisions.Cut:
         """A revision with these outputs; `inputs` are routed to all of them, or to those that are named."""
         self.at = Revision(0, next(self._numbers))
         keys = [LaneKey(name, "fake", to.place, (to.credential,)) for name, to in outputs.items()]
         revisions.receive(self.db, self.sealer, Text(self.at, "sha", str(self.at), "barrier", [], ""), {})
         routes = {INPUT: tuple(outputs)} if inputs is None else inputs
-        state = [(output, input) for input, names in routes.items() for output in names]
+        state = [Route(input, names, retracts) for input, names in routes.items()]
         wanted = [(key, LaneSettings({"credential": key.credentials[0]}, (("credential",),))) for key in keys]
         cut = revisions.cut(self.db, self.sealer, self.at, wanted, (), state, NOW)
         self.lanes = {row.key.output: row.id for row in cut.lanes}

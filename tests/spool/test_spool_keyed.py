@@ -377,6 +377,35 @@ def test_positions_are_stored_with_versions_if_they_are_as_expected(shelf: Shelf
     assert shelf.count("keyed") == 0
 
 
+def test_the_keys_of_an_input_that_is_removed_stay_or_are_deleted_as_it_wanted(shelf: Shelf) -> None:
+    lane = shelf.lanes["main"]
+    shelf.keep("stays", ONE)
+    shelf.deliver_all(lane)
+    assert shelf.activate({}, main=A).retracted == []
+    assert shelf.entries(lane) == []
+
+    shelf.activate(retracts=True, main=A)
+    shelf.keep("goes", ONE)
+    shelf.keep("gone", None)
+    retracted = shelf.activate({}, main=AGAIN).retracted
+
+    assert {moved.lane for moved in retracted} == {lane}
+    assert sorted(shelf.waiting(lane)) == [("goes", None), ("stays", None)]
+    shelf.deliver_all(lane)
+    assert shelf.settled() == Counts(accepted=2, delivered=2)
+    assert shelf.count("keyed") == 0
+
+
+def test_an_input_that_is_routed_nowhere_is_not_removed(shelf: Shelf) -> None:
+    shelf.activate(retracts=True, main=A)
+    shelf.keep("k", ONE)
+    assert shelf.activate({INPUT: ()}, retracts=True, main=A).retracted == []
+    shelf.deliver_all(shelf.lanes["main"])
+
+    shelf.activate({}, main=A)
+    assert shelf.count("keyed") == 0
+
+
 # -- orders ------------------------------------------------------------------------------------------------------------
 
 
