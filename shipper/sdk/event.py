@@ -26,7 +26,7 @@ Beside the body there may be columns, each with a value or None for each event; 
     versions     of keyed state (`state`): which version of which key it is; a batch has it of all events, or of none
 
 `route` is the target that a client named for all events, such as an index, a topic or a subject. Outputs define the
-meaning of it and of fields. Of the columns, dead letters keep only the ids.
+meaning of it and of fields. Of the columns, dead letters keep only the ids and the versions.
 
 An event's id is (`origin`, `seq`, item): a random 128-bit id of the process that accepted the batch, the batch's place
 in that process's spool, and the item's place in the batch as it was accepted. It is stored with the batch, so a retry
