@@ -91,6 +91,14 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     ledger: Counts
 
 
+class StateFigures(msgspec.Struct, frozen=True):
+    """How much keyed state there is: keys, those that are deleted and still known included; and versions that wait,
+    each counted for every destination."""
+
+    keys: int = 0
+    waiting: int = 0
+
+
 class DeadLetterFigures(msgspec.Struct, frozen=True):
     """The figures of the dead-letter store."""
 

@@ -14,7 +14,18 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from shipper.sdk.codes import Code
-from shipper.values import Change, Count, Counts, CredentialUse, DeadLetterFigures, Reason, Receipt, Revision, Revisions
+from shipper.values import (
+    Change,
+    Count,
+    Counts,
+    CredentialUse,
+    DeadLetterFigures,
+    Reason,
+    Receipt,
+    Revision,
+    Revisions,
+    StateFigures,
+)
 
 VERSION = 1
 MAX_LINE_BYTES = 4 << 20
@@ -327,6 +338,8 @@ class Observed(Outbound, frozen=True, kw_only=True, omit_defaults=True):
     dead_letters: DeadLetterFigures
     credentials_in_use: Sequence[str]
     credentials_wanted: Sequence[str]
+    keyed: StateFigures | msgspec.UnsetType = msgspec.UNSET
+    """Left out where there is none."""
     lease_seconds: float | msgspec.UnsetType | None = msgspec.UNSET
     """The seconds left of the lease, 0 when it has lapsed; None where none is needed."""
 

@@ -32,7 +32,7 @@ from shipper.spool import queue, slots
 from shipper.spool.queue import Entry, Moved, NotActive, Settled, Settlement
 from shipper.spool.schema import SLOT, get_meta, next_seq, set_meta
 from shipper.spool.seal import Damaged, Sealer
-from shipper.values import Counts, Revision
+from shipper.values import Counts, Revision, StateFigures
 
 NAME_BYTES = 16
 _LARGEST_SEQUENCE = 2**31 - 1
@@ -438,6 +438,14 @@ def _feed(db: sqlite3.Connection, now: float, at: Revision, lane: int, input: st
     )
     set_meta(db, "seq", seq + count)
     return count
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def figures(db: sqlite3.Connection) -> StateFigures:
+    """Counted over indexes: some milliseconds for 100,000 keys."""
+    return StateFigures(*db.execute("SELECT (SELECT count(*) FROM keyed), (SELECT count(*) FROM slot)").fetchone())
 
 
 # -- orders ------------------------------------------------------------------------------------------------------------

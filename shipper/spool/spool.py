@@ -40,7 +40,7 @@ from shipper.spool.queue import Arrival, Entered, Entry, Settlement
 from shipper.spool.revisions import Cut, Known, LaneKey, LaneRow, Stored, Text
 from shipper.spool.seal import Damaged
 from shipper.spool.store import Store, StoreFailed, open_store
-from shipper.values import LARGEST_COUNT, DeadLetterFigures, Receipt, Revision, Revisions
+from shipper.values import LARGEST_COUNT, DeadLetterFigures, Receipt, Revision, Revisions, StateFigures
 
 Result = TypeVar("Result")
 
@@ -135,6 +135,10 @@ class Spool:
             abandoned(_count_admitted(*counted))
 
         return _count_admitted(*await self.store.append(self._counted(keep), count_abandoned, wait=wait))
+
+    async def state(self) -> StateFigures:
+        """Returns how much keyed state is stored."""
+        return await self.store.read(keyed.figures)
 
     async def positions(self, input: str, prefix: str = "") -> dict[str, bytes]:
         """Returns the stored positions of an input whose keys have this prefix."""

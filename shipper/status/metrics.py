@@ -27,6 +27,10 @@ _QUEUE = {
     "disk_bytes": "Bytes of the spool on disk, its log and the dead letters included.",
     "oldest_seconds": "Age of the oldest event that waits.",
 }
+_KEYED = {
+    "keys": "Keys of keyed state, those that are deleted and still known included.",
+    "waiting": "Versions of keys that wait, each counted for every destination.",
+}
 _DEAD_LETTERS = {
     "events": "Events that their output refused for ever, and that are kept.",
     "bytes": "Bytes of the dead letters.",
@@ -70,6 +74,7 @@ class _Collector:
         yield _gauge("unit_state", "1 for the state of an input or output, and its code.", labels, _units(status))
         yield from _figures("queue", _QUEUE, status.get("queue") or {})
         yield from _figures("dead_letters", _DEAD_LETTERS, status.get("dead_letters") or {})
+        yield from _figures("keyed", _KEYED, status.get("keyed") or {})
         yield from _revisions(status.get("revisions") or {})
         labels = ["epoch", "revision", "output"]
         yield _gauge(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Callable, Collection, Mapping
 
@@ -21,12 +22,14 @@ from shipper.spool.spool import Spool
 from shipper.status import ages, blame, health
 from shipper.status.ages import Ages, Pair
 from shipper.status.health import LaneView
-from shipper.values import DeadLetterFigures, Revision
+from shipper.values import DeadLetterFigures, Revision, StateFigures
 
 READ_SECONDS = 1.0
 READ_TO_THE_END = "read to the end"
 NO_OUTPUT = "it has no output, so it reads nothing"
 STALLED_SECONDS = 5.0
+KEYED_SECONDS = 5.0
+"""Between two counts of the keys."""
 
 Barriers = dict[int, Revision]
 """By active lane, the revision of its last open barrier: events of older revisions are below it."""
@@ -50,6 +53,7 @@ class Observer:
         self._spool, self._intake, self._delivery, self._rollout = spool, intake, delivery, rollout
         self._deadline_problem, self._wanted = deadline_problem, wanted
         self._letters = DeadLetterFigures()
+        self._keyed, self._keyed_at = StateFigures(), -math.inf
         self._ages = Ages()
         self.stalls = Stalls(self._blamed, environment=environment)
         """Run it beside."""
@@ -63,6 +67,7 @@ class Observer:
             with trio.move_on_after(READ_SECONDS):
                 await self._read(lanes)
                 self._letters = await self._spool.dead_letters()
+                await self._read_keyed()
         views = {id: _view(lane) for id, lane in lanes.items()}
         figures, ages = self._spool.figures, self._ages
         draining, left_out = health.drains(views, figures, self._barriers, ages.oldest_of, self._now())
@@ -87,6 +92,7 @@ class Observer:
             dead_letters=self._letters,
             credentials_in_use=self._rollout.in_use,
             credentials_wanted=self._wanted(),
+            keyed=self._keyed if self._keyed.keys else msgspec.UNSET,
             lease_seconds=self._delivery.lease.seconds,
         )
 
@@ -160,6 +166,12 @@ class Observer:
 
         found, self._barriers = await self._spool.query(read)
         self._ages.note(outdated, found)
+
+    async def _read_keyed(self) -> None:
+        """Every few seconds, since they are counted."""
+        if trio.current_time() >= self._keyed_at + KEYED_SECONDS:
+            self._keyed = await self._spool.state()
+            self._keyed_at = trio.current_time()
 
     def _has_barrier(self, lane: LaneView) -> bool:
         """Whether the lane is retired, or active again above an open barrier."""

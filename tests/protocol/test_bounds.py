@@ -64,7 +64,7 @@ def ack() -> Ack:
         stage="drained",
         change="barrier",
         credentials=CredentialUse(IDS, IDS),
-        ledger=Counts(*[MOST] * 6),
+        ledger=Counts(*[MOST] * 7),
     )
 
 

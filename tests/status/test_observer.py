@@ -10,13 +10,13 @@ import msgspec
 import pytest
 import trio
 
-from shipper.plugin import Held, InputContext, PluginFault
+from shipper.plugin import Change, Held, InputContext, Later, PluginFault
 from shipper.process.environment import boottime
 from shipper.protocol.messages import Failing, Observed
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.event import Batch
 from shipper.status.observer import Observer
-from shipper.values import Revision
+from shipper.values import Revision, StateFigures
 from tests.disks import small_disk
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, active_again, events, policy, theatre
 
@@ -313,3 +313,18 @@ async def test_a_batch_that_fails_again_and_again_is_named_until_an_order_ends_i
 
         assert (unit.state, unit.code) == ("DEGRADED", Code.INTERNAL_ERROR)
         assert after.failing is msgspec.UNSET
+
+
+async def test_keyed_state_is_counted_where_there_is_some(tmp_path: Path) -> None:
+    text = "version: 1\ninputs: {in: {type: state}}\noutputs: {main: {type: shelf}}\n"
+    async with theatre(tmp_path) as on:
+        DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Later("down"))
+        await on.offer(1, text)
+        await on.ack(1, "active")
+        await SPRINGS["in"].until(lambda: "run" in SPRINGS["in"].log)
+        assert b'"keyed"' not in (await look(on)).line()
+        await SPRINGS["in"].context.keep([Change("things", "a", b"{}"), Change("things", "b", b"{}")])
+        observed = await look(on)
+
+        assert observed.keyed == StateFigures(2, 2)
+        assert observed.queue.events == 2
