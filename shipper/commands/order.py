@@ -217,8 +217,8 @@ def _end(name: str, revision: str | None, output: str | None, batch: int | None,
     result = _perform(state, name, params | ({"output": output} if output else {}), json=json)
     if result is not None:
         of = f" of output {output}" if output else ""
-        end = "is in the dead-letter store" if name == "dead_letter" else "is discarded"
-        click.echo(f"what still waited of {_named(revision, batch, result)}{of} {end}")
+        end = "are in the dead-letter store" if name == "dead_letter" else "are discarded"
+        click.echo(f"the waiting events of {_named(revision, batch, result)}{of} {end}")
     return 0
 
 

@@ -429,7 +429,7 @@ ORDERS = [
         ["drop", "--batch", "1207", "--output", "main"],
         {"name": "drop", "params": {"batch": 1207, "output": "main"}},
         {"events": 3},
-        "what still waited of batch 1207 (3 events) of output main is discarded\n",
+        "the waiting events of batch 1207 (3 events) of output main are discarded\n",
     ),
     (
         ["drop", "--revision", "1:6"],

@@ -111,7 +111,7 @@ def test_a_shell_and_the_program_read_from_a_command_what_was_meant(
         given.append((str(state), name, params))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(order, "_given", gave)
+        patched.setattr(order, "_perform", gave)
         of_one = [remedy.command for remedy in of_batch(stuck(name=source), directory, ORDERS)]
         for text in [*commands(found, directory), of_letters(directory).command, *of_one]:
             program, verb, *arguments = shlex.split(text)
