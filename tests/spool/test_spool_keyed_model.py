@@ -24,6 +24,8 @@ KEYS = ("a", "b", "c")
 OWNERS = ("", "berlin")
 PLACES = st.sampled_from([To("x", "k1"), To("x", "k2"), To("y", "k1"), To("y", "k3")])
 DOCUMENTS = st.one_of(st.none(), st.integers(0, 9).map(lambda n: b'{"n":%d}' % n))
+WORDS = st.tuples(st.sampled_from(OWNERS), st.sampled_from(KEYS), DOCUMENTS)
+SELDOM = st.sampled_from([False] * 5 + [True])
 Key = tuple[str, str]
 
 
@@ -44,26 +46,27 @@ class KeyedState(RuleBasedStateMachine):
 
     # -- what may happen -----------------------------------------------------------------------------------------------
 
-    @rule(key=st.sampled_from(KEYS), owner=st.sampled_from(OWNERS), document=DOCUMENTS, guess=st.booleans())
-    def keep(self, key: str, owner: str, document: bytes | None, guess: bool) -> None:
+    @rule(words=st.lists(WORDS, min_size=1, max_size=6), guess=st.booleans())
+    def keep(self, words: list[tuple[str, str, bytes | None]], guess: bool) -> None:
         """`guess`: the fronts are those of a moment ago, before anything was handed out."""
         if not self.routed:
             return
-        name = (owner, key)
-        place = None if not owner else self.current.get(name, (0, None))[0] + 1
         fronts = dict.fromkeys(self.shelf.lanes.values(), 0) if guess else self.fronts
         lanes = [self.shelf.lanes[output] for output in self.routed]
-        change = Change("things", key, document, owner, place)
-        arrival = keyed.Arrival(self.shelf.at, INPUT, lanes, [change], fronts=fronts)
-        admitted = keyed.keep(self.shelf.db, self.shelf.sealer, NOW, arrival)
-        self.figures.moved(admitted.moved)
-        (kept,) = admitted.kept
-        if kept.is_new:
-            assert kept.place > self.current.get(name, (0, None))[0]
-            self.current[name] = kept.place, document
+        for owner, key, document in words:
+            before = self.current.get((owner, key), (0, None))[0]
+            change = Change("things", key, document, owner, before + 1 if owner else None)
+            arrival = keyed.Arrival(self.shelf.at, INPUT, lanes, [change], fronts=fronts)
+            admitted = keyed.keep(self.shelf.db, self.shelf.sealer, NOW, arrival)
+            self.figures.moved(admitted.moved)
+            (kept,) = admitted.kept
+            if kept.is_new:
+                assert kept.place > before
+                self.current[owner, key] = kept.place, document
 
     @rule(data=st.data())
     def hand_out(self, data: st.DataObject) -> None:
+        """What is above the front, and, as by a pass, perhaps again what is below."""
         lane = self._a_lane(data)
         front = self.fronts.get(lane, 0)
         for entry in self.shelf.entries(lane):
@@ -77,12 +80,11 @@ class KeyedState(RuleBasedStateMachine):
                 key = (version.owner, version.key)
                 assert version.place >= self.handed.get((lane, key), 0), "a version went back"
                 self.handed[lane, key] = version.place
-                self.fronts[lane] = max(front, entry.seq)
+                self.fronts[lane] = max(self.fronts.get(lane, 0), entry.seq)
                 self.in_flight.append((lane, entry.seq, version.place, key))
-                return
 
     @precondition(lambda self: self.in_flight)
-    @rule(data=st.data(), counts=st.sampled_from(["delivered", "dead_letter", "duplicate", None]))
+    @rule(data=st.data(), counts=st.sampled_from(["delivered", "delivered", "dead_letter", "duplicate", None]))
     def answer(self, data: st.DataObject, counts: str | None) -> None:
         lane, seq, place, key = self.in_flight.pop(data.draw(st.integers(0, len(self.in_flight) - 1)))
         if counts is not None:
@@ -103,7 +105,11 @@ class KeyedState(RuleBasedStateMachine):
             self.current[name] = new, self.current[name][1]
         self._settle(lane, seq, place, key, "superseded")
 
-    @rule(main=st.none() | PLACES, other=st.none() | PLACES, away=st.booleans())
+    @rule(main=st.none() | PLACES, other=st.none() | PLACES, away=st.booleans(), seldom=SELDOM)
+    def cut_seldom(self, main: To | None, other: To | None, away: bool, seldom: bool) -> None:
+        if seldom:
+            self.cut(main, other, away)
+
     def cut(self, main: To | None, other: To | None, away: bool) -> None:
         outputs = {name: to for name, to in (("main", main), ("other", other)) if to is not None}
         self.routed = tuple(name for name in outputs if not (away and name == "main"))
@@ -130,8 +136,6 @@ class KeyedState(RuleBasedStateMachine):
         if not barriers or lane in lanes.values() or (name != "drop" and not targets):
             return
         target = min(targets) if name != "drop" else None
-        if target is not None and any(entry.seq < barriers[-1] for entry in self.shelf.entries(target)):
-            return
         self.in_flight = [one for one in self.in_flight if one[0] not in (lane, target)]
         placed = drain_orders.place(self.shelf.db, Order(name, lane, barriers[-1], target))
         while True:
@@ -148,8 +152,10 @@ class KeyedState(RuleBasedStateMachine):
             gone = self.answered.setdefault(key, {})
             gone.update({name: max(gone.get(name, 0), place) for name, (place, _) in self.current.items()})
 
-    @rule()
-    def restart(self) -> None:
+    @rule(seldom=SELDOM)
+    def restart(self, seldom: bool) -> None:
+        if not seldom:
+            return
         self.in_flight.clear()
         self.fronts.clear()
         self.shelf.epoch = keyed.begin(self.shelf.db, NOW)
