@@ -35,6 +35,7 @@ from shipper.plugin import (
     Output,
     OutputContext,
     Part,
+    PluginFault,
     Processor,
     Sender,
     Source,
@@ -149,6 +150,11 @@ async def test_the_context_fences_what_a_relay_gives() -> None:
         (7, False, True),
         (7, False, True),
     ]
+
+
+async def test_the_context_refuses_a_document_that_is_not_compact() -> None:
+    with pytest.raises(PluginFault):
+        await RecordingInputContext().keep([Change("things", "a", b'{"b": 1}')])
 
 
 async def test_the_context_keeps_nothing_where_other_positions_are_stored() -> None:

@@ -305,8 +305,8 @@ def reissue(
     """Give the version that a settlement is about a place above the destination's fence, if it is to be had there.
 
     That is the last word of this process, whose epochs are those from `since` on, about an own key; and the destination
-    is one of the active revision. It goes to all that its input feeds, and supersedes what is in the slot. Nothing is
-    done for any other version: the destination has a newer one.
+    is one of the active revision. It goes to all that its input feeds, and supersedes what is in the slot. Of any other
+    version the destination has a newer one. What is said of own keys later is above the fence in any case.
     """
     if settlement.fence is None:
         return []
@@ -318,11 +318,12 @@ def reissue(
         (lane, seq, settlement.place),
     ).fetchone()
     active = get_meta(db, "active")
-    if row is None or active is None or epoch_of(row[2]) < since:
+    if row is None or active is None:
         return []
     id, name, place, digest, deleted, input, body = row
     lanes = [each for (each,) in db.execute("SELECT lane FROM fed WHERE input = ? AND lane ORDER BY lane", (input,))]
-    if _destinations(db, [lane]).isdisjoint(_destinations(db, lanes)) or not raise_above(db, max(fence, place)):
+    is_active = not _destinations(db, [lane]).isdisjoint(_destinations(db, lanes))
+    if not raise_above(db, max(fence, place)) or epoch_of(place) < since or not is_active:
         return []
     try:
         batch = slots.unseal(sealer, name, place, body)

@@ -24,6 +24,8 @@ from shipper.plugin import (
     Kept,
     Meters,
     Outdated,
+    PluginFault,
+    compact,
     digest_of,
 )
 from shipper.sdk.sockets import Bound, bind
@@ -144,6 +146,8 @@ class RecordingInputContext:
         return kept
 
     def _keep(self, change: Change) -> Kept:
+        if change.document is not None and compact(change.document) != change.document:
+            raise PluginFault("a document is not compact")
         name = change.owner, change.collection, change.key
         digest, (document, has) = digest_of(change.document), self.state.get(name, (None, None))
         is_same = document == change.document if has is None else has.digest == digest

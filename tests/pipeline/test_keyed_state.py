@@ -157,6 +157,31 @@ async def test_a_version_that_was_replaced_while_it_was_handed_out_is_sent_again
         assert [last for _, _, last in main.shelved] == [document(1), document(2)]
 
 
+async def test_a_version_that_was_superseded_before_it_was_loaded_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was handed out, and while its request waits for memory a newer one comes."""
+    superseded = trio.Event()
+    async with theatre(tmp_path) as on:
+        main, context = script(), await begun(on)
+        load_all = on.spool.load_all
+
+        async def late(lane: int, entries: Any, limit: int | None = None) -> Any:
+            if not superseded.is_set():
+                superseded.set()
+                await keep(context, "a", n=2)
+            return await load_all(lane, entries, limit)
+
+        monkeypatch.setattr(on.spool, "load_all", late)
+        await keep(context, "a", n=1)
+        await settled(on)
+
+        (lane,) = on.delivery.lanes.values()
+        assert superseded.is_set()
+        assert not lane.counters["damaged"]
+        assert [last for _, _, last in main.shelved] == [document(2)]
+
+
 async def test_t117_6_a_version_that_is_rejected_delays_neither_the_next_nor_other_keys(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         main, context = script(), await begun(on)

@@ -6,7 +6,7 @@ import pytest
 
 from shipper.sdk.errors import Outdated
 from shipper.sdk.state import Change, Version, digest_of, epoch_of, place_of
-from shipper.spool import drain_orders, keyed, queue, revisions
+from shipper.spool import dead_letters, drain_orders, keyed, queue, revisions
 from shipper.spool.drain_orders import Order
 from shipper.spool.keyed import Arrival
 from shipper.spool.queue import NotActive
@@ -229,9 +229,11 @@ def test_a_fence_supersedes_what_an_earlier_process_or_another_owner_said(shelf:
     shelf.epoch = keyed.begin(shelf.db, NOW)
     first, second = shelf.entries(lane)
 
-    assert shelf.answer(lane, first.seq, earlier.place, earlier.place + 1) == []
+    fence = place_of(shelf.epoch + 7, 1)
+    assert shelf.answer(lane, first.seq, earlier.place, fence) == []
     assert shelf.answer(lane, second.seq, 7, 8) == []
     assert shelf.entries(lane) == []
+    assert shelf.keep("l", ONE).place > fence
 
 
 def test_a_fence_at_the_end_of_all_places_is_not_gone_above(shelf: Shelf) -> None:
@@ -426,6 +428,24 @@ def test_an_order_drops_versions_and_counts_them(shelf: Shelf) -> None:
 
     assert shelf.settled() == Counts(accepted=2, dropped=2)
     assert len(shelf.waiting(shelf.lanes["main"])) == 2
+
+
+def test_an_order_writes_versions_to_the_dead_letters_with_their_keys(shelf: Shelf) -> None:
+    old = shelf.lanes["main"]
+    kept = shelf.keep("k", ONE)
+    shelf.activate(main=B)
+    order(shelf, "dead_letter", old)
+    shelf.deliver_all(old)
+    (letter,) = dead_letters.page(shelf.db, shelf.sealer, 0, 10)
+
+    assert shelf.settled() == Counts(accepted=1, dead_letter=1)
+    assert letter["state"] == {
+        "owner": "",
+        "collection": "things",
+        "key": "k",
+        "place": kept.place,
+        "deleted": False,
+    }
 
 
 def test_a_rebind_moves_versions_to_the_lane_of_the_other_credential(shelf: Shelf) -> None:
