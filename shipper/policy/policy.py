@@ -295,10 +295,17 @@ class _PolicyReader(Reader):
 
 
 def _refused(input: Input, output: Output) -> list[str]:
-    """What an input gives that an output does not take."""
-    state = ["keyed state"] if input.gives_state and not output.takes_state() else []
-    events = ["log events"] if input.gives_events and not output.takes_events() else []
+    """What an input gives that an output does not take; one that fails to say what it takes, takes nothing."""
+    state = ["keyed state"] if input.gives_state and not _takes(output.takes_state) else []
+    events = ["log events"] if input.gives_events and not _takes(output.takes_events) else []
     return state + events
+
+
+def _takes(asked: Callable[[], bool]) -> bool:
+    try:
+        return bool(asked())
+    except Exception:
+        return False
 
 
 # -- what two policies are compared by, and what is kept of one --------------------------------------------------------

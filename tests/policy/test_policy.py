@@ -119,8 +119,11 @@ class Both(Input, frozen=True):
 
 class Shelf(Output, frozen=True):
     only: bool = True
+    fails: bool = False
 
     def takes_state(self):
+        if self.fails:
+            raise KeyError("hunter2")
         return True
 
     def takes_events(self):
@@ -738,6 +741,14 @@ def test_an_output_that_takes_no_state_refuses_a_policy_that_gives_it_some():
 
     assert problems(text) == [
         (3, 6, "inputs.a", "this input gives keyed state, which outputs.main (console) does not take")
+    ]
+
+
+def test_an_output_that_fails_to_say_what_it_takes_takes_nothing():
+    text = "version: 1\ninputs:\n  a: {type: facts}\noutputs:\n  shelf: {type: shelf, fails: true}\n"
+
+    assert problems(text) == [
+        (3, 6, "inputs.a", "this input gives keyed state, which outputs.shelf (shelf) does not take")
     ]
 
 
