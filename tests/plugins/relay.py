@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -87,3 +89,61 @@ async def edge(
     context = OutputContext("principal", aio, KEYS, lane=lane, lowest=lambda: queue.lowest)
     async with output.open(context) as sender:
         yield sender
+
+
+class Chaos:
+    """A proxy that cuts connections anywhere, holds bytes back, and later says again what was said."""
+
+    def __init__(self, seed: int, to: int) -> None:
+        self._random = random.Random(seed)
+        self._to = to
+        self._recorded: list[bytes] = []
+        self.port = 0
+
+    async def serve(self, near: trio.SocketStream) -> None:
+        """One connection."""
+        said = bytearray()
+        try:
+            async with near, await trio.open_tcp_stream("127.0.0.1", self._to) as far, trio.open_nursery() as nursery:
+                nursery.start_soon(self._pass, near, far, nursery.cancel_scope, said)
+                nursery.start_soon(self._pass, far, near, nursery.cancel_scope, None)
+        except (OSError, trio.BrokenResourceError):
+            pass
+        self._recorded.append(bytes(said))
+        for _ in range(3):
+            _, *requests = re.split(rb"(?=POST /v1/relay/parts)", self._random.choice(self._recorded))
+            if requests:
+                await self._say_again(self._random.choice(requests))
+
+    async def _pass(
+        self, source: trio.SocketStream, to: trio.SocketStream, scope: trio.CancelScope, said: bytearray | None
+    ) -> None:
+        with suppress(OSError, trio.BrokenResourceError):
+            async for data in source:
+                if said is not None:
+                    said += data
+                fate = self._random.random()
+                if fate < 0.1:
+                    await to.send_all(data[: self._random.randrange(len(data))])
+                    break
+                if fate < 0.3:
+                    await trio.sleep(self._random.random() / 50)
+                await to.send_all(data)
+        scope.cancel()
+
+    async def _say_again(self, said: bytes) -> None:
+        with suppress(OSError, trio.BrokenResourceError), trio.move_on_after(0.2):
+            async with await trio.open_tcp_stream("127.0.0.1", self._to) as far:
+                await far.send_all(said)
+                await far.receive_some()
+
+
+@asynccontextmanager
+async def chaos(seed: int, to: int) -> AsyncIterator[Chaos]:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    proxy = Chaos(seed, to)
+    proxy.port = listener.socket.getsockname()[1]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, proxy.serve, [listener])
+        yield proxy
+        nursery.cancel_scope.cancel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import trio
@@ -12,7 +12,7 @@ from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_plugins.outputs import relay as output
 from shipper_plugins.relay import frames, generations
-from tests.plugins.relay import EDGES, Queue, edge, entry, principal
+from tests.plugins.relay import EDGES, Queue, chaos, edge, entry, principal
 from tests.story.http import free_port
 
 
@@ -69,7 +69,7 @@ async def test_a_sender_goes_on_with_a_principal_that_was_started_anew(aio: Asyn
 
 async def sent(sender: Sender, batch: Batch) -> None:
     """Send it until it is answered."""
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         while True:
             try:
                 await sender.send(batch)
@@ -265,3 +265,28 @@ async def test_edges_are_the_same_after_a_change_of_the_others(aio: Asyncio) -> 
                 await other.send(entry(9))
 
         assert door.numbers == [1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_t117_5_events_enter_once_over_connections_that_are_cut_delayed_and_repeated(
+    aio: Asyncio, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generations, "GONE_SECONDS", 0.0)
+    queue = Queue()
+    unsettled = set(range(1, 151))
+    queue.lowest = 1
+
+    async def deliver(places: Iterator[int]) -> None:
+        for place in places:
+            await sent(sender, entry(place))
+            unsettled.discard(place)
+            queue.lowest = min(unsettled, default=151)
+
+    async with principal(aio) as door, chaos(seed, int(door.url.rpartition(":")[2])) as proxy:
+        async with edge(aio, f"http://127.0.0.1:{proxy.port}", queue=queue) as sender:
+            places = iter(range(1, 151))
+            async with trio.open_nursery() as nursery:
+                for _ in range(8):
+                    nursery.start_soon(deliver, places)
+
+        assert sorted(door.numbers) == list(range(1, 151))
