@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import trio
 
-from shipper.plugin import Answers, Asyncio, Batch, Held, Later, Outcome, Sender, TooLarge
+from shipper.plugin import Answers, Asyncio, Batch, CredentialId, Held, Later, Outcome, Sender, TooLarge
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_plugins.outputs import relay as output
@@ -96,6 +96,25 @@ async def test_another_edge_has_identities_of_its_own(aio: Asyncio) -> None:
             await sender.send(entry(5))
 
         assert door.numbers == [5, 5]
+
+
+async def test_a_part_that_the_answer_does_not_name_is_not_confirmed(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def take(*_: object) -> list[int]:
+        return []
+
+    async with principal(aio) as door, edge(aio, door.url) as sender:
+        monkeypatch.setattr(door.source._edges, "take", take)
+        with pytest.raises(Later, match="did not confirm"):
+            await sender.send(entry(1))
+
+
+def test_each_batch_is_fed_alone() -> None:
+    settings = output.RelayOutput(name="a", hosts=("http://localhost:1",), credential=CredentialId("k"))
+
+    assert settings.feeding().apart
+    assert settings.feeding().client == "lane"
 
 
 async def test_parts_that_wait_go_in_few_requests(aio: Asyncio) -> None:
