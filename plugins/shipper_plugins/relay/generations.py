@@ -39,7 +39,6 @@ class Sessions:
         self._instance = instance
         self._counter = 0
         self._served: str | None = None
-        self._connected_since = 0.0
         self._heard = 0.0
         self._newest: dict[int, Generation] = {}
         self._low: dict[int, int] = {}
@@ -58,7 +57,7 @@ class Sessions:
             left = self._left(now, is_connected=is_connected)
             if left > 0:
                 raise Cloned(left)
-            self._served, self._connected_since = instance, now
+            self._served = instance
             self._newest.clear()
             self._low.clear()
         self._heard = now
@@ -96,10 +95,6 @@ class Sessions:
         """Its session has ended."""
         self._newest.pop(link, None)
         self._low.pop(link, None)
-
-    def heard(self) -> tuple[float, float]:
-        """Since when the instance is served, and when it was heard of last."""
-        return self._connected_since, self._heard
 
     def _left(self, now: float, *, is_connected: bool) -> float:
         """For how long the instance that is served keeps its place."""
