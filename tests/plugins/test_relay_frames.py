@@ -108,6 +108,27 @@ def test_a_part_whose_bytes_are_no_batch_is_refused(packed: bytes) -> None:
         Part(1, ORIGIN, 1, bytes(32), packed).batch(LIMIT)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"count": 3},
+        {"items": [1]},
+        {"items": [1, 1]},
+        {"items": [-1, 1]},
+        {"items": [1, 1 << 63]},
+        {"ids": ("x",)},
+        {"timestamps": (1, 2, 3)},
+        {"body": b'{"n":1}\n{"n":2}'},
+        {"sizes": (3, 4)},
+        {"sizes": (0, 16)},
+    ],
+)
+def test_a_part_that_contradicts_itself_is_refused(change: dict[str, object]) -> None:
+    batch = replace(Batch.documents([b'{"n":1}', b'{"n":2}']), origin=ORIGIN, seq=1, **change)  # type: ignore[arg-type]
+    with pytest.raises(FrameError, match="a part has"):
+        part_of(batch).batch(LIMIT)
+
+
 def test_a_part_with_other_events_than_its_digest_says_is_refused() -> None:
     part = part_of(replace(Batch.documents([b"{}"]), origin=ORIGIN, seq=1))
     with pytest.raises(FrameError, match="digest"):

@@ -140,6 +140,7 @@ class Part(NamedTuple):
             if not 0 < batch.count <= MOST_EVENTS:
                 raise FrameError(f"a part has 1 to {MOST_EVENTS} events")
             batch = batch.identified(self.origin, self.seq)
+            _check(batch)
             is_same = digest(batch) == self.digest
         except FrameError:
             raise
@@ -150,6 +151,22 @@ class Part(NamedTuple):
         if not is_same:
             raise FrameError("the events of a part are not those of its digest")
         return batch
+
+
+def _check(batch: Batch) -> None:
+    """Raises FrameError unless its parts are of as many events as it says, so that some of them can be picked."""
+    columns = (batch.ids, batch.items, batch.sizes, batch.timestamps, batch.keys, batch.severities)
+    if any(column is not None and len(column) != batch.count for column in columns):
+        raise FrameError("a part has columns of another number of events")
+    items = batch.items or ()
+    if len(set(items)) < len(items) or not all(0 <= item <= _MOST for item in items):
+        raise FrameError("a part has items that cannot be")
+    if batch.sizes is not None:
+        is_whole = min(batch.sizes) > 0 and sum(batch.sizes) == len(batch.body)
+    else:
+        is_whole = batch.body.endswith(b"\n") and batch.body.count(b"\n") == batch.count
+    if not is_whole:
+        raise FrameError("a part has another number of events than it says")
 
 
 class Request(NamedTuple):
