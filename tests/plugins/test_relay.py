@@ -10,6 +10,7 @@ import trio
 from shipper.plugin import Answers, Asyncio, Batch, CredentialId, Held, Later, Outcome, Sender, TooLarge
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs import bulk_connections
 from shipper_plugins.outputs import relay as output
 from shipper_plugins.relay import frames, generations
 from tests.plugins.relay import EDGES, Queue, chaos, edge, entry, principal
@@ -261,6 +262,16 @@ async def test_a_sender_that_has_nothing_to_send_says_that_it_is_there(
         await sender.send(entry(1))
         with trio.fail_after(10):
             await heard.wait()
+
+
+async def test_the_connection_of_an_idle_sender_stays_open(aio: Asyncio) -> None:
+    assert frames.HEARTBEAT_SECONDS < output.IDLE_SECONDS < bulk_connections.IDLE_SECONDS
+    async with principal(aio) as door, edge(aio, door.url) as sender:
+        await sender.send(entry(1))
+        before = door.source.figures()
+        await sender.send(entry(2))
+
+        assert (before, door.source.figures()) == ({"connections": 1}, {"connections": 1})
 
 
 async def test_a_send_that_is_cancelled_leaves_the_others_alone(aio: Asyncio) -> None:

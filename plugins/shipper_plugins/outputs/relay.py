@@ -76,6 +76,8 @@ MOST_BYTES = 4 << 20
 """Of the events of a request, unless one batch has more."""
 _MOST_UNKNOWN = 1 << 16
 """The same, before the other side has said what it takes."""
+IDLE_SECONDS = 100.0
+"""A connection stays open from heartbeat to heartbeat: by that the other side sees that this process lives."""
 _BIG = 64 << 10
 _PACKERS = 2
 _SESSIONS = 3
@@ -152,6 +154,7 @@ class RelayOutput(Output, frozen=True, kw_only=True):
             server_name=self.tls.server_name,
             connections=self.workers + 1,
             seconds=self.timeout,
+            idle=IDLE_SECONDS,
             answered=context.answered,
             may_begin=context.may_begin,
             requests=context.requests,
