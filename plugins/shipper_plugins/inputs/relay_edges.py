@@ -101,6 +101,8 @@ class Edges:
 
     def _put(self, key: str, stored: bytes) -> None:
         name, _, link = key.rpartition("/")
+        if not link.isdecimal():  # as after damage
+            return
         try:
             memory = Memory.unpack(stored)
         except ValueError:
