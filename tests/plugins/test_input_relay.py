@@ -160,6 +160,25 @@ async def test_an_edge_has_so_many_connections_and_others_have_theirs(
         assert (reply.status, reply.headers["retry-after"]) == (429, "1")
 
 
+async def test_what_one_edge_holds_leaves_room_for_the_others(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_server, "MOST_HELD_BY_ONE", 100_000)
+    async with principal(aio) as door:
+        own, others = await hello(door), await hello(door, key="other")
+        port = int(door.url.rpartition(":")[2])
+        head = (
+            f"POST /v1/relay/parts HTTP/1.1\r\nHost: x\r\nAuthorization: {KEYS[CredentialId('k1')].authorization()}\r\n"
+        )
+        head += f"Content-Type: {frames.MEDIA_TYPE}\r\nContent-Length: 200000\r\n\r\n"
+        async with await trio.open_tcp_stream("127.0.0.1", port) as slow:
+            await slow.send_all(head.encode() + bytes(99_990))
+            with trio.fail_after(10):
+                while (busy := await post(door, parts(own, entry(1)))).status != 429:
+                    await trio.lowlevel.checkpoint()
+            beside = await post(door, parts(others, entry(2)), key="other")
+
+        assert (busy.code, beside.status, door.numbers[-1]) == ("busy", 200, 2)
+
+
 # -- sessions ----------------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,8 @@ A request is judged by its headers before a byte of its body is read. Nothing he
 
 | what | bound |
 |---|---|
-| bodies and parts held by all requests | 64 MiB, then 429; one request alone is always let in (to its own limits) |
+| bodies and parts held by all requests | 128 MiB, then 429; one request alone is always let in (to its own limits) |
+| the same of one edge | 32 MiB, then 429; one request alone is always let in |
 | a body | the largest part and 64 KiB, then 413 |
 | the parts of a request, decompressed | `max_part_bytes` together, then 413 |
 | time | after 30 s a body comes at 1 KiB/s (408); an answer is read within 60 s; idle connections end at 120 s |
@@ -47,7 +48,9 @@ _SMALL = 16 << 10
 """Of a body that is not parts."""
 _BIG = 16 << 10
 """Of a body that is unpacked in a thread."""
-MOST_UNPACKED = 32
+MOST_HELD = 128 << 20
+MOST_HELD_BY_ONE = 32 << 20
+MOST_UNPACKED = 16
 """Times the size of a body: the memory that is asked for before it is known what the body holds."""
 UNPACKING = 2
 """Bodies that are unpacked at once: what they hold beyond that is not asked for before."""
@@ -61,7 +64,9 @@ class RelayServer:
     def __init__(self, door: Door, edges: Edges, aio: Asyncio, tell: Tell) -> None:
         self.door = door
         self._edges, self._aio, self._tell = edges, aio, tell
-        self._memory = Memory()
+        self._memory = Memory(MOST_HELD)
+        self._memory_of: dict[str, Memory] = {}
+        """By edge."""
         self._unpacking = asyncio.Semaphore(UNPACKING)
         self._connections: Connections | None = None
         self._open: dict[str, set[web.RequestHandler]] = {}
@@ -107,19 +112,21 @@ class RelayServer:
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         assert self._connections is not None
-        with self._memory.share() as share, self._connections.busy(request) as connection:
-            response = await self._answer(request, share, self._connections)
+        with self._connections.busy(request) as connection:
+            response = await self._answer(request, self._connections)
             if connection.leaves:
                 response.force_close()
             await send(request, response)
             return response
 
-    async def _answer(self, request: web.BaseRequest, share: Share, connections: Connections) -> web.Response:
+    async def _answer(self, request: web.BaseRequest, connections: Connections) -> web.Response:
         try:
             door = self.door
             edge = self._admit(request, door)
             connections.let_in(request)
-            answer = await self._handle(request, door, edge, share)
+            own = self._memory_of.setdefault(edge, Memory(MOST_HELD_BY_ONE))
+            with self._memory.share() as of_all, own.share() as of_edge:
+                answer = await self._handle(request, door, edge, _Shares(of_all, of_edge))
         except Refused as refusal:
             return _refused(request, refusal)
         except FrameError as error:
@@ -141,7 +148,7 @@ class RelayServer:
             raise Refused(429, "busy", f"this edge has {MOST_OF_ONE} connections", 1.0)
         return edge
 
-    async def _handle(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> msgspec.Struct:
+    async def _handle(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> msgspec.Struct:
         handle = {
             "/v1/relay/session": self._begin,
             "/v1/relay/parts": self._take,
@@ -153,7 +160,7 @@ class RelayServer:
             raise Refused(405, "method_not_allowed", "allowed: POST")
         return await handle(request, door, edge, share)
 
-    async def _begin(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Welcome:
+    async def _begin(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Welcome:
         hello = await self._message(request, share, Hello)
         if hello.protocol != frames.PROTOCOL:
             raise Refused(400, "protocol", f"this is protocol {frames.PROTOCOL}")
@@ -170,12 +177,12 @@ class RelayServer:
             frames.PROTOCOL, generation, edge, "stored", frames.HEARTBEAT_SECONDS, max_part_bytes=door.max_part_bytes
         )
 
-    async def _hear(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Answered:
+    async def _hear(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Answered:
         self._edges.heard(edge, await self._message(request, share, Head))
         self._belongs(request, edge)
         return Answered([])
 
-    async def _take(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Answered:
+    async def _take(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Answered:
         body = await self._read(request, share, frames.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)
         share.resize(min(len(body) * MOST_UNPACKED, len(body) + door.max_part_bytes))
         async with self._unpacking:
@@ -198,10 +205,10 @@ class RelayServer:
 
     # -- bodies --------------------------------------------------------------------------------------------------------
 
-    async def _message(self, request: web.BaseRequest, share: Share, kind: type[M]) -> M:
+    async def _message(self, request: web.BaseRequest, share: _Shares, kind: type[M]) -> M:
         return frames.read(await self._read(request, share, _JSON, _SMALL), kind)
 
-    async def _read(self, request: web.BaseRequest, share: Share, type: str, most: int) -> bytes:
+    async def _read(self, request: web.BaseRequest, share: _Shares, type: str, most: int) -> bytes:
         """The body. Raises Refused or RequestRefused."""
         if request.content_type != type:
             raise Refused(415, "media_type", f"the Content-Type is {type}")
@@ -221,6 +228,24 @@ class RelayServer:
                 raise _too_large(most)
             share.resize(size)
         return b"".join(blocks)
+
+
+class _Shares:
+    """What one request holds, of the memory of all and of that of its edge."""
+
+    def __init__(self, *shares: Share) -> None:
+        self._shares = shares
+
+    def check(self, size: int) -> None:
+        """Raises RequestRefused (429) if `size` bytes do not fit."""
+        for share in self._shares:
+            share.check(size)
+
+    def resize(self, size: int) -> None:
+        """Hold `size` bytes from now on; raises as `check` does."""
+        self.check(size)
+        for share in self._shares:
+            share.resize(size)
 
 
 def _living(connections: set[web.RequestHandler]) -> set[web.RequestHandler]:
