@@ -105,33 +105,29 @@ async def test_t117_2_a_principal_that_is_killed_again_and_again_loses_nothing_a
         await edge.stop()
 
 
-async def test_t117_2_what_was_stored_and_not_answered_does_not_enter_again_without_ids_at_the_backend(
-    tmp_path: Path,
-) -> None:
-    archive = tmp_path / "archive.ndjson"
-    output = f"  archive: {{type: file, path: {archive}}}\n"
+async def test_t117_2_what_was_stored_and_not_answered_does_not_enter_again(tmp_path: Path) -> None:
     async with open_relay(tmp_path) as relay, open_proxy(relay.ports[0]) as proxy, running(relay.edge_state) as edge:
-        direct = relay.ports[0]
-        relay.ports[0] = proxy.port
+        relay.world.revoke("backend")
+        direct, relay.ports[0] = relay.ports[0], proxy.port
         await relay.offer_edge(edge, 1, "k1")
         relay.world.write(1000)
-        for revision in range(1, 5):
+        for revision in range(1, 4):
             async with running(relay.principal_state) as door:
-                proxy.lose_answer = revision < 4
-                await relay.offer_principal(door, revision, "k1", port=direct, outputs=output)
-                if proxy.lose_answer:
-                    await proxy.lost.wait()
-                    proxy.lost = trio.Event()
-                    relay.world.write(100)
-                    await door.kill()
-                else:
-                    await empty(edge)
-                    await door.state(lambda observed: observed["queue"]["events"] == 0)
-                    await door.stop()
-        await edge.stop()
-    found = [json.loads(line)["message"].split()[1] for line in archive.read_text().splitlines()]
+                proxy.lose_answer = True
+                await relay.offer_principal(door, revision, "k1", port=direct)
+                await proxy.lost.wait()
+                proxy.lost = trio.Event()
+                relay.world.write(100)
+                await door.kill()
+        proxy.lose_answer = False
+        async with running(relay.principal_state) as door:
+            await relay.offer_principal(door, 4, "k1", port=direct)
+            await empty(edge)
+            held = (await door.observe())["queue"]["events"]
+            relay.world.grant("backend")
+            await relay.delivered()
 
-    assert sorted(map(int, found)) == list(range(relay.world.lines))
+    assert held == relay.world.lines
 
 
 class Proxy:
