@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from asyncio import sslproto
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -36,10 +35,9 @@ Args = TypeVarTuple("Args")
 
 # With Python's default of 5 ms a busy trio thread leaves the loop's thread about one request a second.
 _SWITCH_INTERVAL = 0.0005
-
-# Of each TLS connection, open for as long as that is, and filled with zeros at its start. The default of 256 KiB is
-# nearly all that an idle connection takes; a record of TLS has 16 KiB.
-sslproto.SSLProtocol.max_size = 32 << 10
+_TLS_BUFFER = 32 << 10
+"""Bytes of the read buffer of each open TLS connection. asyncio's default of 256 KiB is nearly all that an idle
+connection takes; a record of TLS has 16 KiB."""
 
 
 class Asyncio:
@@ -54,7 +52,9 @@ class Asyncio:
     def _loop(self) -> asyncio.AbstractEventLoop:
         """Starts it."""
         import asyncio
+        from asyncio import sslproto
 
+        sslproto.SSLProtocol.max_size = _TLS_BUFFER
         loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=loop.run_forever, name="asyncio", daemon=True)
         self._thread.start()

@@ -138,6 +138,17 @@ def _all_rows(parts: Sequence[Part]) -> list[tuple[list[object], frozenset[str] 
 # -- outputs -----------------------------------------------------------------------------------------------------------
 
 
+async def _traces(aio: Asyncio | None) -> Traces:
+    """Returns the traces, with the loop of asyncio running: it starts with the first call, and stays."""
+    if aio is not None:
+        await aio.call(_nothing)
+    return Traces()
+
+
+async def _nothing() -> None:
+    """A call of the loop."""
+
+
 async def check_output(output: Output, context: OutputContext, batches: Sequence[Batch]) -> list[Answers]:
     """Send each batch and return the answers; raises AssertionError where the output breaks the contract.
 
@@ -148,7 +159,7 @@ async def check_output(output: Output, context: OutputContext, batches: Sequence
     """
     assert isinstance(output.feeding(), Feeding), "it does not say how it is to be fed"
     await trio.to_thread.run_sync(output.load)
-    traces, secrets = Traces(), Secrets(_secrets(context))
+    traces, secrets = await _traces(context.aio), Secrets(_secrets(context))
     answers = []
     with secrets.kept_from_the_log():
         async with output.open(context) as sender:
@@ -238,8 +249,8 @@ async def check_input(
     an input whose peers send, and sends the same again and again until it is taken.
     """
     await trio.to_thread.run_sync(input.load)
-    traces = Traces()
     first = context({})
+    traces = await _traces(getattr(first, "aio", None))
     secrets = Secrets([field for credential in first.credentials.values() for field in credential.fields.values()])
     with secrets.kept_from_the_log():
         events = await _read(input, first, count, feed, secrets)

@@ -12,8 +12,9 @@ from typing import Any
 
 import trio
 
+from shipper.control.pipes import Stdin, Stdout
 from shipper.protocol.messages import Action, Policy
-from shipper.sidecar import Options, run
+from shipper.sidecar import Options, Outside, run
 from tests.hostile.frames import Frame, is_error
 
 PATIENCE = 60.0
@@ -113,7 +114,7 @@ async def talking(state: Path) -> AsyncIterator[Talk]:
     status: list[int] = []
 
     async def live() -> None:
-        status.append(await run(Options(state), theirs_in, theirs_out))
+        status.append(await run(Options(state), Outside(Stdin(theirs_in), Stdout(theirs_out))))
         os.close(theirs_in)
         os.close(theirs_out)
 

@@ -732,6 +732,7 @@ async def test_a_cancel_while_a_connection_is_made_leaves_no_socket(aio: Asyncio
         listener.listen(0)
         port = listener.getsockname()[1]
         fillers = [_connecting(port) for _ in range(8)]
+        await aio.call(_nothing)
         before = _sockets()
         async with sender(aio, f"http://127.0.0.1:{port}") as main:
             with trio.move_on_after(0.1) as scope:
@@ -742,6 +743,10 @@ async def test_a_cancel_while_a_connection_is_made_leaves_no_socket(aio: Asyncio
 
     assert scope.cancelled_caught
     assert after <= before
+
+
+async def _nothing() -> None:
+    """A call that starts the loop, which has descriptors of its own."""
 
 
 def _connecting(port: int) -> socket.socket:
