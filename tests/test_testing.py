@@ -214,11 +214,12 @@ class Client:
         key: Credential | None = KEY_1,
         query: str = "",
         headers: dict[str, str] | None = None,
+        path: str = "/_bulk",
     ) -> tuple[int, bytes]:
         sent = {**(headers or {}), **({"Authorization": key.authorization()} if key else {})}
 
         async def ask() -> tuple[int, bytes]:
-            url = f"{self.destination.url}/_bulk{query}"
+            url = f"{self.destination.url}{path}{query}"
             async with (
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session,
                 session.post(url, data=body, headers=sent, ssl=self.tls or True) as response,
@@ -252,6 +253,40 @@ async def test_documents_are_created_once() -> None:
         assert [(request.items, request.status) for request in destination.log] == [(2, 200), (2, 200)]
 
 
+def external(op: str, version: int, id: str = "a") -> bytes:
+    action = {op: {"_index": "state", "_id": id, "version": version, "version_type": "external"}}
+    return orjson.dumps(action) + (b"\n" if op == "delete" else b'\n{"n":%d,"rest":0}\n' % version)
+
+
+async def test_external_versions_only_rise_and_those_of_deleted_documents_are_remembered_for_a_while() -> None:
+    steps = [("index", 5), ("index", 5), ("index", 4), ("index", 6), ("delete", 6), ("delete", 7), ("index", 7)]
+    async with a_destination() as (destination, client):
+        _, body = await client.post(b"".join(external(*step) for step in steps))
+        statuses = [result["status"] for item in orjson.loads(body)["items"] for result in item.values()]
+        assert statuses == [201, 409, 409, 200, 409, 200, 409]
+        assert b"current version [7] is higher or equal to the one provided [7]" in body
+        assert (destination.total, destination.versions) == (0, {("state", "a"): 7})
+
+        await destination.forget_deleted()
+        _, body = await client.post(external("delete", 3, "b") + external("index", 1))
+        statuses = [result["status"] for item in orjson.loads(body)["items"] for result in item.values()]
+        assert (statuses, orjson.loads(body)["errors"]) == ([404, 201], False)
+
+
+async def test_documents_are_got_with_their_versions() -> None:
+    async with a_destination() as (_, client):
+        await client.post(external("index", 5))
+        docs = [{"_index": "state", "_id": "a"}, {"_index": "state", "_id": "b"}, {"_index": "none", "_id": "a"}]
+        wanted = "_source_includes=n&filter_path=docs._id,docs.found,docs._version,docs._source,docs.error.type"
+        _, body = await client.post(orjson.dumps({"docs": docs}), path="/_mget", query=f"?{wanted}")
+
+    assert orjson.loads(body)["docs"] == [
+        {"_id": "a", "found": True, "_version": 5, "_source": {"n": 5}},
+        {"_id": "b", "found": False},
+        {"_id": "a", "error": {"type": "index_not_found_exception"}},
+    ]
+
+
 async def test_only_ids_are_kept_where_that_is_asked_for() -> None:
     async with a_destination(keep="ids") as (destination, client):
         await client.create("a")
@@ -276,7 +311,17 @@ async def test_filter_path_leaves_only_what_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"x\n", b'{"create":{}}\n{}', b'{"create":{}}\n', b'{"delete":{"_id":"1"}}\n{}\n']
+    "body",
+    [
+        b"",
+        b"x\n",
+        b'{"create":{}}\n{}',
+        b'{"create":{}}\n',
+        b'{"delete":{"_id":"1"}}\n{}\n',
+        b'{"index":{"_id":"1","version":1}}\n{}\n',
+        b'{"index":{"_id":"1","version":-1,"version_type":"external"}}\n{}\n',
+        b'{"create":{"_id":"1","version":1,"version_type":"external"}}\n{}\n',
+    ],
 )
 async def test_what_is_no_bulk_body_is_refused_whole(body: bytes) -> None:
     async with a_destination() as (_, client):

@@ -9,6 +9,8 @@
 It is stricter than a real one where the promise is at stake: a request counts from its first header on, and its key is
 asked for twice, at the headers and when the body is complete; a key that is revoked in between refuses the request, and
 `refused` shows it. Documents are created as Elasticsearch does: an id that exists is answered 409 and kept as it was.
+So are versions (`version_type: external`) that are not newer than the document's, or than that of one that was deleted,
+until `forget_deleted`; `/_mget` answers with documents and their versions.
 
 The server runs in the asyncio thread, the test in trio's. What the test reads are plain counters and dicts that only
 the server changes; what the server reads (`keys`, `script`) it copies in one step.
@@ -21,7 +23,7 @@ import hashlib
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -55,12 +57,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One item of a bulk request."""
+    """One item of a bulk request, or of one for documents (`get`)."""
 
     op: str
     index: str
     id: str
-    source: bytes
+    source: bytes = b""
+    """Empty for `delete` and `get`."""
+    version: int | None = None
+    """The external one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +107,11 @@ class BulkDestination:
         self.keys: set[Credential | str] | None = None if keys is None else set(keys)
         """Who may write: credentials, values of Authorization headers, or `CN=…`; None: everybody."""
         self.script: Script | None = None
-        """Asked for each bulk request, in the server's thread; None as its reply: behave well."""
+        """Asked for each request for documents or with such, in the server's thread; None as its reply: behave well."""
         self.documents: dict[str, dict[str, bytes]] = {}
         """By index and id, what was created; empty bytes if only ids are kept."""
+        self.versions: dict[tuple[str, str], int] = {}
+        """By index and id; of deleted documents too."""
         self.copies: Counter[str] = Counter()
         """How often each id was sent and committed or found."""
         self.log: list[Request] = []
@@ -147,6 +154,15 @@ class BulkDestination:
     async def wait_for(self, total: int) -> None:
         """Wait until there are at least `total` documents."""
         await self.wait_until(lambda: self.total >= total)
+
+    async def forget_deleted(self) -> None:
+        """Forget the versions of documents that were deleted, as Elasticsearch does after a while."""
+
+        async def forget() -> None:
+            for index, id in [place for place in self.versions if place[1] not in self.documents.get(place[0], {})]:
+                del self.versions[index, id]
+
+        await self._aio.call(forget)
 
     async def release(self) -> None:
         """Let all go on that hang now."""
@@ -206,9 +222,10 @@ class BulkDestination:
         request.bytes = len(body)
         if not self._allowed(name):
             return self._refuse()
-        if not http.path.endswith("/_bulk"):
+        index, _, api = http.path.rpartition("/")
+        if api not in ("_bulk", "_mget"):
             return _json(_ABOUT if http.path == "/" else {"error": "no such thing", "status": 404})
-        documents = _documents(body, http.path.removesuffix("/_bulk").strip("/"))
+        documents = (_documents if api == "_bulk" else _wanted)(body, index.strip("/"))
         if documents is None:
             return _json({"error": {"type": "illegal_argument_exception", "reason": "malformed"}, "status": 400})
         request.items = len(documents)
@@ -228,31 +245,56 @@ class BulkDestination:
         if reply.status is not None:
             response = web.Response(status=reply.status, body=reply.body, headers=dict(reply.headers))
         else:
-            errors = any(status >= 300 for item in results for status in [next(iter(item.values()))["status"]])
-            answer = {"took": 1, "errors": errors, "items": results[: reply.count]}
+            results = results[: reply.count]
+            errors = any("error" in result for item in results for result in item.values())
+            docs = [item["get"] for item in results if "get" in item]
+            for found in docs:
+                if "_source" in found:
+                    found["_source"] = _filtered(found["_source"], http.query.get("_source_includes", ""))
+            answer = {"docs": docs} if docs else {"took": 1, "errors": errors, "items": results}
             response = _json(_filtered(answer, http.query.get("filter_path", "")), reply.headers)
         return await _cut(http, response, reply.cut) if reply.cut else response
 
     def _commit(self, documents: list[Document], refused: Mapping[int, tuple[int, str]]) -> list[dict[str, Any]]:
-        return [self._create(document, refused.get(i)) for i, document in enumerate(documents)]
+        return [self._result(document, refused.get(i)) for i, document in enumerate(documents)]
 
-    def _create(self, document: Document, refusal: tuple[int, str] | None) -> dict[str, Any]:
-        result: dict[str, Any] = {"_index": document.index, "_id": document.id, "status": 201}
-        if refusal is None:
-            refusal = self._store(document)
+    def _result(self, document: Document, refusal: tuple[int, str] | None) -> dict[str, Any]:
+        where = {"_index": document.index, "_id": document.id}
         if refusal is not None:
-            result |= {"status": refusal[0], "error": {"type": refusal[1], "reason": refusal[1]}}
-        return {document.op: result}
+            said: dict[str, Any] = {"status": refusal[0], "error": {"type": refusal[1], "reason": refusal[1]}}
+        elif document.op == "get":
+            said = self._found(document)
+        else:
+            said = self._store(document)
+        return {document.op: where | said}
 
-    def _store(self, document: Document) -> tuple[int, str] | None:
-        self.copies[document.id] += 1
-        index = self.documents.setdefault(document.index, {})
+    def _found(self, document: Document) -> dict[str, Any]:
+        index = self.documents.get(document.index)
+        if index is None:
+            return {"error": {"type": "index_not_found_exception", "reason": f"no such index [{document.index}]"}}
         if document.id not in index:
-            self.total += 1
-        elif document.op == "create":
-            return 409, "version_conflict_engine_exception"
+            return {"found": False}
+        source = orjson.loads(index[document.id] or b"{}")
+        return {"found": True, "_version": self.versions[document.index, document.id], "_source": source}
+
+    def _store(self, document: Document) -> dict[str, Any]:
+        place = document.index, document.id
+        index = self.documents.setdefault(document.index, {})
+        exists, current = document.id in index, self.versions.get(place)
+        self.copies[document.id] += 1
+        if exists and document.op == "create":
+            return _conflict(document, f"document already exists (current version [{current}])")
+        if current is not None and document.version is not None and current >= document.version:
+            given = document.version
+            return _conflict(document, f"current version [{current}] is higher or equal to the one provided [{given}]")
+        self.versions[place] = (current or 0) + 1 if document.version is None else document.version
+        if document.op == "delete":
+            self.total -= exists
+            index.pop(document.id, None)
+            return {"status": 200 if exists else 404, "result": "deleted" if exists else "not_found"}
+        self.total += not exists
         index[document.id] = document.source if self._keep == "documents" else b""
-        return None
+        return {"status": 200 if exists else 201}
 
     def _allowed(self, name: str) -> bool:
         return self.keys is None or name in {_header(key) for key in tuple(self.keys)}
@@ -314,24 +356,42 @@ def _name(http: web.Request) -> str:
 
 
 def _documents(body: bytes, index: str) -> list[Document] | None:
-    """The items of a bulk body of `create` and `index` operations; None if it is not one."""
+    """The items of a bulk body of `create`, `index` and `delete` operations; None if it is not one."""
     lines = body.split(b"\n")
-    if lines.pop() or not lines or len(lines) % 2:
+    if lines.pop() or not lines:
         return None
+    rest = iter(lines)
     try:
-        return [
-            _document(orjson.loads(action), source, index)
-            for action, source in zip(lines[::2], lines[1::2], strict=True)
-        ]
+        return [_document(orjson.loads(action), rest, index) for action in rest]
     except (ValueError, TypeError, AttributeError):
         return None
 
 
-def _document(action: dict[str, dict[str, str]], source: bytes, index: str) -> Document:
+def _document(action: dict[str, dict[str, Any]], rest: Iterator[bytes], index: str) -> Document:
     ((op, where),) = action.items()
-    if op not in ("create", "index"):
+    if op not in ("create", "index", "delete"):
         raise ValueError(op)
-    return Document(op, where.get("_index", index), where.get("_id", ""), source)
+    version = where.get("version")
+    if version is not None and (op == "create" or where.get("version_type") != "external" or version < 0):
+        raise ValueError("no external version")
+    source = b"" if op == "delete" else next(rest, None)
+    if source is None:
+        raise ValueError("an operation without a document")
+    return Document(op, where.get("_index", index), where.get("_id", ""), source, version)
+
+
+def _wanted(body: bytes, index: str) -> list[Document] | None:
+    """The documents that a body asks for; None if it asks for none."""
+    try:
+        wanted = [Document("get", one.get("_index", index), one["_id"]) for one in orjson.loads(body)["docs"]]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return wanted or None
+
+
+def _conflict(document: Document, why: str) -> dict[str, Any]:
+    reason = f"[{document.id}]: version conflict, {why}"
+    return {"status": 409, "error": {"type": "version_conflict_engine_exception", "reason": reason}}
 
 
 _ABOUT = {"name": "test", "cluster_name": "test", "version": {"number": "8.19.4"}, "tagline": "You Know, for Search"}

@@ -33,6 +33,8 @@ from shipper.plugin import (
     Processor,
     Scheme,
     Size,
+    Version,
+    digest_of,
 )
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import (
@@ -76,6 +78,12 @@ LINES = Batch.lines(b'first line\n{"n": 1}\nlast line of all\n', offset=0, share
 BATCH = replace(LINES, origin=b"0123456789abcdef", seq=7)
 LARGE = replace(
     Batch.documents([b'{"n":"%s"}' % os.urandom(1 << 20).hex().encode() for _ in range(4)]), origin=BATCH.origin, seq=8
+)
+STATE = Batch.documents([b'{"message":"text of a document"}', b"{}"]).with_columns(
+    versions=[
+        Version("", "inventory", "web-1", 7, digest_of(b'{"message":"text of a document"}'), False),
+        Version("", "inventory", "web-2", 8, digest_of(None), True),
+    ]
 )
 
 Case = Callable[[Asyncio, Path], Any]
@@ -273,6 +281,7 @@ async def check_bulk(aio: Asyncio, path: Path) -> type[Output]:
     async with open_destination(aio, keys={KEY}) as destination:
         output = ElasticsearchOutput(hosts=(destination.url,), credential=CredentialId("key"))
         await check_output(output, context, [BATCH])
+        await check_output(output, context, [STATE, STATE])
     await check_close(
         lambda host, port: ElasticsearchOutput(hosts=(f"http://{host}:{port}",), credential=CredentialId("key")),
         context,

@@ -148,7 +148,7 @@ def test_a_batch_whose_count_is_wrong_is_never_sent() -> None:
 def test_ids_that_a_client_gave_are_known_when_they_are_too_long() -> None:
     batch = Batch.documents([b"{}"] * 4, ids=["x" * 512, "x" * 513, "é" * 257, None])
 
-    assert encoding.oversized_ids(batch) == [1, 2]
+    assert list(encoding.unfit(batch)) == [1, 2]
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

@@ -1173,6 +1173,16 @@ def test_what_a_policy_writes_is_taken() -> None:
         {"hosts": ["https://es\n"]},
         {"pipeline": "a\n"},
         {"index": "é" * 128},
+        {"state_index": ""},
+        {"state_index": "State"},
+        {"state_index": "_state"},
+        {"state_index": "{collection}-state"},
+        {"state_index": "state-{owner}"},
+        {"state_index": "state-{"},
+        {"state_index": "state-{collection}/x"},
+        {"state_index": "é" * 128},
+        {"index": "all", "state_index": "all"},
+        {"deletions": "keep"},
         {"pipeline": "a b"},
         {"pipeline": ""},
         {"compression": "zstd"},
@@ -1196,4 +1206,12 @@ def test_what_cannot_work_is_refused(settings: dict[str, Any]) -> None:
 def test_only_what_does_not_matter_to_queued_events_is_live() -> None:
     fields = {field.name for field in msgspec.structs.fields(ElasticsearchOutput)}
 
-    assert fields - ElasticsearchOutput.live == {"hosts", "credential", "tls", "index", "pipeline"}
+    assert fields - ElasticsearchOutput.live == {
+        "hosts",
+        "credential",
+        "tls",
+        "index",
+        "pipeline",
+        "state_index",
+        "deletions",
+    }

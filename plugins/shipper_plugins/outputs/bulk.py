@@ -17,13 +17,14 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from http import HTTPStatus
+from typing import TypeVar
 
 import msgspec
 from isal import igzip_lib, isal_zlib
 
 from shipper.plugin import Answer, Code, Held, Later, Outcome, TooLarge
 from shipper_plugins.outputs.encoding import Request
-from shipper_plugins.outputs.reasons import NO_PIPELINE, TOO_MANY_SHARDS, repeatable, repeatable_type
+from shipper_plugins.outputs.reasons import NO_PIPELINE, NO_PLAIN_INDEX, TOO_MANY_SHARDS, repeatable, repeatable_type
 
 FILTER = "errors,items.*._id,items.*.status,items.*.error.type,items.*.error.reason"
 """What is asked for of an answer (`filter_path`)."""
@@ -37,19 +38,26 @@ _ALL_CREATED = b'"status":201}}'
 # -- answers to a request ----------------------------------------------------------------------------------------------
 
 
-class _Error(msgspec.Struct, frozen=True):
+Body = TypeVar("Body")
+
+
+class Error(msgspec.Struct, frozen=True):
+    """Why an item was refused."""
+
     type: str | None = None
     reason: str | None = None
 
 
-class _Item(msgspec.Struct):
+class Item(msgspec.Struct):
+    """The answer for one action."""
+
     status: int
     id: str | None = msgspec.field(name="_id", default=None)
-    error: _Error | str | None = None
+    error: Error | str | None = None
 
 
 class _Created(msgspec.Struct):
-    create: _Item
+    create: Item
 
 
 class _Bulk(msgspec.Struct):
@@ -57,7 +65,7 @@ class _Bulk(msgspec.Struct):
 
 
 class _Refusal(msgspec.Struct):
-    error: _Error | str | None = None
+    error: Error | str | None = None
 
 
 _bulk = msgspec.json.Decoder(_Bulk)
@@ -73,17 +81,27 @@ def read(answer: bytes, request: Request) -> dict[int, Answer]:
     """
     if _all_created(answer, request.count) and all(b'"_id":' + id in answer for id in request.ends()):
         return {}
+    items = [entry.create for entry in decoded(_bulk, answer).items]
+    check(items, request)
+    judged = cache(judge)  # thousands of items are refused for a few reasons
+    answers = ((position, judged(item.status, item.error)) for position, item in enumerate(items, request.first))
+    return {position: answer for position, answer in answers if answer is not None}
+
+
+def decoded(decoder: msgspec.json.Decoder[Body], answer: bytes) -> Body:
+    """What an answer says; raises Later if it is of another form."""
     try:
-        items = [entry.create for entry in _bulk.decode(answer).items]
+        return decoder.decode(answer)
     except _MALFORMED:
         raise Later("the answer is no answer of a bulk request", code=Code.BAD_ANSWER) from None
+
+
+def check(items: Sequence[Item], request: Request) -> None:
+    """Raises Later if they are not exactly one item for each event of the request, in their order."""
     if len(items) != request.count:
         raise Later(f"the answer has {len(items)} items for {request.count} events", code=Code.BAD_ANSWER)
     if any(item.id not in (id, None) for item, id in zip(items, request.ids(), strict=True)):
         raise Later("the answer's items are not in the order of the events", code=Code.BAD_ANSWER)
-    judge = cache(_judge)  # thousands of items are refused for a few reasons
-    answers = ((position, judge(item.status, item.error)) for position, item in enumerate(items, request.first))
-    return {position: answer for position, answer in answers if answer is not None}
 
 
 def _all_created(answer: bytes, count: int) -> bool:
@@ -118,6 +136,7 @@ def inflated(answer: bytes, encoding: str) -> bytes:
 _CONDITIONS: Sequence[tuple[re.Pattern[str], Outcome]] = (
     (re.compile(TOO_MANY_SHARDS), Outcome.LATER),
     (re.compile(NO_PIPELINE), Outcome.HELD),
+    (re.compile(NO_PLAIN_INDEX), Outcome.HELD),
 )
 """Refusals (400) of the cluster's state or of our configuration: nothing of the event, so no reason to give it up."""
 
@@ -133,24 +152,24 @@ _OF_AN_INDEX = frozenset(
 """Errors that are over in time, and that only the events of the index have that is named in them."""
 
 
-def _judge(status: int, error: _Error | str | None) -> Answer | None:
+def judge(status: int, error: Error | str | None) -> Answer | None:
     """What an item means; None: delivered."""
     if 200 <= status < 300:
         return None
-    known = error if isinstance(error, _Error) else _Error()
+    known = error if isinstance(error, Error) else Error()
     outcome = _outcome(status, known)
     of_target, code = _is_of_place(outcome, status, known), _code(status, held=outcome is Outcome.HELD)
     return Answer(outcome, _reason(status, known), of_target, code if outcome in (Outcome.LATER, Outcome.HELD) else "")
 
 
-def _is_of_place(outcome: Outcome, status: int, error: _Error) -> bool:
+def _is_of_place(outcome: Outcome, status: int, error: Error) -> bool:
     """Whether the index is the cause: all its events have this answer, and those of others need not."""
     if outcome is Outcome.LATER:
         return status in (400, 404) or error.type in _OF_AN_INDEX
     return outcome is Outcome.HELD and status != 401
 
 
-def _outcome(status: int, error: _Error) -> Outcome:
+def _outcome(status: int, error: Error) -> Outcome:
     if error.type in ("cluster_block_exception", "index_closed_exception"):
         return Outcome.LATER
     match status:
@@ -167,7 +186,7 @@ def _outcome(status: int, error: _Error) -> Outcome:
             return Outcome.REJECTED if 400 <= status < 500 else Outcome.LATER
 
 
-def _reason(status: int, error: _Error) -> str:
+def _reason(status: int, error: Error) -> str:
     words = " ".join(filter(None, (str(status), repeatable_type(error.type))))
     known = repeatable(error.reason)
     return f"{words}: {known}" if known else words
@@ -202,12 +221,12 @@ def _code(status: int, *, held: bool) -> Code:
     return Code.OVERLOADED if status == 429 else Code.UNAVAILABLE
 
 
-def _error_of(body: bytes, encoding: str) -> _Error:
+def _error_of(body: bytes, encoding: str) -> Error:
     try:
         error = _refusal.decode(inflated(body, encoding)).error
     except (*_MALFORMED, Later):
-        return _Error()
-    return error if isinstance(error, _Error) else _Error()
+        return Error()
+    return error if isinstance(error, Error) else Error()
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:

@@ -1,4 +1,5 @@
-"""The `elasticsearch` output. `encoding` and `bulk` know the format, `shipper.sdk.http` the network, this what is done.
+"""The `elasticsearch` output. `encoding` and `bulk` know the format, `keyed` that of keyed state, `shipper.sdk.http`
+the network, this what is done.
 
     send(batch) ── encode, in a thread ──> requests ── one after the other, each to the next host ──> answers by item
 
@@ -11,10 +12,10 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -50,7 +51,7 @@ from shipper.plugin import (
 )
 from shipper.sdk.http_answer import Unreachable, address
 from shipper_plugins.loopback import is_loopback
-from shipper_plugins.outputs import bulk, encoding
+from shipper_plugins.outputs import bulk, encoding, keyed
 from shipper_plugins.outputs.encoders import encoded
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
 
 _ASIDE = 30.0
 _LARGEST_ANSWER = 64 << 20
+_JSON = {"Content-Type": "application/json"}
+
+Said = TypeVar("Said")
 
 Host = Annotated[
     str,
@@ -73,6 +77,13 @@ Index = Annotated[
         pattern=r'^(?![-_+.])[^A-Z\\/*?"<>| ,#:\x00-\x1f\x7f]+(?!\n)$',
         description="the name of an index: without capital letters, spaces, control characters and any of "
         r'\ / * ? " < > | , # :, and without - _ + . at its beginning',
+    ),
+]
+StateIndex = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r'^(?![-_+.{])(?:[^A-Z\\/*?"<>| ,#:{}\x00-\x1f\x7f]|\{collection\})+(?!\n)$',
+        description="the name of an index, as `index` is, in which {collection} may stand, but not at its beginning",
     ),
 ]
 Pipeline = Annotated[
@@ -110,7 +121,12 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
     index: Index | None = None
     """Index or data stream for all events (default: what their client named, else their own data stream)."""
     pipeline: Pipeline | None = None
-    """Ingest pipeline to send them through."""
+    """Ingest pipeline to send them through; keyed state passes none."""
+    state_index: StateIndex = "state-{collection}"
+    """Index for keyed state, no data stream: data streams know no versions."""
+    deletions: keyed.Deletions = "mark"
+    """What a deleted key of keyed state becomes: a document that says so, or no document, which the backend forgets
+    after a minute (`index.gc_deletes`); then an older version from elsewhere is taken again."""
     compression: encoding.Compression = "gzip"
     """Of requests, and of the answers that are asked for."""
     bulk_max_bytes: Size = Size(8 << 20)
@@ -131,12 +147,20 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
                 raise BadOption("a host is named twice", "hosts", number)
         if self.index is not None and len(self.index.encode()) > 255:
             raise BadOption("the name of an index has at most 255 bytes", "index")
+        if len(self.state_index.encode()) > 255:
+            raise BadOption("the name of an index has at most 255 bytes", "state_index")
+        if self.state_index == self.index:
+            raise BadOption("state_index is another one than index", "state_index")
         if not 0 < self.timeout <= 3600:
             raise BadOption("timeout is above 0 and at most 1h", "timeout")
         if not 0 < self.backoff.first <= self.backoff.longest:
             raise BadOption("backoff.first is above 0 and at most backoff.longest", "backoff", "first")
         if self.bulk_max_bytes < 1024:
             raise BadOption("bulk_max_bytes is at least 1KiB", "bulk_max_bytes")
+
+    def takes_state(self) -> bool:
+        """See `Output.takes_state`."""
+        return True
 
     def feeding(self) -> Feeding:
         """See `Output.feeding`."""
@@ -145,6 +169,8 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
 
     def targets(self, batch: Batch) -> Sequence[str]:
         """See `Output.targets`: their indices and data streams."""
+        if batch.versions is not None:
+            return keyed.targets(batch, self.state_index)
         target = encoding.target_of(batch, self.index)
         return [target] * batch.count if isinstance(target, str) else target
 
@@ -269,24 +295,29 @@ class _Bulk:
         If the first of them gets no answer for its events, that error is raised. If a later one does, its events and
         those behind it come later or are held, since the answers of the first ones count.
         """
-        oversized = encoding.oversized_ids(batch)
-        if not oversized:
+        unfit = encoding.unfit(batch) if batch.versions is None else await encoded(keyed.unfit, batch)
+        if not unfit:
             return await self._send(batch)
-        sound = sorted(set(range(batch.count)).difference(oversized))
-        answers = await self._send(batch.pick(sound))
-        others = {sound[position]: answer for position, answer in answers.others.items()}
-        return Answers(batch.count, others | dict.fromkeys(oversized, encoding.OVERSIZED_ID), answers.retry_after)
+        fit = [position for position in range(batch.count) if position not in unfit]
+        answers = await self._send(batch.pick(fit))
+        others = {fit[position]: answer for position, answer in answers.others.items()}
+        return Answers(batch.count, others | unfit, answers.retry_after)
 
     async def _send(self, batch: Batch) -> Answers:
+        encode, deliver = (
+            (self._encode, self._deliver) if batch.versions is None else (self._encode_state, self._deliver_state)
+        )
         others: dict[int, Answer] = {}
-        for request in await encoded(self._encode, batch):
+        for request in await encoded(encode, batch):
             try:
-                others |= await self._deliver(request)
+                others |= await deliver(request)
             except (Later, Held, TooLarge, NotBegun) as error:
                 if request.first == 0:
                     raise
                 return Answers.until(request.first, error, batch.count, others)
         return Answers(batch.count, others)
+
+    # -- events ----------------------------------------------------------------------------------------------------
 
     def _encode(self, batch: Batch) -> list[encoding.Request]:
         output = self._output
@@ -294,10 +325,46 @@ class _Bulk:
         return encoding.encode(batch, index=output.index, limit=limit, compression=output.compression)
 
     async def _deliver(self, request: encoding.Request) -> dict[int, Answer]:
+        query = {"filter_path": bulk.FILTER} | ({"pipeline": self._output.pipeline} if self._output.pipeline else {})
+        path = f"{f'/{request.index}' if request.index else ''}/_bulk?{urlencode(query, safe=',*')}"
+        return await self._ask(path, request.body, lambda answer: bulk.read(answer, request))
+
+    # -- keyed state -----------------------------------------------------------------------------------------------
+
+    def _encode_state(self, batch: Batch) -> list[encoding.Request]:
+        output = self._output
+        return keyed.encode(
+            batch,
+            template=output.state_index,
+            deletions=output.deletions,
+            limit=int(output.bulk_max_bytes),
+            compression=output.compression,
+        )
+
+    async def _deliver_state(self, request: encoding.Request) -> dict[int, Answer]:
+        names = keyed.targets(request.batch, self._output.state_index)
+        reading = await self._ask(keyed.BULK, request.body, lambda answer: keyed.read(answer, request, names))
+        return reading.others | await self._settle(reading.conflicts)
+
+    async def _settle(self, conflicts: Sequence[keyed.Conflict]) -> dict[int, Answer]:
+        if not conflicts:
+            return {}
+        body = encoding.compressed(keyed.lookup(conflicts), self._output.compression)
+        try:
+            return await self._ask(keyed.LOOKUP, [body], lambda answer: keyed.settle(answer, conflicts), _JSON)
+        except (Later, Held, TooLarge, NotBegun) as error:  # the answers for the others count
+            return dict.fromkeys([conflict.position for conflict in conflicts], Answer.of(error))
+
+    # -- both ------------------------------------------------------------------------------------------------------
+
+    async def _ask(
+        self, path: str, body: Sequence[bytes], read: Callable[[bytes], Said], headers: Mapping[str, str] | None = None
+    ) -> Said:
+        """What one host said, as far as one can be reached; raises Later, Held, TooLarge or NotBegun."""
         unreachable: Unreachable | None = None
         for host in self._rotation.order(trio.current_time()):
             try:
-                answers = await self._ask(host, request)
+                said = await self._ask_host(host, path, body, read, headers)
             except Later as error:
                 self._rotation.failed(host, trio.current_time())
                 if not isinstance(error, Unreachable):
@@ -305,21 +372,22 @@ class _Bulk:
                 unreachable = error
             else:
                 self._rotation.answered(host)
-                return answers
+                return said
         assert unreachable is not None
         raise unreachable
 
-    async def _ask(self, host: str, request: encoding.Request) -> dict[int, Answer]:
-        """Raises Unreachable, Later, Held or TooLarge."""
-        response = await self._client.post(host, self._path(request), request.body, most=_LARGEST_ANSWER)
-        encoding = response.headers.get("Content-Encoding", "")
+    async def _ask_host(
+        self,
+        host: str,
+        path: str,
+        body: Sequence[bytes],
+        read: Callable[[bytes], Said],
+        headers: Mapping[str, str] | None,
+    ) -> Said:
+        response = await self._client.post(host, path, body, headers=headers, most=_LARGEST_ANSWER)
         try:
             if response.status == 200:
-                return bulk.read(bulk.inflated(response.body, encoding), request)
+                return read(bulk.inflated(response.body, response.headers.get("Content-Encoding", "")))
         except Later as error:
             raise Later(f"{address(host)}: {error}", code=error.code) from None
         raise bulk.refusal(response.status, response.headers, response.body, address(host))
-
-    def _path(self, request: encoding.Request) -> str:
-        query = {"filter_path": bulk.FILTER} | ({"pipeline": self._output.pipeline} if self._output.pipeline else {})
-        return f"{f'/{request.index}' if request.index else ''}/_bulk?{urlencode(query, safe=',*')}"

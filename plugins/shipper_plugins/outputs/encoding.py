@@ -1,4 +1,4 @@
-"""The bulk API of Elasticsearch 8/9 and OpenSearch 2/3: a batch to the bodies of requests. No I/O.
+"""The bulk API of Elasticsearch 8/9 and OpenSearch 2/3: a batch to the bodies of requests. No I/O. (State: `keyed`.)
 
 A request is `{"create":{"_id":"…"}}` and the document, per event, in one join of columns (see `Batch`). `create` under
 a deterministic id makes sending idempotent: what is there already is answered 409. The index stands in the URL where
@@ -12,7 +12,7 @@ documents, and what one step writes is still in the cache when the next one read
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
@@ -25,8 +25,10 @@ from shipper_plugins import data_streams
 
 Compression = Literal["gzip", "none"]
 
+LONGEST_ID = 512
+"""Bytes that the id of a document may have."""
+
 _PIECE = 128 << 10  # of a batch's body
-_LONGEST_ID = 512
 _GZIP = 31  # window bits
 _LEVEL = 1  # of isal, ns an event and bytes of a body: 0: 155, 80 k; 1: 157, 55 k; 3: 873, 55 k (zlib 1: 1065, 62 k)
 _PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,254}")
@@ -70,23 +72,39 @@ def encode(batch: Batch, *, index: str | None, limit: int, compression: Compress
         return []
     target = target_of(batch, index)
     named = target if isinstance(target, str) and _PLAIN_NAME.fullmatch(target) else None
+    return gathered(batch, _texts(batch, None if named else target, limit), named, limit, compression)
+
+
+def gathered(
+    batch: Batch, texts: Iterable[tuple[int, bytes]], index: str | None, limit: int, compression: Compression
+) -> list[Request]:
+    """Requests of these texts, each with its count of events, as many in each as `limit` bytes have room for."""
     bodies = [_Body(0, compression)]
-    for count, text in _texts(batch, None if named else target, limit):
+    for count, text in texts:
         body = bodies[-1]
         if body.size and body.size + len(text) > limit:
             bodies.append(body := _Body(body.first + body.count, compression))
         body.add(count, text)
     if (encoded := bodies[-1].first + bodies[-1].count) != batch.count:
         raise ValueError(f"a batch of {batch.count} events has {encoded} lines")
-    return [Request(batch, body.first, body.count, named, body.end()) for body in bodies]
+    return [Request(batch, body.first, body.count, index, body.end()) for body in bodies]
 
 
-def oversized_ids(batch: Batch) -> list[int]:
-    """Positions of events whose client gave them an id that is too long: one of them has a whole request refused."""
-    return [i for i, id in enumerate(batch.ids or ()) if id is not None and len(id.encode()) > _LONGEST_ID]
+def compressed(text: bytes, compression: Compression) -> bytes:
+    """The body of a request that is made in one piece."""
+    return isal_zlib.compress(text, _LEVEL, _GZIP) if compression == "gzip" else text
 
 
-OVERSIZED_ID = Answer(Outcome.REJECTED, f"the client's _id is longer than {_LONGEST_ID} bytes")
+def unfit(batch: Batch) -> dict[int, Answer]:
+    """The answers, by position, for events whose client gave them an id that is too long.
+
+    One of them has a whole request refused.
+    """
+    ids = enumerate(batch.ids or ())
+    return {i: _OVERSIZED_ID for i, id in ids if id is not None and len(id.encode()) > LONGEST_ID}
+
+
+_OVERSIZED_ID = Answer(Outcome.REJECTED, f"the client's _id is longer than {LONGEST_ID} bytes")
 
 
 class _Body:

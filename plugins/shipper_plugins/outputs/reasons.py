@@ -18,6 +18,7 @@ TOO_MANY_SHARDS = (
     r" \[\d{1,9}\]/\[\d{1,9}\] maximum (?:normal |frozen )?shards open"
 )
 NO_PIPELINE = rf"pipeline with id {_NAME} does not exist"
+NO_PLAIN_INDEX = "only write ops with an op_type of create are allowed in data streams"
 _KNOWN = re.compile(
     rf"failed to parse field {_NAME} of type {_NAME}"
     rf"|object mapping for {_NAME} tried to parse field {_NAME} as object"
@@ -27,7 +28,7 @@ _KNOWN = re.compile(
     rf"|Limit of total fields {_NAME} has been exceeded"
     rf"|data stream timestamp field {_NAME} is missing"
     r"|Document contains at least one immense term"
-    r"|only write ops with an op_type of create are allowed in data streams"
+    rf"|{NO_PLAIN_INDEX}"
     rf"|{NO_PIPELINE}"
     rf"|no such index {_NAME}(?: and \[action\.auto_create_index\] \({_NAMES}\) doesn't match)?"
     rf"|no write index is defined for alias {_NAME}"
