@@ -344,14 +344,14 @@ class _Bulk:
     async def _deliver_state(self, request: encoding.Request) -> dict[int, Answer]:
         names = keyed.targets(request.batch, self._output.state_index)
         reading = await self._ask(keyed.BULK, request.body, lambda answer: keyed.read(answer, request, names))
-        return reading.others | await self._settle(reading.conflicts)
+        return reading.others | await self._resolve(reading.conflicts)
 
-    async def _settle(self, conflicts: Sequence[keyed.Conflict]) -> dict[int, Answer]:
+    async def _resolve(self, conflicts: Sequence[keyed.Conflict]) -> dict[int, Answer]:
         if not conflicts:
             return {}
         body = encoding.compressed(keyed.lookup(conflicts), self._output.compression)
         try:
-            return await self._ask(keyed.LOOKUP, [body], lambda answer: keyed.settle(answer, conflicts), _JSON)
+            return await self._ask(keyed.LOOKUP, [body], lambda answer: keyed.resolved(answer, conflicts), _JSON)
         except (Later, Held, TooLarge, NotBegun) as error:  # the answers for the others count
             return dict.fromkeys([conflict.position for conflict in conflicts], Answer.of(error))
 

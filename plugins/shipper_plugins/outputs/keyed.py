@@ -8,8 +8,8 @@ fields of the key's own document it has the field `shipper`, which says what ver
     {"shipper":{"owner":"","collection":"inventory","key":"web-1","place":7,"digest":"…","deleted":false}, …}
 
 What a 409 means, nothing in it says for certain: the documents of all conflicts of a request are asked for by one
-`_mget` then (`lookup`), and `settle` compares. What counts there is `_version`, since the backend goes by it: somebody
-who edits a document raises it and leaves `shipper.place` as it was.
+`_mget` then (`lookup`), and `resolved` compares. What counts there is `_version`, since the backend goes by it:
+somebody who edits a document raises it and leaves `shipper.place` as it was.
 
 A deletion is written as a document that has `shipper` alone, or deletes, if that is wanted. The backend remembers the
 version of a deleted document for a while (`index.gc_deletes`), says it in the reason of a 409 only, and forgets it.
@@ -237,7 +237,7 @@ def lookup(conflicts: Sequence[Conflict]) -> bytes:
     return orjson.dumps({"docs": [{"_index": conflict.index, "_id": conflict.id} for conflict in conflicts]})
 
 
-def settle(answer: bytes, conflicts: Sequence[Conflict]) -> dict[int, Answer]:
+def resolved(answer: bytes, conflicts: Sequence[Conflict]) -> dict[int, Answer]:
     """The answers for conflicts, by position, from the documents that the backend has.
 
     Raises Later if these are not exactly one for each conflict.
