@@ -76,6 +76,12 @@ KEY = Credential.parse({"api_key": "conformance:a-secret-of-the-test"})
 BEARER = Credential.parse({"bearer_token": "a-secret-of-the-test"})
 LINES = Batch.lines(b'first line\n{"n": 1}\nlast line of all\n', offset=0, shared={"host": {"name": "web-1"}})
 BATCH = replace(LINES, origin=b"0123456789abcdef", seq=7)
+STATE = Batch.documents([b'{"n":1}', b"{}"]).with_columns(
+    versions=[
+        Version("", "inventory", "web-1", 1 << 31, digest_of(b'{"n":1}'), False),
+        Version("berlin", "inventory", "web-2", 1 << 31, digest_of(None), True),
+    ]
+)
 LARGE = replace(
     Batch.documents([b'{"n":"%s"}' % os.urandom(1 << 20).hex().encode() for _ in range(4)]), origin=BATCH.origin, seq=8
 )
@@ -291,7 +297,9 @@ async def check_bulk(aio: Asyncio, path: Path) -> type[Output]:
 
 
 async def check_file_output(aio: Asyncio, path: Path) -> type[Output]:
-    await check_output(FileOutput(path=str(path / "out.ndjson")), OutputContext("main", aio), [BATCH])
+    context = OutputContext("main", aio)
+    await check_output(FileOutput(path=str(path / "out.ndjson")), context, [BATCH])
+    await check_output(FileOutput(directory=str(path / "state")), context, [STATE])
     return FileOutput
 
 

@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.plugin import Batch, Later, OutputContext, Size
+from shipper.plugin import Batch, Later, Outcome, OutputContext, Size, Version, digest_of
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import check_output
 from shipper_plugins.outputs import file as module
@@ -317,3 +317,65 @@ def test_a_path_with_a_nul_is_refused() -> None:
 
 def test_only_the_path_and_the_shape_of_lines_say_where() -> None:
     assert FileOutput.live == {"workers", "flush", "sync", "rotate_bytes", "keep"}
+
+
+# -- keyed state -------------------------------------------------------------------------------------------------------
+
+
+def state(place: int, **documents: bytes | None) -> Batch:
+    versions = [Version("", "inventory", key, place, digest_of(text), text is None) for key, text in documents.items()]
+    return Batch.documents([text or b"{}" for text in documents.values()]).with_columns(versions=versions)
+
+
+def test_a_directory_takes_state_alone_and_a_path_events_alone(tmp_path: Path) -> None:
+    directory, path = FileOutput(directory=str(tmp_path)), FileOutput(path=str(tmp_path / "events"))
+
+    assert (directory.takes_state(), directory.takes_events(), directory.feeding().in_flight) == (True, False, 1)
+    assert (path.takes_state(), path.takes_events(), path.feeding().in_flight) == (False, True, 2)
+
+
+@pytest.mark.parametrize("settings", [{}, {"path": "/a", "directory": "/b"}])
+def test_either_a_path_or_a_directory_is_given(settings: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="either path is given"):
+        FileOutput(**settings)
+
+
+@pytest.mark.parametrize("settings", [{"sync": False}, {"id_field": "_id"}])
+def test_a_directory_refuses_what_is_of_a_path(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="this is of a path") as raised:
+        FileOutput(directory="/b", **settings)
+    assert raised.value.at == (next(iter(settings)),)  # type: ignore[attr-defined]
+
+
+async def test_a_directory_keeps_the_contract_of_an_output(context: OutputContext, tmp_path: Path) -> None:
+    output = FileOutput(directory=str(tmp_path / "state"))
+
+    (first, second) = await check_output(output, context, [state(2, a=b'{"n":1}', b=None), state(1, a=b'{"n":0}')])
+
+    assert first.others == {}
+    assert second.others[0].outcome is Outcome.SUPERSEDED
+    assert (tmp_path / "state" / "own" / "inventory" / "a.json").read_bytes() == b'{"n":1}'
+
+
+async def test_a_second_output_waits_until_the_first_is_closed(context: OutputContext, tmp_path: Path) -> None:
+    output = FileOutput(directory=str(tmp_path))
+    async with output.open(context) as second:
+        async with output.open(context) as first:
+            await first.send(state(1, a=b"{}"))
+            with pytest.raises(Later, match="another shipper, or another output, writes here") as raised:
+                await second.send(state(2, a=b"{}"))
+            assert raised.value.code == "directory_in_use"
+        assert (await second.send(state(2, a=b"{}"))).others == {}
+
+
+async def test_a_directory_without_a_parent_is_told_of(context: OutputContext, tmp_path: Path) -> None:
+    async with FileOutput(directory=str(tmp_path / "missing" / "state")).open(context) as sender:
+        with pytest.raises(Later, match="No such file or directory"):
+            await sender.send(state(1, a=b"{}"))
+
+
+async def test_nothing_is_called_in_the_event_loop_for_a_directory(context: OutputContext, tmp_path: Path) -> None:
+    with hanging(tmp_path) as disk:
+        async with FileOutput(directory=str(tmp_path)).open(context) as sender:
+            await sender.send(state(1, a=b"{}"))
+    assert disk.in_the_loop == []

@@ -1,6 +1,9 @@
-"""`file`: events as NDJSON in a file of this host.
+"""`file`: events as NDJSON in a file of this host; or keyed state, as one file for each key of a directory.
 
     outputs: {archive: {type: file, path: /var/log/archive/events.ndjson, rotate_bytes: 100MiB, keep: 7}}
+    outputs: {inventory: {type: file, directory: /var/lib/inventory}}
+
+What a directory holds, and why a crash leaves it whole, is said in `documents`. Of a file:
 
 - A batch is answered when its lines are written and synced; so it is written at least once, and twice if a crash comes
   between the sync and the note of it. With `id_field` each line carries the id of its event: the same id is the same
@@ -22,7 +25,8 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Annotated, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, ClassVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -30,10 +34,12 @@ import orjson
 import trio
 
 from shipper.plugin import (
+    Answer,
     Answers,
     BadOption,
     Batch,
     Code,
+    Feeding,
     Later,
     Output,
     OutputContext,
@@ -45,18 +51,26 @@ from shipper.plugin import (
 )
 from shipper_plugins.reading import read_at
 
+if TYPE_CHECKING:
+    from shipper_plugins.outputs.documents import Documents
+
+IN_USE = "directory_in_use"
+"""The code for a directory to which another one writes."""
 _LOOK_BACK = 1 << 16
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
 _locks: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
 
 
 class FileOutput(Output, frozen=True, kw_only=True):
-    """Writes events to a file, one JSON object a line."""
+    """Writes events to a file, one JSON object a line; or keyed state to a directory, one file for each key."""
 
     live: ClassVar[frozenset[str]] = Output.live | {"sync", "rotate_bytes", "keep"}
 
-    path: Annotated[str, msgspec.Meta(min_length=1)]
-    """The file; its directory must exist."""
+    path: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    """The file; its directory must exist. Either this or `directory` is given."""
+    directory: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    """Takes keyed state, and no log events: each key is a file `owner/collection/key.json` in this directory, which has
+    one writer. The other settings are those of a `path`."""
     sync: bool = True
     """Whether a batch counts as delivered only when it is on the disk, not just in the page cache."""
     rotate_bytes: Size = Size(100 << 20)
@@ -68,13 +82,37 @@ class FileOutput(Output, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if "\0" in self.path:
-            raise BadOption("a NUL is in it, which no name of a file can have: remove it", "path")
+        if (self.path is None) == (self.directory is None):
+            raise ValueError("either path is given, for log events, or directory, for keyed state")
+        for name, path in (("path", self.path), ("directory", self.directory)):
+            if "\0" in (path or ""):
+                raise BadOption("a NUL is in it, which no name of a file can have: remove it", name)
+        if self.directory is not None and (self.id_field is not None or not self.sync):
+            name = "sync" if self.id_field is None else "id_field"
+            raise BadOption("this is of a path; a directory has whole documents, always synced: remove it", name)
+
+    def takes_state(self) -> bool:
+        """See `Output.takes_state`."""
+        return self.directory is not None
+
+    def takes_events(self) -> bool:
+        """See `Output.takes_events`."""
+        return self.path is not None
+
+    def feeding(self) -> Feeding:
+        """See `Output.feeding`; a directory has one writer."""
+        feeding = super().feeding()
+        return feeding if self.directory is None else replace(feeding, in_flight=1)
+
+    def load(self) -> None:
+        """See `Output.load`."""
+        if self.directory is not None:
+            import shipper_plugins.outputs.documents  # noqa: F401
 
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
         """See `Output.open`."""
-        sender = _FileSender(self)
+        sender = _FileSender(self, self.path) if self.path is not None else _DirectorySender(self.directory or "")
         try:
             yield sender
         finally:
@@ -82,9 +120,10 @@ class FileOutput(Output, frozen=True, kw_only=True):
 
 
 class _FileSender:
-    def __init__(self, settings: FileOutput) -> None:
+    def __init__(self, settings: FileOutput, path: str) -> None:
         self._settings = settings
-        self._writer = LineFile(settings.path, settings.sync, settings.rotate_bytes, settings.keep)
+        self._path = path
+        self._writer = LineFile(path, settings.sync, settings.rotate_bytes, settings.keep)
         self._thread = trio.CapacityLimiter(1)
         self._lock: trio.Lock | None = None
         """Of the path; kept, as those that nobody has are forgotten."""
@@ -92,14 +131,14 @@ class _FileSender:
     async def send(self, batch: Batch) -> Answers:
         """See `Sender.send`; raises Later, with the path and the system's reason, if the file cannot be written."""
         if self._lock is None:
-            path = await trio.to_thread.run_sync(os.path.realpath, self._settings.path, limiter=self._thread)
+            path = await trio.to_thread.run_sync(os.path.realpath, self._path, limiter=self._thread)
             self._lock = _locks.setdefault(path, trio.Lock())
         async with self._lock:
             try:
                 await trio.to_thread.run_sync(self._write, batch, limiter=self._thread)
             except OSError as error:
                 code = of_os_error(error, Code.UNAVAILABLE)
-                raise Later(f"{self._settings.path}: {in_words(error)}", code=code) from error
+                raise Later(f"{self._path}: {in_words(error)}", code=code) from error
         return Answers(batch.count)
 
     async def close(self) -> None:
@@ -111,6 +150,37 @@ class _FileSender:
         if batch.count:
             field = self._settings.id_field
             self._writer.append(batch.json_lines() if field is None else identified(batch, field))
+
+
+class _DirectorySender:
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._documents = _documents(directory)
+        self._thread = trio.CapacityLimiter(1)
+
+    async def send(self, batch: Batch) -> Answers:
+        """See `Sender.send`; raises Later, with the system's reason, if the directory cannot be written to."""
+        try:
+            others = await trio.to_thread.run_sync(self._put, batch, limiter=self._thread)
+        except OSError as error:
+            code = IN_USE if isinstance(error, BlockingIOError) else of_os_error(error, Code.UNAVAILABLE)
+            raise Later(f"{self._directory}: {in_words(error)}", code=code) from error
+        return Answers(batch.count, others)
+
+    async def close(self) -> None:
+        """Let another one write there, once what is being written is."""
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(self._documents.close, limiter=self._thread)
+
+    def _put(self, batch: Batch) -> dict[int, Answer]:
+        versions = [version for version in batch.versions or () if version is not None]
+        return self._documents.put(versions, batch.json_lines().split(b"\n")[:-1])
+
+
+def _documents(directory: str) -> Documents:
+    from shipper_plugins.outputs.documents import Documents
+
+    return Documents(directory)
 
 
 def identified(batch: Batch, field: str) -> bytes:
