@@ -1,4 +1,4 @@
-"""PUBLIC: all that a plugin may import, but for a few modules of `shipper.sdk`, which say PUBLIC too.
+"""PUBLIC: all that a plugin may import, but for a few modules, which say PUBLIC too.
 
 A plugin is one class in one file, found by an entry point of the group `shipper.inputs`, `shipper.processors` or
 `shipper.outputs`; the entry point's name is the `type` that a policy writes. The class body *is* the configuration: a
@@ -27,8 +27,8 @@ one of `Code`, or one of the plugin's own, in lower case. Each has a default.
 The other public modules are `shipper.sdk.http`, a client whose connections are aborted when it is closed (it imports
 aiohttp: see `Output.load`), with `shipper.sdk.http_answer`; `shipper.sdk.connection`, connections of that kind for an
 output that speaks a protocol of its own; `shipper.sdk.server`, which serves a listening socket within bounds, with
-`shipper.sdk.rooms` and `shipper.sdk.crowd`, which decide for it; `shipper.sdk.sockets`; and `shipper.sdk.state`, keyed
-state and its versions.
+`shipper.sdk.rooms` and `shipper.sdk.crowd`, which decide for it; `shipper.sdk.sockets`; `shipper.sdk.state`, keyed
+state and its versions; and `shipper.policy.strict`, which reads YAML.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ INSIDE = {
         | {"slots", "tap"},
         {"suspects"},
     ],
-    "policy": [{"policy", "schema"}, {"secret_sources"}, {"registry"}, {"uses"}, {"settings"}, {"document"}],
+    "policy": [{"policy", "schema"}, {"secret_sources"}, {"registry"}, {"uses"}, {"settings", "strict"}, {"document"}],
     "protocol": [{"bounds", "lines"}, {"messages"}],
 }
 
@@ -87,6 +87,7 @@ MAY_USE_THE_MACHINE = {
 }
 DOOR_OF_THE_DEMO = "commands/demo.py"
 PUBLIC = {
+    "policy.strict",
     "sdk.connection",
     "sdk.crowd",
     "sdk.http",

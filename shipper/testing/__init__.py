@@ -17,7 +17,14 @@ Nothing here replaces a part of a plugin: sockets, files and requests are real. 
 
 from __future__ import annotations
 
-from shipper.testing.checks import check_close, check_input, check_output, check_processor, check_stage
+from shipper.testing.checks import (
+    check_close,
+    check_input,
+    check_output,
+    check_processor,
+    check_stage,
+    check_state_input,
+)
 from shipper.testing.context import RecordingInputContext
 from shipper.testing.destination import BulkDestination, Document, Reply, Request, open_destination
 from shipper.testing.stalled import StalledPeer, open_stalled_peer
@@ -34,6 +41,7 @@ __all__ = [
     "check_output",
     "check_processor",
     "check_stage",
+    "check_state_input",
     "open_destination",
     "open_stalled_peer",
 ]

@@ -328,6 +328,76 @@ async def _check_restart(
     return was_struck
 
 
+async def check_state_input(
+    input: Input,
+    documents: Mapping[str, bytes],
+    *,
+    context: Callable[[Mapping[str, bytes]], RecordingInputContext] = lambda stored: RecordingInputContext(
+        positions=stored
+    ),
+) -> None:
+    """Have an input keep these documents, by key; raises AssertionError where the input breaks the contract.
+
+    Nothing is read before `run`; what waits for room is kept when there is some; an input that is cancelled at any of
+    its waits ends soon, leaves no descriptor, thread or task behind, and completes the keys when it goes on from its
+    positions. It gives no event, and each document as it is to be.
+    """
+    assert input.gives_state, "it does not say that it gives state"
+    await trio.to_thread.run_sync(input.load)
+    traces, first = Traces(), context({})
+    first.full = True
+    with trio.fail_after(PATIENCE):
+        async with input.open(first) as source, trio.open_nursery() as nursery:
+            await trio.sleep(_MOMENT)
+            assert not first.state, "it reads before it is run"
+            nursery.start_soon(source.run)
+            await trio.sleep(_MOMENT)
+            first.full = False
+            await first.wait_until(lambda: _documents(first) == documents)
+            nursery.cancel_scope.cancel()
+    assert not first.count, "it emits events, too"
+    first.close()
+    for at in range(1, MOST_STRIKES + 1):
+        if not await _check_state_restart(input, context, documents, at):
+            break
+    await traces.wait_until_gone()
+
+
+async def _check_state_restart(
+    input: Input,
+    make: Callable[[Mapping[str, bytes]], RecordingInputContext],
+    documents: Mapping[str, bytes],
+    at: int,
+) -> bool:
+    """Cancel it after a step, and go on; false if it has kept all before that."""
+    before = make({})
+    try:
+        was_struck = await struck(lambda: _keep(input, before, documents), at)
+    except trio.TooSlowError:
+        raise AssertionError(f"cancelled after its step {at}, it does not end") from None
+    after = make(before.stored)
+    after.state.update(before.state)
+    try:
+        await _keep(input, after, documents)
+    except trio.TooSlowError:
+        raise AssertionError(f"cancelled after its step {at}, it has lost keys, or does not go on") from None
+    before.close()
+    after.close()
+    return was_struck
+
+
+async def _keep(input: Input, context: RecordingInputContext, documents: Mapping[str, bytes]) -> None:
+    with trio.fail_after(PATIENCE):
+        async with input.open(context) as source, trio.open_nursery() as nursery:
+            nursery.start_soon(source.run)
+            await context.wait_until(lambda: _documents(context) == documents)
+            nursery.cancel_scope.cancel()
+
+
+def _documents(context: RecordingInputContext) -> dict[str, bytes]:
+    return {key: document for (_, _, key), (document, _) in context.state.items() if document is not None}
+
+
 # -- both --------------------------------------------------------------------------------------------------------------
 
 

@@ -44,6 +44,7 @@ from shipper.testing import (
     check_output,
     check_processor,
     check_stage,
+    check_state_input,
     open_destination,
 )
 from shipper_plugins.inputs.elasticsearch import ElasticsearchInput
@@ -51,6 +52,7 @@ from shipper_plugins.inputs.file import FileInput
 from shipper_plugins.inputs.generate import GenerateInput
 from shipper_plugins.inputs.otlp import OtlpInput
 from shipper_plugins.inputs.relay import Edge, RelayInput
+from shipper_plugins.inputs.state import StateInput
 from shipper_plugins.inputs.syslog import SyslogInput
 from shipper_plugins.otlp import grpc, protobuf
 from shipper_plugins.otlp.model import Group, Record
@@ -115,6 +117,14 @@ async def check_file(aio: Asyncio, path: Path) -> type[Input]:
     (path / "a.log").write_bytes(b"".join(b"line %d\n" % number for number in range(20)))
     await check_input(FileInput(paths=(str(path / "*.log"),)), 20)
     return FileInput
+
+
+async def check_state(aio: Asyncio, path: Path) -> type[Input]:
+    documents = {f"web-{number}": b'{"n":%d}' % number for number in range(20)}
+    for key, document in documents.items():
+        (path / f"{key}.json").write_bytes(document)
+    await check_state_input(StateInput(paths=(str(path / "*.json"),), collection="inventory"), documents)
+    return StateInput
 
 
 async def check_generate(aio: Asyncio, path: Path) -> type[Input]:
@@ -243,6 +253,7 @@ INPUTS: dict[str, Case] = {
     "generate": check_generate,
     "otlp": check_otlp_receiver,
     "relay": check_relay_door,
+    "state": check_state,
     "syslog": check_syslog,
 }
 

@@ -43,6 +43,13 @@ class Found:
     size: int
     changed: int
     """Modification time, in nanoseconds."""
+    altered: int
+    """When the file system last noted a change of content or attributes, which no program can set; in nanoseconds."""
+
+    @classmethod
+    def of(cls, path: str, status: os.stat_result) -> Found:
+        """What the file system says of it."""
+        return cls(path, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 @dataclass(slots=True)
@@ -194,7 +201,7 @@ class _Walk:
                 yield os.path.join(directory, name), parts
 
     def _file(self, path: str, status: os.stat_result) -> None:
-        self.scan.files[path] = Found(path, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
+        self.scan.files[path] = Found.of(path, status)
         at(path)
         if os.path.islink(path):
             real = os.path.realpath(path)

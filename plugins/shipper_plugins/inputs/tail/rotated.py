@@ -195,7 +195,7 @@ class _Place:
             return None
         if not stat.S_ISREG(status.st_mode):
             return None
-        return Found(path, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
+        return Found.of(path, status)
 
 
 def _exists(path: str) -> bool:

@@ -1,0 +1,23 @@
+"""The key of a file: its name, without what says how it is written."""
+
+from __future__ import annotations
+
+import os
+
+SUFFIXES = (".json", ".yaml", ".yml")
+
+
+def key_of(path: str) -> str | None:
+    """None for a file that is no document by its name. A name that is not UTF-8 has surrogates in it, as in `os`."""
+    name = os.path.basename(path)
+    suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
+    return name.removesuffix(suffix) or None if suffix else None
+
+
+def is_text(key: str) -> bool:
+    """Whether a key can be stored."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
