@@ -192,6 +192,24 @@ async def test_a_stack_trace_is_one_event_and_debug_stays_behind(tmp_path: Path,
     assert following == "2026-01-02 13:55:38 INFO next"
 
 
+async def test_documents_are_copied_key_by_key_and_removed_ones_are_removed_there(tmp_path: Path) -> None:
+    inventory, copy = tmp_path / "inventory", tmp_path / "copy"
+    inventory.mkdir()
+    (inventory / "web-1.json").write_text('{"n": 1}')
+    (inventory / "web-2.yaml").write_text("n: 2\n")
+    await shipped(tmp_path, "inventory.yaml", INVENTORY=inventory, COPY=copy)
+    assert documents(copy) == {"web-1.json": '{"n":1}', "web-2.json": '{"n":2}'}
+
+    (inventory / "web-1.json").unlink()
+    (inventory / "web-2.yaml").write_text("n: 3\n")
+    await shipped(tmp_path, "inventory.yaml", INVENTORY=inventory, COPY=copy)
+    assert documents(copy) == {"web-2.json": '{"n":3}'}
+
+
+def documents(copy: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (copy / "own" / "inventory").iterdir()}
+
+
 async def test_one_log_goes_to_two_places(tmp_path: Path, aio: Asyncio, key_file: Path) -> None:
     (tmp_path / "app.log").write_text("one\ntwo\n")
     archive = tmp_path / "archive.ndjson"

@@ -421,6 +421,11 @@ def test_a_path_that_cannot_match_is_refused(path: str, problem: str) -> None:
         settings(path)
 
 
+def test_its_keys_are_deleted_with_it_if_it_says_so() -> None:
+    assert settings("/a/*.json", on_remove="delete").retracts
+    assert not settings("/a/*.json").retracts
+
+
 def test_a_size_out_of_bounds_is_refused() -> None:
     with pytest.raises(BadOption, match="between"):
         settings("/a/*.json", max_document_bytes=Size(1 << 30))

@@ -71,6 +71,11 @@ class StateInput(Input, frozen=True, kw_only=True):
         if not 16 <= self.max_document_bytes <= 16 << 20:
             raise BadOption("max_document_bytes is between 16B and 16MiB", "max_document_bytes")
 
+    @property
+    def retracts(self) -> bool:  # type: ignore[override]
+        """See `Input.retracts`."""
+        return self.on_remove == "delete"
+
     def identity(self) -> Any:
         """The file set, and whose keys they are; everything else can be changed while it runs."""
         return {"paths": list(self.paths), "collection": self.collection}
