@@ -1,1 +1,1 @@
-"""The life of a revision, and what ends its drain."""
+"""The life of a revision, and the ways to end its drain."""

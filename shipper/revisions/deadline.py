@@ -2,14 +2,14 @@
 
 A barrier's clock counts the monotonic time in which the process ran and the lane might send (`hold`); it is kept in the
 spool, so that a restart neither restarts nor skips it. The settings are those of the newest active revision; one that
-shortens the deadline takes effect no earlier than its own deadline after its own `active`. Where the dead-letter store
-is full and may drop nothing, what did not fit waits until somebody makes room there; only then it is tried again.
+shortens the deadline takes effect no earlier than its own deadline after its own `active`. If the dead-letter store is
+full and may drop nothing, the remaining events wait, and the order is repeated only when the store has room again.
 
-What was forwarded has the whole deadline again at its new place, and is forwarded once more only when its output goes
-elsewhere by then; until then, and where there is no such output any more, it is held.
+Forwarded events have the whole deadline again, and are forwarded once more only if their output has another
+destination by then; otherwise, and without such an output, they are held.
 
-Clocks are looked at now and then, and time passes for those that the last look has seen, since then: so a deadline is
-never early, and late by a tick, or by the time in which the process was stopped or did not get to look.
+A look counts the time since the last look, for each clock that ran then: so a deadline is never early, and late by a
+tick, or by the time in which the process was stopped or could not look.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TICK = 1.0
 
 
 class Deadlines:
-    """Watches open barriers; `problem` says that one is past its deadline and still waits."""
+    """Watches open barriers; `problem` describes one that still waits past its deadline."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class Deadlines:
     ) -> None:
         self.problem: str | None = None
         self._full: dict[Clock, tuple[int, dead_letters.Limits]] = {}
-        """What the dead-letter store held, and might hold, when it took no more of these drains."""
+        """By drain, the size and the limits of the dead-letter store when it took no more of it."""
         self._seen: dict[Clock, float] = {}
-        """The clocks that run, and the moment up to which they have been counted."""
+        """The running clocks, and the moment up to which each is counted."""
         self._spool, self._rollout, self._delivery = spool, rollout, delivery
         self._orders, self._on_change, self._now = orders, on_change, now
 
     async def run(self) -> None:
-        """Look at the clocks while there is a deadline; without one this costs nothing."""
+        """Looks at the clocks while there is a deadline; without one this costs nothing."""
         while True:
             deadline = self._spool.limits.deadline
             tick = TICK if deadline is None else min(TICK, max(0.05, deadline / 4))
@@ -66,45 +66,45 @@ class Deadlines:
             await self.look()
 
     def slept(self, seconds: float, *, taken: float) -> None:
-        """A sleep that took longer by far: the process was stopped, as by SIGSTOP, and that time does not count."""
+        """Ignores the excess of a sleep that took much longer: the process was stopped, for example by SIGSTOP."""
         if taken - seconds > TICK:
             self._seen = {one: since + taken - seconds for one, since in self._seen.items()}
 
     async def look(self) -> None:
-        """Let time pass, and end the drains that are late."""
+        """Counts the time that passed, and ends late drains."""
         limits = self._spool.limits
         reading = Reading(None, {}) if limits.deadline is None else await self._read()
         barriers = reading.barriers()
         if limits.deadline is None or not barriers:
             self._seen, self._full = {}, {}
             self._set_problem(None)
-        elif reading.effective(limits.deadline) and limits is self._spool.limits:  # else a cut came meanwhile
+        elif reading.effective(limits.deadline) and limits is self._spool.limits:  # otherwise there was a cut meanwhile
             late = [barrier for barrier, waited in barriers.items() if waited >= limits.deadline]
             await self._end(late, limits.deadline, limits.on_deadline)
 
     async def _read(self) -> Reading:
-        """What the clocks say now; those that run are counted."""
-        held, now = self._running_lanes(), self._now()
-        passed = {one: now - since for one, since in self._seen.items() if one.lane in held}
+        """Advances the running clocks, and returns all clocks."""
+        running, now = self._running_lanes(), self._now()
+        passed = {one: now - since for one, since in self._seen.items() if one.lane in running}
         if passed:
             reading = await self._spool.store.do(partial(clock.advance, seconds=passed))
         else:
             reading = await self._spool.query(clock.read)
-        said = reading.active == self._rollout.stages.active  # else what a cut has begun is not `active` yet
+        is_active = reading.active == self._rollout.stages.active  # otherwise a cut has not reached `active` yet
         after = self._now()
         self._seen = {
             one: now if one in passed else after
             for one in reading.clocks
-            if one.lane in held and (said or one in passed)
+            if one.lane in running and (is_active or one in passed)
         }
         return reading
 
     def _running_lanes(self) -> set[int]:
-        """The lanes whose time counts; 0 is that of a deadline."""
+        """Returns the lanes whose time counts; 0 is the clock of a deadline."""
         return {0} | {lane.id for lane in self._delivery.lanes.values() if lane.may_begin()}
 
     async def _end(self, late: Sequence[Clock], deadline: float, ending: OnDeadline) -> None:
-        """Do with late drains what the policy says."""
+        """Ends late drains as the policy demands."""
         problem = f"a drain is past its deadline of {deadline:g} s" if late else None
         if late and ending == "forward":
             held = await self._forward(late)
@@ -115,9 +115,9 @@ class Deadlines:
         self._set_problem(problem)
 
     async def _forward(self, late: Iterable[Clock]) -> str | None:
-        """Why some of it is held, if it is; where nothing can be done, a look costs one query."""
+        """Returns why a drain is held, or None; costs one query where nothing can be forwarded."""
         held = None
-        for lane, place in dict(sorted(late)).items():  # of several in one lane, the highest
+        for lane, place in dict(sorted(late)).items():  # the highest of several in one lane
             problem = await self._orders.forward_lane(lane, upto=place)
             if problem is None:
                 _log.warning("a drain reached its deadline", lane=lane, on_deadline="forward")
@@ -125,7 +125,7 @@ class Deadlines:
         return held
 
     async def _order(self, ending: Literal["dead_letter", "drop"], late: Iterable[Clock]) -> bool:
-        """False if the dead-letter store has no room for all of it; what did not fit is tried again when it has."""
+        """Returns whether the dead-letter store had room; otherwise tries again when the store has changed."""
         held = await self._letters() if ending == "dead_letter" else None
         waiting = [drain for drain in late if held is None or self._full.get(drain) != held]
         for drain in waiting:

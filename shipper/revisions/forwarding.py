@@ -1,11 +1,11 @@
-"""What waits for a destination that was never reached goes to its output's new one, without an order.
+"""Forwards events that wait for a destination that was never reached to their output's new one, without an order.
 
-A wrong first setting (a typo in a host, a missing CA) is corrected seconds later; what entered meanwhile is bound to a
-destination that never was. After each cut, each order and each start the spool is asked which lanes these are
-(`spool.forward` has the rule), and each becomes an order, as durable as one that a person gives. Several corrections in
-a row are as many steps: what went to a second wrong place goes on from there.
+A wrong first setting (a typo in a host, a missing CA) is corrected seconds later; events that entered meanwhile are
+bound to a destination that never answered. After each cut, each order and each start the spool lists such lanes
+(`spool.forward` has the rule), and each is forwarded by a durable order. Several corrections in a row take several
+steps: events that went to a second wrong destination are forwarded from there.
 
-What this does not take waits as any drain does, DEGRADED, for its destination, its deadline, or an order.
+Other events wait like those of any drain, DEGRADED, for their destination, their deadline, or an order.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Forwarding:
         self._spool, self._orders = spool, orders
 
     async def run(self) -> None:
-        """Look at the start, which carries on what a crash kept from being ordered, and then at news."""
+        """Looks once, in case that a crash prevented an order, and then at all `news`."""
         while True:
             await self.look()
             await self.news.wait()
 
     async def look(self) -> None:
-        """Order what goes without an order."""
+        """Forwards the lanes whose destination was never reached."""
         for lane in await self._spool.never_reached():
             problem = await self._orders.forward_lane(lane, unasked=True)
             if problem is not None:

@@ -1,15 +1,15 @@
 """The decisions in the life of a revision: a state machine without I/O.
 
-Each method takes one thing that happened and returns steps: a generator of effects (`effects`), to be performed in
-their order. It gets the answer of an effect by `send`, and an error that is part of a contract (`ShipperError`) by
-`throw`. While an effect takes its time, the steps of other events may run; each decides from what is known by then.
-What is within one `InOrder` runs beside no other `InOrder`: from a commit until what it makes true was said.
+Each method takes one event and returns steps: a generator of effects (`effects`) to perform in their order. It gets the
+answer of an effect by `send`, and an error that is part of a contract (`ShipperError`) by `throw`. During an effect,
+the steps of other events may run; each decides by the state of that moment. The steps of one `InOrder`, from a commit
+to its statement, never run concurrently with those of another.
 
     policy ─> Read, Check ─> Store: received ─> Open, Settle ─> Cut, Switch: active ─> Advance: drained, released
-              │ any doubt: refused              │ StartFailed: refused; the old pipeline runs on
+              │ any error: refused              │ StartFailed: refused; the old pipeline runs on
 
-The machine knows what is on its way, what is stored as of the last `Look`, which inputs still close, and which
-statements were delivered. Ids of credentials are all that it needs of secrets; those pass through it unseen.
+The machine knows the pending candidates, the stored revisions as of the last `Look`, the inputs that still close, and
+the delivered statements. It uses the ids of credentials only; secrets pass through it.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ from shipper.spool.revisions import Known
 from shipper.values import Reason, Receipt, Revision, Revisions
 
 FULL = 64
-"""Revisions that were replaced before they were stored."""
+"""The limit of revisions that were replaced before they were stored."""
 FULL_CHARACTERS = 1 << 20
-"""Of their texts. What a policy is in memory may be many times its text."""
+"""The limit of their texts. In memory a policy may take many times its text."""
 
 
 class Closing(Protocol):
-    """Of an input: the ids that it uses until it is closed."""
+    """An input that closes, and the ids that it uses until then."""
 
     @property
     def credentials(self) -> Collection[str]: ...
@@ -85,24 +85,24 @@ class Machine:
         self.in_use: list[str] = []
         self.known: dict[Revision, Known] = {}
         self.plan: Plan | None = None
-        """What runs."""
+        """The running plan."""
         self.pending: list[Candidate] = []
-        """On their way, the newest last: at most one that resumes, one that is decided, and one more."""
+        """The candidates, the newest last: at most one that resumes, one that is decided, and one more."""
         self.spent: list[Candidate] = []
-        """Replaced before they were stored; they are stored with the one that replaced them."""
+        """Candidates that were replaced before they were stored; they are stored with their replacement."""
         self._arriving: frozenset[str] = frozenset()
-        """Credentials that came with the policy that is being looked at."""
+        """Credentials that came with the policy that is being checked."""
         self._closing: list[tuple[Revision, Closing]] = []
         self._said = 0
         """The number of the last statement."""
         self._last_drained: int | None = None
-        """The number of the last receipt that this process has said."""
+        """The number of the last receipt of this process."""
         self._delivered = 0
-        """The highest number of a statement that was delivered."""
+        """The highest number of a delivered statement."""
 
     @property
     def next(self) -> Candidate | None:
-        """What is to be brought up."""
+        """The next candidate to bring up."""
         return self.pending[0] if self.pending else None
 
     @property
@@ -111,15 +111,15 @@ class Machine:
 
     @property
     def is_full(self) -> bool:
-        """Whether very much waits to be stored, as while the disk hangs."""
+        """Whether too many replaced revisions wait to be stored, as while the disk hangs."""
         return len(self.spent) >= FULL or sum(len(old.plan.text) for old in self.spent) >= FULL_CHARACTERS
 
     def delivered(self, number: int) -> None:
-        """A statement was written to those that it is for."""
+        """Records that a statement was written to its recipients."""
         self._delivered = max(self._delivered, number)
 
     def look(self) -> Steps[None]:
-        """Learn what is stored."""
+        """Reads the stored revisions."""
         since = self.stages.active
         stored, self.stages, self.in_use = yield Look(self._still_used(), since)
         older = {at: known for at, known in self.known.items() if since is not None and at < since and stored.has(at)}
@@ -132,14 +132,14 @@ class Machine:
     # -- offered -------------------------------------------------------------------------------------------------------
 
     def offered(self, offer: Offer) -> Steps[None]:
-        """A policy came: put it on its way, or refuse it."""
+        """Checks an offered policy; accepts or refuses it."""
         self._arriving = frozenset(offer.carried)
         try:
-            yield from self._look_at(offer)
+            yield from self._check(offer)
         finally:
             self._arriving = frozenset()
 
-    def _look_at(self, offer: Offer) -> Steps[None]:
+    def _check(self, offer: Offer) -> Steps[None]:
         sha256 = digest(offer.text)
         if offer.sha256 is not None and offer.sha256.lower() != sha256:
             problem = Problem("sha256", 1, 1, "sha256 is not that of the policy's text", code=Code.SHA256_MISMATCH)
@@ -165,12 +165,12 @@ class Machine:
         yield from self._accept(plan, offered)
 
     def _planned(self, at: Revision, sha256: str) -> Plan | None:
-        """What is on its way, or runs, is not planned anew: a file that it names may be gone."""
+        """Returns the plan of a pending or the running revision: a new plan could miss a file that was removed."""
         plans = (*(candidate.plan for candidate in self.pending), self.plan)
         return next((plan for plan in plans if plan is not None and (plan.at, plan.sha256) == (at, sha256)), None)
 
     def _misplaced(self, offer: Offer, sha256: str) -> Say | None:
-        """Its refusal, if a policy may not come under its number."""
+        """Returns the refusal of an offer whose number is not allowed, or None."""
         newest = self.pending[-1] if self.pending else None
         found = out_of_order(offer.at, sha256, self.known, self.stages.active, newest)
         if found is None:
@@ -182,7 +182,7 @@ class Machine:
         same = next((candidate for candidate in self.pending if candidate.plan.at == plan.at), None)
         if same is not None:
             same.withdrawn.difference_update(offered)
-        resumes = plan.at == self.stages.active and plan.at in self.known  # else its row was lost, and it comes anew
+        resumes = plan.at == self.stages.active and plan.at in self.known  # otherwise its row was lost, and it is new
         if same is not None and not same.resumes:
             if same.change is not None:
                 yield self._say(Received(plan.at, plan.sha256, same.change))
@@ -201,7 +201,8 @@ class Machine:
         yield Changed()
 
     def _supersede(self) -> Steps[None]:
-        """A newer revision arrived: what is not active yet will not be, unless it is the active one that resumes."""
+        """Supersedes pending candidates by a newer revision, except for decided ones and the active one that
+        resumes."""
         for old in [old for old in self.pending if not (old.decided or old.resumes)]:
             old.superseded = True
             self.pending.remove(old)
@@ -209,8 +210,8 @@ class Machine:
             yield GiveUp(old)
 
     def _refuse(self, offer: Offer, sha256: str, reason: Reason, problems: Iterable[Problem]) -> Say:
-        """Refuse what was not stored."""
-        replaced = {id for old in self.spent for id in old.plan.credentials}  # their own refusals are yet to come
+        """Refuses an offer that was not stored."""
+        replaced = {id for old in self.spent for id in old.plan.credentials}  # their refusals release them later
         kept = {*self.in_use, *self._pending_use(), *replaced}
         forgotten = sorted(id for id in set(offer.carried).difference(kept) if is_id(id))
         return self._refused(offer.at, sha256, reason, without_secrets(problems, offer.credentials), forgotten)
@@ -223,13 +224,13 @@ class Machine:
     # -- secrets -------------------------------------------------------------------------------------------------------
 
     def supplied(self, offered: Mapping[str, Credential]) -> Steps[None]:
-        """Secrets came."""
+        """Takes supplied secrets."""
         for candidate in self.pending:
             candidate.withdrawn.difference_update(offered)
         yield Keep(offered)
 
     def withdrawn(self, ids: Collection[str]) -> Steps[None]:
-        """Secrets were withdrawn; see `check_known`."""
+        """Withdraws secrets; see `check_known`."""
         for candidate in self.pending:
             candidate.withdrawn.update(ids)
         at = self.stages.active
@@ -237,7 +238,7 @@ class Machine:
         self._closing += [(at, one) for one in closing if at is not None]
 
     def check_known(self, ids: Iterable[str]) -> None:
-        """Raises CredentialError for one that nothing refers to."""
+        """Raises CredentialError for an id that nothing refers to."""
         known = {*self.in_use, *self._pending_use()}
         for id in sorted(ids):
             if id not in known:
@@ -247,7 +248,7 @@ class Machine:
     # -- received, and the cut -----------------------------------------------------------------------------------------
 
     def bring_up(self, candidate: Candidate) -> Steps[None]:
-        """Make a candidate active, or refuse it; call `ended` then, also when these steps were given up."""
+        """Makes a candidate active, or refuses it; call `ended` afterwards, even if these steps were cancelled."""
         if candidate.resumes and candidate.plan.at != self.stages.active:
             yield from self._overtaken(candidate)
             return
@@ -258,7 +259,7 @@ class Machine:
             yield from self.look()
             prepared = yield Open(candidate.plan)
         except StartFailed as error:
-            if not candidate.superseded:  # else its refusal says so
+            if not candidate.superseded:  # otherwise it is refused as superseded
                 candidate.decided = True
                 yield InOrder(self._fail(candidate, error))
             return
@@ -270,13 +271,13 @@ class Machine:
         yield InOrder(self._activate(candidate, prepared))
 
     def ended(self, candidate: Candidate) -> Steps[None]:
-        """It is on its way no longer."""
+        """Removes a candidate from the pending ones."""
         if candidate in self.pending:
             self.pending.remove(candidate)
             yield Changed()
 
     def _overtaken(self, candidate: Candidate) -> Steps[None]:
-        """A newer revision became active while the one before it waited to resume."""
+        """Refuses a candidate that waited to resume while a newer revision became active."""
         yield from self.ended(candidate)
         at, released = candidate.plan.at, set(candidate.offered).difference(self.in_use, self._pending_use())
         text = f"revision {at} is older than revision {self.stages.active}"
@@ -284,8 +285,8 @@ class Machine:
         yield self._refused(at, candidate.plan.sha256, "stale", [problem], sorted(released))
 
     def _receive(self, candidate: Candidate) -> Steps[None]:
-        """Durable, then said; those that it replaced are refused first."""
-        if candidate.superseded:  # it is among the spent ones, and was never stored
+        """Stores a candidate; then refuses the ones that it replaced, and acknowledges it."""
+        if candidate.superseded:  # it is in `spent`, and was never stored
             return
         spent, self.spent = self.spent, []
         change, superseded = yield Store(candidate, self.active, spent)
@@ -298,7 +299,7 @@ class Machine:
         yield Changed()
 
     def _fail(self, candidate: Candidate, cause: StartFailed) -> Steps[None]:
-        """The number is not spent; the old pipeline runs on."""
+        """Refuses a candidate whose inputs did not open; its number stays free, and the old pipeline runs on."""
         if not candidate.resumes:
             yield ForgetRevision(candidate.plan.at)
         yield from self.ended(candidate)
@@ -308,7 +309,7 @@ class Machine:
         yield self._refused(candidate.plan.at, candidate.plan.sha256, "failed", [problem], released)
 
     def _forget(self, ids: Collection[str]) -> Steps[list[str]]:
-        """After a refusal; `look` before, and say what is returned at once."""
+        """Forgets ids of a refused revision; returns those to release at once. Call `look` before."""
         forgotten = yield ForgetCredentials(ids, self._still_used())
         released = self._unneeded(forgotten.released)
         yield Forget(released)
@@ -322,7 +323,7 @@ class Machine:
         self._closing += [(plan.at, one) for one in closing]
         self.plan = plan
         yield from self.look()
-        yield from self.ended(candidate)  # until it is known as active, its being on its way makes older ones stale
+        yield from self.ended(candidate)  # only after `look`: until then older offers are stale because it is pending
         yield self._say(self._highest(plan.at))
         yield Activated()
 
@@ -333,7 +334,7 @@ class Machine:
     # -- drained, released ---------------------------------------------------------------------------------------------
 
     def settle(self) -> Steps[None]:
-        """Barriers may be settled, or inputs closed: say what has become true."""
+        """Reports a drained revision and released credentials, after barriers were settled or inputs closed."""
         yield InOrder(self._settle())
 
     def _settle(self) -> Steps[None]:
@@ -344,44 +345,44 @@ class Machine:
         free = self._unneeded(free)
         if receipt is not None:
             yield Forget(self._unneeded(receipt.credentials.released))
-            said = self._say(receipt)
-            self._last_drained = said.number
-            yield said
+            drained = self._say(receipt)
+            self._last_drained = drained.number
+            yield drained
         yield from self._released(free)
         if receipt is not None or free:
             yield Changed()
 
-    def _released(self, ids: Sequence[str], *, told: Collection[str] = ()) -> Steps[None]:
-        """These are free; those of them that are `told` otherwise need no statement."""
+    def _released(self, ids: Sequence[str], *, reported: Collection[str] = ()) -> Steps[None]:
+        """Releases these ids; those that are `reported` otherwise need no statement."""
         yield Forget(ids)
-        others = [id for id in ids if id not in told]
+        others = [id for id in ids if id not in reported]
         if others:
             yield self._say(Released(others))
 
     def _listed_before(self) -> Before:
-        """What became of the ids that receipts have listed; of another process's receipts nobody knows."""
+        """Returns the state of ids that receipts have listed; that of an earlier process's receipts is unknown."""
         if self._last_drained is None:
             return "released"
         return "reported" if self._last_drained <= self._delivered else "listed"
 
     def release(self, ids: Collection[str]) -> Steps[list[str]]:
-        """An order ended: which of the ids nothing refers to any more; its result tells of these."""
+        """Returns the ids that nothing refers to after an order, for the order's result."""
         yield InOrder(self._release(ids))
         return [id for id in ids if id not in self.in_use]
 
     def _release(self, ids: Collection[str]) -> Steps[None]:
         free = yield Release(self._still_used())
         yield from self.look()
-        yield from self._released(self._unneeded(free), told=ids)
+        yield from self._released(self._unneeded(free), reported=ids)
         yield Changed()
 
     def _unneeded(self, ids: Iterable[str]) -> list[str]:
-        """Those that no revision refers to that has come meanwhile, perhaps the one that was refused."""
+        """Returns the ids that no stored, pending or arriving revision needs."""
         needed = {*self.in_use, *self._pending_use(), *self._arriving}
         return [id for id in ids if id not in needed]
 
     def _still_used(self) -> set[str]:
-        """Credentials of replaced inputs, or of changed ones, that are not closed, and of revisions on their way."""
+        """Returns the credentials of replaced or changed inputs that are not closed, and of pending revisions."""
         return {id for _, closing in self._closing for id in closing.credentials} | self._pending_use()
 
     def _pending_use(self) -> set[str]:

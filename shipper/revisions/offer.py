@@ -1,4 +1,4 @@
-"""An offered revision: whether it may come, and what it carries. Decides, and changes nothing."""
+"""Checks of an offered revision: its number, its credentials. Decides, and changes nothing."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from shipper.spool.revisions import Known
 from shipper.values import Change, Reason, Revision
 
 _SHORTEST_SECRET = 4
-"""A shorter one cannot be told from ordinary words."""
+"""A shorter one cannot be distinguished from ordinary words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A policy as it came in, with whatever came as its credentials; `sha256` is what its sender says of the text."""
+    """A policy as received, with its unchecked credentials; `sha256` is the digest that its sender states."""
 
     at: Revision
     text: str = field(repr=False)
@@ -32,7 +32,7 @@ class Offer:
 
     @property
     def carried(self) -> Collection[str]:
-        """The ids of its credentials, if these are a mapping at all."""
+        """The ids of its credentials, if these are a mapping."""
         return self.credentials if isinstance(self.credentials, Mapping) else ()
 
 
@@ -43,24 +43,24 @@ class Candidate:
     plan: Plan
     offered: Mapping[str, Credential]
     resumes: bool
-    """It is the active revision already, and its inputs are to be started (after a restart)."""
+    """It is the active revision already, and only its inputs have to start (after a restart)."""
     withdrawn: set[str] = field(default_factory=set)
-    """Of what is offered, what was withdrawn since."""
+    """The offered credentials that were withdrawn since."""
     change: Change | None = None
-    """What it changes; known once it is stored."""
+    """Its change against the active revision; known once it is stored."""
     superseded: bool = False
     """A newer one replaced it."""
     decided: bool = False
-    """Past the point of no return: it will be active, or it has failed, whatever comes."""
+    """It will be active, or has failed; a newer revision cannot supersede it any more."""
 
 
 def out_of_order(
     at: Revision, sha256: str, known: Mapping[Revision, Known], active: Revision | None, newest: Candidate | None
 ) -> tuple[Reason, str] | None:
-    """Why a text with this digest may not come under this number: a reason and its explanation; None: it may.
+    """Returns why a text with this digest is not allowed under this number (a reason, its explanation), or None.
 
-    `known` are the revisions that are stored, `newest` is the newest one on its way in this process. The active
-    revision's own text may always come.
+    `known` are the stored revisions, `newest` is the newest pending candidate. The active revision's own text is always
+    allowed.
     """
     other = known[at].sha256 if at in known else None
     if newest is not None and newest.plan.at == at:
@@ -78,7 +78,7 @@ def out_of_order(
 
 
 def check_same(carried: Mapping[str, Credential], others: Iterable[Candidate]) -> None:
-    """Raises CredentialError if a revision on its way brought another secret under the same id."""
+    """Raises CredentialError if a pending revision brought another secret under the same id."""
     for candidate in others:
         for id, secret in carried.items():
             if candidate.offered.get(id, secret) != secret:
@@ -87,7 +87,7 @@ def check_same(carried: Mapping[str, Credential], others: Iterable[Candidate]) -
 
 
 def check_ids(wanted: Collection[str], used: Collection[str]) -> None:
-    """Raises CredentialError if the ids of all credentials in use would have no room in a message any more."""
+    """Raises CredentialError if the ids of all credentials in use would not fit in a message any more."""
     new = set(wanted).difference(used)
     if new and fitting([*used, *new], bounds.IDS_BYTES) < len(used) + len(new):
         text = f"the ids of the credentials in use would have more than {bounds.IDS_BYTES} bytes"
@@ -95,17 +95,17 @@ def check_ids(wanted: Collection[str], used: Collection[str]) -> None:
 
 
 def some_errors(errors: Iterable[Problem]) -> list[Problem]:
-    """As many errors as a nack has room for, shortened, and how many more there are."""
+    """Returns as many errors as a nack has room for, shortened, and the number of the others."""
     every = [replace(error, path=cut(error.path), message=cut(error.message)) for error in errors]
-    told = every[: fitting(every, LIST_BYTES)]
-    if len(told) < len(every):
-        text = f"{len(every) - len(told)} more errors are left out"
-        told.append(Problem("", 1, 1, text, code=Code.ERRORS_LEFT_OUT))
-    return told
+    listed = every[: fitting(every, LIST_BYTES)]
+    if len(listed) < len(every):
+        text = f"{len(every) - len(listed)} more errors are left out"
+        listed.append(Problem("", 1, 1, text, code=Code.ERRORS_LEFT_OUT))
+    return listed
 
 
 def check_credentials(plan: Plan, offered: Mapping[str, Credential], keyring: Keyring) -> None:
-    """Raises CredentialError if a secret that the plan refers to is missing, or of a shape that is not taken there."""
+    """Raises CredentialError if a secret that the plan refers to is missing, or its shape does not fit its use."""
     for id, location in plan.credentials.items():
         if id not in offered and id not in keyring:
             raise CredentialError("credential_missing", f"credential `{id}` did not come with the policy", *location)
@@ -118,9 +118,9 @@ def check_credentials(plan: Plan, offered: Mapping[str, Credential], keyring: Ke
 
 
 def without_secrets(errors: Iterable[Problem], carried: object) -> list[Problem]:
-    """The errors with an ellipsis for every word that is a secret which came beside the policy.
+    """Returns the errors with an ellipsis for every word that is a secret offered with the policy.
 
-    A message shows keys, names and ids, so that a typing error is seen; a secret in such a location may look like one.
+    A message shows keys, names and ids, so that a typing error is seen; a secret in such a place may look like one.
     """
     secrets = [re.escape(text) for text in _secrets(carried) if len(text) >= _SHORTEST_SECRET]
     if not secrets:
@@ -137,7 +137,7 @@ def _secrets(carried: object) -> Iterator[str]:
 
 
 def refusal(error: PolicyError | CredentialError) -> tuple[Reason, list[Problem]]:
-    """What a nack says of it."""
+    """Returns reason and errors of a nack."""
     if isinstance(error, PolicyError):
         return "invalid", list(error.problems)
     reasons: dict[str, Reason] = {
@@ -145,5 +145,5 @@ def refusal(error: PolicyError | CredentialError) -> tuple[Reason, list[Problem]
         "credential_conflict": "credential_conflict",
         "failed": "failed",
     }
-    told = Problem(error.path, error.line, error.column, str(error), code=error.code)
-    return reasons.get(error.reason, "invalid"), [told]
+    problem = Problem(error.path, error.line, error.column, str(error), code=error.code)
+    return reasons.get(error.reason, "invalid"), [problem]

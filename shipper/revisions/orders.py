@@ -1,12 +1,12 @@
-"""Orders of a supervisor, and of `drain.on_deadline`, that end a drain which cannot end by itself; or a single batch.
+"""Orders of a supervisor, and of `drain.on_deadline`, that end a drain which cannot end by itself, or a single batch.
 
-An order names lanes with an unsettled barrier, or those that hold a batch. For each it first ends what is under way
-there, then runs in bounded steps; it is durable before it runs, so it resumes after a crash. Letters that give way to
-it are counted as those that give way to a rejected event; where none may, it ends with StoreFull, and the rest waits as
-before.
+An order applies to lanes with an unsettled barrier, or with the batch. For each it first ends the requests that are
+under way, then runs in bounded steps; it is durable before it runs, so it resumes after a crash. Letters that are
+dropped for it are counted like those dropped for a rejected event; if none may be dropped, it ends with StoreFull, and
+the rest waits as before.
 
-What is forwarded is ended before the order is placed, so that an answer which came by then has its say. The lane that
-takes it is quiet too while it takes: what comes stands below its front, and its next session begins there.
+Requests of a lane end before its events are forwarded, so that answers until then count. The receiving lane is
+suspended too: the events enter below its front, and its next session begins there.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from shipper.values import Revision
 _log = log.get(__name__)
 
 FULL = (
-    "the dead-letter store is full; what fitted is written, the rest still waits:"
+    "the dead-letter store is full; some events are written, the rest still waits:"
     " delete letters, or raise dead_letters.max_bytes, and order it again"
 )
 
 MOST_LISTED = 64
-"""Of what there is, in the message that an order names nothing."""
+"""Batches that the message of NothingToOrder lists."""
 
 
 class NothingToOrder(ShipperError):
-    """The order names nothing; the text lists what there is."""
+    """The order matches nothing; the text lists possible ones."""
 
     code = Code.NOTHING_TO_ORDER
 
@@ -57,21 +57,21 @@ class StoreFull(ShipperError):
 
 
 class Forwarded(NamedTuple):
-    """How many events went elsewhere, and the credentials that they were bound to."""
+    """The number of forwarded events, and the credentials that they were bound to."""
 
     events: int
     credentials: frozenset[str]
 
 
 class _Barrier(NamedTuple):
-    """What entered under an older revision stands below it."""
+    """A barrier: events of older revisions are below it."""
 
     seq: int
     revision: Revision
 
 
 class _Done(NamedTuple):
-    """How many events an order ended, and whether the dead-letter store was full before the last."""
+    """The number of events that an order ended, and whether the dead-letter store was full before the last."""
 
     ended: int
     is_full: bool
@@ -85,7 +85,7 @@ class Orders:
         self._one = trio.Lock()
 
     async def resume(self) -> None:
-        """Carry on with orders that a crash interrupted."""
+        """Resumes orders that a crash interrupted."""
         for order in await self._spool.standing_orders():
             try:
                 await self._carry_out(order)
@@ -93,7 +93,7 @@ class Orders:
                 _log.warning("an order ended early", output=self._output(order.lane), error=str(error))
 
     async def end(self, name: Name, revision: Revision, output: str | None) -> None:
-        """Dead-letter or drop what entered under a revision and still waits below a barrier.
+        """Dead-letters or drops the events of a revision that still wait below a barrier.
 
         Raises NothingToOrder or StoreFull.
         """
@@ -101,7 +101,7 @@ class Orders:
             await self._place(Order(name, lane, last.seq, revision=revision))
 
     async def end_batch(self, name: Name, output: str, batch: int) -> int:
-        """Dead-letter or drop what of one batch of an output still waits; returns how many events.
+        """Dead-letters or drops the waiting events of one batch of an output; returns their number.
 
         Raises NothingToOrder or StoreFull.
         """
@@ -114,16 +114,16 @@ class Orders:
         return ended
 
     async def end_lane(self, name: Name, lane: int, upto: int) -> None:
-        """The same for all that stands below a barrier of one lane. Raises StoreFull."""
+        """Dead-letters or drops all events below a barrier of one lane. Raises StoreFull."""
         await self._place(Order(name, lane, upto))
 
     async def forward(self, revision: Revision, output: str) -> Forwarded:
-        """Have what entered under a revision and still waits there delivered to where its output goes now.
+        """Forwards the draining events of a revision to the current destination of their output.
 
-        Returns when it stands there. Raises NothingToOrder.
+        Returns when they are queued for it. Raises NothingToOrder.
         """
         lasts = await self._draining(revision, output)
-        problems = {lane: await self._stays(lane) for lane in lasts}
+        problems = {lane: await self._obstacle(lane) for lane in lasts}
         lanes = [lane for lane, problem in problems.items() if problem is None]
         if not lanes:
             raise _not_forwarded([problem for problem in problems.values() if problem is not None])
@@ -140,8 +140,8 @@ class Orders:
             credentials.update(source.key.credentials)
         return Forwarded(events, frozenset(credentials))
 
-    async def _stays(self, lane: int) -> NotForwarded | None:
-        """Why what waits on a lane cannot go to where its output goes now; None: it can."""
+    async def _obstacle(self, lane: int) -> NotForwarded | None:
+        """Returns why the events of a lane cannot be forwarded, or None."""
         closed = self._delivery.closed
         try:
             await self._spool.query(lambda db: forward.target(db, lane, closed))
@@ -150,12 +150,12 @@ class Orders:
         return None
 
     async def forward_lane(self, lane: int, *, upto: int | None = None, unasked: bool = False) -> str | None:
-        """The same for all that stands below a barrier of one lane, by default its last; why it does not, if not.
+        """Forwards all events below a barrier of one lane, by default its last; returns why it cannot, or None.
 
-        `unasked`: only what waits for a destination that was never reached.
+        `unasked`: only events that wait for a destination that was never reached.
         """
-        problem = await self._stays(lane)
-        if problem is None:  # else requests would be aborted for nothing, again and again
+        problem = await self._obstacle(lane)
+        if problem is None:  # otherwise each try would abort requests for nothing
             try:
                 await self._forward(lane, upto=upto, unasked=unasked)
             except NotForwarded as error:
@@ -165,7 +165,7 @@ class Orders:
     async def _forward(
         self, lane: int, *, upto: int | None = None, revision: Revision | None = None, unasked: bool = False
     ) -> tuple[LaneRow, int]:
-        """The lane as it was, and how many events left it. Raises NotForwarded."""
+        """Forwards; returns the former lane, and how many events left it. Raises NotForwarded."""
         async with self._one, self._quiet(lane):
             order, rows = await self._spool.place_forward(
                 lane, upto=upto, revision=revision, closed=self._delivery.closed, unasked=unasked
@@ -173,8 +173,8 @@ class Orders:
             source, target = (next(row for row in rows if row.id == id) for id in (order.lane, order.target))
             events = self._spool.figures.of_lanes([lane]).events if revision is None else self._held(lane, revision)
             _log.info(
-                f"{events_in_words(events)} of a drain go to where the output goes now"
-                + (", since no answer ever came from where they were to go" if unasked else ""),
+                f"{events_in_words(events)} of a drain are forwarded to the current destination of their output"
+                + (", since their former one never answered" if unasked else ""),
                 output=source.key.output,
                 events=events,
                 hosts=_hosts(source),
@@ -190,14 +190,14 @@ class Orders:
         return self._spool.figures.of_pair(revision, lane).events
 
     async def _ended(self, lane: int) -> None:
-        """Wait until a lane that has nothing left is gone, and its credential free; or takes new events again."""
+        """Waits until an empty lane is gone, and its credential free, or until the lane is active again."""
         if lane in self._delivery.lanes and not self._spool.figures.of_lanes([lane]).events:
             await self._delivery.lanes[lane].ended_or_active()
 
     async def rebind(self, source: str, target: str) -> None:
-        """Bind what waits for one credential to another, same destination. Raises NothingToOrder.
+        """Binds events that wait for one credential to another, at the same destination. Raises NothingToOrder.
 
-        What damage made doubtful is not moved: its barriers would wait in the other lane.
+        Doubtful events after damage are not moved: their barriers would wait in the other lane.
         """
         lasts = await self._barriers()
         draining = [lane for lane in self._delivery.lanes.values() if lane.id in lasts]
@@ -239,7 +239,7 @@ class Orders:
         return await self._carry_out(await self._spool.place_order(order))
 
     async def _carry_out(self, order: Order) -> int:
-        """Run a durable order, with nothing under way on the lanes it touches; returns how many events it ended."""
+        """Runs a durable order while its lanes are suspended; returns how many events it ended."""
         async with self._one, self._quiet(order.lane), self._quiet(order.target):
             done = await self._run(order)
         await self._look_again(order)
@@ -249,7 +249,7 @@ class Orders:
 
     @asynccontextmanager
     async def _quiet(self, id: int | None) -> AsyncIterator[None]:
-        """Nothing is under way on a lane within this block, if it is open."""
+        """Suspends a lane within the block, if it is open."""
         lane = None if id is None else self._delivery.lanes.get(id)
         if lane is None:
             yield
@@ -258,7 +258,7 @@ class Orders:
                 yield
 
     async def _look_again(self, order: Order) -> None:
-        """An order was carried out: its lanes go on."""
+        """Resumes the lanes of an order."""
         if order.lane not in self._delivery.lanes:
             await self._delivery.settle_unopened(order.lane)
         if order.lane in self._delivery.lanes:  # perhaps only since the order began
@@ -280,7 +280,7 @@ class Orders:
                 return _Done(ended, step.full)
 
     async def _draining(self, revision: Revision, output: str | None) -> dict[int, _Barrier]:
-        """The lanes that still hold below a barrier what entered under a revision, with their last barriers.
+        """Returns the lanes with draining events of a revision, and their last barriers.
 
         Raises NothingToOrder if there is none.
         """
@@ -294,7 +294,7 @@ class Orders:
         return {lane: lasts[lane] for lane in lanes}
 
     async def _barriers(self) -> dict[int, _Barrier]:
-        """By lane, its last unsettled barrier."""
+        """Returns the last unsettled barrier of each lane."""
 
         def last(db: sqlite3.Connection) -> dict[int, _Barrier]:
             rows = db.execute("SELECT lane, max(seq), epoch, revision FROM barrier GROUP BY lane").fetchall()
@@ -307,14 +307,14 @@ class Orders:
 
 
 def _not_forwarded(problems: Iterable[NotForwarded]) -> NothingToOrder:
-    """The error of several, each reason once; the code is that of the first."""
+    """Returns one error for several, with each reason once and the code of the first."""
     by_text = {str(problem): problem.code for problem in problems}
     first = min(by_text)
     return NothingToOrder("; ".join(sorted(by_text)), code=by_text[first])
 
 
 def _hosts(lane: LaneRow) -> list[str]:
-    """The hosts that settings name, without what else a URL may hold; those of a plugin may be no URLs."""
+    """Returns the hosts in a lane's settings, without other parts of the URLs; a plugin's hosts may be no URLs."""
     named = () if lane.settings is None else lane.settings.values.get("hosts", ())
     return [_host(url) for url in named if isinstance(url, str)] if isinstance(named, list) else []
 

@@ -1,9 +1,9 @@
-"""The order to requeue dead letters: what a destination refused for ever, and would take now, is delivered after all.
+"""The order to requeue dead letters, for a destination that rejected events and would accept them now.
 
     wanted ── which letters? ──> durable ──> steps, each within the room of the queue ──> lanes look
 
-It moves letters into the queue (`spool.requeue`); what becomes of them there is the affair of their lanes. Nothing here
-waits for room, neither in the queue nor on the disk: the order ends, and says how many are left.
+It moves letters into the queue (`spool.requeue`), and their lanes deliver them. It never waits for room in the queue or
+on the disk: it ends early, and reports how many letters are left.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _log = log.get(__name__)
 
 
 class Requeued(NamedTuple):
-    """How many letters entered the queue, and how many stay since they are damaged."""
+    """The number of letters that entered the queue, and of those that stay since they are damaged."""
 
     requeued: int
     damaged: int
 
 
 class EndedEarly(ShipperError):
-    """The order ended before all letters were requeued; the text says how many, and why."""
+    """The order ended before all letters were requeued; the text has their number, and the cause."""
 
     code = Code.QUEUE_FULL
 
@@ -45,7 +45,7 @@ class Requeuing:
         self._one = trio.Lock()
 
     async def resume(self) -> None:
-        """Carry on with orders that a crash interrupted."""
+        """Resumes orders that a crash interrupted."""
         for order in await self._spool.standing_requeues():
             try:
                 done = await self._carry_out(order)
@@ -54,7 +54,7 @@ class Requeuing:
                 _log.warning("an order ended early", error=str(error))
 
     async def requeue(self, wanted: Wanted) -> Requeued:
-        """Put the wanted letters that there are now into the queue again. Raises NothingToOrder or EndedEarly."""
+        """Puts the wanted letters into the queue again. Raises NothingToOrder or EndedEarly."""
         found = await self._spool.find_letters(wanted)
         if not found.outputs:
             there = (await self._spool.find_letters(Wanted())).outputs
@@ -66,7 +66,7 @@ class Requeuing:
         return await self._carry_out(await self._spool.place_requeue(order))
 
     async def _carry_out(self, order: Requeue) -> Requeued:
-        """Run a durable order."""
+        """Runs a durable order."""
         requeued = damaged = 0
         async with self._one:
             while True:

@@ -1,11 +1,11 @@
-"""The life of a revision: does what the `Machine` decides.
+"""The life of a revision: performs the effects of the `Machine`.
 
 One task, `run`, makes the newest offered revision active: a revision that arrives before its predecessor is active
-replaces it (`superseded`). A second task, `watch`, says `drained` and `released` as barriers are settled. `offer` never
-waits for the disk or for an earlier revision.
+replaces it (`superseded`). A second task, `watch`, sends `drained` and `released` as barriers are settled. `offer`
+never waits for the disk or for an earlier revision.
 
-Make before break: whatever can fail is done before the cut, the cut is one transaction, and what follows it is
-synchronous. This path shares with the data path the writer of the spool, where it goes first, and nothing else.
+Make before break: all steps that can fail precede the cut, the cut is one transaction, and the steps after it are
+synchronous. This path and the data path share only the writer of the spool, where this one goes first.
 """
 
 from __future__ import annotations
@@ -46,14 +46,13 @@ _log = log.get(__name__)
 
 T = TypeVar("T")
 Say = Callable[[Statement, Callable[[], None]], None]
-"""Takes a statement, and what to call once it was written."""
+"""Takes a statement, and a function to call once it is written."""
 
 
 class Rollout:
     """The revisions of this process.
 
-    `say` takes what is to be said, `on_change` is called at every progress, `on_active` at each revision that has
-    become active.
+    `say` takes statements, `on_change` is called at every progress, `on_active` at each revision that becomes active.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class Rollout:
         self._offered = Signal()
         self._under_way: tuple[Candidate, trio.CancelScope] | None = None
         self._in_order = trio.Lock()
-        """Held from a commit until it was said, so that statements are said in the order of their commits."""
+        """Held from a commit to its statement, so that statements have the order of their commits."""
 
     @property
     def stages(self) -> Revisions:
@@ -88,12 +87,12 @@ class Rollout:
 
     @property
     def in_use(self) -> list[str]:
-        """Ids of credentials that something refers to."""
+        """The ids of credentials that anything refers to."""
         return self._machine.in_use
 
     @property
     def plan(self) -> Plan | None:
-        """What runs."""
+        """The running plan."""
         return self._machine.plan
 
     @property
@@ -101,9 +100,9 @@ class Rollout:
         return self._machine.next is not None
 
     def wanted(self) -> list[str]:
-        """Ids that queued events, or inputs of the active revision alone, need and that are not held.
+        """Returns the missing ids that queued events, or only inputs of the active revision, need.
 
-        Also those that were withdrawn, as long as anything refers to them.
+        Withdrawn ids are among them, as long as anything refers to them.
         """
         of_outputs = {id for lane in self._delivery.lanes.values() if lane.active for id in lane.key.credentials}
         active = self._machine.active
@@ -113,29 +112,29 @@ class Rollout:
 
     @property
     def is_full(self) -> bool:
-        """Whether very much waits to be stored, as while the disk hangs."""
+        """Whether too many replaced revisions wait to be stored, as while the disk hangs."""
         return self._machine.is_full
 
     async def has_room(self) -> None:
-        """Wait while it is full: so a supervisor that goes on sending policies cannot fill our memory with them."""
+        """Waits while it is full, so that a supervisor cannot fill the memory with policies."""
         while self.is_full:
             await self._stored.wait()
 
     # -- what happens --------------------------------------------------------------------------------------------------
 
     async def restore(self) -> None:
-        """What the spool knows, before anything is offered."""
+        """Reads the revisions of the spool, before the first offer."""
         await self._perform(self._machine.look())
 
     async def offer(self, offer: Offer) -> None:
-        """Check a policy and put it on its way, or refuse it."""
+        """Checks a policy; accepts or refuses it."""
         await self._perform(self._machine.offered(offer))
 
     async def supply(self, credentials: Mapping[str, object]) -> None:
-        """Secrets that were asked for, and with None those that are withdrawn.
+        """Takes supplied secrets; None withdraws one.
 
-        Raises CredentialError: in a conflict none is kept, else what can be used is; with one that is withdrawn, all
-        or nothing.
+        Raises CredentialError. In a conflict none is kept, otherwise the usable ones are; with a withdrawal, all or
+        none.
         """
         withdrawn = {id for id, secret in credentials.items() if secret is None}
         supplied = self._keyring.parse({id: secret for id, secret in credentials.items() if id not in withdrawn})
@@ -152,7 +151,7 @@ class Rollout:
             raise error
 
     async def run(self) -> None:
-        """Make offered revisions active, one at a time."""
+        """Makes offered revisions active, one at a time."""
         while True:
             await self._offered.wait()
             while (candidate := self._machine.next) is not None:
@@ -166,29 +165,29 @@ class Rollout:
         await self._perform(self._machine.ended(candidate))
 
     async def watch(self) -> None:
-        """Say `drained` and `released` as soon as they are true and durable."""
+        """Sends `drained` and `released` as soon as they are true and durable."""
         while True:
             await self.settled.wait()
             await self.advance()
 
     async def advance(self) -> None:
-        """Say what has become true; see `watch`."""
+        """Sends `drained` and `released` if they have become true."""
         await self._perform(self._machine.settle())
 
     async def release_now(self, *ids: str) -> list[str]:
-        """After an order: those of the ids that nothing refers to any more; released by the order's result."""
+        """Returns the ids that nothing refers to after an order; the order's result releases them."""
         return await self._perform(self._machine.release(ids))
 
     async def texts(self, most_bytes: int) -> tuple[dict[str, str], int]:
-        """The texts of stored revisions, and how many are left out; they hold no secrets.
+        """Returns the texts of stored revisions, without secrets, and how many are left out.
 
-        The active one comes first, then the newest; all together have at most so many bytes as JSON.
+        The active one comes first, then the newest; together they have at most `most_bytes` as JSON.
         """
         texts: dict[str, str] = {}
         newest_first = sorted(self._machine.known, key=lambda at: (at == self.stages.active, at), reverse=True)
         for n, at in enumerate(newest_first):
             text = await self._spool.policy_text(at)
-            if text is None:  # it was given up meanwhile
+            if text is None:  # the revision was forgotten meanwhile
                 continue
             most_bytes -= len(orjson.dumps(text))
             if most_bytes < 0:
@@ -199,7 +198,7 @@ class Rollout:
     # -- what is done --------------------------------------------------------------------------------------------------
 
     async def _perform(self, steps: Steps[T]) -> T:
-        """Do these effects in their order."""
+        """Performs effects in their order; returns the result of the steps."""
         with closing(steps):
             answer: Any = None
             error: ShipperError | None = None
@@ -251,7 +250,7 @@ class Rollout:
     def _do_at_once(self, effect: Immediate) -> Any:
         match effect:
             case effects.Say(number, statement):
-                self._tell(number, statement)
+                self._send(number, statement)
             case effects.Check(plan, offered):
                 check_credentials(plan, offered, self._keyring)
             case effects.Start():
@@ -283,10 +282,10 @@ class Rollout:
                 await self._perform(steps)
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    def _tell(self, number: int, statement: Statement) -> None:
+    def _send(self, number: int, statement: Statement) -> None:
         if isinstance(statement, Refused):
-            told = [problem.message for problem in statement.problems]
-            _log.warning("a policy was refused", revision=str(statement.at), reason=statement.reason, errors=told)
+            errors = [problem.message for problem in statement.problems]
+            _log.warning("a policy was refused", revision=str(statement.at), reason=statement.reason, errors=errors)
         self._say(statement, partial(self._machine.delivered, number))
 
     async def _read(self, offer: Offer, plan: Plan | None) -> tuple[Plan, dict[str, Credential]]:
@@ -319,9 +318,9 @@ class Rollout:
         return await self._spool.cut(plan.at, wanted, plan.limits, telling, plan.state)
 
     async def _resume(self, plan: Plan) -> Cut:
-        """After a restart: the lanes as they were stored, whatever files that the policy names have become since.
+        """Returns the stored lanes after a restart, even if files that the policy names have changed since.
 
-        If damage took one of them, there is a cut.
+        Cuts if a lane was lost to damage.
         """
         rows = [row for row in await self._spool.lanes() if row.active]
         if plan.outputs.keys() - {row.key.output for row in rows}:
@@ -344,7 +343,7 @@ class Rollout:
         return closing
 
     def _output(self, plan: Plan, name: str, settings: LaneSettings | None) -> Output:
-        """The planned output, or the stored one where it differs (a file that the policy names has changed since)."""
+        """Returns the stored output if it differs from the planned one (a file that the policy names has changed)."""
         planned = plan.outputs[name]
         if settings is not None and planned.settings != settings:
             with suppress(ShipperError):
@@ -353,6 +352,6 @@ class Rollout:
 
 
 def _warn(plan: Plan, before: Plan | None) -> None:
-    """Say what a plan hardly means and the one before did not say: a rotation repeats nothing."""
+    """Logs the warnings of a plan that the one before did not have, so that a rotation repeats none."""
     for name, warning in sorted(plan.warnings - (before.warnings if before is not None else frozenset())):
         _log.warning(f"output {name}: {warning}", revision=str(plan.at))

@@ -1,4 +1,4 @@
-"""What is said of revisions, as values: a door (`control/door`) makes its own messages of them."""
+"""Statements about revisions, as values; a door (`control/door`) turns them into messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Active(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """A revision will not become active; what ran before runs on. The credentials in `released` may be revoked."""
+    """A revision will not become active; the pipeline is unchanged. The credentials in `released` may be revoked."""
 
     at: Revision
     sha256: str
@@ -44,4 +44,4 @@ class Released(Struct, frozen=True):
 
 
 Statement: TypeAlias = Received | Active | Receipt | Refused | Released
-"""A `Receipt` says that its revision is drained."""
+"""A `Receipt` reports that its revision is drained."""

@@ -114,16 +114,16 @@ async def test_a_forward_of_a_lane_that_ends_in_that_moment_has_nothing_left_to_
     async with theatre(tmp_path) as on:
         await wrong_at_first(on, Held("401"))
         await activate(on, 2, "k2")
-        seen = on.orders._stays
+        obstacle = on.orders._obstacle
 
-        async def stays(lane: int) -> NotForwarded | None:
-            problem = await seen(lane)
+        async def answered_meanwhile(lane: int) -> NotForwarded | None:
+            problem = await obstacle(lane)
             DESTINATIONS["other"].send = DESTINATIONS["other"].deliver
             poke(on.delivery)
             await on.wait_gone("k1")
             return problem
 
-        monkeypatch.setattr(on.orders, "_stays", stays)
+        monkeypatch.setattr(on.orders, "_obstacle", answered_meanwhile)
         with trio.fail_after(PATIENCE):
             done = await on.orders.forward(FIRST, "main")
 
