@@ -1,10 +1,10 @@
-"""The process `shipper run`: opens what is shared, runs the conversation, and ends in order.
+"""The process `shipper run`: opens all parts, runs the conversation, and ends in order.
 
     standard input ──> Conversation ──> Rollout ──> Intake (inputs) ──> Spool ──> Delivery (lanes)
     standard output <── Outbox <── acks, observed
 
-Lifetimes are nested: around all the outbox, then the spool, the asyncio thread, delivery, and innermost intake. To stop
-is to cancel intake, to give delivery until the deadline, and to cancel it; what was accepted is durable all the time.
+Lifetimes are nested, outermost first: the outbox, the spool, the asyncio thread, delivery, intake. A stop cancels
+intake, waits for delivery until the deadline, and cancels it; accepted events are durable all the time.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ _log = log.get(__name__)
 
 FLUSH_SECONDS = 2.0
 AT_ONCE_SECONDS = 0.5
-"""To write what was said, after a second signal."""
+"""The time to write queued messages after a second signal."""
 LOOK_SECONDS = 0.5
-"""While stopping: whether what is left is held."""
+"""The interval of checks, while stopping, whether all waiting events are held."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Of the command line."""
+    """The options of the command line."""
 
     state: Path
     http: str | None = None
@@ -78,7 +78,7 @@ class Options:
 
 @contextmanager
 def signals() -> Iterator[AsyncIterator[int]]:
-    """Those that tell this process to stop, as they come; they were held back since its start."""
+    """Yields the signals that stop this process; they were blocked since its start."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
         yield received
@@ -86,7 +86,7 @@ def signals() -> Iterator[AsyncIterator[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The one door to all that is outside of the process, but for what plugins open and the HTTP server."""
+    """The environment of the process, except for the resources of plugins and the HTTP server."""
 
     stdin: Stdin
     stdout: Stdout
@@ -98,7 +98,7 @@ class Outside:
 
 
 async def run(options: Options, outside: Outside) -> int:
-    """Run until told to stop; returns the exit status of the protocol."""
+    """Runs until it is stopped; returns the exit status of the protocol."""
     outbox = Outbox(outside.stdout)
     conversation = Conversation(outside.stdin, outbox)
     status = 0
@@ -118,16 +118,16 @@ async def _heed_signals(
     process: trio.CancelScope,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """The first signal is a `stop`; the second ends all that serves, soon: what is accepted is durable.
+    """Treats the first signal as a `stop`; the second cancels shipping at once, since accepted events are durable.
 
-    What would not even end then is given up.
+    After AT_ONCE_SECONDS the rest is cancelled too.
     """
     with outside.signals() as received:
         task_status.started()
         await anext(received)
         conversation.interrupt()
         await anext(received)
-        conversation.serving.cancel("told to stop at once by a second signal")
+        conversation.serving.cancel("stopped at once by a second signal")
         process.deadline = trio.current_time() + AT_ONCE_SECONDS
 
 
@@ -138,7 +138,7 @@ async def _converse(options: Options, outside: Outside, conversation: Conversati
         return 0
     line, hello = greeting
     if hello.protocol != VERSION:
-        conversation.error(line, f"protocol {VERSION} is spoken here, not {hello.protocol}", Code.UNKNOWN_PROTOCOL)
+        conversation.error(line, f"hello.protocol: must be {VERSION}, not {hello.protocol}", Code.UNKNOWN_PROTOCOL)
         return 78
     try:
         keys = _state_keys(hello)
@@ -173,7 +173,7 @@ def _state_keys(hello: Hello) -> list[StateKey] | None:
 
 
 async def _refuse_all(hello: Hello, conversation: Conversation, outbox: Outbox, cause: str) -> None:
-    """The directory is locked: say so at once and again and again, and nack every policy."""
+    """Reports a locked directory, at once and periodically, and nacks every policy."""
 
     def refuse(offer: Offer) -> None:
         problem = Problem("", 1, 1, cause, code=Code.LOCKED)
@@ -184,13 +184,13 @@ async def _refuse_all(hello: Hello, conversation: Conversation, outbox: Outbox, 
 
     _log.error(cause)
     outbox.say(_locked(cause))
-    with trio.move_on_after(FLUSH_SECONDS):  # before the answers to lines that came along with `hello`
+    with trio.move_on_after(FLUSH_SECONDS):  # before answers to lines that came with `hello`
         await outbox.flushed()
     observing = Observing(conversation.observed, hello.heartbeat_seconds)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(observing.run, look)
         await conversation.locked(refuse, observing.heed)
-        nursery.cancel_scope.cancel("told to stop")
+        nursery.cancel_scope.cancel("the shipper stops")
 
 
 def _locked(cause: str) -> Observed:
@@ -211,7 +211,7 @@ def _locked(cause: str) -> Observed:
 async def _ship(
     options: Options, outside: Outside, hello: Hello, conversation: Conversation, outbox: Outbox, spool: Spool
 ) -> None:
-    """The whole of a process that owns its state directory."""
+    """Runs all parts of a process that owns its state directory."""
     environment = outside.environment
     async with outside.asyncio() as aio, trio.open_nursery() as delivering:
         async with trio.open_nursery() as taking_in:
@@ -234,18 +234,18 @@ async def _ship(
                 ends = trio.current_time() + stop.within_seconds
                 with trio.move_on_at(ends):
                     await parts.intake.finish()
-            taking_in.cancel_scope.cancel("told to stop")
+            taking_in.cancel_scope.cancel("the shipper stops")
         parts.delivery.hurry()
         with trio.move_on_at(ends) as grace:
             delivering.start_soon(conversation.stopping, grace, parts)
             await parts.performing.finished()
             await parts.delivered()
             await parts.rollout.advance()
-        delivering.cancel_scope.cancel("told to stop")
+        delivering.cancel_scope.cancel("the shipper stops")
 
 
 def _stopped(outbox: Outbox, spool: Spool) -> int:
-    """The last word, and the exit status."""
+    """Sends the last message; returns the exit status."""
     clean = not spool.store.is_failing()
     outbox.say(Stopped(clean=clean, undelivered=spool.figures.total().events))
     return 0 if clean else 1
@@ -257,7 +257,7 @@ async def _nothing() -> AsyncIterator[None]:
 
 
 class _Parts:
-    """What runs in a process that owns its state directory, made of each other in this order; a door's `Core`."""
+    """The parts of a process that owns its state directory, in the order of their dependencies; a door's `Core`."""
 
     def __init__(
         self,
@@ -357,12 +357,12 @@ class _Parts:
         self.forwarding.news.set()
 
     async def restore(self) -> None:
-        """What the spool knows: its lanes, and its revisions."""
+        """Restores the lanes and revisions of the spool."""
         await self.delivery.restore(await self.spool.lanes())
         await self.rollout.restore()
 
     def start(self, delivering: trio.Nursery) -> None:
-        """All that outlives intake."""
+        """Starts all tasks that outlive intake."""
         delivering.start_soon(self.rollout.watch)
         delivering.start_soon(self.deadlines.run)
         delivering.start_soon(self.orders.resume)
@@ -384,7 +384,7 @@ class _Parts:
         )
 
     async def delivered(self) -> None:
-        """Wait until nothing waits, and every barrier is settled, but for what is held and not tried."""
+        """Waits until all lanes are empty and their barriers settled, except for held lanes that are not tried."""
         while any((lane.is_tried or not lane.is_held) and self._is_busy(lane) for lane in self.delivery.lanes.values()):
             with trio.move_on_after(LOOK_SECONDS):
                 await self.spool.room.wait()
@@ -393,7 +393,7 @@ class _Parts:
         return not lane.active or self.spool.figures.of_lanes([lane.id]).events > 0
 
     def status(self) -> dict[str, Any]:
-        """For those who look over HTTP: the last `observed`, with the figures of now."""
+        """Returns the status for HTTP: the last `observed`, with current figures."""
         self.observing.changed()
         latest = self.observing.latest
         if latest is None:
@@ -410,9 +410,9 @@ class _Parts:
         return view
 
     def _supervised(self, latest: Observed) -> dict[str, Any]:
-        """The supervisor has no server of its own: to look at one of two would miss what the other one says.
+        """Returns the state with the supervisor's problems.
 
-        It tells this process, whose server is gone when it is; then who probes or scrapes sees that.
+        The supervisor has no server of its own; it sends its status to this process.
         """
         supervision = self.observing.supervision
         cause = supervision.troubles[0].cause if supervision is not None and supervision.troubles else None

@@ -1,4 +1,4 @@
-"""The actions of the protocol: each takes `params` and answers with one result."""
+"""The actions of the protocol: each takes `params` and returns one result."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ Params = TypeVar("Params")
 PAGE = 200
 SAMPLE_BYTES = 1 << 20
 POLICY_BYTES = 2 << 20
-"""Of policies in `diagnostics`, if the rest leaves that much; one policy has at most 1 MiB."""
+"""The limit of policies in `diagnostics`, less if the rest is large; one policy has at most 1 MiB."""
 REST_BYTES = 64 << 10
-"""Of a line, for what stands around policies there."""
+"""Bytes of a line that are reserved for the fields around the policies."""
 
 
 class _Wrong(ShipperError):
-    """The params do not fit."""
+    """The params are invalid."""
 
     code = Code.BAD_PARAMS
 
@@ -75,7 +75,7 @@ class _Tap(msgspec.Struct):
 
 
 class _Requeue(msgspec.Struct, forbid_unknown_fields=True):
-    """A filter that is misspelled would requeue everything."""
+    """Unknown fields are refused, since a misspelled filter would requeue everything."""
 
     output: str | None = None
     reason: str | None = None
@@ -94,7 +94,7 @@ class _Letters(msgspec.Struct):
 
 
 class Actions:
-    """Answers actions; `look` makes an `observed`."""
+    """Performs actions; `look` makes an `observed`."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Actions:
         }
 
     async def perform(self, action: Action) -> Result:
-        """Carry out an action; whatever happens, there is one result."""
+        """Performs an action; always returns one result."""
         verb = self._verbs.get(action.name)
         if verb is None:
             return _failed(action, f"unknown action; actions are {', '.join(self._verbs)}", Code.UNKNOWN_ACTION)
@@ -184,7 +184,7 @@ class Actions:
         return {"dead_letters": await self._listed(wanted.after, min(max(1, wanted.limit), PAGE))}
 
     async def _listed(self, after: int, limit: int) -> list[dict[str, Any]]:
-        """Letters without their events."""
+        """Returns letters without their events."""
         listed: list[dict[str, Any]] = []
         while len(listed) < limit and (page := await self._spool.letters(after, limit - len(listed))):
             listed += [{key: value for key, value in letter.items() if key != "event"} for letter in page]
@@ -202,9 +202,9 @@ class Actions:
         return done._asdict()
 
     async def _export(self, name: str, *, events_alone: bool) -> dict[str, Any]:
-        """Write all letters, with their events in the clear, to a new file of mode 0600 in the state directory.
+        """Writes all letters, with their events in the clear, to a new file of mode 0600 in the state directory.
 
-        The events alone, as they were to be delivered, are what a `file` input with `parse: json` reads.
+        The events alone, in the form for delivery, are readable by a `file` input with `parse: json`.
         """
         path = _new_file(self._spool.store.directory, name)
         count = after = 0
@@ -217,7 +217,7 @@ class Actions:
 
     async def _diagnostics(self, params: Mapping[str, Any]) -> dict[str, Any]:
         observed = msgspec.to_builtins(await self._look())
-        told: dict[str, Any] = {
+        result: dict[str, Any] = {
             "versions": {"shipper": __version__, "python": sys.version.split()[0], "sqlite": sqlite3.sqlite_version},
             "observed": observed,
             "counters": self._delivery.counters(),
@@ -227,36 +227,36 @@ class Actions:
             "tasks": _tasks(),
             "state_directory": str(Path(self._spool.store.directory.path)),
         }
-        room = MAX_LINE_BYTES - REST_BYTES - len(encoded(told))
+        room = MAX_LINE_BYTES - REST_BYTES - len(encoded(result))
         policies, left_out = await self._rollout.texts(min(POLICY_BYTES, room))
-        return {**told, "policies": policies, "policies_left_out": left_out}
+        return {**result, "policies": policies, "policies_left_out": left_out}
 
 
 def _bounded(events: Sequence[Any]) -> list[Any]:
-    """As many as fit into a line of the protocol with ease."""
+    """Returns as many events as SAMPLE_BYTES allows."""
     sizes = accumulate(len(orjson.dumps(event)) for event in events)
     return [event for event, size in zip(events, sizes, strict=True) if size <= SAMPLE_BYTES]
 
 
 def _new_file(directory: StateDirectory, name: str) -> Path:
-    """Where an export goes; raises _Wrong for what leads elsewhere, goes through a link, exists, or is the spool's."""
+    """Returns the path of an export; raises _Wrong if it is outside, behind a link, not new, or of the spool."""
     with suppress(OSError, ValueError):  # too long, a NUL
         path = _below(directory.path, Path(os.path.normpath(directory.path / name)))
         is_free = path.parent.is_dir() and not path.exists() and not directory.is_own(path)
         if is_free and path == path.resolve():
             return path
     raise _Wrong(
-        "export takes the path of a new file in the state directory or in a directory that is there, "
-        "not through links, and with no name that the spool uses"
+        "export takes the path of a new file in the state directory, or in an existing directory below it, "
+        "without links, and with no name that the spool uses"
     )
 
 
 def _below(directory: Path, path: Path) -> Path:
-    """The same path by way of the directory's own name, be it given by way of a link to it. Raises ValueError."""
+    """Returns the path below the directory's own name, even if it was given by a link to it. Raises ValueError."""
     for parent in reversed(path.parents):
         if parent.resolve() == directory:
             return directory / path.relative_to(parent)
-    raise ValueError("it leads elsewhere")
+    raise ValueError("the path is outside of the directory")
 
 
 def _private(path: str, flags: int) -> int:
@@ -264,7 +264,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _tasks() -> list[str]:
-    """The tree of tasks, indented."""
+    """Returns the tree of tasks, indented."""
     lines: list[str] = []
 
     def walk(task: trio.lowlevel.Task, depth: int) -> None:

@@ -1,7 +1,7 @@
 """The conversation with the supervisor, over standard input and standard output: the first `Door`.
 
-Lines are answered in their order. Nothing here touches the data path: policies are passed on, what is said waits in the
-`Outbox`. The end of standard input means that the supervisor is gone.
+Lines are answered in their order. This module never touches the data path: it passes policies on, and its messages wait
+in the `Outbox`. The end of standard input means that the supervisor is gone.
 """
 
 from __future__ import annotations
@@ -50,39 +50,44 @@ _log = log.get(__name__)
 ACTIONS_AT_ONCE = 16
 ACTIONS_WAITING = 64
 LOCKED = "the state directory is locked"
-STOPPED = "told to stop before it was done; if it is an order, the next process carries it on once it is durable"
+STOPPING = "the shipper is stopping"
+STOPPED = "the shipper stopped before the action ended; if it is a durable order, the next process resumes it"
 QUIET_SECONDS = 0.02
 LEAST_HEARTBEAT = 0.1
 GONE_SECONDS = 0.2
-"""How soon the end of standard input is seen while answers or policies have no room, and so nothing is read."""
+"""The interval of checks for the end of standard input while nothing is read, since answers or policies have no
+room."""
 RESTS = 4
-"""After a look at the whole, times what it took, so that under steady change it has a fifth of the time at most."""
+"""The rest after a look, as a multiple of its duration, so that looks take a fifth of the time at most."""
 LONGEST_REST = 0.25
 LOOK_SECONDS = 5.0
-"""What changes with time alone, such as a disk that hangs, is seen by looking."""
+"""The longest time between looks, to find changes without a signal, such as a disk that hangs."""
 
 
 class Conversation:
-    """Reads lines and answers them; see `shipper.protocol.messages` for what can be said."""
+    """Reads lines and answers them; `shipper.protocol.messages` has the messages."""
 
     def __init__(self, stdin: Stdin, outbox: Outbox) -> None:
         self.outbox = outbox
         self.serving = trio.CancelScope()
-        """What the conversation is about; to stop at once is to cancel it."""
+        """The scope of shipping; cancel it to stop at once."""
         self._reading = trio.CancelScope()
         self._interrupted = False
         self._stdin = stdin
         self._lines = _Lines(stdin)
         self._waits_for: list[Outbox | Core] = [outbox]
-        """Who has to have room before a line is read."""
+        """All must have room before a line is read."""
 
     def interrupt(self) -> None:
-        """End the conversation, as the end of standard input does."""
+        """Ends the conversation, as the end of standard input does."""
         self._interrupted = True
-        self._reading.cancel("told to stop by a signal")
+        self._reading.cancel("stopped by a signal")
 
     async def hello(self) -> tuple[int, Hello] | None:
-        """Wait for `hello`, and its line; what comes before it is answered with `error`. None: standard input ended."""
+        """Waits for `hello`; returns its line and itself, or None at the end of standard input.
+
+        Answers any line before it with `error`.
+        """
         async with aclosing(self._messages()) as messages:
             async for line, message in messages:
                 if isinstance(message, Hello):
@@ -91,7 +96,7 @@ class Conversation:
         return None
 
     def say(self, statement: Statement, delivered: Callable[[], None]) -> None:
-        """Take a statement to be written; `delivered` is called once all of it was."""
+        """Queues a statement; calls `delivered` once all of it is written."""
         *first, last = messages(statement)
         for message in first:
             self.outbox.say(message)
@@ -104,7 +109,7 @@ class Conversation:
         self.outbox.say(observed)
 
     async def locked(self, refuse: Callable[[Offer], None], observe: Callable[[Any], None]) -> None:
-        """The state directory cannot be opened: nack every policy, fail every action, until told to stop."""
+        """Nacks every policy and fails every action until `stop`, since the state directory cannot be opened."""
         async with aclosing(self._messages()) as messages:
             async for line, message in messages:
                 match message:
@@ -120,7 +125,7 @@ class Conversation:
                         self.error(line, LOCKED, Code.LOCKED)
 
     async def run(self, core: Core) -> Stop:
-        """Answer lines until told to stop, by a message or by the end of standard input."""
+        """Answers lines until `stop`, or until the end of standard input."""
         self._waits_for = [self.outbox, core]
         try:
             return await self._answer(core)
@@ -152,7 +157,7 @@ class Conversation:
         return Stop()
 
     async def stopping(self, grace: trio.CancelScope, core: Core) -> None:
-        """Go on while it stops: another `stop`, or the end of standard input, may end the grace sooner, never later."""
+        """Answers lines during the stop; another `stop`, or the end of standard input, may shorten the grace."""
         async with aclosing(self._messages()) as messages:
             async for line, message in messages:
                 match message:
@@ -163,13 +168,13 @@ class Conversation:
                     case Observe():
                         core.observe(message.supervisor)
                     case Action():
-                        self.result(Result(id=message.id, status="FAILED", message="told to stop", code=Code.STOPPING))
+                        self.result(Result(id=message.id, status="FAILED", message=STOPPING, code=Code.STOPPING))
                     case _:
-                        self.error(line, "told to stop; this has no effect", Code.STOPPING)
+                        self.error(line, f"{STOPPING}; the message has no effect", Code.STOPPING)
         _shorten(grace, Stop())
 
     async def _messages(self) -> AsyncGenerator[tuple[int, Message], None]:
-        """Messages with the numbers of their lines, until the end; what is none is answered with `error`."""
+        """Yields messages with the numbers of their lines, until the end; answers invalid lines with `error`."""
         while (line := await self._next_line()) is not None:
             if line.text is None:
                 text = f"the line is longer than {MAX_LINE_BYTES} bytes; it was skipped"
@@ -190,9 +195,9 @@ class Conversation:
         return None
 
     async def _room(self) -> None:
-        """Wait until all have room; what a supervisor that is gone left behind is little, and waits for none.
+        """Waits until all have room. The few last lines of a supervisor that is gone do not wait.
 
-        Meanwhile a `stop` is not read either: the end of standard input and signals are what ends the conversation.
+        Meanwhile no `stop` is read either: only the end of standard input, or a signal, ends the conversation.
         """
         while any(each.is_full for each in self._waits_for) and not self._stdin.is_hung_up():
             with trio.move_on_after(GONE_SECONDS):
@@ -200,7 +205,7 @@ class Conversation:
                     await each.has_room()
 
     def error(self, line: int, message: str, code: str) -> None:
-        """Answer a line that is not understood."""
+        """Answers an invalid line."""
         self.outbox.say(Error(line_number=line, message=cut(message), code=code))
 
 
@@ -213,9 +218,9 @@ def _shorten(grace: trio.CancelScope, stop: Stop) -> None:
 
 
 class Performing:
-    """Actions, beside the conversation: each gets its one result, also when it is cancelled before it is done.
+    """Performs actions concurrently with the conversation; each has one result, even if it is cancelled.
 
-    Taps may look on for a minute; the others, orders above all, do not wait for them.
+    A tap may take a minute; other actions, above all orders, do not wait for taps.
     """
 
     def __init__(self, nursery: trio.Nursery, actions: Actions, say: Callable[[Result], None]) -> None:
@@ -226,7 +231,7 @@ class Performing:
         self._finished = Signal()
 
     def begin(self, action: Action) -> None:
-        """Carry it out once there is room for it; its result is said then."""
+        """Starts an action, when there is room for it; its result is sent at its end."""
         limit = self._taps if action.name == "tap" else self._others
         if limit.statistics().tasks_waiting >= ACTIONS_WAITING:
             self._say(
@@ -237,7 +242,7 @@ class Performing:
         self._nursery.start_soon(self._perform, action, limit)
 
     async def finished(self) -> None:
-        """Wait for all but taps."""
+        """Waits for all actions but taps."""
         while any(action.name != "tap" for action in self._unfinished):
             await self._finished.wait()
 
@@ -253,7 +258,7 @@ class Performing:
 
 
 class Observing:
-    """Says `observed` when something changed, when asked, and every `heartbeat` seconds (or LEAST_HEARTBEAT)."""
+    """Sends `observed` after changes, on request, and every `heartbeat` seconds (at least LEAST_HEARTBEAT)."""
 
     def __init__(self, say: Callable[[Observed], None], heartbeat: float) -> None:
         self.heartbeat = max(heartbeat, LEAST_HEARTBEAT)
@@ -264,24 +269,24 @@ class Observing:
         self._last: tuple[object, ...] | None = None
         self.latest: Observed | None = None
         self.supervision: Supervision | None = None
-        """How the supervisor stands; None if it does not tell."""
+        """The status of the supervisor, if it sent one."""
 
     def changed(self) -> None:
-        """Something may have changed."""
+        """Reports that something may have changed."""
         self._signal.set()
 
     def ask(self) -> None:
-        """Say it once now, changed or not."""
+        """Requests one `observed` now."""
         self._asked = True
         self._signal.set()
 
     def heed(self, supervisor: Any) -> None:
-        """Asked by a supervisor, which may say how it stands."""
+        """Answers an `observe` of a supervisor, which may have its status."""
         self.supervision = Supervision.understood(supervisor) or self.supervision
         self.ask()
 
     async def run(self, look: Callable[[State | None], Awaitable[Observed]]) -> None:
-        """Look and say, for ever; a look is told that the shipper stops."""
+        """Looks and sends for ever; `look` takes the state of a shipper that stops."""
         due = trio.current_time()
         while True:
             with trio.move_on_at(min(due, trio.current_time() + LOOK_SECONDS)):
@@ -300,7 +305,7 @@ class Observing:
 
 
 def _essence(observed: Observed) -> tuple[object, ...]:
-    """What makes an `observed` worth saying; figures alone wait for the heartbeat."""
+    """Returns the fields whose change is sent at once; other figures wait for the heartbeat."""
     return (
         observed.state,
         observed.message,
@@ -313,7 +318,7 @@ def _essence(observed: Observed) -> tuple[object, ...]:
         observed.queue.limit_bytes,
         observed.queue.events == 0,
         observed.dead_letters.events,
-        observed.lease_seconds and 1,  # whether one is needed, and whether it lapsed
+        observed.lease_seconds and 1,  # whether a lease is needed, and whether it lapsed
     )
 
 
@@ -326,7 +331,7 @@ class _Lines:
         self._ready: deque[Line] = deque()
 
     async def next(self) -> Line | None:
-        """The next line; None at the end."""
+        """Returns the next line, or None at the end."""
         while not self._ready:
             try:
                 data = await self._stdin.read()

@@ -1,19 +1,19 @@
-"""A door is a way in: through it somebody sends policies, and hears what became of them.
+"""The interface between the core and a door: a channel that takes policies and reports their progress.
 
-The conversation over standard input and output (`conversation`) is the first door. What another one needs, of which
-Elastic Agent's control protocol V2 over gRPC is the example:
+The conversation over standard input and output (`conversation`) is the first door. Another one, for example Elastic
+Agent's control protocol V2 over gRPC, needs:
 
--   Numbers of its own. V2 numbers the configuration of each unit by itself (`config_state_idx`). The door gives out the
-    `Revision` of each `Offer`, in its order and above what `stages` says, and maps statements back to those numbers.
--   One policy of several units. The parts of a policy, its inputs and outputs, are units there, and each comes by
-    itself: the door composes the text of one policy of those that it was told of, and offers that.
--   A state for each unit. `Observed.units` has one for each input and output; the state of a unit that does not run yet
-    is the door's own, from the statements of the revision that has it.
--   A check-in as `observe`: it asks for the `Observed` of now.
--   `drained` and released credentials, which V2 has no message for, as an extension.
--   Receipts as its peer acknowledges them: for a statement that was not delivered, `delivered` is never called. What a
-    `Receipt` listed is listed again then, at the latest by the next process; over a connection that comes back, the
-    door repeats the highest statement of each revision itself.
+-   Numbers of its own. V2 numbers the configuration of each unit separately (`config_state_idx`). The door assigns the
+    `Revision` of each `Offer`, rising and above `stages`, and maps statements back to those numbers.
+-   One policy from several units. In V2 the inputs and outputs of a policy are units that are sent separately: the door
+    composes the text of one policy from all of them, and offers that.
+-   A state for each unit. `Observed.units` has one for each input and output; the door derives the state of a unit that
+    does not run yet from the statements of its revision.
+-   A check-in as `observe`: it requests the current `Observed`.
+-   `drained` and released credentials, which have no message in V2, as an extension.
+-   Receipts with acknowledgements: for an undelivered statement, `delivered` is never called. The credentials of a
+    `Receipt` are then listed again, at the latest by the next process; after a reconnect, the door repeats the highest
+    statement of each revision itself.
 
 One door is open at a time: revisions have one order, and credentials one owner.
 """
@@ -31,51 +31,51 @@ from shipper.revisions.statements import Statement
 
 
 class Core(Protocol):
-    """What a door leads to."""
+    """The core, as a door uses it."""
 
     async def offer(self, offer: Offer) -> None:
-        """Check a policy, and put it on its way or refuse it; statements say what becomes of it."""
+        """Checks a policy; accepts or refuses it. Statements report its progress."""
 
     @property
     def is_full(self) -> bool:
-        """Whether offers have no room, as while the disk hangs; then take no more from outside."""
+        """Whether offers have no room, as while the disk hangs; then read no more messages."""
 
     async def has_room(self) -> None:
-        """Wait until offers have room."""
+        """Waits until offers have room."""
 
     async def supply(self, credentials: Mapping[str, object]) -> None:
-        """Take secrets by their ids, and withdraw those that are None. Raises CredentialError."""
+        """Takes secrets by their ids; None withdraws one. Raises CredentialError."""
 
     def renew_lease(self, until: float | None) -> None:
-        """Let requests begin until this instant of CLOCK_BOOTTIME; None: without an end."""
+        """Allows requests to begin until this instant of CLOCK_BOOTTIME; None: without an end."""
 
     def act(self, order: Action) -> None:
-        """Carry out an order; its one result comes by `Door.result`."""
+        """Performs an action; `Door.result` takes its one result."""
 
     def observe(self, supervisor: Any) -> None:
-        """Have `Door.observed` called once soon.
+        """Requests one call of `Door.observed`.
 
-        `supervisor` is how the other side stands, as `Supervision`; anything else is ignored.
+        `supervisor` is the status of the supervisor, a `Supervision`; any other value is ignored.
         """
 
 
 class Door(Protocol):
-    """What the core says, and how it is served. What a door is given to say never waits for those outside."""
+    """A door, as the core uses it. Its methods that send never wait for the peer."""
 
     def say(self, statement: Statement, delivered: Callable[[], None]) -> None:
-        """Say it after all that was given before, and call `delivered` once it surely went out, or never."""
+        """Sends a statement, in the order of calls; calls `delivered` only once its delivery is certain."""
 
     def result(self, result: Result) -> None:
-        """Say what became of an order."""
+        """Sends the result of an action."""
 
     def observed(self, observed: Observed) -> None:
-        """Say how all stands; the newest replaces one that still waits."""
+        """Sends the status; the newest replaces one that still waits."""
 
     async def run(self, core: Core) -> Stop:
-        """Serve until told to stop; the end of the connection, and `interrupt`, are a `Stop` by default."""
+        """Serves until it returns a `Stop`; the end of the connection and `interrupt` count as a default one."""
 
     async def stopping(self, grace: trio.CancelScope, core: Core) -> None:
-        """Go on while the core stops: the grace may be ended sooner, never later."""
+        """Serves while the core stops; may shorten the grace, never prolong it."""
 
     def interrupt(self) -> None:
-        """Stop, as if told to."""
+        """Ends `run`, as a stop of the peer does."""

@@ -1,7 +1,7 @@
-"""Standard output: what is to be said waits here, so that nobody waits for a supervisor that does not read.
+"""The queue of messages for standard output, so that no part waits for a supervisor that does not read.
 
-Acks, nacks, results and errors go out in their order; of `observed` only the newest waits. When the other side closed
-the pipe, what is said is forgotten: all that matters is durable and said again after a restart.
+Acks, nacks, results and errors are written in their order; only the newest `observed` waits. After the supervisor
+closed the pipe, messages are dropped: the durable ones are repeated after a restart.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from shipper.sdk.codes import Code
 _log = log.get(__name__)
 
 FULL = 1024
-_Said: TypeAlias = tuple[Outbound, Callable[[], None]]
-"""A message, and what is to be called once it is written."""
+_Queued: TypeAlias = tuple[Outbound, Callable[[], None]]
+"""A message, and a function to call once it is written."""
 
 
 def _nothing() -> None:
@@ -34,7 +34,7 @@ class Outbox:
 
     def __init__(self, stdout: Stdout) -> None:
         self._stdout = stdout
-        self._waiting: deque[_Said] = deque()
+        self._waiting: deque[_Queued] = deque()
         self._observed: Observed | None = None
         self._news = Signal()
         self._written = trio.Event()
@@ -42,7 +42,7 @@ class Outbox:
         self._is_writing = False
 
     def say(self, message: Outbound, written: Callable[[], None] = _nothing) -> None:
-        """Take a message to be written; `written` is called once it was, never for one of `observed`."""
+        """Queues a message; calls `written` once it is written, except for `observed`."""
         if self._closed:
             return
         if isinstance(message, Observed):
@@ -53,21 +53,21 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether very much waits."""
+        """Whether FULL messages or more wait."""
         return len(self._waiting) >= FULL
 
     async def has_room(self) -> None:
-        """Wait while it is full: so a supervisor that only talks cannot fill our memory with answers."""
+        """Waits while it is full, so that a supervisor that does not read cannot fill the memory with answers."""
         while self.is_full:
             await self._written.wait()
 
     async def flushed(self) -> None:
-        """Wait until all was written, or the pipe is closed."""
+        """Waits until all messages are written, or the pipe is closed."""
         while self._waiting or self._observed is not None or self._is_writing:
             await self._written.wait()
 
     async def run(self) -> None:
-        """Write what was said, for ever."""
+        """Writes queued messages for ever."""
         while True:
             await self._news.wait()
             while self._waiting or self._observed is not None:
@@ -77,7 +77,7 @@ class Outbox:
                 self._written.set()
                 self._written = trio.Event()
 
-    async def _write(self, messages: list[_Said]) -> None:
+    async def _write(self, messages: list[_Queued]) -> None:
         text = b"".join(_line(message) for message, _ in messages)
         try:
             await self._stdout.write(text)
@@ -89,8 +89,8 @@ class Outbox:
         for _, written in messages:
             written()
 
-    def _take(self) -> list[_Said]:
-        messages: list[_Said] = []
+    def _take(self) -> list[_Queued]:
+        messages: list[_Queued] = []
         while self._waiting and len(messages) < 64:
             messages.append(self._waiting.popleft())
         if not self._waiting and self._observed is not None:
@@ -100,11 +100,11 @@ class Outbox:
 
 
 def _line(message: Outbound) -> bytes:
-    """Its line. One that is too long, which no message should have, is not written, and nothing of it is either."""
+    """Returns the line of a message, or of an `error` instead of a message that is too long, which none should be."""
     line = message.line()
     if len(line) <= MAX_LINE_BYTES:
         return line
     kind = type(message).__name__.lower()
-    text = f"a message ({kind}) has {len(line)} bytes, and a line has at most {MAX_LINE_BYTES}: it is left out"
+    text = f"a message ({kind}) has {len(line)} bytes, and a line has at most {MAX_LINE_BYTES}: it was dropped"
     _log.error(text)
     return Error(line_number=0, message=text, code=Code.LINE_TOO_LONG).line()

@@ -1,4 +1,4 @@
-"""Statements of revisions become messages of the protocol."""
+"""Turns statements about revisions into messages of the protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shipper.values import Receipt
 
 
 def messages(statement: Statement) -> list[Outbound]:
-    """What is written of it, in this order: ids that one message has no room for go out in several."""
+    """Returns the messages of a statement in their order; ids that do not fit in one message take several."""
     match statement:
         case Received(at, sha256, change):
             return [Ack(epoch=at.epoch, revision=at.number, sha256=sha256, stage="received", change=change)]
