@@ -14,16 +14,16 @@ _DEFAULT: Mapping[str, str] = msgspec.to_builtins(DataStream())
 
 
 def name(stream: Mapping[str, Any]) -> str:
-    """The name of a data stream that has all its parts."""
+    """Returns the name of a data stream that has all its parts."""
     return f"{stream['type']}-{stream['dataset']}-{stream['namespace']}"
 
 
 DEFAULT = name(_DEFAULT)
-"""Where events go that say nothing."""
+"""The data stream of events that name none."""
 
 
 def of(batch: Batch) -> str | list[str] | None:
-    """The data stream of the events: one for all, one for each, or None where none has one."""
+    """Returns the data stream of the events: one for all, one for each, or None if none has one."""
     if "data_stream" in batch.shared:
         return _name_of(batch.shared["data_stream"])
     if b"data_stream" not in batch.body:
@@ -32,12 +32,12 @@ def of(batch: Batch) -> str | list[str] | None:
 
 
 def is_part(key: str, value: object) -> bool:
-    """Whether that may be the type, dataset or namespace of a data stream, as `key` says."""
+    """Returns whether the value is valid as the part `key` of a data stream: type, dataset or namespace."""
     return isinstance(value, str) and _is_part(key, value)
 
 
 def _name_of(stream: object) -> str:
-    """A name in any case: a part that is missing or cannot be one is that of logs-generic-default."""
+    """Returns the name of a stream; a missing or invalid part is that of logs-generic-default."""
     parts = stream if isinstance(stream, Mapping) else {}
     return name({key: parts[key] if is_part(key, parts.get(key)) else part for key, part in _DEFAULT.items()})
 

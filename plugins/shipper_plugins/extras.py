@@ -7,9 +7,9 @@ from importlib.util import find_spec
 
 
 def check(extra: str, modules: Sequence[str]) -> None:
-    """Raises ValueError, with the command that installs them, where one of these modules is missing.
+    """Raises ValueError, with the command that installs them, if one of these modules is missing.
 
-    Nothing is imported, so it may be asked while a policy is read.
+    Imports none of them, so a policy can be checked without their cost.
     """
     if not all(map(_is_there, modules)):
         raise ValueError(f"this needs libraries that are not installed: pip install 'shipper[{extra}]'")

@@ -1,4 +1,4 @@
-"""Whether what is sent to a host stays on this one."""
+"""Recognizes addresses of this host."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Of an address, or of the name that every system gives to one."""
+    """Returns whether an address is of loopback, or a name is `localhost`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

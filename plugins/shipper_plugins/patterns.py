@@ -1,17 +1,17 @@
 r"""Regular expressions of a policy, searched for in linear time.
 
-Python's `re` backtracks, and holds the interpreter while it does: a bad expression over one hostile line stops the
-whole process, and its spelling does not tell that it is bad. So an expression of a policy is run by RE2
-(https://github.com/google/re2/wiki/Syntax, the syntax of Go and of Beats). Its automata take a time that grows with the
+Python's `re` backtracks, and holds the interpreter lock meanwhile: a bad expression over one hostile line stops the
+whole process, and a bad one cannot be recognized by its text. So expressions of a policy are run by RE2
+(https://github.com/google/re2/wiki/Syntax, the syntax of Go and of Beats). The time of its automata grows with the
 expression times the text, and other threads run meanwhile. Both factors are bounded: an expression has at most 3000
-instructions, and whoever searches looks at some thousand characters of a text.
+instructions, and callers search some thousand characters of a text.
 
-What differs from `re`: `\d`, `\w`, `\s` and `\b` know ASCII only (`\p{L}` is any letter), `$` is the very end of the
-text, and there are neither back-references nor look-around. Where both would take an expression and read it otherwise
-(`a{,3}`, `\10`), it is refused.
+Differences from `re`: `\d`, `\w`, `\s` and `\b` match ASCII only (`\p{L}` is any letter), `$` is the very end of the
+text, and there are neither back-references nor look-around. An expression with different meanings in both (`a{,3}`,
+`\10`) is refused.
 
-Cost: 0.8 to 1.4 µs a search in a line of 150 bytes; 0.1 to 0.3 with `re`, but 0.9 to 3.9 where case is ignored.
-Patterns of our own, which are linear, stay in `re`. RE2 is imported for the first pattern: it takes 10 ms, and most
+Cost: 0.8 to 1.4 µs a search in a line of 150 bytes; 0.1 to 0.3 with `re`, but 0.9 to 3.9 if case is ignored. The
+shipper's own patterns, which are linear, use `re`. RE2 is imported for the first pattern: that takes 10 ms, and most
 policies have none.
 """
 
@@ -25,15 +25,15 @@ from shipper.plugin import BadOption
 
 _LONGEST = 4096
 _MOST_INSTRUCTIONS = 3000
-"""About 5 ns each for a byte at worst: 15 ms for a KiB of text. A class such as `\\p{L}` has 1200."""
+"""One takes about 5 ns a byte at worst: 15 ms for a KiB of text. A class such as `\\p{L}` has 1200."""
 _MEMORY = 512 << 10
 """Bytes for an automaton; RE2 keeps the last 128 expressions."""
 
-# Past escapes and classes, each as a whole.
-_READ_OTHERWISE = re.compile(r"(\\[1-9](?![0-7]{2})|\{,\d*\})|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+# Skips escapes and classes, each as a whole.
+_AMBIGUOUS = re.compile(r"(\\[1-9](?![0-7]{2})|\{,\d*\})|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _REPEATED = "a repeat without a lowest number is not known: write {0,3} for {,3}"
 _REFERENCE = r"a back-reference needs backtracking: write out what it may repeat, such as aa|bb for (a|b)\1"
-_AROUND = "look-around needs backtracking: match the text around it as well, or say it with not or negate"
+_AROUND = "look-around needs backtracking: match the text around it as well, or use not or negate"
 _WHY = {
     "missing )": r"a group is not closed: write ) at its end, or \( for a parenthesis of the text",
     "unexpected )": r"a ) closes no group: write \) for a parenthesis of the text",
@@ -61,7 +61,7 @@ _NO_GROUP = "a group or its flags are not known: write (?:…), (?P<name>…), o
 
 
 def check(pattern: str, *at: str) -> None:
-    """Raises BadOption (`at` are the keys that lead to it) unless it can be searched for in linear time.
+    """Raises BadOption, at these keys, unless the pattern can be searched for in linear time.
 
     The message quotes nothing of the pattern.
     """
@@ -70,7 +70,7 @@ def check(pattern: str, *at: str) -> None:
 
 
 def searcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a pattern that was checked is found in a text; get it once for many texts."""
+    """Returns a function that searches a text for a checked pattern; reuse it for many texts."""
     search = _compiled(pattern).search
     return lambda text: search(text.encode(errors="replace")) is not None
 
@@ -98,13 +98,13 @@ def _problem(pattern: str) -> str | None:
         return _why(error.args[0].decode(errors="replace"))
     if size > _MOST_INSTRUCTIONS:
         return _WHY["pattern too large - compile failed"]
-    for other in filter(None, _READ_OTHERWISE.findall(pattern)):
+    for other in filter(None, _AMBIGUOUS.findall(pattern)):
         return _REFERENCE if other.startswith("\\") else _REPEATED
     return None
 
 
 def _why(message: str) -> str:
-    """RE2's error, which quotes the pattern, as what to write instead."""
+    """Returns the remedy for an error of RE2, whose own message quotes the pattern."""
     error, _, part = message.partition(": ")
     if error == "invalid perl operator":
         return _GROUPS.get(part, _NO_GROUP)

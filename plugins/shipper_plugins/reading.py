@@ -1,8 +1,8 @@
-"""Bytes of a file by offset, where its size decides whether there are more.
+"""Reads bytes of a file by offset; only the file's size tells that it ends.
 
-A read may give fewer bytes than it was asked for although the file goes on: file systems over a network or in user
-space do that, and a disk does before a sector that it cannot read. Whoever takes such a read for the end of the file
-leaves the rest of it unread, or cuts it off.
+A read may return fewer bytes than requested although the file is longer: file systems over a network or in user space
+do so, and a disk does before an unreadable sector. To take such a read for the end of the file would leave the rest
+unread, or cut it off.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import os
 
 
 class Unreadable(OSError):
-    """A file has more bytes by its size than the file system gives."""
+    """A file has more bytes by its size than the file system returns."""
 
 
 def read_at(file: int, offset: int, size: int) -> bytes:
-    """All `size` bytes from `offset`, or fewer if the file ends before; blocking.
+    """Returns all `size` bytes from `offset`, or fewer if the file ends before; blocking.
 
     Raises Unreadable or another OSError if one of them cannot be read.
     """
@@ -27,7 +27,7 @@ def read_at(file: int, offset: int, size: int) -> bytes:
 
 
 def read_some(file: int, offset: int, size: int) -> bytes:
-    """As many of `size` bytes from `offset` as can be read: none only if the file ends there; blocking.
+    """Returns as many of `size` bytes from `offset` as can be read: none only if the file ends there; blocking.
 
     Raises Unreadable or another OSError if not even the first one can be read.
     """

@@ -1,4 +1,4 @@
-"""Wildcards, compared in polynomial time whatever stands in a pattern."""
+"""Wildcards, compared in polynomial time for any pattern."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _Item = TypeVar("_Item")
 def fits(
     pattern: Sequence[_Part], items: Sequence[_Item], *, star: _Part, fits_one: Callable[[_Part, _Item], bool]
 ) -> bool:
-    """Whether a pattern, in which `star` stands for any number of items and each other part for one, is all of `items`.
+    """Returns whether a pattern matches all `items`; `star` matches any number of them, another part one.
 
-    The greedy algorithm for wildcards: where a part does not fit, the last star takes one item more. No earlier star
-    has to, since the last one can take all that it would. So at most as many comparisons as parts times items.
+    The greedy algorithm for wildcards: if a part does not fit, the last star takes one item more. No earlier star has
+    to, since the last one can take the same items. So it takes at most as many comparisons as parts times items.
     """
     part = item = 0
     after_star, taken = -1, 0

@@ -54,10 +54,10 @@ def test_an_ordinary_pattern_is_taken(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "instead"),
     [
-        ("(?=a)b", "say it with not or negate"),
-        ("(?!a)b", "say it with not or negate"),
-        ("(?<=a)b", "say it with not or negate"),
-        ("(?<!a)b", "say it with not or negate"),
+        ("(?=a)b", "use not or negate"),
+        ("(?!a)b", "use not or negate"),
+        ("(?<=a)b", "use not or negate"),
+        ("(?<!a)b", "use not or negate"),
         (r"(a)\1", "such as aa|bb for (a|b)\\1"),
         (r"(a)\10", "such as aa|bb for (a|b)\\1"),
         (r"(?P<q>a)(?P=q)", "such as aa|bb for (a|b)\\1"),

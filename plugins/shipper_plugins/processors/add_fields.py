@@ -1,8 +1,8 @@
-"""`add_fields`: the same fields in every event.
+"""`add_fields`: sets the same fields in every event.
 
     {type: add_fields, fields: {service.name: shop, labels: {team: web}}}
 
-The fields are held once for the whole batch, so lines of text are not even looked at.
+The fields are stored once for the whole batch, so lines of text are not read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shipper.plugin import BadOption, Batch, Fields, Processor, nested
 
 
 class AddFields(Processor, frozen=True):
-    """Sets fields in every event, over what was there."""
+    """Sets fields in every event; replaces existing ones."""
 
     fields: dict[str, Any]
     """Names (dotted, or nested mappings) and their values."""
@@ -31,7 +31,7 @@ class AddFields(Processor, frozen=True):
             raise BadOption(f"no JSON value: {error}", "fields") from None
 
     def process(self, batch: Batch) -> Batch:
-        """The batch with the fields set."""
+        """Returns the batch with the fields."""
         return batch.share(_nested(self.fields))
 
 

@@ -1,18 +1,17 @@
-"""`aggregate`: one event for many.
+"""`aggregate`: merges events with equal fields into one.
 
     type: aggregate
     group_by: [service.name, http.response.status_code]
     window: 10s
     fields: {http.response.bytes: sum, event.duration: max, url.path: first}
 
-Events with the same values of `group_by` become one, with these values, their number (`count_field`) and what `fields`
-makes of others: `sum`, `min` and `max` of numbers (anything else is left out), `first` and `last` of any value. A
-window begins with the first event, and ends for all groups together. Events that have not the same target, or the same
-outputs, are never one.
+Events with the same values of `group_by` become one, with these values, their number (`count_field`) and the merged
+values of `fields`: `sum`, `min` and `max` of numbers (other values are ignored), `first` and `last` of any value. A
+window begins with the first event, and ends for all groups together. Events with different targets or outputs are never
+merged.
 
-Events are held in memory for a window, and acknowledged when their aggregate is stored: a client of an input waits for
-as long, and what was not stored is sent again, or read again, after a crash. So nothing is lost, and nothing is counted
-twice.
+Events are held in memory for a window, and acknowledged when their aggregate is stored: the client of an input waits
+until then, and after a crash unstored events are sent or read again. So nothing is lost, and nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from shipper_plugins.processors.drop import look_up
 Merge = Literal["sum", "min", "max", "first", "last"]
 _LONGEST_WINDOW = 3600
 _GROUP_BYTES = 500
-"""What a group takes beside its values."""
+"""The memory of a group, in addition to its values."""
 _LARGEST = 1 << 63
 
 
 class Aggregate(Processor, frozen=True, kw_only=True):
-    """Makes one event of all that have the same values of some fields."""
+    """Merges events with the same values of some fields into one."""
 
     keeps: ClassVar[str] = (
-        "the groups of one window, at most `max_groups` of them and about `max_bytes`. When there are as many, the "
-        "window ends early. Nothing is lost with it: the events are not acknowledged before."
+        "the groups of one window, at most `max_groups` of them and about `max_bytes`. At either limit the window ends "
+        "early. No event is lost with it, since events are acknowledged only afterwards."
     )
 
     group_by: tuple[str, ...] = ()
@@ -49,13 +48,13 @@ class Aggregate(Processor, frozen=True, kw_only=True):
     window: Duration = Duration(10)
     """How long events are gathered, at most 1h."""
     fields: dict[str, Merge] = msgspec.field(default_factory=dict)
-    """By field: what becomes of its values."""
+    """By field: how its values are merged."""
     count_field: str = "event.count"
     """The field that has the number of events."""
     max_groups: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
-    """How many groups end a window early."""
+    """The number of groups that ends a window early."""
     max_bytes: Size = Size(16 << 20)
-    """How much memory of groups ends a window early."""
+    """The memory of groups that ends a window early."""
 
     def __post_init__(self) -> None:
         keys.check_names("group_by", self.group_by)
@@ -65,7 +64,7 @@ class Aggregate(Processor, frozen=True, kw_only=True):
                 raise BadOption(f"{name!r} is no name of a field", "fields" if name in self.fields else "count_field")
         for name in names:
             if names.count(name) > 1 or any(other.startswith(f"{name}.") for other in names):
-                raise BadOption(f"{name} is there twice, or a field below it: each needs a place of its own", "fields")
+                raise BadOption(f"{name} is set twice, or a field below it is: each needs a name of its own", "fields")
         if not 0 < self.window <= _LONGEST_WINDOW:
             raise BadOption("window is more than 0s, and at most 1h", "window")
 
@@ -78,7 +77,7 @@ class Aggregate(Processor, frozen=True, kw_only=True):
 @dataclass(slots=True)
 class _Group:
     values: list[Any]
-    """Of `group_by`."""
+    """The values of `group_by`."""
     outputs: frozenset[str] | None
     route: str | None
     count: int = 0
@@ -93,7 +92,7 @@ class _Aggregate(Stage):
         self._ends: float | None = None
 
     def process(self, part: Part) -> Sequence[Part]:
-        """Nothing yet."""
+        """Returns nothing yet."""
         settings, batch = self._settings, part.batch
         looks = [look_up(own, batch.shared) for own in batch.own()]
         rows = [(keys.values(look, settings.group_by), keys.values(look, tuple(settings.fields))) for look in looks]
@@ -123,7 +122,7 @@ class _Aggregate(Stage):
                 self._bytes += len(keys.encoded(value)) - (0 if old is None else len(keys.encoded(old)))
 
     def flush(self) -> Sequence[Part]:
-        """An event for each group."""
+        """Returns one event for each group."""
         gathered: dict[tuple[frozenset[str] | None, str | None], list[Fields]] = {}
         for group in self._groups.values():
             gathered.setdefault((group.outputs, group.route), []).append(self._event(group))
@@ -145,7 +144,7 @@ class _Aggregate(Stage):
         return self._context.now() if is_full and self._ends is not None else self._ends
 
     def rollback(self) -> None:
-        """It holds nothing."""
+        """Forgets all groups."""
         self._groups, self._bytes, self._ends = {}, 0, None
 
 
@@ -163,5 +162,5 @@ def _is_number(value: Any) -> bool:
 
 
 def _written(value: Any) -> Any:
-    """A sum may be larger than what JSON's readers take for an integer."""
+    """Returns the value as a reader of JSON takes it: a very large sum is no integer there."""
     return float(value) if isinstance(value, int) and not -_LARGEST <= value < _LARGEST else value

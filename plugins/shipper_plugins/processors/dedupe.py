@@ -1,12 +1,12 @@
-"""`dedupe`: of equal events, the first one in a while.
+"""`dedupe`: drops repetitions of an event within a window.
 
     {type: dedupe, fields: [host.name, message], window: 5m}
 
-Events are equal that have the same values of `fields`; without these, that are the same but for `@timestamp` and `log`
-(a line is at another offset). An event is dropped, and counted, if an equal one passed less than `window` ago; the
-window begins with the one that passed.
+Events are equal if they have the same values of `fields`; without `fields`, if they differ in `@timestamp` and `log`
+only (a repeated line has another offset). An event is dropped, and counted, if an equal one passed less than `window`
+ago; the window begins with the one that passed.
 
-Each input remembers its own events, also where the processor stands at the policy or at an output.
+Each input remembers its own events, even if the processor belongs to the policy or to an output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shipper_plugins.processors import keys
 
 
 class Dedupe(Processor, frozen=True, kw_only=True):
-    """Drops events that are equal to one that passed a while ago."""
+    """Drops events that are equal to one that passed within the window."""
 
     keeps: ClassVar[str] = (
         "a digest of each of the last `max_entries` events that passed within the window. Beyond that the oldest is "
@@ -55,7 +55,7 @@ class _Dedupe(Stage):
         self._counted = context.meters.counter("events_dropped", "Events that were equal to one before.")
 
     def process(self, part: Part) -> Sequence[Part]:
-        """The part without the events that are equal to one before."""
+        """Returns the part without repeated events."""
         batch, now = part.batch, self._context.now()
         names = self._settings.fields
         digests = keys.digests(batch, names) if names else keys.whole_digests(batch)
@@ -72,17 +72,17 @@ class _Dedupe(Stage):
 
     @property
     def due(self) -> float | None:
-        """At once if there is much that is new; it holds no events."""
+        """At once if there are many new digests; the processor holds no events."""
         return self._context.now() if self._passed.full else None
 
     def commit(self) -> None:
-        """What passed is remembered."""
+        """Remembers the events that passed."""
         oldest = self._context.now() - self._settings.window
         self._passed.commit(lambda passed: passed <= oldest)
         self._counted.add(self._dropped)
         self._dropped = 0
 
     def rollback(self) -> None:
-        """What passed since the last commit never did."""
+        """Forgets the events that passed since the last commit."""
         self._passed.rollback()
         self._dropped = 0

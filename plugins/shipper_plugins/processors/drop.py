@@ -1,4 +1,4 @@
-r"""`drop`: leave out the events that meet a condition.
+r"""`drop`: drops the events that meet a condition.
 
     type: drop
     when:
@@ -7,11 +7,11 @@ r"""`drop`: leave out the events that meet a condition.
         - regexp: {user_agent.original: '^kube-probe/'}
         - and: [{range: {event.duration: {lt: 1000}}}, {not: {has_fields: [error.message]}}]
 
-A condition has exactly one key, as in Beats; where it names several fields, all must fit. A list of values fits if one
-of them does. What is missing, or of another type, fits nothing.
+A condition has exactly one key, as in Beats; if it names several fields, all must match. A list matches if one of its
+values does. A missing field, or a value of another type, never matches.
 
-A regular expression has the syntax of RE2, as in Beats (see `shipper_plugins.patterns`), and only the first 4096
-characters of a text are looked at.
+A regular expression has the syntax of RE2, as in Beats (see `shipper_plugins.patterns`), and searches only the first
+4096 characters of a text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shipper_plugins import patterns
 
 Scalar = str | int | float | bool
 Test = Callable[[Callable[[str], Any]], bool]
-"""Takes a look-up of dotted names."""
+"""Takes a look-up of dotted names; returns whether the event meets the condition."""
 
 _LONGEST_TEXT = 4096
 
@@ -44,7 +44,7 @@ class Range(Settings, frozen=True):
             raise ValueError("range: give at least one of gte, gt, lte, lt")
 
     def holds(self, value: Any) -> bool:
-        """Whether `value` is a number within the bounds."""
+        """Returns whether `value` is a number within the bounds."""
         return (
             isinstance(value, int | float)
             and not isinstance(value, bool)
@@ -56,7 +56,7 @@ class Range(Settings, frozen=True):
 
 
 class Condition(Settings, frozen=True):
-    """What an event must be like; exactly one key."""
+    """A condition on an event; exactly one key."""
 
     equals: dict[str, Scalar] | None = None
     """The field has this value."""
@@ -67,7 +67,7 @@ class Condition(Settings, frozen=True):
     range: dict[str, Range] | None = None
     """The field is a number within these bounds."""
     has_fields: list[str] | None = None
-    """All these fields are there."""
+    """The event has all these fields."""
     and_: list[Condition] | None = msgspec.field(default=None, name="and")
     """All of these hold."""
     or_: list[Condition] | None = msgspec.field(default=None, name="or")
@@ -86,12 +86,12 @@ class Condition(Settings, frozen=True):
             patterns.check(pattern, "regexp", name)
 
     def searches(self) -> bool:
-        """Whether there is a regular expression in it."""
+        """Returns whether the condition has a regular expression."""
         parts = [*(self.and_ or ()), *(self.or_ or ()), *filter(None, (self.not_,))]
         return self.regexp is not None or any(part.searches() for part in parts)
 
     def test(self) -> Test:
-        """The condition as a function of one event, made once for a batch."""
+        """Returns the condition as a function of one event; make it once for a batch."""
         if self.equals is not None:
             return _every(self.equals, lambda wanted: lambda value: _equal(value, wanted))
         if self.contains is not None:
@@ -112,25 +112,25 @@ class Condition(Settings, frozen=True):
 
 
 class Drop(Processor, frozen=True):
-    """Leaves out the events that meet a condition."""
+    """Drops the events that meet a condition."""
 
     when: Condition
     """The condition."""
 
     def process(self, batch: Batch) -> Batch:
-        """The batch without those events; it may be empty then."""
+        """Returns the batch without those events; it may be empty."""
         test, shared = self.when.test(), batch.shared
         kept = [i for i, own in enumerate(batch.own()) if not test(look_up(own, shared))]
         return batch if len(kept) == batch.count else batch.pick(kept)
 
     @property
     def is_slow(self) -> bool:
-        """Hundreds of regular expressions over one line made for them take seconds, in which RE2 lets others run."""
+        """Hundreds of regular expressions over a hostile line take seconds, in which RE2 lets other threads run."""
         return self.when.searches()
 
 
 def look_up(own: Fields, shared: Fields) -> Callable[[str], Any]:
-    """The values of an event by dotted names; its own come before those that it shares."""
+    """Returns a look-up of an event's values by dotted names; its own values precede shared ones."""
 
     def look(name: str) -> Any:
         value = _find(own, name)
@@ -140,7 +140,7 @@ def look_up(own: Fields, shared: Fields) -> Callable[[str], Any]:
 
 
 def _find(fields: Mapping[str, Any], name: str) -> Any:
-    """The value of a dotted name, whether the event is nested or has dotted keys; None where there is none."""
+    """Returns the value of a dotted name in nested fields or dotted keys, or None."""
     if name in fields:
         return fields[name]
     head, _, rest = name.partition(".")

@@ -1,12 +1,12 @@
-"""What an application writes as `@timestamp`, as Elasticsearch reads it (`strict_date_optional_time`).
+"""Reads `@timestamp` values of applications as Elasticsearch does (`strict_date_optional_time`).
 
-    2026-05-17T12:34:56.789+02:00     ISO 8601 as RFC 3339 has it: stays as it is, to the nanosecond
+    2026-05-17T12:34:56.789+02:00     ISO 8601 in the form of RFC 3339: unchanged, to the nanosecond
     2026-05-17 12:34:56,789 +0200     a space for the T or before the zone, a comma for the point: written as above
-    2026-05-17T12:34:56               without a zone: UTC, as Elasticsearch and ECS take it
+    2026-05-17T12:34:56               without a zone: UTC, as in Elasticsearch and ECS
     1779014096.789, 1779014096789     seconds since 1970 below 10^11 (the year 5138), milliseconds below 10^14
 
-Everything else is no time: other texts, numbers in texts, what no calendar has (30 February, a second 60), and zones
-beyond 18 hours, which Elasticsearch refuses.
+Other values are refused: other texts, numbers in texts, invalid dates and times (30 February, a second 60), and zones
+beyond 18 hours, which Elasticsearch refuses too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXACT = re.compile(rf"[^ t]{{19}}(?:\.\d{{1,9}})?(?:Z|{_ZONE})", re.ASCII)
 
 
 def instant(value: Any) -> str:
-    """The time that an application wrote; raises ValueError, which does not quote it, if it is none."""
+    """Returns the time in the form of RFC 3339; raises ValueError for an invalid one, without quoting it."""
     if type(value) in (int, float):
         return _of_epoch(value)
     found = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
@@ -40,7 +40,7 @@ def instant(value: Any) -> str:
 
 
 def are_exact(values: Sequence[Any]) -> bool:
-    """Whether each is a time that `instant` leaves as it is (0.1 µs each, `instant` 1.5)."""
+    """Returns whether `instant` would return each value unchanged (0.1 µs each; `instant` takes 1.5)."""
     try:
         msgspec.convert(values, _Instants)
     except msgspec.ValidationError:
@@ -49,7 +49,7 @@ def are_exact(values: Sequence[Any]) -> bool:
 
 
 def _are_short_and_utc(text: str, values: Sequence[str]) -> bool:
-    """Of sound times, which have no other letters, and without a zone of digits at most nine of a fraction."""
+    """Returns whether valid times end in `Z`, and have at most nine digits of a fraction."""
     return text.count("T") == text.count("Z") == len(values) and max(map(len, values), default=0) <= 30
 
 

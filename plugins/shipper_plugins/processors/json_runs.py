@@ -1,7 +1,7 @@
-"""Lines of JSON whose values can all stay where they are, as fields, in runs: for `parse`.
+"""Turns lines of JSON without misfits into fields, in runs, for `parse`.
 
-What a line becomes is what `json_lines` makes of it. Here the text lines of a batch go from JSON to JSON by one call of
-the writer for each run; if a value of any line might have to be put elsewhere, all are left to `json_lines.fields`.
+The result is that of `json_lines`. Here the text lines of a batch are converted from JSON to JSON with one call of the
+writer for each run; if any line may have a misfit, `json_lines.fields` reads all of them.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from shipper_plugins.processors.instants import are_exact
 from shipper_plugins.processors.json_lines import INNER, PLAIN, is_even, is_name, is_plain
 
 _RUN = 256
-"""Objects that are held at once; those of a whole batch would leave the processor's cache (0.3 µs a line)."""
+"""Objects in memory at once; those of a whole batch would exceed the CPU's cache (0.3 µs a line)."""
 _MOST_DOTTED = 64
-"""Names of a run."""
+"""Dotted names of a run."""
 
 
 def at_once(batch: Batch, shape: Fields, target: str | None, own: frozenset[str] | None = None) -> Batch:
-    """Text lines that are all objects whose values can stand in their places.
+    """Returns the batch with the fields of its lines, if all are objects without misfits.
 
-    Raises ValueError or TypeError where all must be read one by one. `own` are the shared fields that some line is
-    taken to have too (None: those of the first line); if another is met, all begins again.
+    Raises ValueError or TypeError if they must be read one by one. `own` are the shared fields that some line is
+    assumed to have too (None: those of the first line); if a line has another one, it starts again.
     """
     if target is not None and target.partition(".")[0] in shape:
-        raise ValueError("fields are to be put together with those of the event")
+        raise ValueError("fields have to be merged with those of the event")
     lines = batch.body.split(b"\n")[:-1]
     is_flat = _braces(batch.body) == len(lines)
     own = own if own is not None else _own(lines[:1], batch, shape, target, is_flat=is_flat)
@@ -54,18 +54,18 @@ def _own(lines: Sequence[bytes], batch: Batch, shape: Fields, target: str | None
 
 
 def _objects(lines: Sequence[bytes], target: str | None, *, is_flat: bool) -> tuple[list[Fields], set[str]]:
-    """What the lines hold, nested, and the names of it; raises ValueError where a name or a list cannot stand."""
+    """Returns the nested objects of the lines, and their names; raises ValueError for an invalid name or list."""
     objects = list(map(orjson.loads, lines))
     if not set(map(type, objects)) <= {dict} or not all(objects):
         raise ValueError("a text is not a JSON object, or an empty one")
     names = set[str]().union(*objects)
     if not all(map(is_name, names)):
-        raise ValueError("a name cannot stand")
+        raise ValueError("a name is not valid")
     if not is_flat and _known(objects) < _braces(b"".join(lines)) - len(lines):
         _check_inside(objects)
     dotted = [name for name in names if "." in name]
     if len(dotted) > _MOST_DOTTED:
-        raise ValueError("each of many names would be looked for in each line")
+        raise ValueError("a search of each line for each of many names takes too long")
     for name in dotted:
         _nest(objects, name)
         names = names - {name} | {name.partition(".")[0]}
@@ -79,10 +79,10 @@ def _braces(text: bytes) -> int:
 
 
 def _known(objects: Sequence[Fields]) -> int:
-    """How many groups can stand that have a place in which the first object has one, too.
+    """Returns the number of valid groups in places where the first object has a group too.
 
-    Lines of one kind have no others, as the braces of their text tell: so most values need not be looked at. What is
-    only plain values, such as a list of numbers, can stand anyway.
+    Lines of one kind have no other groups, as a count of their braces shows: so most values need no check. Plain
+    values, such as a list of numbers, are always valid.
     """
     known = 0
     for name, value in objects[0].items() if objects else ():
@@ -102,9 +102,9 @@ def _check_inside(level: Sequence[Fields]) -> None:
         lists = [value for value in values if type(value) is list]
         level = [value for value in values if type(value) is dict]
         if not _are_plain_names(level):
-            raise ValueError("a name inside cannot stand")
+            raise ValueError("an inner name is not valid")
         if lists and not (_are_simple(list(chain.from_iterable(lists))) or all(map(is_even, lists))):
-            raise ValueError("a list cannot stand")
+            raise ValueError("a list is not valid")
 
 
 def _are_plain_names(objects: Iterable[Fields]) -> bool:
@@ -112,7 +112,7 @@ def _are_plain_names(objects: Iterable[Fields]) -> bool:
 
 
 def _are_simple(items: Sequence[Any]) -> bool:
-    """Whether these items of lists are even for sure: plain values, or groups of plain values."""
+    """Returns whether these items of lists are certainly even: plain values, or groups of plain values."""
     types = set(map(type, items))
     if types != {dict}:
         return types.isdisjoint(INNER)
@@ -120,10 +120,10 @@ def _are_simple(items: Sequence[Any]) -> bool:
 
 
 def _nest(objects: Iterable[Fields], name: str) -> None:
-    """Put the values of a dotted name into groups."""
+    """Moves the values of a dotted name into groups."""
     *above, last = name.split(".")
     if above[0] in PLAIN:
-        raise ValueError("a plain field is to be a group")
+        raise ValueError("a group has the name of a plain field")
     for made in objects:
         if name in made:
             at = made
@@ -132,27 +132,27 @@ def _nest(objects: Iterable[Fields], name: str) -> None:
                 if type(at) is not dict:
                     raise ValueError("two values of a line do not fit")
             if last in at:
-                raise ValueError("a value stands twice in a line")
+                raise ValueError("a line has two values of one name")
             at[last] = made.pop(name)
 
 
 def _met(objects: Sequence[Fields], keys: set[str], batch: Batch, shape: Fields, *, is_flat: bool) -> frozenset[str]:
-    """The fields that are shared, too; raises ValueError where a value does not stand in its place."""
+    """Returns the names that are shared fields too; raises ValueError for a misfit."""
     if "@timestamp" in keys and not are_exact(_column(objects, "@timestamp")):
-        raise ValueError("a time is to be written anew")
+        raise ValueError("a time has to be rewritten")
     if "data_stream" in keys:
-        raise ValueError("a line says a data stream")
+        raise ValueError("a line names a data stream")
     for key in (keys & shape.keys()) - {"@timestamp"}:
-        if not (shape[key] is None and is_flat) and not _stand(_column(objects, key), shape[key]):
+        if not (shape[key] is None and is_flat) and not _fit(_column(objects, key), shape[key]):
             raise ValueError("a value has another shape than the event's")
     return frozenset(keys & (batch.shared.keys() | {"log"}))
 
 
-def _stand(values: Sequence[Any], our: Any) -> bool:
-    """Whether each fits where the event has this; False also where it takes a closer look."""
+def _fit(values: Sequence[Any], our: Any) -> bool:
+    """Returns whether each value certainly fits the event's shape `our`."""
     if isinstance(our, dict):
         return set(map(type, values)) == {dict} and all(
-            not isinstance(our[key], dict) and _stand(_column(values, key), our[key])
+            not isinstance(our[key], dict) and _fit(_column(values, key), our[key])
             for key in our.keys() & set[str]().union(*values)
         )
     types = set(map(type, values))
@@ -164,7 +164,7 @@ def _column(objects: Iterable[Fields], key: str) -> list[Any]:
 
 
 def _complete(objects: Sequence[Fields], key: str, shared: Any) -> None:
-    """What is shared, where the objects do not say something else."""
+    """Adds a shared value to the objects that have none of their own."""
     if isinstance(shared, dict):
         for made in objects:
             made[key] = {**shared, **made[key]} if key in made else dict(shared)

@@ -1,14 +1,14 @@
-r"""Lines of nginx, as fields: for `parse`.
+r"""Turns lines of nginx into fields, for `parse`.
 
-`fields` reads a line of the access log or the error log, of any kind. `at_once` reads the text lines of a batch by
-columns, and asks for an event of its own only for those out of the ordinary. A line is ordinary where it is of the
-access log and, up to the end of its agent, printable ASCII without an escape, has a whole request and numbers as JSON
-has them: so what its groups hold stands in JSON as it is. `_ORDINARY` finds nothing that `_ACCESS` would cut otherwise,
-since its classes leave no second way: no space in the user, no quote and no backslash anywhere.
+`fields` reads any line of the access log or the error log. `at_once` reads the text lines of a batch by columns, and
+only other lines one by one. An ordinary line is one of the access log that is, up to the end of its agent, printable
+ASCII without an escape, with a whole request and numbers in the form of JSON: so its groups are valid in JSON without
+changes. `_ORDINARY` never splits a line in another way than `_ACCESS`, since its classes exclude all ambiguity: no
+space in the user, no quote and no backslash anywhere.
 
-Speed: 2.9 µs a line of 150 bytes where all addresses, seconds and paths differ, 2.4 with 200 addresses; an event of its
-own for each: 20 µs. One `findall` takes 0.75 µs of it (with backtracking: 1.0). Times are converted once for each
-minute, as no zone has seconds. Lines of the error log, which are few, are read one by one, for 14 µs.
+Speed: 2.9 µs a line of 150 bytes with different addresses, seconds and paths, 2.4 with 200 addresses; read one by one,
+20 µs. One `findall` takes 0.75 µs of it (with backtracking: 1.0). Times are converted once for each minute, since no
+zone has seconds. Lines of the error log, which are few, are read one by one, for 14 µs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MONTHS = {
 
 
 def fields(event: Fields, text: str) -> Fields:
-    """The event with the fields of an access log line or an error log line; raises ValueError if it is neither."""
+    """Returns the event with the fields of a line; raises ValueError if it is neither of the access nor error log."""
     if access := _ACCESS.match(text):
         made = _access(*access.groups())
     elif error := _ERROR.match(text):
@@ -88,7 +88,7 @@ def _number(text: str) -> int:
 
 
 def _set_request(fields: Fields, http: Fields, request: str) -> None:
-    """What is no request (a TLS greeting at a plain port) stays in the message alone."""
+    """Sets method, URL and version; an invalid request (a TLS greeting at a plain port) stays in the message only."""
     if found := _REQUEST.fullmatch(request):
         http["request"] = {"method": found[1]}
         fields["url"] = {"original": _decoded(found[2])}
@@ -126,7 +126,7 @@ def _instant(make: Callable[[], datetime]) -> str:
 # Lines of one second share their time: a look-up instead of a conversion (strptime takes 8 µs).
 @lru_cache(maxsize=4096)
 def _access_time(text: str) -> str:
-    """`17/May/2026:12:34:56 +0200` as UTC."""
+    """Converts `17/May/2026:12:34:56 +0200` to UTC."""
 
     def make() -> datetime:
         offset = timedelta(hours=int(text[22:24]), minutes=int(text[24:26]))
@@ -139,13 +139,13 @@ def _access_time(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _error_time(text: str) -> str:
-    """`2026/05/17 12:34:56`, a local time, as UTC."""
+    """Converts `2026/05/17 12:34:56`, a local time, to UTC."""
     return _instant(lambda: datetime.fromisoformat(text.replace("/", "-")))
 
 
 # -- the lines of a batch ----------------------------------------------------------------------------------------------
 
-# Possessive, as nothing is gained by a second try; each class is of what stands in JSON as it is.
+# Possessive, since backtracking never helps; each class has only characters that JSON needs not escape.
 _ORDINARY = re.compile(
     rb"(?:([!#-\[\]-~]++) [!-~]++ ([!#-\[\]-~]++) "
     rb"\[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d):([0-5]\d) ([+-]\d{4})\] "
@@ -154,14 +154,14 @@ _ORDINARY = re.compile(
 )
 _V4 = re.compile(rb"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)")
 _REPLACED = ("@timestamp", "log")
-"""What every event has of its own, over what is shared."""
+"""Shared fields that every event replaces by its own."""
 _MADE = frozenset(("source", "http", "url", "user", "user_agent"))
 
 
 def at_once(batch: Batch, one: Callable[[Fields], Fields]) -> Batch:
-    """Text lines with their fields; `one` reads an event that is out of the ordinary.
+    """Returns the batch with the fields of its text lines; `one` reads an event that is not ordinary.
 
-    Raises ValueError where all must be read one by one: no line is ordinary, a time does not exist, fields would be
+    Raises ValueError if all must be read one by one: no line is ordinary, a time does not exist, or fields would be
     merged with shared ones.
     """
     rows = _ORDINARY.findall(batch.body)
@@ -177,7 +177,7 @@ def at_once(batch: Batch, one: Callable[[Fields], Fields]) -> Batch:
 
 
 def _body(batch: Batch, rows: list[tuple[bytes, ...]]) -> bytes:
-    """The documents of all lines; those of lines out of the ordinary, whose row is empty, mean nothing."""
+    """Returns the documents of all lines; those of other lines, whose row is empty, are placeholders."""
     address, user, minute, second, zone, method, url, version, status, size, referrer, agent = zip(*rows, strict=True)
     return join(
         batch.count,
@@ -203,7 +203,7 @@ def _with_others(batch: Batch, shared: Fields, body: bytes, others: Mapping[int,
 
 
 def _each(make: Callable[[bytes], bytes], column: Iterable[bytes]) -> list[bytes]:
-    """`make` of each cell, called once for equal ones."""
+    """Returns `make` of each cell; calls it once for equal ones."""
     column = list(column)
     made = {cell: make(cell) for cell in set(column)}
     return [made[cell] for cell in column]
@@ -214,7 +214,7 @@ def _optional(form: bytes, column: Iterable[bytes]) -> list[bytes]:
 
 
 def _utc_minute(text: bytes) -> bytes:
-    """`17/May/2026:12:34+0200` as UTC."""
+    """Converts `17/May/2026:12:34+0200` to UTC."""
     local, zone = text[:17].decode(), text[17:].decode()
     return _access_time(f"{local}:00 {zone}")[:16].encode() if text else b""
 

@@ -1,21 +1,21 @@
-r"""`parse`: a line of text becomes fields.
+r"""`parse`: turns a text into fields.
 
     {type: parse, format: nginx}
     {type: parse, format: json, field: message, target: app}
 
-- `json`: the fields of the object become fields of the event (or of `target`), over those of the same name, and the
-  text goes, since nothing of it is lost. Dotted names are nested ones. What does not fit (`{"host": "web-1"}`, where
-  `host` is a group) or may not be (`data_stream`: a text is written by whoever is logged, so it never says where it
-  goes) becomes a label: `json_lines` has the rule.
+- `json`: the fields of the object become fields of the event (or of `target`) and replace those of the same name; the
+  text is removed. Dotted names are nested ones. A value of the wrong shape (`{"host": "web-1"}`, where `host` is a
+  group), or one that is not allowed (`data_stream`: the logged application writes the text, so it must not choose the
+  destination), becomes a label: `json_lines` has the rule.
 - `nginx`: the combined access log and the error log become ECS fields; `message` is kept. The error log has no time
-  zone: its times are taken for local ones of this host. What nginx writes as `\xHH` is decoded.
+  zone: its times count as local ones of this host. `\xHH` of nginx is decoded.
 
-An event that does not parse goes on as it is, tagged with the error.
+An event that does not parse stays unchanged, and is tagged with the error.
 
-Speed: where each text line of a batch is an object whose values can stand in their places, they go from JSON to JSON in
-runs, by one call of the writer for each: 1.3 µs a line of 195 bytes and 8 fields, 2.3 with groups in it, 3.2 with the
-dotted names of ECS; an event of its own for each: 20 µs. To parse a whole body as one array is no faster, and hostile
-lines (`{"a":[1`, `2]}`, `{},{}`) could move fields from one event to another.
+Speed: text lines without misfits are converted in runs, with one call of the writer for each: 1.3 µs a line of 195
+bytes and 8 fields, 2.3 with groups in it, 3.2 with the dotted names of ECS; read one by one, 20 µs. To parse a whole
+body as one array is no faster, and hostile lines (`{"a":[1`, `2]}`, `{},{}`) could move fields from one event to
+another.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from shipper_plugins.processors import json_lines, json_runs, nginx
 
 
 class Parse(Processor, frozen=True):
-    """Makes fields of a text."""
+    """Turns a text into fields."""
 
     format: Literal["json", "nginx"]
-    """How the text is written."""
+    """The format of the text."""
     field: str = "message"
     """The (dotted) name of the field that holds the text."""
     target: str | None = None
@@ -46,7 +46,7 @@ class Parse(Processor, frozen=True):
                 raise BadOption(f"{name!r} is no name of a field", option)
 
     def process(self, batch: Batch) -> Batch:
-        """The batch with the fields of each event that parses."""
+        """Returns the batch with the fields of each event that parses."""
         if batch.offset is not None and self.field == "message":
             with suppress(ValueError, TypeError, RecursionError):
                 return self._at_once(batch)

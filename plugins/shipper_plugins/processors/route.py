@@ -1,4 +1,4 @@
-"""`route`: which events go to which outputs.
+"""`route`: assigns events to outputs.
 
     type: route
     routes:
@@ -8,8 +8,8 @@
         outputs: [access]
     default: [main]
 
-The first condition that an event meets decides; what meets none goes to `default`. Conditions are those of `drop`. An
-output that the input's own `outputs` leave out gets nothing.
+The first condition that an event meets decides; an event that meets none goes to `default`. Conditions are those of
+`drop`. An output that is not among the input's own `outputs` gets no events.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from shipper_plugins.processors.drop import Condition, look_up
 
 
 class Case(Settings, frozen=True):
-    """Where the events go that meet a condition."""
+    """The outputs of events that meet a condition."""
 
     when: Condition
     """The condition."""
     outputs: tuple[str, ...]
-    """Names of outputs; with none of them the events are dropped."""
+    """Names of outputs; an empty list drops the events."""
 
 
 class Route(Processor, frozen=True, kw_only=True):
-    """Gives events to outputs by conditions; the first that an event meets decides."""
+    """Assigns events to outputs by conditions; the first that an event meets decides."""
 
     routes: Annotated[tuple[Case, ...], msgspec.Meta(min_length=1)]
     """The conditions, in their order."""
     default: tuple[str, ...] | None = None
-    """The outputs for events that meet none (default: all of the input; with none of them these are dropped)."""
+    """The outputs for events that meet none (default: all of the input; an empty list drops the events)."""
 
     def process(self, batch: Batch) -> Sequence[Part]:
-        """A part for each choice of outputs."""
+        """Returns a part for each choice of outputs."""
         cases = [(case.when.test(), frozenset(case.outputs)) for case in self.routes]
         default = None if self.default is None else frozenset(self.default)
         chosen: dict[frozenset[str] | None, list[int]] = {}
@@ -55,11 +55,11 @@ class Route(Processor, frozen=True, kw_only=True):
 
     @property
     def is_slow(self) -> bool:
-        """See `Drop`."""
+        """Whether a condition has a regular expression; see `Drop`."""
         return any(case.when.searches() for case in self.routes)
 
     def named_outputs(self) -> Sequence[tuple[Sequence[str | int], str]]:
-        """Those of all routes, and the default ones."""
+        """Returns the outputs of all routes, and the default ones."""
         of_routes = [
             (("routes", number, "outputs", at), output)
             for number, case in enumerate(self.routes)

@@ -1,11 +1,11 @@
-"""`throttle`: at most so many events a second.
+"""`throttle`: limits the rate of events.
 
     {type: throttle, rate: 100, burst: 500, fields: [service.name]}
 
 Each key (the values of `fields`; without them all events together) has a bucket of `burst` tokens that fills with
-`rate` a second; an event takes one. What finds none is dropped and counted, or goes on with the tag `throttled`.
+`rate` a second; an event takes one. An event without a token is dropped and counted, or tagged `throttled`.
 
-Each input has buckets of its own, also where the processor stands at the policy or at an output.
+Each input has buckets of its own, even if the processor belongs to the policy or to an output.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from shipper_plugins.processors import keys
 
 
 class Throttle(Processor, frozen=True, kw_only=True):
-    """Lets a number of events pass in a second, for each key."""
+    """Limits the events per second of each key."""
 
     keeps: ClassVar[str] = (
-        "a bucket for each of at most `max_keys` keys. Beyond that the key that was not seen for longest is forgotten; "
-        "if it comes again, its bucket is full."
+        "a bucket for each of at most `max_keys` keys. Beyond that the least recently seen key is forgotten; if it "
+        "comes again, its bucket is full."
     )
 
     rate: Annotated[float, msgspec.Meta(gt=0)]
@@ -33,9 +33,9 @@ class Throttle(Processor, frozen=True, kw_only=True):
     burst: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Events that may pass at once after a pause (default: those of one second, at least 1)."""
     fields: tuple[str, ...] = ()
-    """The fields by whose values events are told apart (default: all are taken together)."""
+    """The fields whose values are the key (default: all events have one key)."""
     when_over: Literal["drop", "tag"] = "drop"
-    """What becomes of an event that is too many: `drop` (counted), or `tag`: it goes on with the tag `throttled`."""
+    """How to handle an event above the rate: `drop` and count it, or `tag` it with `throttled`."""
     max_keys: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
     """How many keys are remembered."""
 
@@ -59,7 +59,7 @@ class _Throttle(Stage):
         self._counted = context.meters.counter("events_over", "Events that were more than the rate allows.")
 
     def process(self, part: Part) -> Sequence[Part]:
-        """The part, without or with marks on what is too many."""
+        """Returns the part; drops or tags the events above the rate."""
         batch, now = part.batch, self._context.now()
         names = self._settings.fields
         over = [at for at, key in enumerate(_keys(batch, names)) if not self._take(key, now)]
@@ -72,7 +72,7 @@ class _Throttle(Stage):
         return [part._replace(batch=batch.pick([at for at in range(batch.count) if at not in dropped]))]
 
     def _take(self, key: bytes, now: float) -> bool:
-        """Take a token of a bucket, if there is one."""
+        """Takes a token of a bucket; returns False if it has none."""
         tokens, at = self._buckets.get(key) or (self._burst, now)
         tokens = min(self._burst, tokens + max(0.0, now - at) * self._settings.rate)
         is_there = tokens >= 1
@@ -81,17 +81,17 @@ class _Throttle(Stage):
 
     @property
     def due(self) -> float | None:
-        """At once if there are many new keys; it holds no events."""
+        """At once if there are many new keys; the processor holds no events."""
         return self._context.now() if self._buckets.full else None
 
     def commit(self) -> None:
-        """The tokens are spent."""
+        """Keeps the tokens spent."""
         self._buckets.commit()
         self._counted.add(self._over)
         self._over = 0
 
     def rollback(self) -> None:
-        """The tokens are back."""
+        """Returns the tokens since the last commit."""
         self._buckets.rollback()
         self._over = 0
 
