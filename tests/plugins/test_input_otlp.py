@@ -255,7 +255,7 @@ def test_traces_are_answered_unimplemented_over_grpc():
 
             why = await trio.to_thread.run_sync(ask)
             assert why.code() is grpc.StatusCode.UNIMPLEMENTED
-            assert why.details() == "only logs are taken here"
+            assert why.details() == "only logs are supported"
 
     trio.run(run)
 

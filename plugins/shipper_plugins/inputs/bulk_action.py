@@ -1,10 +1,11 @@
-"""The action lines of a bulk request: what is asked of the document that follows, and where it goes. No I/O.
+"""The action lines of a bulk request: the operation on the document that follows, and its destination. No I/O.
 
-`pipeline`, `routing` and `dynamic_templates` of an action are ignored: the policy's output says how events are written.
-`update`, `delete` and writes under a condition (`version`, `if_seq_no`) cannot be kept by a shipper: 400 for the item.
+`pipeline`, `routing` and `dynamic_templates` of an action are ignored: the policy's output decides how events are
+written. A shipper supports neither `update` and `delete` nor conditional writes (`version`, `if_seq_no`): such an item
+is answered 400.
 
-A client sends the same line for each document, or one that differs in its `_id` alone. The ids of thousands such lines
-are cut out by one `split`, since to parse each line takes 1.8 µs.
+A client sends the same line for each document, or lines that differ only in `_id`. One `split` extracts the ids of
+thousands of such lines, since parsing a line takes 1.8 µs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _PLAIN = bytes(code for code in range(0x20, 0x7F) if code not in b'"\\')
 
 
 class Meta(msgspec.Struct):
-    """What an action says beside its operation."""
+    """The parameters of an action."""
 
     index: str | None = msgspec.field(default=None, name="_index")
     id: msgspec.Raw = msgspec.field(default=_NULL, name="_id")
@@ -39,7 +40,7 @@ class Meta(msgspec.Struct):
     version_type: msgspec.Raw = _NULL
 
     def id_text(self) -> str | None:
-        """The id as Elasticsearch keeps it: of a number or a boolean, the text that stands there. Raises ValueError."""
+        """Returns the id as Elasticsearch does: for a number or a boolean, its text. Raises ValueError."""
         id = msgspec.json.decode(self.id, type=str | int | float | bool | None)
         return id if id is None or isinstance(id, str) else bytes(self.id).decode()
 
@@ -54,17 +55,17 @@ _CONDITION = Refusal("illegal_argument_exception", "writing under a condition is
 
 @dataclass(slots=True, eq=False)
 class Action:
-    """What lines ask for that differ in their `_id` at most."""
+    """An action, common to lines that differ only in `_id`."""
 
     op: str
     target: Target
     refusal: Refusal | None
     created: Reply
-    """The answer for a document that is taken."""
+    """The answer for an accepted document."""
 
 
 def refusal_of(op: str, meta: Meta, target: Target, id: str | None) -> Refusal | None:
-    """Why a document cannot be kept as the action says, or None."""
+    """Returns why the shipper cannot perform the action, or None."""
     if op not in ("create", "index"):
         return NOT_TAKEN
     if not target.valid:
@@ -78,7 +79,7 @@ def refusal_of(op: str, meta: Meta, target: Target, id: str | None) -> Refusal |
 
 
 def parsed(line: bytes) -> tuple[str, Meta]:
-    """The operation and what it says; raises ValueError."""
+    """Returns the operation and its parameters; raises ValueError."""
     try:
         [(op, meta)] = _decode(line).items()
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -87,17 +88,17 @@ def parsed(line: bytes) -> tuple[str, Meta]:
 
 
 def ids_at_once(lines: Sequence[bytes]) -> list[str] | None:
-    """The `_id`s of lines that differ in nothing else, so that each means what the first does; None for any others."""
+    """Returns the `_id`s of lines that differ in nothing else, so that all have the first one's action; or None."""
     found = _PLAIN_ID.search(lines[0])
     if found is None:
         return None
     before, id, after = lines[0][: found.start(1)], found[1], lines[0][found.end(1) :]
     if [_id_of(before + probe + after) for probe in (id, id + b"x")] != [id.decode(), id.decode() + "x"]:
-        return None  # it stands here in another value, or is said again behind
+        return None  # the match is inside another value, or a second `_id` follows
     text = b"\n".join(lines)
     ids = text[len(before) : -len(after)].split(after + b"\n" + before)
     if not text.endswith(after) or b"".join(ids).translate(None, _PLAIN):
-        return None  # a line feed in an id is one that no split took away: the lines differ
+        return None  # an id with a line feed shows that the lines differ elsewhere
     if not 0 < min(map(len, ids)) <= max(map(len, ids)) <= _LONGEST_ID:
         return None
     return b"\n".join(ids).decode().split("\n")
@@ -123,34 +124,34 @@ class Group:
 
 @dataclass(slots=True)
 class Target:
-    """Where documents go: an index or a data stream."""
+    """The destination of documents: an index or a data stream."""
 
     name: str
     stream: Fields | None
     named: bool
-    """Whether the client said so."""
+    """Whether the client named it."""
     valid: bool
     groups: dict[bool, Group] = field(default_factory=dict)
 
     @classmethod
     def of_stream(cls, stream: DataStream) -> Target:
-        """Where the documents go whose client says nothing."""
+        """Returns the target of documents without a named index."""
         fields = msgspec.to_builtins(stream)
         return cls(data_streams.name(fields), fields, named=False, valid=True)
 
     @classmethod
     def of_name(cls, name: str) -> Target:
-        """The index that a client names."""
+        """Returns the target that a client names."""
         match = _STREAM.fullmatch(name)
         stream = dict(zip(("type", "dataset", "namespace"), match.groups(), strict=True)) if match else None
         return cls(name, stream, named=True, valid=_is_index_name(name))
 
     def agrees(self, own: Fields) -> bool:
-        """Whether a document with this own `data_stream` may keep it: here no other one counts."""
+        """Returns whether a document with this `data_stream` of its own may keep it, since it is the target's."""
         return self.stream is None or own == {"data_stream": self.stream}
 
     def group(self, own_stream: bool) -> Group:
-        """The documents with or without an own `data_stream`."""
+        """Returns the group of documents with, or without, a `data_stream` of their own."""
         if own_stream not in self.groups:
             shared = {} if self.stream is None or own_stream else {"data_stream": self.stream}
             route = self.name if self.named and (own_stream or self.stream is None) else None

@@ -1,15 +1,15 @@
-"""Answers in the words of Elasticsearch: to what clients ask before they ship, to a request that is refused, and to the
-items of one that is not. No I/O.
+"""Answers in the format of Elasticsearch: to the requests of clients before they ship, to refused requests, and to the
+items of accepted ones. No I/O.
 
-Thousands of items differ in their `_id` alone, or in nothing. So an item's answer is encoded once for each kind
-(operation, index, refusal), filtered by `filter_path`, and cut in two where the id goes: an item costs one
-concatenation, or none. An id that the client did not give is the empty string: a string, since typed clients want one,
-and none that a document could have, since the document's real id is made later.
+Thousands of items differ only in `_id`, or not at all. So an answer is encoded once for each kind of item (operation,
+index, refusal), filtered by `filter_path`, and split at the place of the id: an item costs one concatenation, or none.
+If the client gave no id, it is the empty string: a string, since typed clients need one, and an invalid id, since the
+document's real id is made later.
 
-What an answer says is made of constants and of what the client itself named (index, id); never of a document.
+An answer contains constants and the client's own names (index, id), never parts of a document.
 
-`filter_path` is foreign text too: what it keeps is found once for each operation, not for each index, and its paths are
-a set at each level, since paths like `**.**` multiply there.
+`filter_path` is untrusted too: its result is cached for each operation, not for each index, and its paths are a set at
+each level, since paths like `**.**` multiply there.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from shipper.plugin import Fields, Size, encoded
 from shipper_plugins.wildcards import fits
 
 MOST_BYTES = 64 << 20
-"""Of an answer: twice as much is there for a moment. Half a million items of the usual names take 52 MiB."""
+"""The limit of an answer; for a moment it takes twice as much. Half a million items of usual names take 52 MiB."""
 MOST_NAMES = 200
-"""In the paths of a `filter_path`; clients send about thirty."""
+"""The limit of names in a `filter_path`; clients send about thirty."""
 
 
 class RequestRefused(Exception):
-    """The client must act: the request as a whole is answered with this status and error; nothing was stored."""
+    """The whole request is answered with this status and error, and nothing is stored."""
 
     def __init__(self, status: int, type: str, reason: str) -> None:
         super().__init__(reason)
@@ -40,20 +40,20 @@ class RequestRefused(Exception):
         self.reason = reason
 
     def body(self) -> bytes:
-        """The error in Elasticsearch's shape."""
+        """Returns the error in the format of Elasticsearch."""
         cause = {"type": self.type, "reason": self.reason}
         return orjson.dumps({"error": {"root_cause": [cause], **cause}, "status": self.status})
 
 
 class Refusal(NamedTuple):
-    """Why an item is answered 400."""
+    """The cause of a 400 for an item."""
 
     type: str
     reason: str
 
 
 class Reply(NamedTuple):
-    """The answers of one kind: the text before and after the id; nothing where `filter_path` drops it all."""
+    """The answers of one kind: the text before and after the id; empty if `filter_path` drops all of it."""
 
     before: bytes
     after: bytes
@@ -63,7 +63,7 @@ class ItemAnswers:
     """The answers for the items of one request, in their order.
 
     `filter_path` has Elasticsearch's meaning for inclusive paths; exclusive ones (`-path`) are ignored, so such a
-    client gets more than it asked for.
+    client gets more than it requested.
     """
 
     def __init__(self, filter_path: str = "") -> None:
@@ -79,7 +79,7 @@ class ItemAnswers:
         """Bytes of the answers so far."""
 
     def reply(self, op: str, index: str, refusal: Refusal | None = None) -> Reply:
-        """The answer for items that were created, or refused."""
+        """Returns the answer for created, or refused, items."""
         key = (op, index, refusal)
         if key not in self._replies:
             item: Fields = {"_index": index, "_id": "", "_version": 1, "result": "created", "status": 201}
@@ -91,15 +91,15 @@ class ItemAnswers:
         return self._replies[key]
 
     def _filtered(self, op: str, item: Fields) -> Any:
-        """What the paths keep of an item."""
+        """Returns the parts of an item that the paths keep."""
         shape = (op, "error" in item)
         if shape not in self._kept:
             self._kept[shape] = filtered({"items": {op: item}}, self._paths)
         kept = self._kept[shape]
-        return None if kept is None else _alike({"items": {op: item}}, kept)
+        return None if kept is None else _selected({"items": {op: item}}, kept)
 
     def created(self, reply: Reply, id: str | None) -> None:
-        """Append the answer for the next item; raises RequestRefused where they become too many bytes."""
+        """Appends the answer for the next item; raises RequestRefused if the answers have too many bytes."""
         before, after = reply
         if id is not None and after:
             before += orjson.dumps(id)[1:-1]
@@ -108,7 +108,7 @@ class ItemAnswers:
             self._items.append(before + after)
 
     def all_created(self, reply: Reply, ids: Sequence[str | None]) -> None:
-        """Append the answers for the next items, which are of one kind; raises as `created` does."""
+        """Appends the answers for the next items, all of one kind; raises as `created` does."""
         before, after = reply
         if after and any(ids):
             items = [before[:-1] + id + after[1:] for id in encoded([id or "" for id in ids])]
@@ -125,26 +125,26 @@ class ItemAnswers:
             raise RequestRefused(413, "content_too_long_exception", reason)
 
     def refused(self, op: str, index: str, refusal: Refusal, id: str | None) -> None:
-        """Append the answer for the next item."""
+        """Appends the answer for the next item."""
         self._errors = True
         self.created(self.reply(op, index, refusal), id)
 
     def body(self, took: int) -> bytes:
-        """The body of the answer; `took` is in milliseconds."""
+        """Returns the body of the answer; `took` is in milliseconds."""
         summary = filtered({"errors": self._errors, "took": took}, self._paths)
-        said = orjson.dumps(summary)[1:-1] if summary else b""
+        head = orjson.dumps(summary)[1:-1] if summary else b""
         if not self._items and self._paths:
-            return b"{%b}" % said
-        return b'{%b"items":[%b]}' % (said + b"," if said else b"", b",".join(self._items))
+            return b"{%b}" % head
+        return b'{%b"items":[%b]}' % (head + b"," if head else b"", b",".join(self._items))
 
 
 def _path(text: str) -> tuple[str, ...]:
-    """Its names; `**` behind `**` means nothing more."""
+    """Returns the names of a path; repeated `**` is one."""
     return tuple(name for before, name in pairwise(("", *text.split("."))) if not before == name == "**")
 
 
 def filtered(value: Any, paths: Collection[tuple[str, ...]]) -> Any:
-    """What `paths` keep of nested mappings (None: nothing); `*` stands for any name, `**` for any number of them.
+    """Returns the parts of nested mappings that `paths` keep, or None; `*` is any name, `**` any number of names.
 
     Without paths everything is kept.
     """
@@ -168,14 +168,14 @@ def _below(path: tuple[str, ...], key: str) -> Iterator[tuple[str, ...]]:
         yield path[1:]
 
 
-def _alike(value: Any, kept: Any) -> Any:
-    """Of nested mappings what was kept of others of the same shape."""
-    return {key: _alike(value[key], part) for key, part in kept.items()} if isinstance(kept, dict) else value
+def _selected(value: Any, kept: Any) -> Any:
+    """Returns the parts of nested mappings at the places of `kept`."""
+    return {key: _selected(value[key], part) for key, part in kept.items()} if isinstance(kept, dict) else value
 
 
 # -- before the first bulk ---------------------------------------------------------------------------------------------
 
-# Beats refuse an Elasticsearch that is older than they are; only the major version counts for all others.
+# Beats refuse an Elasticsearch older than themselves; other clients compare the major version only.
 _VERSION = "9.99.0"
 
 _LICENSE = {"uid": "shipper", "type": "basic", "mode": "basic", "status": "active"}
@@ -208,11 +208,11 @@ _SET_UP = ("_ilm/policy", "_index_template", "_component_template", "_template",
 
 
 def introduction(path: str, host: str) -> Fields | None:
-    """The answer to a GET of a client that makes sure where it ships to, or None for any other path.
+    """Returns the answer to a GET of a client that checks its destination, or None for any other path.
 
-    `host` is the address by which the client came: a client that sniffs nodes finds this one there. Templates, policies
-    and pipelines are there, whatever their name, so that Beats and Logstash ship with their default settings: setting
-    up the destination is not the business of a shipper, nor of those who ship through it.
+    `host` is the address that the client used: a client that sniffs nodes finds this one there. Templates, policies and
+    pipelines of any name exist, so that Beats and Logstash ship with their default settings: neither a shipper nor its
+    clients set up the destination.
     """
     path = path.strip("/")
     if path == "":

@@ -1,9 +1,9 @@
-"""The connections of the bulk server: which it opens, which it keeps, and which it closes to make room.
+"""The connections of the bulk server: accepts and keeps them, and closes some to make room.
 
-    accepted ──> newcomer (TLS handshake, first header) ──a request that is let in──> client
+    accepted ──> newcomer (TLS handshake, first header) ──an admitted request──> client
 
-`shipper.sdk.rooms` decides; a client that finds no room is told to come again (429). What had to go is told while it
-lasts, at most every `TELL_SECONDS`. What is accepted with a descriptor of the reserve is closed.
+`shipper.sdk.rooms` decides; a client without room is answered 429. Closed connections are reported while there is no
+room, at most every `TELL_SECONDS`. A connection with a descriptor of the reserve is closed at once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ MOST_NEWCOMERS = 128
 """An open TLS connection takes 0.3 MiB."""
 HANDSHAKE_SECONDS = 10.0
 LEAVING_SECONDS = 60.0
-"""For requests under way on connections that were opened with a certificate of before."""
+"""The time for requests under way on connections with an earlier certificate."""
 SHUTDOWN_SECONDS = 1.0
-"""In which a peer answers that a TLS connection ends."""
+"""The time for a peer's answer to the end of a TLS connection."""
 IDLE_SECONDS = 120.0
 TELL_SECONDS = 10.0
 PAUSE_SECONDS = 0.5
@@ -42,13 +42,13 @@ _log = logging.getLogger(__name__)
 _TLS_SECONDS = {"ssl_handshake_timeout": HANDSHAKE_SECONDS, "ssl_shutdown_timeout": SHUTDOWN_SECONDS}
 
 Tell = Callable[[int, str | None], Awaitable[None]]
-"""How many connections were turned away since the last time, and the sentence for it; 0 and None when it is over."""
+"""Takes the number of connections that were turned away since the last call, and the problem; 0 and None at its end."""
 
 
 class Connections:
-    """Those of one server, whose requests `server` answers; `tls` says what a connection is opened with.
+    """The connections of one server, whose requests `server` answers; `tls` returns the context for a new one.
 
-    At most `clients` of them are let in, by default MOST_CLIENTS.
+    At most `clients` of them are clients, by default MOST_CLIENTS.
     """
 
     def __init__(
@@ -60,16 +60,16 @@ class Connections:
             clients or MOST_CLIENTS, MOST_NEWCOMERS, drop=_Connection.drop, crowded=self._crowded.set
         )
         self._open_ones: set[_Connection] = set()
-        """All, from their first step on until their socket is closed."""
+        """All connections, from their start until their socket is closed."""
 
     async def accept(self, listener: socket.socket) -> None:
-        """Accept until cancelled; connections that are being opened end then."""
+        """Accepts until cancelled; connections that are being opened end then."""
         async with asyncio.TaskGroup() as openings:
             openings.create_task(self._tell_of_crowds())
             while True:
                 try:
                     connection, address = await _accepted(listener)
-                except OSError as error:  # no descriptors left, or the peer has gone again
+                except OSError as error:  # no descriptors are left, or the peer has closed already
                     if is_short(error):
                         self._rooms.make_room(in_words(error))
                     await asyncio.sleep(PAUSE_SECONDS)
@@ -80,7 +80,7 @@ class Connections:
                     self._rooms.make_room(shortage())
                 else:
                     self._welcome(connection, origin(address[0]), openings)
-                await asyncio.sleep(0)  # while more of them wait, accepting one does not
+                await asyncio.sleep(0)  # accepting does not suspend while more connections wait
 
     def _welcome(self, connection: socket.socket, address: str, openings: asyncio.TaskGroup) -> None:
         newcomer = _Connection(self._server, self._gone)
@@ -97,7 +97,7 @@ class Connections:
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(lambda: newcomer, connection, ssl=tls, **seconds)
-        except OSError:  # no TLS, or gone before it was open
+        except OSError:  # no TLS, or closed before it was open
             self._failed(connection, newcomer)
 
     def _failed(self, connection: socket.socket, newcomer: _Connection) -> None:
@@ -110,9 +110,9 @@ class Connections:
         self._rooms.remove(connection)
 
     async def renew(self) -> None:
-        """Close connections that were opened with another certificate than that of now; returns when they are closed.
+        """Closes connections with another certificate than the current one; returns when they are closed.
 
-        Requests under way are answered first, if that takes no longer than `LEAVING_SECONDS`; none is taken any more.
+        Requests under way are answered first, within `LEAVING_SECONDS`; new ones are not accepted.
         """
         tls = self._tls()
         leaving = [one for one in self._open_ones if one.tls is not None and one.tls is not tls]
@@ -131,7 +131,7 @@ class Connections:
     # -- clients ---------------------------------------------------------------------------------------------------
 
     def let_in(self, request: web.BaseRequest) -> None:
-        """Its connection has shown a valid request; raises RequestRefused (429) if there is no room for a client."""
+        """Makes the connection of a valid request a client; raises RequestRefused (429) without room."""
         connection = request.protocol
         assert isinstance(connection, _Connection)
         if not self._rooms.let_in(connection):
@@ -139,7 +139,7 @@ class Connections:
 
     @contextmanager
     def busy(self, request: web.BaseRequest) -> Iterator[_Connection]:
-        """While a request is answered, its connection, which is given, is not idle."""
+        """Marks the connection of a request as busy within the block; yields it."""
         connection = request.protocol
         assert isinstance(connection, _Connection)
         with self._rooms.busy(connection):
@@ -159,15 +159,15 @@ class Connections:
     async def _say(self, count: int, text: str | None) -> None:
         await self._tell(count, text)
         task = asyncio.current_task()
-        if task is not None and task.cancelling():  # what is told before a cancel is heeded hides it
+        if task is not None and task.cancelling():  # the call of `tell` may have swallowed a cancel
             raise asyncio.CancelledError
 
 
 class _Connection(web.RequestHandler):
-    """Answers what is no HTTP in our words, since aiohttp's quote it; shows a bug of ours in the log.
+    """Answers invalid HTTP with a text of its own, since aiohttp's quotes it; logs internal errors.
 
-    An answer counts as written when the kernel has all of it. So a connection that is closed in order never waits for a
-    peer that reads nothing.
+    An answer counts as written when the kernel has all of it. So an orderly close never waits for a peer that does not
+    read.
     """
 
     opening: asyncio.Task[None]
@@ -184,10 +184,10 @@ class _Connection(web.RequestHandler):
         )
         self._gone = gone
         self.tls: ssl.SSLContext | None = None
-        """What it was opened with."""
+        """The context that it was opened with."""
         self.ended = asyncio.Event()
         self.leaves = False
-        """Whether it ends with the request that is under way."""
+        """Whether it ends with the request under way."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -199,7 +199,7 @@ class _Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def leave(self, *, at_once: bool) -> None:
-        """Close it in order, after the request under way or at once."""
+        """Closes the connection in order, after the request under way or at once."""
         self.leaves = True
         if not at_once:
             self.close()
@@ -209,7 +209,7 @@ class _Connection(web.RequestHandler):
             self.force_close()
 
     def drop(self) -> None:
-        """Close it at once, open or not yet."""
+        """Aborts the connection, or its opening."""
         self.opening.cancel()
         abort(self)
 
@@ -221,19 +221,19 @@ class _Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         if isinstance(exc, ConnectionError):
-            raise exc  # the peer has gone, which aiohttp expects to be told so
+            raise exc  # the peer has closed; aiohttp expects this error
         if status >= 500:
             _log.error("a request could not be answered", exc_info=exc)
             refusal = RequestRefused(status, "exception", "internal error")
         else:
-            refusal = RequestRefused(400, "illegal_argument_exception", "this is not HTTP as it should be")
+            refusal = RequestRefused(400, "illegal_argument_exception", "the request is not valid HTTP")
         response = refused(request, refusal)
         response.force_close()
         return response
 
 
 async def _accepted(listener: socket.socket) -> tuple[socket.socket, Any]:
-    """The next connection, or OSError. If cancelled, none was accepted: asyncio's own `sock_accept` may lose one."""
+    """Accepts the next connection; raises OSError. A cancel loses none, as asyncio's own `sock_accept` may."""
     while True:
         try:
             connection, address = listener.accept()

@@ -1,15 +1,14 @@
-"""The documents of a bulk request: which of them are sound, and what they say of themselves. No I/O.
+"""The documents of a bulk request: their validity, and their data stream. No I/O.
 
-A document is taken only if orjson loads it (what loads it later is orjson too, so an event that is stored can never
-break a processor), if it has no more than `DEEPEST` levels, and if no object in it, at any depth, has the same key
-twice. One trick answers nearly all of that: if orjson writes what it read as the same bytes again, white space aside,
-the document is valid and without duplicate keys.
+A document is valid if orjson loads it (processors use orjson too, so a stored event never breaks one), if it has no
+more than `DEEPEST` levels, and if no object in it, at any depth, has a key twice. One trick checks nearly all of that:
+if orjson writes the loaded document as the same bytes again, white space aside, it is valid and has no duplicate keys.
 
-`own_streams` asks that of hundreds of documents in one call, inside so many lists that orjson refuses those which are
-too deep: 1.1 µs for 255 bytes and 8 fields, of which loading them takes 0.85; 0.8 more where there is white space.
-Refused: counting brackets instead of the lists (0.35 more); thousands of documents at once (0.5 more, as their objects
-leave the cache); one msgspec.Raw for each top-level field (0.7, but it lets invalid UTF-8, 1e999 and duplicate keys
-through, and closing these gaps costs more than it saves). Others (`\\/`, `1.50`) are looked at one by one, `checked`.
+`own_streams` checks hundreds of documents in one call, nested in so many lists that orjson refuses a document that is
+too deep: 1.1 µs for 255 bytes and 8 fields, of which loading takes 0.85; 0.8 more with white space. Rejected: counting
+brackets instead of the lists (0.35 more); thousands of documents at once (0.5 more, since their objects exceed the
+cache); one msgspec.Raw for each top-level field (0.7, but it accepts invalid UTF-8, 1e999 and duplicate keys, and
+closing these gaps costs more than it saves). Other documents (`\\/`, `1.50`) are `checked` one by one.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from shipper.plugin import Fields
 from shipper_plugins.data_streams import is_part
 
 DEEPEST = 100
-"""Levels of a document. orjson loads 1024, but writes 254, and others wrap an event into one of their own."""
+"""Levels of a document. orjson loads 1024, but writes 254, and an event may be nested into another object later."""
 _MOST_KEYS = 16
 
 
 def own_streams(lines: Sequence[bytes]) -> list[Fields | None] | None:
-    """The `own_stream` of each document; None unless all are sound and may be stored as they stand."""
+    """Returns the `own_stream` of each document; None unless all are valid and can be stored unchanged."""
     try:
         documents: list[Fields] = list(map(orjson.loads, lines))
         written = orjson.dumps(_nested(documents))
@@ -39,51 +38,53 @@ def own_streams(lines: Sequence[bytes]) -> list[Fields | None] | None:
         return None
     if set(map(type, documents)) != {dict} or not _are_same(lines, written[_LISTS - 1 : 1 - _LISTS]):
         return None
-    keys = [key for key in set[str]().union(*documents) if _says_stream(key)]
-    if len(keys) > _MOST_KEYS:  # each is looked for in each document
+    keys = [key for key in set[str]().union(*documents) if _names_stream(key)]
+    if len(keys) > _MOST_KEYS:  # each is searched for in each document
         return None
     return [_members(document, keys) for document in documents] if keys else [None] * len(documents)
 
 
 def own_stream(document: Fields) -> Fields | None:
-    """The members of a document, nested and dotted, that name its data stream; None where it has none."""
-    return _members(document, [key for key in document if _says_stream(key)])
+    """Returns the members of a document, nested and dotted, that name its data stream, or None."""
+    return _members(document, [key for key in document if _names_stream(key)])
 
 
 def _members(document: Fields, keys: Sequence[str]) -> Fields | None:
     return {key: document[key] for key in keys if key in document} or None
 
 
-def _says_stream(key: str) -> bool:
+def _names_stream(key: str) -> bool:
     return key == "data_stream" or key.startswith("data_stream.")
 
 
 def addressed(line: bytes, own: Fields, stream: Fields) -> bytes:
-    """A sound document with this `data_stream` over its own one; every other member stays as it was written."""
+    """Returns a valid document with this `data_stream` merged into its own; other members stay unchanged."""
     members = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     rest = {key: value for key, value in members.items() if key not in own}
-    return msgspec.json.encode({**rest, "data_stream": msgspec.Raw(orjson.dumps(_said(own) | stream))})
+    return msgspec.json.encode({**rest, "data_stream": msgspec.Raw(orjson.dumps(_parts(own) | stream))})
 
 
 def chosen(own: Fields, otherwise: Fields) -> Fields:
-    """The data stream that a document itself says; a part that is missing or cannot be one is that of `otherwise`."""
-    said = _said(own)
-    return {key: said[key] if is_part(key, said.get(key)) else part for key, part in otherwise.items()}
+    """Returns the data stream that a document names; a missing or invalid part is that of `otherwise`."""
+    parts = _parts(own)
+    return {key: parts[key] if is_part(key, parts.get(key)) else part for key, part in otherwise.items()}
 
 
-def _said(own: Fields) -> Fields:
+def _parts(own: Fields) -> Fields:
     nested = own.get("data_stream")
     dotted = {key.removeprefix("data_stream."): value for key, value in own.items() if key != "data_stream"}
     return (nested if isinstance(nested, dict) else {}) | dotted
 
 
 def _are_same(lines: Sequence[bytes], written: bytes) -> bool:
-    """Whether that is what was written, white space aside, and may be stored."""
-    came = b"[%b]" % b",".join(lines)
-    return came == written or (all(map(_may_stand, lines)) and msgspec.json.format(came, indent=-1) == written)
+    """Returns whether the lines equal `written`, white space aside, and can be stored unchanged."""
+    received = b"[%b]" % b",".join(lines)
+    return received == written or (
+        all(map(_is_storable, lines)) and msgspec.json.format(received, indent=-1) == written
+    )
 
 
-def _may_stand(line: bytes) -> bool:
+def _is_storable(line: bytes) -> bool:
     return line.startswith((b'{"', b"{}")) and b"\r" not in line
 
 
@@ -107,9 +108,9 @@ _LISTS = _written_levels() - DEEPEST
 
 
 def checked(line: bytes) -> tuple[bytes, Fields | None]:
-    """The document as it may be stored, and its own `data_stream` (`own_stream`).
+    """Returns the document in a form that can be stored, and its `own_stream`.
 
-    Raises ValueError for what is not to be stored; its words never quote the document.
+    Raises ValueError for an invalid document; the message never quotes it.
     """
     try:
         document = orjson.loads(line)
@@ -127,7 +128,7 @@ def _checked_closely(line: bytes, document: Fields) -> bytes:
         raise ValueError(f"the document is nested more than {DEEPEST} levels deep")
     if msgspec.json.format(line, indent=-1) != orjson.dumps(document):
         _refuse_duplicates(line)
-    return line if _may_stand(line) else msgspec.json.format(line, indent=-1)
+    return line if _is_storable(line) else msgspec.json.format(line, indent=-1)
 
 
 def _refuse_duplicates(line: bytes) -> None:
@@ -151,7 +152,7 @@ def _is_deeper(value: Any) -> bool:
 
 def _unique(pairs: list[tuple[str, Any]]) -> None:
     if len(dict(pairs)) != len(pairs):
-        raise ValueError("a key stands here twice")
+        raise ValueError("a duplicate key")
 
 
 _strict = json.JSONDecoder(object_pairs_hook=_unique, parse_int=len, parse_float=len)

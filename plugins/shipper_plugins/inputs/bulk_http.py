@@ -1,4 +1,4 @@
-"""One request of the bulk server in HTTP: what it asks for, its body in blocks, its answer. Nothing of connections."""
+"""One request of the bulk server in HTTP: its path and headers, its body in blocks, its answer; not its connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHALLENGE = 'Basic realm="shipper", charset="UTF-8", ApiKey'
 
 
 def abort(connection: web.RequestHandler) -> None:
-    """Close without sending the rest of an answer."""
+    """Closes the connection without sending the rest of an answer."""
     transport = connection.transport
     connection.force_close()
     if isinstance(transport, asyncio.Transport):
@@ -30,8 +30,8 @@ def abort(connection: web.RequestHandler) -> None:
 
 
 def introduce(request: web.BaseRequest) -> bytes:
-    """The answer to a GET; raises RequestRefused (404)."""
-    host = request.headers.get("Host", "localhost")  # else aiohttp asks the resolver
+    """Returns the answer to a GET; raises RequestRefused (404)."""
+    host = request.headers.get("Host", "localhost")  # without it aiohttp would ask the resolver
     answer = introduction(request.path, host.encode(errors="replace").decode())
     if answer is None:
         raise RequestRefused(404, "resource_not_found_exception", "no handler found for this path and method")
@@ -39,7 +39,7 @@ def introduce(request: web.BaseRequest) -> bytes:
 
 
 def bulk_index(request: web.BaseRequest) -> str | None:
-    """The index of the URL; raises RequestRefused where the path or the method is none of `_bulk`."""
+    """Returns the index of the URL, or None; raises RequestRefused if path or method are not those of `_bulk`."""
     *index, last = request.path.strip("/").split("/")
     if last != "_bulk" or len(index) > 1:
         raise RequestRefused(404, "resource_not_found_exception", "no handler found for this path and method")
@@ -51,9 +51,9 @@ def bulk_index(request: web.BaseRequest) -> str | None:
 
 
 def encoding_of(request: web.BaseRequest) -> str | None:
-    """The Content-Encoding; raises RequestRefused (406, 415) for a body that we do not read.
+    """Returns the Content-Encoding, or None; raises RequestRefused (406, 415) for an unsupported body.
 
-    Only types of JSON: a web page can send any other to loopback without asking.
+    Only types of JSON are supported: a web page can send any other to loopback without a preflight.
     """
     if request.content_type not in _TYPES:
         raise RequestRefused(406, "media_type_header_exception", "the Content-Type is application/x-ndjson")
@@ -76,18 +76,18 @@ async def tell_to_continue(request: web.BaseRequest) -> None:
 
 
 async def next_block(request: web.BaseRequest, deadline: float) -> bytes:
-    """More of the body, nothing at its end; raises RequestRefused if it comes too late (408) or is broken (400)."""
+    """Returns the next bytes of the body, none at its end; raises RequestRefused if late (408) or invalid (400)."""
     try:
         async with asyncio.timeout_at(deadline):
             return await request.content.readany()
     except TimeoutError:
         raise RequestRefused(408, "timeout_exception", "the body comes too slowly") from None
     except web.RequestPayloadError:
-        raise RequestRefused(400, "illegal_argument_exception", "the body is not framed as it should be") from None
+        raise RequestRefused(400, "illegal_argument_exception", "the framing of the body is not valid HTTP") from None
 
 
 async def send(request: web.BaseRequest, response: web.Response) -> None:
-    """Returns when the kernel has all of the answer; raises ConnectionResetError for a peer that does not read it."""
+    """Returns when the kernel has all of the answer; raises ConnectionResetError if the peer does not read it."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             await response.prepare(request)
@@ -112,6 +112,6 @@ def refused(request: web.BaseRequest, refusal: RequestRefused) -> web.Response:
     if refusal.status == 429:
         headers["Retry-After"] = "1"
     response = reply(request, refusal.status, refusal.body(), **headers)
-    if refusal.status == 408 or "Expect" in request.headers:  # whether the body still comes, nobody knows
+    if refusal.status == 408 or "Expect" in request.headers:  # the rest of the body may follow, or not
         response.force_close()
     return response

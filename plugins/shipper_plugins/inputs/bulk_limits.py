@@ -1,7 +1,7 @@
-"""Who may enter the bulk server, and with how much: the door, the memory, the bombs. No I/O.
+"""Limits of the bulk server: admission (the door), memory, decompression. No I/O.
 
-The door is one immutable value that a change of the policy replaces as a whole. Its keys are digests of what is shown,
-compared in constant time, so that neither a secret stands in it nor the time of an answer tells anything of one.
+The door is one immutable value that a change of the policy replaces as a whole. Its keys are digests of credentials,
+compared in constant time, so that it holds no secret, and the time of an answer reveals none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shipper_plugins.inputs.bulk_answer import RequestRefused
 
 MOST_HELD = 64 << 20
 _STEP = 1 << 18
-_BROKEN: Any = igzip_lib.IsalError  # isal's stubs say that it is an instance
+_BROKEN: Any = igzip_lib.IsalError  # isal's stubs declare it as an instance
 
 
 # -- the door ----------------------------------------------------------------------------------------------------------
@@ -30,17 +30,17 @@ _BROKEN: Any = igzip_lib.IsalError  # isal's stubs say that it is an instance
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """What one revision says about requests."""
+    """The settings of one revision for requests."""
 
     keys: tuple[bytes, ...] | None
-    """`fingerprint` of each Authorization header that is let in; None: everybody."""
+    """`fingerprint` of each permitted Authorization header; None: no header is needed."""
     tls: ssl.SSLContext | None
     stream: DataStream
     max_body_bytes: int
     max_decompressed_bytes: int
 
     def opens_to(self, authorization: str) -> bool:
-        """Whether a request with this header may enter; takes the same time for each key."""
+        """Returns whether a request with this header is permitted; takes the same time for each key."""
         if self.keys is None:
             return True
         shown = fingerprint(authorization)
@@ -48,7 +48,7 @@ class Door:
 
 
 def fingerprint(authorization: str) -> bytes:
-    """A digest that is equal for spellings of the same secret (case of the scheme, padding)."""
+    """Returns a digest that is equal for all spellings of a secret (case of the scheme, padding)."""
     scheme, _, token = authorization.strip().partition(" ")
     try:
         secret = token.strip().encode() if scheme.lower() == "bearer" else b64decode(token.strip().rstrip("=") + "==")
@@ -61,7 +61,7 @@ def fingerprint(authorization: str) -> bytes:
 
 
 class Memory:
-    """What all requests hold together."""
+    """The memory of all requests together."""
 
     def __init__(self, limit: int = MOST_HELD) -> None:
         self.limit = limit
@@ -69,7 +69,7 @@ class Memory:
 
     @contextmanager
     def share(self) -> Iterator[Share]:
-        """The share of one request, given back at the end of the block."""
+        """Yields the share of one request; releases it at the end of the block."""
         share = Share(self)
         try:
             yield share
@@ -78,20 +78,20 @@ class Memory:
 
 
 class Share:
-    """What one request holds."""
+    """The memory of one request."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self.size = 0
 
     def check(self, size: int) -> None:
-        """Raises RequestRefused (429) if `size` bytes do not fit beside the other requests."""
+        """Raises RequestRefused (429) if `size` bytes do not fit in addition to the other requests."""
         others = self._memory.held - self.size
         if others and others + size > self._memory.limit:
             raise busy("too many bytes of bulk requests are under way")
 
     def resize(self, size: int) -> None:
-        """Hold `size` bytes from now on; raises as `check` does."""
+        """Changes the share to `size` bytes; raises as `check` does."""
         self.check(size)
         self._memory.held += size - self.size
         self.size = size
@@ -105,14 +105,14 @@ def busy(reason: str) -> RequestRefused:
 
 
 class Inflation:
-    """Decompresses one body in bounded steps; members that follow one another count as one body."""
+    """Decompresses one body in bounded steps; consecutive members are one body."""
 
     def __init__(self, encoding: str) -> None:
         self._gzip = encoding == "gzip"
         self._stream: Any = None
 
     def pieces(self, block: bytes) -> Iterator[bytes]:
-        """What a block becomes, in pieces of at most 256 KiB; raises RequestRefused (400)."""
+        """Yields the decompressed block in pieces of at most 256 KiB; raises RequestRefused (400)."""
         while block:
             if self._stream is None:
                 self._stream = isal_zlib.decompressobj(self._window(block[0]))

@@ -1,14 +1,14 @@
-"""A line of a bulk request while it arrives, and what it would unfold to if it were loaded. No I/O.
+"""A line of a bulk request while it arrives, and the memory that it would take if it were loaded. No I/O.
 
-A compressed request of 97 KB holds a line of 95 MiB such as `{"a":[{},{},…]}`, and loaded that is 33 million objects,
-3 GB. So what counts is not the bytes but what they become, and it is counted while they come, before anything is
-loaded: a line that would become more than `MOST_UNFOLDED` is not even kept.
+A compressed request of 97 KB can hold a line of 95 MiB such as `{"a":[{},{},…]}`, which is 33 million objects, 3 GB, in
+memory. So the limit applies to the objects, not to the bytes, and they are counted on arrival, before anything is
+loaded: a line that would take more than `MOST_UNFOLDED` is discarded.
 
-What Python and orjson take at most, on 64 bits: 128 bytes for each of `{ [ , :` outside of strings (a dict of one
+The most that Python and orjson take, on 64 bits: 128 bytes for each of `{ [ , :` outside of strings (a dict of one
 member takes 184, a collector's head of 16, its place in a list and three values of orjson's own, and has two of them);
-one byte for each byte of the line, and where a character above U+007F may be in it, four for the text and one for the
-copy in UTF-8 that orjson leaves in it. No line becomes more than 64 times its bytes (that is `[[[…`), so short lines,
-and that is nearly all, are not counted at all.
+one byte for each byte of the line; and if a character above U+007F may be in it, four for the text and one for its copy
+in UTF-8. No line takes more than 64 times its bytes (that is `[[[…`), so short lines, which are nearly all, are not
+counted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 MOST_UNFOLDED = 32 << 20
 """Bytes of memory that one document may take."""
 WORST = 64
-"""So many times its bytes a line takes at most."""
+"""The most memory that a line takes, as a multiple of its bytes."""
 
 _VALUE_BYTES = 128
 _WIDE_BYTES = 5
@@ -24,7 +24,7 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b"{[,:"))
 
 
 class Line:
-    """The line that is coming; `size` and `weight` are in bytes."""
+    """The incomplete line; `size` and `weight` are in bytes."""
 
     def __init__(self) -> None:
         self._clear()
@@ -34,21 +34,21 @@ class Line:
         self._counted = self._values = 0
         self._in_string = self._wide = False
         self.is_too_heavy = False
-        """Whether it would unfold to too much; then nothing of it is kept."""
+        """Whether it would take too much memory; then it is discarded."""
 
     @property
     def size(self) -> int:
-        """How much of it is kept."""
+        """The number of bytes so far."""
         return len(self._text)
 
     @property
     def weight(self) -> int:
-        """About what it takes if it is loaded; of a short line its size, as that is a matter of a moment."""
+        """The estimated memory of the loaded line; for a short line its size, since it is loaded only for a moment."""
         wide = _WIDE_BYTES if self._wide else 1
         return len(self._text) * wide + self._values * _VALUE_BYTES
 
     def add(self, block: bytes) -> None:
-        """It goes on; a block holds no line feed."""
+        """Appends a block without a line feed."""
         if self.is_too_heavy:
             return
         self._text += block
@@ -59,13 +59,13 @@ class Line:
             self.is_too_heavy = True
 
     def end(self) -> bytes:
-        """What was kept of it; the next one begins."""
+        """Returns the line, unless it was discarded, and begins the next one."""
         text = bytes(self._text)
         self._clear()
         return text
 
     def _count(self) -> None:
-        """Count what came since the last time; a backslash at its end belongs to what comes next."""
+        """Counts the bytes since the last call; a backslash at their end belongs to the next ones."""
         rest = bytes(memoryview(self._text)[self._counted :])
         rest = rest[: len(rest) - (len(rest) - len(rest.rstrip(b"\\"))) % 2]
         self._counted += len(rest)

@@ -1,27 +1,26 @@
 """A bulk request, read while it arrives: batches to store, and one answer for each item. No I/O.
 
     request = BulkRequest(stream=DataStream())
-    request.feed(block)              # as often as bytes arrive, cut anywhere
-    batches = request.finish()       # store them, and only then say:
+    request.feed(block)              # for every block of bytes, split anywhere
+    batches = request.finish()       # store them, and only then answer:
     body = request.answers.body(took=3)
 
-The body is never held as a whole: whole lines are judged as they come and move into batches of about 1 MiB. A request
-is refused as a whole (`RequestRefused`, nothing may be stored) where Elasticsearch does so: a malformed action line, a
-missing line feed at the end; everything else is the answer of one item. So is a document that would unfold to too much
-(`bulk_line`), which is 400, since some clients repeat a 413 for ever. What is loaded at once is bounded: a step of
+The body is never in memory as a whole: lines are checked on arrival and moved into batches of about 1 MiB. A whole
+request is refused (`RequestRefused`; nothing may be stored) in the cases of Elasticsearch: a malformed action line, a
+missing line feed at the end; any other error is the answer of one item. So is a document that would take too much
+memory (`bulk_line`): it is answered 400, since some clients repeat a 413 for ever. Loading is bounded to a step of
 256 KiB, with the one long line that ends in it.
 
-Where a document goes: `_index` (of the action, else of the URL) of the form type-dataset-namespace becomes
-`data_stream.*` in `Batch.shared`, any other name is `Batch.route`, and without a name the input's own stream counts. A
-document that has a `data_stream` of its own (nested or dotted) keeps it if no index is named, but for parts that are
-missing or no valid names: those are the input's. Under the name of a data stream, its type, dataset and namespace
-become those of the name. Either way the client is answered where the document goes. A named index goes along in
-`Batch.route`, since it is where the client wants it; under one that is no data stream, a document keeps what it has.
+The destination of a document: `_index` (of the action, otherwise of the URL) of the form type-dataset-namespace becomes
+`data_stream.*` in `Batch.shared`, any other name `Batch.route`; without a name it is the input's own stream. A document
+with a `data_stream` of its own (nested or dotted) keeps it if no index is named; missing or invalid parts are the
+input's. If the index is a data stream, the document's type, dataset and namespace are replaced by those of the name.
+Either way the answer names the document's destination. A named index is kept in `Batch.route`, as the client's choice;
+if it is no data stream, a document keeps its own one.
 
-Otherwise a document stays the bytes that came; which of them are sound, `bulk_document` says, and what an action line
-may say `bulk_action`.
+Otherwise a document's bytes stay unchanged. `bulk_document` checks documents, `bulk_action` action lines.
 
-Speed: clients send pairs of lines, all alike, so these are judged by columns, `_RUN` pairs at a time: 2.0 µs for a
+Speed: clients send pairs of similar lines, so these are checked by columns, `_RUN` pairs at a time: 2.0 µs for a
 document of 255 bytes, of which loading takes 1.0, 2.6 with an `_id` each, 2.8 with white space. Line by line, as all
 others are read, it was 3.5, 5.4 and 23.
 """
@@ -41,23 +40,23 @@ from shipper_plugins.inputs.bulk_line import MOST_UNFOLDED, Line
 MOST_ITEMS = 500_000
 MOST_PLACES = 1000
 ITEM_BYTES = 100
-"""What the objects of an item cost beside its bytes and its answer."""
+"""The memory of an item's objects, in addition to its bytes and its answer."""
 
 STEP_BYTES = 1 << 18
-"""More than that of a body is not loaded at once, but for a line that is longer."""
+"""The bytes of a body that are loaded at once, except for longer lines."""
 
 _LONGEST_ACTION = 1 << 16
 _BATCH_BYTES = 1 << 20
 _CACHED_ACTIONS = 1000
 _RUN = 256
-"""Pairs of lines that are judged together: fewer cost more calls, the objects of more leave the processor's cache."""
-_ALIKE = 16
-"""More different action lines than these differ in their `_id`s, most likely."""
+"""Pairs of lines that are checked together: fewer cost more calls, the objects of more exceed the CPU's cache."""
+_MOST_DISTINCT = 16
+"""More distinct action lines probably differ in their `_id`s."""
 _TOO_HEAVY = Refusal("document_parsing_exception", f"the document would take more than {Size(MOST_UNFOLDED)} of memory")
 
 
 class BulkRequest:
-    """One request; `index` is the one of the URL."""
+    """One request; `index` is that of the URL."""
 
     def __init__(self, *, stream: DataStream, index: str | None = None, filter_path: str = "") -> None:
         self.answers = ItemAnswers(filter_path)
@@ -65,26 +64,26 @@ class BulkRequest:
         self._index = index
         self._targets: dict[str | None, Target] = {None: Target.of_stream(stream)}
         self._own_streams: set[str] = set()
-        """The data streams that documents chose themselves."""
+        """The data streams that documents name themselves."""
         self._actions: dict[bytes, Action] = {}
         self._action: tuple[Action, str | None] | None = None
-        """The one whose document comes next."""
+        """The action of the next document."""
         self._rest = Line()
         self._line = self._items = 0
         self._batches: list[Batch] = []
 
     @property
     def held(self) -> int:
-        """About how many bytes of memory this request takes, with what the line that is coming unfolds to."""
+        """The estimated memory of this request in bytes, including the loaded form of its incomplete line."""
         return self._taken + self._items * ITEM_BYTES + self.answers.size + self._rest.weight
 
     @property
     def is_long(self) -> bool:
-        """Whether a long line is coming: to read its end may take some tenths of a second."""
+        """Whether the incomplete line is long: to read its end may take some tenths of a second."""
         return self._rest.size > STEP_BYTES or self._rest.is_too_heavy
 
     def feed(self, block: bytes) -> None:
-        """Read on; raises RequestRefused, after which the request is of no more use."""
+        """Reads a block; raises RequestRefused, after which the request must not be used."""
         for at in range(0, len(block), STEP_BYTES):
             self._step(block[at : at + STEP_BYTES])
 
@@ -111,7 +110,7 @@ class BulkRequest:
             self._one_by_one([line.removesuffix(b"\r")])
 
     def finish(self) -> list[Batch]:
-        """What to store, in one transaction; raises RequestRefused if the body does not end as it must."""
+        """Returns the batches to store in one transaction; raises RequestRefused if the body is incomplete."""
         if self._rest.size or self._rest.is_too_heavy:
             raise _malformed("The bulk request must be terminated by a newline [\\n]")
         if self._action is not None:
@@ -135,7 +134,7 @@ class BulkRequest:
     # -- by columns ------------------------------------------------------------------------------------------------
 
     def _at_once(self, heads: list[bytes], documents: list[bytes]) -> bool:
-        """Take as many documents as action lines; False, with nothing taken, if one of them is out of the ordinary."""
+        """Takes pairs of action lines and documents; returns False, and takes none, if one is not ordinary."""
         try:
             actions, ids = self._known(heads)
         except (ValueError, RequestRefused):
@@ -165,12 +164,12 @@ class BulkRequest:
                 self._keep(*one)
 
     def _known(self, heads: list[bytes]) -> tuple[list[Action], Sequence[str | None]]:
-        """The action and the `_id` of each line; raises ValueError or RequestRefused if a line has none."""
+        """Returns the action and the `_id` of each line; raises ValueError or RequestRefused for an invalid line."""
         distinct = dict.fromkeys(heads)
-        if len(distinct) > _ALIKE and (ids := ids_at_once(heads)):
-            return [self._said(heads[0])[0]] * len(heads), ids
-        said = {head: self._said(head) for head in distinct}
-        return [said[head][0] for head in heads], [said[head][1] for head in heads]
+        if len(distinct) > _MOST_DISTINCT and (ids := ids_at_once(heads)):
+            return [self._action_of(heads[0])[0]] * len(heads), ids
+        known = {head: self._action_of(head) for head in distinct}
+        return [known[head][0] for head in heads], [known[head][1] for head in heads]
 
     def _put_all(self, group: Group, documents: list[bytes], ids: Sequence[str | None]) -> None:
         size = sum(map(len, documents))
@@ -196,7 +195,7 @@ class BulkRequest:
         self._action = action
 
     def _skip(self) -> None:
-        """A line that was too heavy to be kept."""
+        """Refuses the item of a discarded line."""
         self._line += 1
         if self._action is None:
             raise self._overlong()
@@ -207,14 +206,14 @@ class BulkRequest:
         return _malformed(f"the action of line [{self._line}] is longer than {Size(_LONGEST_ACTION)}")
 
     def _begin(self, line: bytes) -> tuple[Action, str | None] | None:
-        """What a line says, if a document follows."""
+        """Returns the action and the `_id` of a line, or None if no document follows."""
         self._items += 1
         if self._items > MOST_ITEMS:
             raise _too_large(f"a request has at most {MOST_ITEMS} items")
         if len(line) > _LONGEST_ACTION:
             raise self._overlong()
         try:
-            action, id = self._said(line)
+            action, id = self._action_of(line)
         except ValueError:
             expected = "expected one of [create, delete, index, update] with an object"
             raise _malformed(f"Malformed action/metadata line [{self._line}], {expected}") from None
@@ -223,8 +222,8 @@ class BulkRequest:
         self.answers.refused(action.op, action.target.name, NOT_TAKEN, id)
         return None
 
-    def _said(self, line: bytes) -> tuple[Action, str | None]:
-        """The action and the `_id` of a line; raises ValueError if it is none."""
+    def _action_of(self, line: bytes) -> tuple[Action, str | None]:
+        """Returns the action and the `_id` of a line; raises ValueError for an invalid one."""
         if known := self._actions.get(line):
             return known, None
         if len(line) > _LONGEST_ACTION:
@@ -259,7 +258,7 @@ class BulkRequest:
         self.answers.refused(action.op, action.target.name, refusal, id)
 
     def _settled(self, action: Action, document: bytes, own: Fields) -> tuple[Action, bytes]:
-        """The action and the document of one whose own data stream is not that of the target."""
+        """Returns the action and the document of one whose own data stream is not that of the target."""
         stream = action.target.stream
         assert stream is not None
         if not action.target.named:

@@ -1,28 +1,28 @@
-"""The HTTP server of the `elasticsearch` input: who may enter, with how much, and how long it may take.
+"""The HTTP server of the `elasticsearch` input: admission, limits of size, limits of time.
 
-A request passes the door first: its key, path, types and declared size are judged before a byte of its body is read.
-Then it may finish, whatever happens to the door: its events count under the revision in which they are stored. The
-door is one immutable value, replaced in one assignment, so the next request, on an old connection too, meets the new.
+A request passes the door first: its key, path, types and declared size are checked before a byte of its body is read.
+Then it may finish, even if the door changes: its events belong to the revision in which they are stored. The door is
+one immutable value, replaced in one assignment, so it applies to the next request, on old connections too.
 
-Nothing here grows without bound, whatever clients do:
+All resources are bounded against hostile clients:
 
 | what | bound |
 |---|---|
-| bodies and answers held by all requests | 64 MiB, then 429; one request alone is always let in (to its own limits) |
+| bodies and answers of all requests | 64 MiB, then 429; a single request is always admitted (up to its own limits) |
 | body, received and decompressed | the policy's limits, then 413; inflated in steps of 256 KiB |
 | objects that a body becomes | a step of 256 KiB at a time, of one request after the other; 32 MiB of one document |
 | answers of one request | 64 MiB, then 413 |
-| time | after 30 s a body comes at 1 KiB/s (408); an answer is read within 60 s; idle connections end at 120 s |
-| connections of clients | 256; the next one displaces the one that is idle for longest, or is answered 429 |
-| connections without a request that was let in, TLS handshakes too | 128; the next one displaces another of them |
+| time | a body arrives at 1 KiB/s after 30 s (408); an answer is read within 60 s; idle connections end at 120 s |
+| connections of clients | 256; the next one displaces the longest idle one, or is answered 429 |
+| connections without an admitted request, TLS handshakes included | 128; the next one displaces another of them |
 | a TLS handshake | 10 s |
 | header | aiohttp's: 8 KiB a line, 128 lines |
 
-So a flood of silent or dripping strangers pushes out its own kind, not the clients that ship (`bulk_connections`).
-aiohttp's own sites are not used, since they accept without a limit, TLS handshakes included. Neither is its
-decompression, which is slower than isal's and knows no limit for the whole body.
+So a flood of silent or slow strangers displaces strangers, not the clients that ship (`bulk_connections`). aiohttp's
+own sites are not used, since they accept without a limit, TLS handshakes included. Neither is its decompression, which
+is slower than isal's and has no limit for the whole body.
 
-This module is imported when an input is opened, as aiohttp.web takes 0.1 s.
+This module is imported when an input is opened, since aiohttp.web takes 0.1 s.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ Store = Callable[[list[Batch]], Awaitable[None]]
 class BulkServer:
     """Serves one listening socket, in the asyncio thread; `door` may be replaced from any thread at any time.
 
-    `store` is called with the batches of one request and returns when they are durable, or raises Backpressure. `tell`
-    is called when connections are turned away.
+    `store` takes the batches of one request and returns when they are durable, or raises Backpressure. `tell` is called
+    when connections are turned away.
     """
 
     def __init__(self, door: Door, store: Store, tell: Tell) -> None:
@@ -78,16 +78,16 @@ class BulkServer:
         self._connections: Connections | None = None
 
     def close_door(self, *, tls: ssl.SSLContext | None) -> None:
-        """Let nobody in, from now on; `tls` is what connections are opened with."""
+        """Refuses all requests from now on; `tls` is the context of new connections."""
         self.door = replace(self.door, keys=(), tls=tls)
 
     async def renew(self) -> None:
-        """Close connections that were opened with a certificate of before; see `Connections.renew`."""
+        """Closes connections with an earlier certificate; see `Connections.renew`."""
         if self._connections is not None:
             await self._connections.renew()
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept until cancelled; then requests under way have a second to end. The socket stays open."""
+        """Accepts until cancelled; then requests under way have a second to end. The socket stays open."""
         self._server = web.Server(self._respond, handler_cancellation=True)
         connections = self._connections = Connections(self._server, lambda: self.door.tls, self._tell)
         own = listener.dup()
@@ -138,7 +138,7 @@ class BulkServer:
             raise RequestRefused(401, "security_exception", "unable to authenticate with the provided credentials")
 
     async def _take(self, request: web.BaseRequest, door: Door, index: str | None, share: Share) -> bytes:
-        """Read a bulk request and store it; the body of its answer."""
+        """Reads and stores a bulk request; returns the body of its answer."""
         begun = time.monotonic()
         filter_path = request.rel_url.query.get("filter_path", "")
         bulk = BulkRequest(stream=door.stream, index=index, filter_path=filter_path)
@@ -175,7 +175,7 @@ class BulkServer:
             inflation.finish()
 
     async def _feed(self, bulk: BulkRequest, piece: bytes) -> None:
-        """What is loaded is gone when this returns, so only one request at a time holds such objects."""
+        """Feeds one request at a time, since only then the loaded objects of a single one are in memory."""
         async with self._turn:
             if bulk.is_long:
                 await _in_a_thread(bulk.feed, piece)
@@ -185,7 +185,7 @@ class BulkServer:
 
 
 async def _in_a_thread(function: Callable[[bytes], None], piece: bytes) -> None:
-    """Run it beside the loop; it has ended when this returns, cancelled or not."""
+    """Runs the function in a thread; returns only after its end, even if cancelled."""
     running = asyncio.get_running_loop().run_in_executor(None, function, piece)
     try:
         await asyncio.shield(running)

@@ -1,4 +1,4 @@
-"""The `elasticsearch` input: a bulk receiver that Beats, Logstash, Vector, Fluent Bit and the official clients ship to.
+"""The `elasticsearch` input: receives bulk requests of Beats, Logstash, Vector, Fluent Bit and the official clients.
 
     inputs:
       apps:
@@ -7,14 +7,14 @@
         credentials: [apps-2]
         tls: {certificate: /etc/shipper/tls.crt, key: /etc/shipper/tls.key}
 
-Its place is the address, so a revision that adds or removes a key, or brings a new certificate, changes the running
-input: one assignment replaces the door (see `bulk_server`). Sockets and connections stay, a request that was let in
-completes, and the next one with a removed key is refused, on a kept-alive connection too. But connections that were
-opened with another certificate or key end, after the request that is under way: nothing is said with a released key.
+Its identity is the address, so a revision that adds or removes a key, or brings a new certificate, changes the running
+input: one assignment replaces the door (see `bulk_server`). Sockets and connections stay, an admitted request
+completes, and the next one with a removed key is refused, on a kept-alive connection too. But connections with another
+certificate or key end after the request under way: a released key is not used any more.
 
-This file says what a policy may ask for. `bulk_server`, `bulk_connections` and `bulk_http` speak HTTP; without I/O are
-`bulk_request`, which reads a body (its lines: `bulk_line`, `bulk_action`, `bulk_document`), `bulk_answer`, which words
-the answers, `bulk_limits`, which says who may enter with how much, and `shipper.sdk.rooms`, which says who must go.
+This module has the settings of a policy. `bulk_server`, `bulk_connections` and `bulk_http` speak HTTP; without I/O are
+`bulk_request`, which reads a body (its lines: `bulk_line`, `bulk_action`, `bulk_document`), `bulk_answer`, which makes
+the answers, `bulk_limits`, which admits requests, and `shipper.sdk.rooms`, which chooses the connections to close.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class ServerTls(Settings, frozen=True, kw_only=True):
             server_context(self.certificate.pem, self.key.pem)
 
     def is_kept(self, before: ServerTls | None, credentials: Mapping[str, Credential]) -> bool:
-        """Whether the certificate is that of before, and its credential was not withdrawn."""
+        """Returns whether the certificate is unchanged, and its credential was not withdrawn."""
         return self == before and (self.credential is None or self.credential in credentials)
 
     def context(self, credentials: Mapping[str, Credential]) -> ssl.SSLContext:
-        """Raises ValueError for a credential that is no certificate."""
+        """Returns the context of the certificate; raises ValueError for a missing or wrong credential."""
         if self.certificate is not None and self.key is not None:
             return server_context(self.certificate.pem, self.key.pem)
         credential = credentials.get(self.credential or "")
@@ -94,18 +94,18 @@ class ServerTls(Settings, frozen=True, kw_only=True):
 
 
 class ElasticsearchInput(Input, frozen=True, kw_only=True):
-    """Receives events over HTTP, as Elasticsearch's bulk API."""
+    """Receives events over HTTP, like Elasticsearch's bulk API."""
 
     forwards: ClassVar[bool] = True
 
     address: str
     """`host:port` to listen on; other than loopback only with `tls` and `credentials`."""
     credentials: Annotated[tuple[Key, ...], msgspec.Meta(min_length=1)] | None = None
-    """The ids of the keys that may write, each an api_key or a username with its password (default: anybody)."""
+    """The ids of the keys of clients, each an api_key or a username with its password (default: clients need none)."""
     tls: ServerTls | None = None
     """Serve HTTPS."""
     max_body_bytes: Size = _DEFAULT_BYTES
-    """The largest body of a request, as it comes."""
+    """The largest body of a request, as received."""
     max_decompressed_bytes: Size = _DEFAULT_BYTES
     """The largest body of a request, decompressed."""
 
@@ -121,14 +121,14 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Raises BadOption."""
+        """The address; raises BadOption."""
         return Endpoint.parse(self.address, "address", schemes=_SCHEMES)
 
     def listens(self) -> Sequence[Endpoint]:
         return (self.endpoint,)
 
     def load(self) -> None:
-        """See `Input.load`: aiohttp.web, and what reads a request."""
+        """See `Input.load`: aiohttp.web, and the readers of requests."""
         import shipper_plugins.inputs.bulk_server  # noqa: F401
 
     @asynccontextmanager
@@ -140,9 +140,9 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
         yield receiver
 
     def door(self, credentials: Mapping[str, Credential], tls: ssl.SSLContext | None = None) -> Door:
-        """What the server shall ask of requests; raises ValueError for a credential that does not fit.
+        """Returns the door of these settings; raises ValueError for a credential of the wrong shape.
 
-        `tls` is the context of the same certificate and key, if there is one already.
+        `tls` is an existing context of the same certificate and key, to be reused.
         """
         return Door(
             keys=None if self.credentials is None else _keys(self.credentials, credentials),
@@ -177,7 +177,7 @@ class _Receiver:
         await self._context.aio.call(self._server.serve, self._listener)
 
     def change(self, settings: ElasticsearchInput, credentials: Mapping[str, Credential]) -> None:
-        """See `Source.change`; where a credential does not fit, nobody may enter, and that is reported."""
+        """See `Source.change`; with a credential of the wrong shape, all requests are refused, and that is reported."""
         is_kept = settings.tls is not None and settings.tls.is_kept(self._tls, credentials)
         tls = self._server.door.tls if is_kept else None
         try:
@@ -189,7 +189,7 @@ class _Receiver:
         self._report()
 
     async def changed(self) -> None:
-        """See `Source.changed`: connections that were opened with another certificate or key are closed."""
+        """See `Source.changed`: closes connections with another certificate or key."""
         await self._context.aio.call(self._server.renew)
 
     def _report(self) -> None:
@@ -197,7 +197,7 @@ class _Receiver:
         self._context.report(problem or None, code=Code.CREDENTIAL_INVALID if self._closed else Code.CROWDED)
 
     async def _store(self, batches: Sequence[Batch]) -> None:
-        """In the asyncio thread: store all batches of a request at once."""
+        """In the asyncio thread: stores all batches of a request at once."""
 
         async def emit() -> None:
             await self._context.emit(*batches, wait=False)
@@ -205,7 +205,7 @@ class _Receiver:
         await self._context.aio.answer(emit)
 
     async def _tell(self, turned_away: int, problem: str | None) -> None:
-        """In the asyncio thread: count, log and report that connections are turned away."""
+        """In the asyncio thread: counts, logs and reports connections that are turned away."""
         if problem is not None:
             _log.warning("input %s: %s", self._context.name, problem)
 
@@ -218,13 +218,13 @@ class _Receiver:
 
 
 def _nobody() -> ssl.SSLContext:
-    """Without a certificate every handshake fails."""
+    """Returns a context without a certificate, so that every handshake fails."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
 
 def _keys(ids: Sequence[str], credentials: Mapping[str, Credential]) -> tuple[bytes, ...]:
-    """Those that were withdrawn open nothing, the others do."""
+    """Returns the fingerprints of the credentials that were not withdrawn."""
     chosen = [credentials[id] for id in ids if id in credentials]
     if not chosen or not all(credential.fits(API_KEY, BASIC) for credential in chosen):
-        raise ValueError("who may write is said by credentials of the shapes {api_key} or {username, password}")
+        raise ValueError("the input needs credentials of the shapes {api_key} or {username, password}")
     return tuple(fingerprint(credential.authorization()) for credential in chosen)

@@ -1,6 +1,8 @@
-"""Tails log files: globs, rotation, compressed files, encodings, events of several lines.
+"""The `file` input: tails log files, with globs, rotation, compressed files, encodings, events of several lines.
 
-Names: `paths: ["/var/log/nginx/*.log"]`. What it is made of stands in the package `tail`.
+    {type: file, paths: ["/var/log/nginx/*.log"]}
+
+This module has the settings; the package `tail` has the parts.
 """
 
 from __future__ import annotations
@@ -29,21 +31,21 @@ class FileInput(Input, frozen=True, kw_only=True):
     rereads: ClassVar[bool] = True
 
     paths: Annotated[tuple[_Glob, ...], msgspec.Meta(min_length=1)]
-    """Absolute paths or globs: `*`, `?`, `[0-9]`, `[^0-9]`, and `**` for any number of directories. They are looked at
+    """Absolute paths or globs: `*`, `?`, `[0-9]`, `[^0-9]`, and `**` for any number of directories. They are evaluated
     again when a directory changes."""
     exclude: tuple[_Glob, ...] = ()
-    """Globs of files to leave out: absolute, or a name alone (`*.gz`)."""
+    """Globs of files to ignore: absolute, or a name alone (`*.gz`)."""
     from_: Literal["beginning", "end"] = msgspec.field(default="beginning", name="from")
-    """Where to begin with the files that are there when the input first sees these paths; later ones are always read
-    from their beginning."""
+    """Where to begin in files that exist when the input first sees these paths; later files are always read from their
+    beginning."""
     max_line_bytes: Size = Size(1 << 20)
     """A longer line is cut, and marked by `log.flags: [truncated]`."""
     encoding: str = "utf-8"
     """The encoding of the files (`latin-1`, `utf-16`, …); bytes that are invalid in it are replaced."""
     multiline: Multiline | None = None
-    """Which lines belong together; absent: each line is an event."""
+    """The lines that belong together (default: each line is an event)."""
     stop_at_end: bool = False
-    """Read what is there and stop, for one-shot use."""
+    """Stop at the end of the files, for one-shot use."""
 
     def __post_init__(self) -> None:
         for number, path in enumerate(self.paths):
@@ -62,11 +64,11 @@ class FileInput(Input, frozen=True, kw_only=True):
             raise BadOption(str(error), "encoding") from None
 
     def identity(self) -> Any:
-        """The file set; everything else can be changed while it runs."""
+        """The set of files; other settings can change while the input runs."""
         return {"paths": list(self.paths), "exclude": list(self.exclude), "encoding": self.encoding}
 
     def options(self) -> Options:
-        """See `Tails`."""
+        """Returns the options of `Tails`."""
         return Options(
             identity=repr(self.identity()),
             paths=self.paths,

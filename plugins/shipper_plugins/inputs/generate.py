@@ -1,12 +1,12 @@
-"""`generate`: numbered messages, to try out a policy and to measure it.
+"""The `generate` input: makes numbered messages, to try out a policy and to measure it.
 
     inputs: {load: {type: generate, rate: 1000, count: 60000, bytes: 200}}
 
-Message n is always the same text, and the position is the number of the next one: so after a restart the input goes on
-where the stored events end, and whoever reads the destination can say which number is missing or there twice.
+Message n is always the same text, and the position is the number of the next one: so after a restart the input
+continues where the stored events end, and a reader of the destination can find missing or repeated numbers.
 
-With a `rate`, a batch is what has become due since the last one, at most every 10 ms. Time spent waiting for room
-counts: the input catches up afterwards, as a producer with its own clock would. Without a rate, batches follow each
+With a `rate`, a batch has the messages that are due since the last one, at most every 10 ms. Time spent waiting for
+room counts: the input catches up afterwards, like a producer with its own clock. Without a rate, batches follow each
 other as fast as they are stored.
 """
 
@@ -37,12 +37,12 @@ class GenerateInput(Input, frozen=True, kw_only=True):
     rate: Annotated[float, msgspec.Meta(gt=0)] | None = None
     """Events per second (default: as fast as they can be stored)."""
     count: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """How many to make in all, restarts included (default: without end)."""
+    """The number of messages, restarts included (default: no limit)."""
     bytes: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] = 100
     """Length of a message; its number is never cut."""
 
     def identity(self) -> Any:
-        """The sequence and its end: another rate or length goes on with the next number."""
+        """The end of the sequence: it continues with another rate or length."""
         return self.count
 
     @asynccontextmanager
@@ -71,7 +71,7 @@ class _Generator:
             await self._run_with(self._settings)
 
     async def _run_with(self, settings: GenerateInput) -> None:
-        """Emit until the end, or until the settings change; the clock starts anew."""
+        """Emits until the end, or until the settings change; restarts the clock."""
         start, first = trio.current_time(), self._next
         while not self._ended() and not self._changed.is_set():
             if settings.rate is None:

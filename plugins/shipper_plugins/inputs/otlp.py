@@ -10,14 +10,13 @@
 
     Server (shipper.sdk.server) ──> otlp_grpc, otlp_http: one connection ──> otlp_intake: one request ──> emit
 
-What an event looks like, `shipper_plugins.otlp.events` says. A request is answered when its records are durable. One
-that finds no room is answered RESOURCE_EXHAUSTED (429) with the time after which to come again; records that cannot be
-taken are counted in the answer (a partial success), and the others stored. Other paths than that of logs (traces,
-metrics) are answered UNIMPLEMENTED (404).
+`shipper_plugins.otlp.events` turns records into events. A request is answered when its records are durable. Without
+room it is answered RESOURCE_EXHAUSTED (429) with a time to retry; invalid records are counted in the answer (a partial
+success), and the others stored. Paths of other signals (traces, metrics) are answered UNIMPLEMENTED (404).
 
-Its place are its addresses, so a revision that adds or removes a key, or brings a new certificate, changes the running
-input: the next request with a removed key is refused, on an old connection too, and connections that were opened with
-another certificate end after the requests that are under way.
+Its identity is the set of addresses, so a revision that adds or removes a key, or brings a new certificate, changes the
+running input: the next request with a removed key is refused, on an old connection too, and connections with another
+certificate end after the requests under way.
 """
 
 from __future__ import annotations
@@ -68,10 +67,10 @@ Key = Annotated[CredentialId, takes(BEARER_TOKEN, BASIC, API_KEY)]
 
 
 class OtlpServerTls(ServerTls, frozen=True, kw_only=True):
-    """The certificate that the input shows, and whether clients need one."""
+    """The certificate that the input shows, and the authorities of clients' certificates."""
 
     client_ca: Material | None = None
-    """PEM file of the authorities whose certificates clients must show (default: they need none)."""
+    """PEM file of the authorities of clients' certificates (default: clients need none)."""
 
     def context(self, credentials: Mapping[str, Credential]) -> ssl.SSLContext:
         """See `ServerTls.context`."""
@@ -93,14 +92,14 @@ class OtlpInput(Input, frozen=True, kw_only=True):
     grpc: str | None = "127.0.0.1:4317"
     """`host:port` to listen on for gRPC; null: not at all. Other than loopback only with `tls` and `credentials`."""
     http: str | None = "127.0.0.1:4318"
-    """The same for HTTP, where logs are posted to `/v1/logs`."""
+    """`host:port` to listen on for HTTP, with logs posted to `/v1/logs`; null: not at all."""
     credentials: Annotated[tuple[Key, ...], msgspec.Meta(min_length=1)] | None = None
-    """The ids of the keys that may write, each a bearer_token, a username with its password, or an api_key (default:
-    anybody)."""
+    """The ids of the keys of clients, each a bearer_token, a username with its password, or an api_key (default:
+    clients need none)."""
     tls: OtlpServerTls | None = None
-    """Serve TLS; with `client_ca`, to clients that show a certificate, who need no key then."""
+    """Serve TLS; with `client_ca`, only to clients with a certificate, which need no key then."""
     max_body_bytes: Size = Size(8 << 20)
-    """The largest body of a request, as it comes."""
+    """The largest body of a request, as received."""
     max_decompressed_bytes: Size = Size(8 << 20)
     """The largest body of a request, decompressed."""
     data_stream: DataStream = msgspec.field(default_factory=lambda: DataStream(dataset="generic.otel"))
@@ -115,7 +114,7 @@ class OtlpInput(Input, frozen=True, kw_only=True):
             if not is_loopback(endpoint.host) and not self._is_guarded:
                 raise BadOption("an address other than loopback needs tls, and credentials or tls.client_ca", option)
         if len(set(endpoints.values())) < len(endpoints):
-            raise BadOption("grpc and http are addresses of their own", "http")
+            raise BadOption("grpc and http need different addresses", "http")
         for option in ("max_body_bytes", "max_decompressed_bytes"):
             if not 1 <= getattr(self, option) <= 1 << 30:
                 raise BadOption(f"{option} is above 0 and at most 1GiB", option)
@@ -125,7 +124,7 @@ class OtlpInput(Input, frozen=True, kw_only=True):
         return self.tls is not None and (self.credentials is not None or self.tls.client_ca is not None)
 
     def endpoints(self) -> dict[str, Endpoint]:
-        """By option; raises BadOption."""
+        """Returns the addresses by option; raises BadOption."""
         texts = {"grpc": self.grpc, "http": self.http}
         return {
             option: Endpoint.parse(text, option, schemes=_SCHEMES) for option, text in texts.items() if text is not None
@@ -149,18 +148,18 @@ class OtlpInput(Input, frozen=True, kw_only=True):
         yield receiver
 
     def keys(self, credentials: Mapping[str, Credential]) -> tuple[bytes, ...] | None:
-        """What requests have to show; None: nothing. Raises ValueError where no credential fits."""
+        """Returns the fingerprints of the keys; None: clients need none. Raises ValueError if no credential fits."""
         if self.credentials is None:
             return None
         chosen = [credentials[id] for id in self.credentials if id in credentials]
         if not chosen or not all(credential.fits(BEARER_TOKEN, BASIC, API_KEY) for credential in chosen):
             raise ValueError(
-                "who may write is said by credentials of the shapes {bearer_token}, {username, password} or {api_key}"
+                "the input needs credentials of the shapes {bearer_token}, {username, password} or {api_key}"
             )
         return tuple(fingerprint(credential.authorization()) for credential in chosen)
 
     def contexts(self, credentials: Mapping[str, Credential]) -> dict[str, ssl.SSLContext | None]:
-        """What connections are opened with, by option; raises ValueError for a credential that is no certificate."""
+        """Returns the contexts of new connections by option; raises ValueError for a wrong credential."""
         return {option: self._tls(option, credentials) for option in self.endpoints()}
 
     def _tls(self, option: str, credentials: Mapping[str, Credential]) -> ssl.SSLContext | None:
@@ -208,7 +207,7 @@ class _OtlpReceiver:
                 nursery.start_soon(server.serve, self._listeners[option])
 
     def change(self, settings: OtlpInput, credentials: Mapping[str, Credential]) -> None:
-        """See `Source.change`; where a credential does not fit, nobody may enter, and that is reported."""
+        """See `Source.change`; with a credential of the wrong shape, all requests are refused, and that is reported."""
         before, self._settings = self._settings, settings
         try:
             keys = settings.keys(credentials)
@@ -226,7 +225,7 @@ class _OtlpReceiver:
         self._report()
 
     async def changed(self) -> None:
-        """See `Source.changed`: connections that were opened with another certificate or key are closed."""
+        """See `Source.changed`: closes connections with another certificate or key."""
         async with trio.open_nursery() as nursery:
             for server in self._servers.values():
                 nursery.start_soon(server.renew)
@@ -254,10 +253,6 @@ class _OtlpReceiver:
         self._context.report(problem or None, code=Code.CREDENTIAL_INVALID if self._closed else Code.CROWDED)
 
 
-def _is_kept(tls: OtlpServerTls | None, before: OtlpServerTls | None, credentials: Mapping[str, Credential]) -> bool:
-    return before is None if tls is None else tls.is_kept(before, credentials)
-
-
 def _nobody() -> ssl.SSLContext:
-    """Without a certificate every handshake fails."""
+    """Returns a context without a certificate, so that every handshake fails."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -2,7 +2,7 @@
 
     receive ──> h2 ──> a task for each stream: admit, wait for the body, take, answer ──> h2 ──> send
 
-Answers are small: one that does not fit the window of its client, which has to allow for nothing, ends its stream.
+Answers are small: one that does not fit the client's window, which may be empty, ends its stream.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Headers = list[tuple[str, str]]
 
 
 async def talk(intake: Intake, peer: Peer) -> None:
-    """Answer the requests of a connection, until it ends."""
+    """Answers the requests of a connection, until it ends."""
     connection = _Connection(intake, peer)
     async with trio.open_nursery() as nursery:
         await connection.run(nursery)
@@ -45,7 +45,7 @@ async def talk(intake: Intake, peer: Peer) -> None:
 
 
 class _Stream:
-    """A request, as it comes."""
+    """A request while it arrives."""
 
     def __init__(self, id: int, headers: dict[str, str], door: Door, share: Share, stack: ExitStack) -> None:
         self.id, self.headers, self.door, self.share, self.stack = id, headers, door, share, stack
@@ -73,7 +73,7 @@ class _Stream:
         self.ended.set()
 
     async def whole(self) -> bytes:
-        """The body; raises Refused."""
+        """Waits for the whole body, and returns it; raises Refused."""
         begun = trio.current_time()
         while not self.ended.is_set():
             with trio.move_on_at(latest(begun, len(self.body))) as late:
@@ -99,12 +99,12 @@ class _Connection:
         )
         self._streams: dict[int, _Stream] = {}
         self._served: set[int] = set()
-        """Those whose tasks have begun."""
+        """The streams whose tasks have begun."""
         self._sending = trio.Lock()
         self._busy = ExitStack()
 
     async def run(self, nursery: trio.Nursery) -> None:
-        """Read until the connection ends."""
+        """Reads until the connection ends."""
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(_WINDOW)
         try:
@@ -140,7 +140,7 @@ class _Connection:
                     found.end()
             case StreamReset(stream_id=int(id)):
                 if (found := self._streams.get(id)) is not None:
-                    found.scope.cancel("the client has given the request up")
+                    found.scope.cancel("the client has cancelled the request")
 
     async def _serve(self, stream: _Stream, nursery: trio.Nursery) -> None:
         with stream.stack, self._is_busy(stream), stream.scope:
@@ -153,7 +153,7 @@ class _Connection:
 
     @contextmanager
     def _is_busy(self, stream: _Stream) -> Iterator[None]:
-        """The peer is busy from the first of its streams to the last."""
+        """Marks the peer as busy from the first of its streams to the last."""
         if not self._served:
             self._busy.enter_context(self._peer.busy())
         self._served.add(stream.id)
@@ -180,8 +180,8 @@ class _Connection:
         self._intake.let_in(self._peer)
         path = headers.get(":path", "")
         if path != grpc.PATH:
-            said = "only logs are taken here" if path.startswith(grpc.SERVICES) else "this method is unknown"
-            raise Refused(Grpc.UNIMPLEMENTED, said)
+            text = "only logs are supported" if path.startswith(grpc.SERVICES) else "this method is unknown"
+            raise Refused(Grpc.UNIMPLEMENTED, text)
         if not _is_grpc(headers):
             raise Refused(Grpc.INVALID_ARGUMENT, "the content-type is application/grpc")
         compression = headers.get("grpc-encoding", "identity").strip().lower()
@@ -194,7 +194,7 @@ class _Connection:
         return await self._intake.take(door, message, compression if is_compressed else "", protobuf, stream.share)
 
     def _finish(self, stream: _Stream, result: Refused | tuple[int, str]) -> None:
-        """Have h2 write the answer, unless the stream, or the connection, has ended."""
+        """Passes the answer to h2, unless the stream or the connection has ended."""
         try:
             if isinstance(result, Refused):
                 self._h2.send_headers(stream.id, _head(stream) + _trailers(result), end_stream=True)

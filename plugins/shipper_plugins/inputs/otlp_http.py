@@ -19,7 +19,7 @@ PATH = "/v1/logs"
 _OTHER_SIGNALS = ("/v1/traces", "/v1/metrics", "/v1development/profiles")
 _LARGEST_HEADER = 32 << 10
 _LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0
-"""What is still read of a body that is refused, lest closing the connection takes the answer away."""
+"""The rest of a refused body that is still read, so that the close of the connection does not discard the answer."""
 _CODECS: dict[str, ModuleType] = {
     "application/x-protobuf": protobuf,
     "application/protobuf": protobuf,
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 async def talk(intake: Intake, peer: Peer) -> None:
-    """Answer the requests of a connection, until it ends."""
+    """Answers the requests of a connection, until it ends."""
     connection = _Connection(intake, peer)
     while (request := await connection.begin()) is not None:
         if not await connection.answer(request):
@@ -43,17 +43,17 @@ class _Connection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEADER)
 
     async def begin(self) -> h11.Request | None:
-        """The head of the next request; None at the end of the connection, and after what is no HTTP."""
+        """Returns the head of the next request; None at the end of the connection, and after invalid HTTP."""
         try:
             event = await self._next()
         except h11.RemoteProtocolError:
-            refusal = Refused(Grpc.INVALID_ARGUMENT, "this is not HTTP as it should be")
+            refusal = Refused(Grpc.INVALID_ARGUMENT, "the request is not valid HTTP")
             await self._send(refusal.status, jsons, _body(refusal, jsons), {"Connection": "close"})
             return None
         return event if isinstance(event, h11.Request) else None
 
     async def answer(self, request: h11.Request) -> bool:
-        """Whether the connection can be used again."""
+        """Answers a request; returns whether the connection can be used again."""
         headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
         codec = _CODECS.get(_kind(headers), jsons)
         with self._peer.busy(), self._intake.memory.share() as share:
@@ -71,14 +71,14 @@ class _Connection:
     async def _judged(
         self, request: h11.Request, headers: dict[str, str], codec: ModuleType, share: Share
     ) -> tuple[int, bytes, dict[str, str]]:
-        """The status of the answer, its body, and headers of its own."""
+        """Returns status, body and additional headers of the answer."""
         try:
             count, reason = await self._take(request, headers, self._intake.door, share)
             return 200, codec.answer(count, reason), {}
         except Refused as found:
             refusal = found
         except h11.RemoteProtocolError:
-            refusal = Refused(Grpc.INVALID_ARGUMENT, "the body is not framed as it should be")
+            refusal = Refused(Grpc.INVALID_ARGUMENT, "the framing of the body is not valid HTTP")
         except Exception as error:
             _log.error("a request could not be answered", exc_info=error)
             refusal = Refused(Grpc.INTERNAL, "internal error")
@@ -121,7 +121,7 @@ class _Connection:
             hold(share, max(received, declared))
 
     async def _next(self) -> object:
-        """The next event of h11; raises RemoteProtocolError."""
+        """Returns the next event of h11; raises RemoteProtocolError."""
         while True:
             event = self._http.next_event()
             if event is h11.PAUSED:
@@ -135,9 +135,9 @@ class _Connection:
     async def _send(self, code: int, codec: ModuleType, body: bytes, headers: dict[str, str]) -> None:
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
-        said = {"Content-Type": codec.CONTENT_TYPE, "Content-Length": str(len(body)), **headers}
+        headers = {"Content-Type": codec.CONTENT_TYPE, "Content-Length": str(len(body)), **headers}
         await self._put(
-            h11.Response(status_code=code, headers=list(said.items())), h11.Data(data=body), h11.EndOfMessage()
+            h11.Response(status_code=code, headers=list(headers.items())), h11.Data(data=body), h11.EndOfMessage()
         )
 
     async def _put(self, *events: h11.Event) -> None:
@@ -157,9 +157,9 @@ def _kind(headers: dict[str, str]) -> str:
 def _check_target(request: h11.Request) -> None:
     path = request.target.decode("latin-1").partition("?")[0]
     if path in _OTHER_SIGNALS:
-        raise Refused(Grpc.UNIMPLEMENTED, f"only logs are taken here, at {PATH}", status=404)
+        raise Refused(Grpc.UNIMPLEMENTED, f"only logs are supported, at {PATH}", status=404)
     if path != PATH:
-        raise Refused(Grpc.NOT_FOUND, f"logs are taken at {PATH}")
+        raise Refused(Grpc.NOT_FOUND, f"unknown path: logs are posted to {PATH}")
     if request.method != b"POST":
         raise Refused(Grpc.UNIMPLEMENTED, "the method is POST", status=405)
 

@@ -1,12 +1,12 @@
-"""A request of the input `otlp`, over whichever transport: who may enter with how much, and how it is stored.
+"""A request of the input `otlp`, over either transport: admission, limits, storing.
 
 | what | bound |
 |---|---|
-| bodies held by all requests | 64 MiB, then 429; one request alone is always let in (to its own limits) |
+| bodies of all requests | 64 MiB, then 429; a single request is always admitted (up to its own limits) |
 | body, received and decompressed | the policy's limits, then 413 |
 | records of a request, and its groups | 100,000, then 400 |
-| objects that a body becomes | of one request after the other, in a worker thread; at worst 30 times its bytes |
-| time | after 30 s a body comes at 1 KiB/s |
+| objects of a decoded body | of one request at a time, in a worker thread; at worst 30 times its bytes |
+| time | a body arrives at 1 KiB/s after 30 s |
 | connections | those of `shipper.sdk.server` |
 """
 
@@ -31,12 +31,12 @@ from shipper_plugins.otlp.status import HTTP_OF, Grpc
 BODY_SECONDS = 30.0
 BODY_BYTES_PER_SECOND = 1024
 COME_AGAIN = 1.0
-"""Seconds after which to try again, where there is no room."""
+"""Seconds until a client without room may retry."""
 COMPRESSIONS = ("gzip", "identity")
 
 
 class Refused(Exception):
-    """Nothing of the request was stored; `status` is that of HTTP."""
+    """The request is refused, and nothing of it is stored; `status` is that of HTTP."""
 
     def __init__(
         self, code: Grpc, message: str, *, status: int | None = None, retry_after: float | None = None
@@ -49,16 +49,16 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """What one revision says about requests."""
+    """The settings of one revision for requests."""
 
     keys: tuple[bytes, ...] | None
-    """`fingerprint` of each Authorization header that is let in; None: everybody."""
+    """`fingerprint` of each permitted Authorization header; None: no header is needed."""
     is_tls: bool
     max_body_bytes: int
     max_decompressed_bytes: int
 
     def admit(self, authorization: str, *, is_tls: bool) -> None:
-        """Raises Refused (UNAUTHENTICATED)."""
+        """Raises Refused (UNAUTHENTICATED) for a header that is not permitted."""
         if self.is_tls and not is_tls:
             raise Refused(Grpc.UNAUTHENTICATED, "this connection was opened before TLS was required")
         if self.keys is None:
@@ -84,16 +84,16 @@ class Intake:
         self._one = trio.CapacityLimiter(1)
 
     def handler(self, talk: Callable[[Intake, Peer], Awaitable[None]]) -> Callable[[Peer], Awaitable[None]]:
-        """A handler of `Server` that talks so."""
+        """Returns a handler for `Server` that runs `talk`."""
         return partial(talk, self)
 
     def let_in(self, peer: Peer) -> None:
-        """The peer has shown a valid request; raises Refused if there is no room for a client."""
+        """Makes the peer of a valid request a client; raises Refused without room."""
         if not peer.let_in():
             raise no_room("too many clients are served now")
 
     async def take(self, door: Door, body: bytes, compression: str, codec: Codec, share: Share) -> tuple[int, str]:
-        """Store the records; returns how many of them were rejected, and why the first one. Raises Refused."""
+        """Stores the records; returns the number of rejected ones, and the reason of the first. Raises Refused."""
         found, batches = await trio.to_thread.run_sync(
             _read, body, compression, codec, door.max_decompressed_bytes, limiter=self._one
         )
@@ -107,7 +107,7 @@ class Intake:
 
 
 def _read(body: bytes, compression: str, codec: Codec, limit: int) -> tuple[tuple[int, str], list[Batch]]:
-    """In a worker thread."""
+    """Decodes a body in a worker thread; raises Refused."""
     try:
         decoded = codec.decoded(decompressed(body, compression, limit))
         groups, rejected, reason = events.taken(decoded.groups)
@@ -118,7 +118,7 @@ def _read(body: bytes, compression: str, codec: Codec, limit: int) -> tuple[tupl
 
 
 def decompressed(body: bytes, compression: str, limit: int) -> bytes:
-    """The body as it was before it was compressed; raises Refused."""
+    """Returns the decompressed body; raises Refused."""
     if compression != "gzip":
         return body
     inflation, pieces, size = Inflation("gzip"), [], 0
@@ -135,7 +135,7 @@ def decompressed(body: bytes, compression: str, limit: int) -> bytes:
 
 
 def hold(share: Share, size: int) -> None:
-    """Hold so many bytes from now on; raises Refused if they do not fit beside the other requests."""
+    """Changes the share to `size` bytes; raises Refused if they do not fit in addition to the other requests."""
     try:
         share.resize(size)
     except RequestRefused:
@@ -143,7 +143,7 @@ def hold(share: Share, size: int) -> None:
 
 
 def latest(begun: float, received: int) -> float:
-    """When more of a body has to have come."""
+    """Returns the deadline for more of a body."""
     return begun + BODY_SECONDS + received / BODY_BYTES_PER_SECOND
 
 

@@ -14,26 +14,26 @@
         type: syslog
         addresses: ["unixgram:/run/shipper/log"]
 
-*Who may send.* Syslog knows no passwords. On loopback everybody on this host may send, at a socket in the file system
-whoever its `mode` lets write: the user of this process, by default. Another address is refused unless the policy says
-who may send there: by `allow_from`, or, of `tls://`, by `client_ca`, the authority of the senders' certificates. The
-source of a datagram can be forged by anybody on its way, so `allow_from` is a bar for UDP, not a lock.
+*Senders.* Syslog has no passwords. On loopback every process of this host may send, to a socket in the file system
+every user that its `mode` allows: by default that of this process. Another address is refused unless the policy limits
+its senders: by `allow_from`, or, for `tls://`, by `client_ca`, the authority of the senders' certificates. The source
+of a datagram can be forged by anybody on its way, so for UDP `allow_from` is a filter, not an authentication.
 
-*What can be lost.* A message counts when it is durable in the queue. While that is full, nothing is read: connections
-stand still, datagrams fill the buffer of their socket and are dropped by the kernel, which is counted and shown. Syslog
-has no acknowledgement: a sender believes that a message has arrived when its own kernel has sent it. So what the
-kernels hold is lost if this process or its host is killed, and so are the events of the last milliseconds, which are
-gathered to be stored together. When the process ends in order, connections leave (`syslog_streams`), and what they
-bring is stored; datagrams that were not read are lost. Before a revision that removes the input, or changes its
-addresses, it reads nothing more and what it has read is stored; what cannot be within some seconds, as while the queue
-is full, is lost, and the log says how much.
+*Losses.* A message is safe when it is durable in the queue. While the queue is full, nothing is read: connections
+stall, datagrams fill the buffer of their socket and are dropped by the kernel, which is counted and reported. Syslog
+has no acknowledgement: for a sender, a message has arrived when its own kernel has sent it. So messages in the kernels'
+buffers are lost if this process or its host is killed, and so are the events of the last milliseconds, which are
+gathered to be stored together. When the process ends in order, connections leave (`syslog_streams`), and their messages
+are stored; unread datagrams are lost. Before a revision that removes the input, or changes its addresses, it stops
+reading and stores all messages that it has read; those that cannot be stored within some seconds, as while the queue is
+full, are lost, and the log has their number.
 
-*Changes.* Its places are its addresses. Everything else is changed while it runs: sockets and connections stay, and the
-next message is read by the new settings. Connections that were opened with another certificate or key leave first.
+*Changes.* Its identity is the set of addresses. Other settings change while it runs: sockets and connections stay, and
+the next message is read with the new settings. Connections with another certificate or key leave first.
 
-This file says what a policy may ask for, `syslog_source` runs it. Without I/O are `syslog_frames` (the bytes of a
-connection become messages), `syslog_message` with `syslog_time` (a message becomes fields) and `syslog_door` (who may
-send); `syslog_streams` and `syslog_datagrams` read, `syslog_gathering` stores.
+This module has the settings of a policy, `syslog_source` runs them. Without I/O are `syslog_frames` (splits the bytes
+of a connection into messages), `syslog_message` with `syslog_time` (turns a message into fields) and `syslog_door`
+(admits senders); `syslog_streams` and `syslog_datagrams` read, `syslog_gathering` stores.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ _Mode = Annotated[str, msgspec.Meta(pattern=r"^0?[0-7]{3}(?!\n)$", description="
 
 
 class SyslogTls(ServerTls, frozen=True, kw_only=True):
-    """The certificate that the input shows, two files or a credential, and whose certificates it asks for."""
+    """The certificate that the input shows, two files or a credential, and the authorities of senders' certificates."""
 
     client_ca: Material | None = None
-    """PEM file of the authorities whose certificates a sender must have one of (default: it needs none)."""
+    """PEM file of the authorities of senders' certificates (default: senders need none)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,9 +81,9 @@ class SyslogTls(ServerTls, frozen=True, kw_only=True):
             _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.client_ca)
 
     def context(self, credentials: Mapping[str, Credential]) -> ssl.SSLContext:
-        """Raises ValueError for a credential that is no certificate."""
+        """See `ServerTls.context`."""
         context = super().context(credentials)
-        context.num_tickets = 0  # a sender that does not read must find nothing but our end when it looks for that
+        context.num_tickets = 0  # an unread ticket would hide the end of the connection from its sender
         if self.client_ca is not None:
             _trust(context, self.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
@@ -94,28 +94,28 @@ class SyslogInput(Input, frozen=True, kw_only=True):
     """Receives syslog messages (RFC 5424, RFC 3164) over UDP, TCP, TLS and sockets in the file system."""
 
     addresses: Annotated[tuple[_Address, ...], msgspec.Meta(min_length=1, max_length=16)]
-    """Where to listen: `udp://host:port`, `tcp://host:port`, `tls://host:port`, `unixgram:/path`, `unix:/path`. Other
-    than loopback only with `allow_from`, or `tls.client_ca`."""
+    """Addresses to listen on: `udp://host:port`, `tcp://host:port`, `tls://host:port`, `unixgram:/path`, `unix:/path`.
+    Other than loopback only with `allow_from`, or `tls.client_ca`."""
     allow_from: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] | None = None
-    """Networks such as `10.0.0.0/8` and addresses of those who may send; others are counted and not heard."""
+    """Networks such as `10.0.0.0/8`, and addresses, of permitted senders; others are counted and ignored."""
     tls: SyslogTls | None = None
     """The certificate for `tls://`."""
     timezone: str = "local"
     """The zone of times without one: `local` (of this host), `Europe/Berlin`, `+02:00`."""
     encoding: str = "utf-8"
-    """The encoding of messages that do not say theirs (`latin-1`); bytes that are invalid in it are replaced."""
+    """The encoding of messages without a byte order mark (`latin-1`); bytes that are invalid in it are replaced."""
     max_message_bytes: Size = Size(64 << 10)
     """A longer message is cut, and marked by `log.flags: [truncated]`."""
     max_connections: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 256
-    """How many connections may be open; one more replaces one that never sent anything, or is closed."""
+    """The number of connections; one more replaces one that never sent a message, or is closed."""
     idle_timeout: Duration = Duration(3600)
     """How long a connection may be silent."""
     receive_buffer: Size = Size(4 << 20)
-    """For datagrams that wait to be read; the kernel gives no more than net.core.rmem_max."""
+    """The buffer of unread datagrams; the kernel grants net.core.rmem_max at most."""
     mode: _Mode = "0600"
-    """Who may write to a socket in the file system."""
+    """The permissions of a socket in the file system."""
     keep_original: bool = False
-    """Whether `event.original` is the whole message as it came."""
+    """Whether `event.original` is the whole message as received."""
 
     def __post_init__(self) -> None:
         self._check_addresses()
@@ -141,30 +141,30 @@ class SyslogInput(Input, frozen=True, kw_only=True):
                 raise BadOption("an address of tls needs the certificate, as tls", "addresses", number)
             knows_senders = endpoint.scheme == "tls" and self.tls is not None and self.tls.client_ca is not None
             if not (endpoint.path or is_loopback(endpoint.host) or knows_senders or networks is not None):
-                text = "an address other than loopback needs allow_from, the networks of those who may send"
+                text = "an address other than loopback needs allow_from, the networks of senders"
                 raise BadOption(f"{text}, or tls with client_ca", "addresses", number)
         if self.tls is not None and all(endpoint.scheme != "tls" for endpoint in self.endpoints):
-            raise BadOption("tls is of no use without an address such as tls://127.0.0.1:6514", "tls")
+            raise BadOption("tls needs an address such as tls://127.0.0.1:6514", "tls")
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Raises BadOption."""
+        """The addresses; raises BadOption."""
         return tuple(_endpoint(text, number) for number, text in enumerate(self.addresses))
 
     @property
     def networks(self) -> tuple[Network, ...] | None:
-        """Raises BadOption."""
+        """The networks of `allow_from`; raises BadOption."""
         if self.allow_from is None:
             return None
         return tuple(_network(text, number) for number, text in enumerate(self.allow_from))
 
     @property
     def file_mode(self) -> int:
-        """Of a socket in the file system."""
+        """The mode of a socket in the file system."""
         return int(self.mode, 8)
 
     def identity(self) -> Any:
-        """Its addresses, in any order."""
+        """The addresses, in any order."""
         return sorted(map(str, self.endpoints))
 
     def listens(self) -> Sequence[Endpoint]:
@@ -179,9 +179,9 @@ class SyslogInput(Input, frozen=True, kw_only=True):
         yield source
 
     def door(self, credentials: Mapping[str, Credential], tls: ssl.SSLContext | None = None) -> Door:
-        """Who may send now, and how it is read; raises ValueError for a credential that is no certificate.
+        """Returns the door of these settings; raises ValueError for a credential of the wrong shape.
 
-        `tls` is the context of the same certificate and key, if there is one already.
+        `tls` is an existing context of the same certificate and key, to be reused.
         """
         return Door(
             reading=Reading(self.encoding, zone_of(self.timezone), self.keep_original),
@@ -195,7 +195,7 @@ class SyslogInput(Input, frozen=True, kw_only=True):
 
 def _endpoint(text: str, number: int) -> Endpoint:
     if not text.startswith(("unix:", "unixgram:")) and "://" not in text:
-        raise BadOption("an address says its transport, such as udp://127.0.0.1:514", "addresses", number)
+        raise BadOption("an address needs a transport, such as udp://127.0.0.1:514", "addresses", number)
     return Endpoint.parse(text, "addresses", number)
 
 
@@ -207,14 +207,14 @@ def _network(text: str, number: int) -> Network:
 
 
 def _check_encoding(encoding: str) -> None:
-    """Raises BadOption unless it is a charset in which ASCII stays ASCII: by that messages are told apart."""
+    """Raises BadOption unless it is a charset that contains ASCII unchanged, since ASCII separates messages."""
     ascii_text = "".join(map(chr, range(128)))
     try:
         if Charset.of(encoding).width == 1 and ascii_text.encode(encoding) == ascii_text.encode():
             return
     except ValueError:
         pass
-    raise BadOption("not an encoding that has ASCII as it is; utf-8, latin-1 and cp1252 are some", "encoding")
+    raise BadOption("not an encoding that contains ASCII unchanged, such as utf-8, latin-1 or cp1252", "encoding")
 
 
 def _trust(context: ssl.SSLContext, authorities: Material) -> None:

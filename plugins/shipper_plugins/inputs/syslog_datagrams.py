@@ -1,7 +1,6 @@
-"""Datagrams of one socket, read in turns, and those that never came.
+"""Reads the datagrams of one socket, and counts the lost ones.
 
-While the queue is full, none is read: the socket's buffer fills, and the kernel drops what has no room there. That is
-what UDP promises; here it is counted.
+While the queue is full, none is read: the socket's buffer fills, and the kernel drops further datagrams, as UDP allows.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ MOST_AT_ONCE = 100
 
 
 class Datagrams:
-    """The reader of one socket; `door` says by which settings."""
+    """The reader of one socket; `door` returns the current settings."""
 
     def __init__(
         self, endpoint: Endpoint, listener: socket.socket, door: Callable[[], Door], gathering: Gathering
@@ -29,19 +28,19 @@ class Datagrams:
         self._door, self._gathering = door, gathering
         self._buffer = bytearray()
         self.lost = 0
-        """How many the kernel has dropped, those included that came while no input read the socket."""
+        """The number of datagrams that the kernel dropped, even while no input read the socket."""
         self.refused = 0
-        """How many came from somewhere else than the door lets in."""
+        """The number of datagrams from senders that the door refused."""
 
     async def read(self) -> None:
-        """Read until cancelled; raises OSError."""
+        """Reads until cancelled; raises OSError."""
         while True:
             await self._gathering.room()
             await trio.lowlevel.wait_readable(self._listener)
             self._read_some()
 
     def _read_some(self) -> None:
-        """Gather what is there, up to `MOST_AT_ONCE`; raises OSError."""
+        """Gathers the available datagrams, up to `MOST_AT_ONCE`; raises OSError."""
         door = self._door()
         if len(self._buffer) != door.max_bytes + 1:
             self._buffer = bytearray(door.max_bytes + 1)
@@ -62,7 +61,7 @@ class Datagrams:
         return door.event(bytes(memoryview(self._buffer)[:kept]), peer, is_cut=size > kept)
 
     def count_lost(self) -> int:
-        """How many were lost since the last call."""
+        """Returns the number of datagrams that were lost since the last call."""
         lost = newly_lost(self._listener) or 0
         self.lost += lost
         return lost

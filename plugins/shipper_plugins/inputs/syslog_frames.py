@@ -1,14 +1,13 @@
-"""The bytes of a connection become frames, one for each message (RFC 6587). No I/O.
+"""Splits the bytes of a connection into frames, one for each message (RFC 6587). No I/O.
 
-    5 <1>ab          octet counting: a number, a space, and so many bytes
+    5 <1>ab          octet counting: a number, a space, and that many bytes
     <1>ab⏎           a line: up to a line feed or a NUL; a carriage return before it is not part of the frame
 
-Each frame says for itself which it is: one that begins with a number up to `MOST_OCTETS` and a space is counted, all
-others are lines. Line ends between frames are skipped, since some senders count their bytes and end them by a line feed
-too. The frames do not depend on how the bytes were split on their way, and take time linear in them.
+The start of each frame decides: one that begins with a number up to `MOST_OCTETS` and a space is counted, any other is
+a line. Line ends between frames are skipped, since some senders count bytes and add a line feed too. The frames do not
+depend on how the bytes were split on their way, and take time linear in them.
 
-What is longer than `max_bytes` is cut, and the rest of it skipped without being kept: `Frames` never holds more than
-that and a few bytes.
+A longer message than `max_bytes` is cut, and its rest skipped: `Frames` never holds more than that and a few bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST_OCTETS: Final = 200_000_000
-"""A larger number, which no sender counts, is the beginning of a line."""
+"""A larger number, which no sender uses as a count, is the beginning of a line."""
 
 _COUNT = re.compile(rb"[1-9][0-9]{0,8}")
 _BETWEEN = re.compile(rb"[\r\n\0]*")
@@ -27,27 +26,27 @@ _END = re.compile(rb"[\n\0]")
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The bytes of one message, without what framed them; never empty."""
+    """The bytes of one message, without its framing; never empty."""
 
     body: bytes
     is_cut: bool = False
-    """Whether it is not whole: it was too long, or the connection ended before it did."""
+    """Whether the message is incomplete: it was too long, or the connection ended within it."""
 
 
 class Frames:
-    """The frames of one connection, as its bytes come."""
+    """Splits the bytes of one connection."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Frames of at most `max_bytes`, which can be changed at any time."""
+        """Frames have at most `max_bytes`, which can be changed at any time."""
         self.max_bytes = max_bytes
         self._held = bytearray()
         self._looked = 0
-        """How many of the held bytes have no end of a line, if they are a line."""
+        """The number of held bytes that were searched for the end of a line."""
         self._skip_octets = 0
         self._skip_line = False
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are complete with these bytes."""
+        """Returns the frames that these bytes complete."""
         self._held += data
         frames: list[Frame] = []
         at = 0
@@ -59,7 +58,7 @@ class Frames:
         return frames
 
     def end(self) -> list[Frame]:
-        """The frame that the end of the connection left unfinished; a last line is whole without its end."""
+        """Returns the incomplete frame at the end of the connection; a last line without its end is complete."""
         rest, self._held = bytes(self._held), bytearray()
         self._looked = 0
         if self._skip_octets or self._skip_line:
@@ -73,7 +72,7 @@ class Frames:
         return [self._line(body)] if body else []
 
     def _next(self, at: int) -> tuple[Frame | None, int] | None:
-        """What begins at `at` of the held bytes, and where the next one begins; None if more bytes are needed."""
+        """Returns the frame at `at` of the held bytes, and where the next one begins; None if more bytes are needed."""
         if self._skip_octets:
             skipped = min(self._skip_octets, len(self._held) - at)
             self._skip_octets -= skipped
@@ -128,7 +127,7 @@ def _after_between(held: bytes | bytearray, at: int) -> int:
 
 
 def _octets(held: bytes | bytearray, start: int) -> tuple[int, int] | None:
-    """The number of bytes of a counted frame and where they begin; 0 of a line; None if that is not known yet."""
+    """Returns the length of a counted frame and where it begins; 0 for a line; None if more bytes are needed."""
     digits = _COUNT.match(held, start)
     if digits is None:
         return 0, start

@@ -1,8 +1,8 @@
-"""Events of many small messages become batches, so that a thousand datagrams are not a thousand transactions.
+"""Gathers events of many small messages into batches, so that a thousand datagrams are not a thousand transactions.
 
-Who reads asks for `room` before each step, and so waits while the queue is full: by then at most `chunk_bytes` are
-gathered, and what one step adds. The first event waits `SECONDS` for others; while a batch is being stored, the next
-one grows. Where processors hold events for a while, some batches are under way at once.
+A reader waits for `room` before each step, and so while the queue is full: then at most `chunk_bytes` are gathered, and
+the events of one step. The first event waits `SECONDS` for others; while a batch is being stored, the next one grows.
+If processors hold events, several batches are under way at once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from shipper.plugin import Batch, Fields, InputContext, encoded
 SECONDS = 0.02
 _log = logging.getLogger(__name__)
 _FULL = 256 << 10
-"""Bytes that wait for no others."""
+"""Bytes of a batch that is stored without waiting for more."""
 HELD = 500
 HELD_BYTES = 8 << 20
-"""Batches that processors hold at once, at most, and their bytes; one more waits."""
+"""The limits of batches that processors hold, and of their bytes; the next batch waits."""
 
 
 class Gathering:
-    """What was read and is not stored yet."""
+    """Events that are read, and not stored yet."""
 
     def __init__(self, context: InputContext) -> None:
         self._context = context
@@ -36,12 +36,12 @@ class Gathering:
         self._scope = trio.CancelScope(shield=True)
 
     async def room(self) -> None:
-        """Wait until something may be added."""
+        """Waits until events may be added."""
         while self._bytes >= self._context.chunk_bytes:
             await self._roomy.wait()
 
     def add(self, events: Sequence[Fields]) -> None:
-        """Gather events; to be called in one step with what `room` allowed."""
+        """Gathers events; call it without a checkpoint after `room`."""
         if not events:
             return
         documents = encoded(events)
@@ -52,9 +52,9 @@ class Gathering:
             self._full.set()
 
     async def store(self) -> None:
-        """Store what is gathered, until `close` was called and nothing is left or its time is over.
+        """Stores gathered events, until `close` was called and none is left, or its time is over.
 
-        A cancel from outside is not heeded: only `close` ends it. What is left then is lost, and logged.
+        Ignores a cancel from outside: only `close` ends it. Events that are left then are lost, and logged.
         """
         with self._scope:
             async with trio.open_nursery() as emitting:
@@ -97,7 +97,7 @@ class Gathering:
         self._held_bytes += size
 
     def close(self, seconds: float) -> None:
-        """Nothing will be added any more; `store` has so much time for what is there."""
+        """Ends the gathering; `store` has this time for the remaining events."""
         self._closing.set()
         self._some.set()
         self._full.set()

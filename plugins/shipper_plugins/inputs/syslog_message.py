@@ -1,17 +1,16 @@
-"""The bytes of one syslog message become the fields of an event. No I/O; any bytes give an event, in linear time.
+"""Turns the bytes of one syslog message into the fields of an event. No I/O; any bytes give an event, in linear time.
 
     <34>1 2026-05-17T12:34:56Z web-1 su 23 ID47 [a@1 b="c"] text     RFC 5424
-    <34>May 17 12:34:56 web-1 su[23]: text                           RFC 3164, and what goes by its name
+    <34>May 17 12:34:56 web-1 su[23]: text                           RFC 3164 and its variants
     <189>29: router-1: *May 17 12:34:56.789: %SYS-5-CONFIG_I: text   Cisco
 
-Which of them a message is, it says itself: a version and a time of RFC 5424, or else RFC 3164, where everything but the
-priority may be missing. There the first word behind the time is the host, unless it looks like a tag (`su:`,
-`su[23]:`); a word without one of these marks is no tag, but belongs to the text. The mnemonic of a network device
-(`%SYS-5-CONFIG_I:`) stays in the text.
+A message with a version and a time of RFC 5424 is one; any other is one of RFC 3164, where every part but the priority
+may be missing. There the first word after the time is the host, unless it looks like a tag (`su:`, `su[23]:`); a word
+without such marks belongs to the text. The mnemonic of a network device (`%SYS-5-CONFIG_I:`) stays in the text.
 
-A message without a priority, or with a header of RFC 5424 that is not sound, is kept whole as `message`, with the tag
-`syslog_unparsed` and the reason as `error.message`. A field is set only from what the message says, but for
-`@timestamp`: where the message has no time, it is the instant when it came.
+A message without a priority, or with an invalid header of RFC 5424, is kept whole as `message`, with the tag
+`syslog_unparsed` and the reason as `error.message`. All fields come from the message, except for `@timestamp` of a
+message without a time: it is the instant of arrival.
 """
 
 from __future__ import annotations
@@ -56,17 +55,17 @@ _PID = re.compile(r"\d{1,10}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the messages of an input are read."""
+    """The settings for messages of an input."""
 
     encoding: str = "utf-8"
-    """One that is ASCII for ASCII; what is invalid in it is replaced."""
+    """One that contains ASCII unchanged; invalid bytes are replaced."""
     zone: tzinfo | None = None
-    """Of times without one; None: that of this host."""
+    """The zone of times without one; None: that of this host."""
     keeps_original: bool = False
-    """Whether `event.original` is the message as it came."""
+    """Whether `event.original` is the message as received."""
 
     def event(self, body: bytes, now: datetime, *, is_cut: bool = False) -> Fields | None:
-        """The fields of a message that came at `now`; None if there is nothing but ends of lines."""
+        """Returns the fields of a message that arrived at `now`; None if it has only line ends."""
         body = body.rstrip(_LINE_ENDS)
         if not body:
             return None
@@ -110,32 +109,32 @@ def _priority(number: int) -> Fields:
 
 
 def _unparsed(text: str, syslog: Fields, reason: str) -> Fields:
-    said = {"log": {"syslog": syslog}} if syslog else {}
-    return {"message": text, "tags": [UNPARSED], "error": {"message": f"no syslog message: {reason}"}, **said}
+    log = {"log": {"syslog": syslog}} if syslog else {}
+    return {"message": text, "tags": [UNPARSED], "error": {"message": f"no syslog message: {reason}"}, **log}
 
 
 # -- RFC 5424 ----------------------------------------------------------------------------------------------------------
 
 
 def _of_5424(text: str, at: int, syslog: Fields, zone: tzinfo | None, now: datetime) -> Fields:
-    header = _HEADER.match(text, at)
-    if header is None:
+    found = _HEADER.match(text, at)
+    if found is None:
         return _unparsed(text, syslog, "its header has not all fields of RFC 5424")
-    time, *names = header.groups()
+    time, *names = found.groups()
     timestamp = None if time == _NIL else exact(time, zone, now)
     if timestamp is None and time != _NIL:
         return _unparsed(text, syslog, "its time is none of RFC 5424")
-    read = _structured(text, header.end())
+    read = _structured(text, found.end())
     if read is None:
         return _unparsed(text, syslog, "its structured data is not that of RFC 5424")
     data, end = read
     hostname, appname, procid, msgid = (None if name == _NIL else name for name in names)
-    said = {"hostname": hostname, "appname": appname, "procid": procid, "msgid": msgid, "structured_data": data}
-    return _event(syslog, said, timestamp, text[end + 1 :].removeprefix(_BOM))
+    header = {"hostname": hostname, "appname": appname, "procid": procid, "msgid": msgid, "structured_data": data}
+    return _event(syslog, header, timestamp, text[end + 1 :].removeprefix(_BOM))
 
 
 def _structured(text: str, at: int) -> tuple[Fields | None, int] | None:
-    """The structured data, and where it ends; None if it is not sound."""
+    """Returns the structured data, and where it ends; None if it is invalid."""
     data: Fields = {}
     if text.startswith(_NIL, at):
         at += 1
@@ -155,7 +154,7 @@ def _structured(text: str, at: int) -> tuple[Fields | None, int] | None:
 
 
 def _add(params: dict[str, Any], name: str, value: str) -> None:
-    """A name may be there several times: then its values are a list."""
+    """Adds a value; several values of one name are a list."""
     if name not in params:
         params[name] = value
     elif isinstance(params[name], list):
@@ -168,31 +167,31 @@ def _add(params: dict[str, Any], name: str, value: str) -> None:
 
 
 def _of_3164(text: str, syslog: Fields, zone: tzinfo | None, now: datetime) -> Fields:
-    """`text` is what follows the priority."""
+    """`text` is the message without its priority."""
     rest, sequence, origin, timestamp = _times(text.lstrip(" "), zone, now)
     if timestamp is None:
         hostname = None
     else:
         hostname, rest = (origin, rest) if origin else _host(rest)
     appname, procid, message = _tag(rest)
-    said = {"hostname": hostname, "appname": appname, "procid": procid}
-    event = _event(syslog, said, timestamp, message)
+    header = {"hostname": hostname, "appname": appname, "procid": procid}
+    event = _event(syslog, header, timestamp, message)
     if sequence is not None:
         event["event"] = {"sequence": sequence}
     return event
 
 
 def _times(text: str, zone: tzinfo | None, now: datetime) -> tuple[str, int | None, str | None, str | None]:
-    """What is behind the time; a device's number of the message, and its name, where they are before it; the time."""
+    """Returns the text after the time; a device's sequence number and name, if they precede it; the time."""
     if plain := _time(text, zone, now):
         return plain[1], None, None, plain[0]
     numbered = _SEQUENCE.match(text)
     sequence = int(numbered[1]) if numbered else None
-    behind = text[numbered.end() :] if numbered else text
-    if found := _time(behind, zone, now):
+    rest = text[numbered.end() :] if numbered else text
+    if found := _time(rest, zone, now):
         return found[1], sequence, None, found[0]
-    named = _ORIGIN.match(behind)
-    if named is not None and (found := _time(behind[named.end() :], zone, now)):
+    named = _ORIGIN.match(rest)
+    if named is not None and (found := _time(rest[named.end() :], zone, now)):
         timestamp, rest = found
         if numbered or rest.startswith("%"):
             return rest, sequence, named[1], timestamp
@@ -200,7 +199,7 @@ def _times(text: str, zone: tzinfo | None, now: datetime) -> tuple[str, int | No
 
 
 def _time(text: str, zone: tzinfo | None, now: datetime) -> tuple[str, str] | None:
-    """The time that a device's line begins with, and what is behind it; `*` and `.` say that its clock is not set."""
+    """Returns the time at the start of a device's text, and the rest; `*` and `.` mark a clock that is not set."""
     start = text[1:] if text.startswith(("*", ".")) else text
     found = leading(start, zone, now)
     return None if found is None else (found[0], start[found[1] :].lstrip(" "))
@@ -224,15 +223,15 @@ def _tag(text: str) -> tuple[str | None, str | None, str]:
 # -- both --------------------------------------------------------------------------------------------------------------
 
 
-def _event(syslog: Fields, said: Fields, timestamp: str | None, message: str) -> Fields:
-    event: Fields = {"message": message, "log": {"syslog": syslog | {k: v for k, v in said.items() if v is not None}}}
+def _event(syslog: Fields, header: Fields, timestamp: str | None, message: str) -> Fields:
+    event: Fields = {"message": message, "log": {"syslog": syslog | {k: v for k, v in header.items() if v is not None}}}
     if timestamp is not None:
         event["@timestamp"] = timestamp
-    if said["hostname"] is not None:
-        event["host"] = {"name": said["hostname"]}
-    process: Fields = {} if said["appname"] is None else {"name": said["appname"]}
-    if said["procid"] is not None and _PID.fullmatch(said["procid"]):
-        process["pid"] = int(said["procid"])
+    if header["hostname"] is not None:
+        event["host"] = {"name": header["hostname"]}
+    process: Fields = {} if header["appname"] is None else {"name": header["appname"]}
+    if header["procid"] is not None and _PID.fullmatch(header["procid"]):
+        process["pid"] = int(header["procid"])
     if process:
         event["process"] = process
     return event

@@ -1,4 +1,4 @@
-"""A running `syslog` input: its sockets, connections and datagrams, and what it reports of them."""
+"""A running `syslog` input: its sockets, connections and datagrams, and its reports."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from shipper_plugins.inputs.syslog import SyslogInput
 
 END_SECONDS = 1.0
-"""In which peers end their connections when the input ends; as long again may it take to store what was read."""
+"""The time for peers to end their connections when the input ends, and then for storing the last events."""
 LOOK_SECONDS = 1.0
 CROWDED_SECONDS = 10.0
 LOST_SECONDS = 60.0
-"""How long it is shown that datagrams were lost, after the last one."""
+"""How long a loss of datagrams is reported after the last one."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class SyslogSource:
     """See `Source`."""
 
     def __init__(self, settings: SyslogInput, context: InputContext) -> None:
-        """Raises StartFailed for a credential that is no certificate."""
+        """Raises StartFailed for a credential of the wrong shape."""
         self._settings, self._context = settings, context
         try:
             self._door = settings.door(context.credentials)
@@ -49,7 +49,7 @@ class SyslogSource:
         self._ended = trio.Event()
 
     async def listen(self) -> None:
-        """Open all sockets; raises StartFailed."""
+        """Opens all sockets; raises StartFailed."""
         for endpoint in self._settings.endpoints:
             listener = await self._listener(endpoint)
             if endpoint.is_of_datagrams:
@@ -58,17 +58,17 @@ class SyslogSource:
                 self._listeners.append((endpoint, listener))
 
     async def _listener(self, endpoint: Endpoint) -> socket.socket:
-        """The socket with what the settings say of it, which is open already after a change of them."""
+        """Opens a socket, or applies changed settings to the open one; raises StartFailed."""
         size = self._settings.receive_buffer if endpoint.is_of_datagrams else None
         mode = self._settings.file_mode if endpoint.path else None
         listener = await self._context.listen(endpoint, mode=mode, receive_buffer=size)
-        if size is not None and (there := receive_buffer(listener)) < size:
+        if size is not None and (granted := receive_buffer(listener)) < size:
             text = "input %s: the receive buffer of %s has %d bytes, not %d: see net.core.rmem_max"
-            _log.info(text, self._context.name, endpoint, there, size)
+            _log.info(text, self._context.name, endpoint, granted, size)
         return listener
 
     async def run(self) -> None:
-        """See `Source.run`; when cancelled, what is on its way has `END_SECONDS` to come, and to be stored."""
+        """See `Source.run`; after a cancel, it reads and stores the last messages within `END_SECONDS` each."""
         self._report()
         try:
             async with trio.open_nursery() as lasting:
@@ -78,7 +78,7 @@ class SyslogSource:
             self._ended.set()
 
     async def _read(self, lasting: trio.Nursery) -> None:
-        """Read until cancelled, or quiet; then what was read is gathered, and gathering ends."""
+        """Reads until cancelled or quiesced; then ends connections and the gathering."""
         try:
             with self._reading:
                 async with trio.open_nursery() as reading:
@@ -92,17 +92,17 @@ class SyslogSource:
                 await self._end()
 
     async def quiesce(self) -> None:
-        """See `Source.quiesce`: senders are hung up on, and what the kernel holds is left to the next input."""
+        """See `Source.quiesce`: closes connections; unread datagrams are left to the next input."""
         self._reading.cancel("the input ends")
         await self._ended.wait()
 
     async def _end(self) -> None:
-        """Datagrams that the kernel holds are left to the input that takes the socket over, if there is one."""
+        """Ends connections and the gathering; unread datagrams are left to the next input of the socket."""
         await self._streams.leave_all(END_SECONDS)
         self._gathering.close(END_SECONDS)
 
     def change(self, settings: SyslogInput, credentials: Mapping[str, Credential]) -> None:
-        """See `Source.change`; where a credential does not fit, no TLS connection can be opened, and that is told."""
+        """See `Source.change`; with a credential of the wrong shape, TLS handshakes fail, and that is reported."""
         before, self._settings = self._settings, settings
         is_kept = settings.tls is not None and self._closed is None and settings.tls.is_kept(before.tls, credentials)
         try:
@@ -114,7 +114,7 @@ class SyslogSource:
         self._report()
 
     async def changed(self) -> None:
-        """See `Source.changed`: connections that were opened with another certificate or key are closed."""
+        """See `Source.changed`: closes connections with another certificate or key."""
         for endpoint in self._settings.endpoints:
             await self._listener(endpoint)
         await self._streams.renew()
@@ -128,10 +128,10 @@ class SyslogSource:
             figures["lost_datagrams"] = sum(one.lost for one in self._datagrams)
         return figures
 
-    # -- what is wrong -------------------------------------------------------------------------------------------------
+    # -- problems ------------------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Look for datagrams that were lost, and for troubles that are over."""
+        """Looks for lost datagrams, and for problems that are over."""
         while True:
             now = trio.current_time()
             lost = sum(one.count_lost() for one in self._datagrams)
@@ -155,18 +155,18 @@ class SyslogSource:
 
     def _report(self) -> None:
         lost = self._newly_lost and (
-            f"datagrams lost, for which the buffers of the sockets had no room: {self._newly_lost}; "
-            "see receive_buffer, and why the queue is slow"
+            f"datagrams lost, since the sockets' buffers were full: {self._newly_lost}; "
+            "raise receive_buffer, or see why the queue is slow"
         )
         problems = [
             (Code.CREDENTIAL_INVALID, self._closed),
             (Code.CROWDED, self._crowded),
             (Code.DATA_LOST, lost),
         ]
-        told = [(code, text) for code, text in problems if text]
-        self._context.report("; ".join(text for _, text in told) or None, code=told[0][0] if told else Code.OK)
+        present = [(code, text) for code, text in problems if text]
+        self._context.report("; ".join(text for _, text in present) or None, code=present[0][0] if present else Code.OK)
 
 
 def _nobody() -> ssl.SSLContext:
-    """Without a certificate every handshake fails."""
+    """Returns a context without a certificate, so that every handshake fails."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

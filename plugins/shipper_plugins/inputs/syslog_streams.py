@@ -1,13 +1,13 @@
-"""Connections of a `syslog` input: which are accepted, how long they stay, and how they end without a loss.
+"""The connections of a `syslog` input: accepts them, limits their number and idle time, and ends them without a loss.
 
-A connection is open for `idle_seconds` after its last byte. There are so many at most; one more takes the place of the
-oldest that has never sent a message, or is closed itself.
+A connection is open for `idle_seconds` after its last byte. Their number is limited; one more displaces the oldest that
+has never sent a message, or is closed itself.
 
-*Leaving.* Syslog has no acknowledgement: what a sender has written may be on its way when a connection is closed. So
-none is closed at once. It leaves: the peer sees the end of our side, and what it sends until it ends its own is read,
-for `LEAVING_SECONDS` at most. rsyslog looks for that end before it sends, and mostly connects again without a loss;
-over TLS it sees it since nothing else of ours waits there to be read, neither session ticket nor `close_notify`. A peer
-that does not look, as syslog-ng over TLS, writes on until the connection is closed, and loses what it writes then.
+*Leaving.* Syslog has no acknowledgement: messages may be on their way when a connection is closed. So a connection
+leaves instead: it shuts down its sending side, and reads until the peer ends its own, for `LEAVING_SECONDS` at most.
+rsyslog checks for that end before it sends, and mostly reconnects without a loss; over TLS it sees the end, since no
+unread data precedes it, neither a session ticket nor `close_notify`. A peer that does not check, like syslog-ng over
+TLS, writes until the connection is closed, and loses the messages after that.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ LEAVING_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
 _CHUNK = 16 << 10
 _STEP = 100
-"""Messages between two steps of other tasks."""
+"""Messages between two checkpoints."""
 
 
 class Connection:
-    """One of a peer; it ends when its scope is cancelled."""
+    """A connection of a peer; it ends when its scope is cancelled."""
 
     def __init__(self, raw: trio.socket.SocketType, peer: Peer, tls: ssl.SSLContext | None) -> None:
         self.raw, self.peer, self.tls = raw, peer, tls
         self.scope = trio.CancelScope(shield=True)
-        """What cancels the input does not end a connection: it leaves."""
+        """Shielded: after a cancel of the input the connection leaves."""
         self.ended = trio.Event()
         self.leaves = False
         self.is_silent = True
         """Whether it has not sent a message yet."""
 
     def leave(self, seconds: float) -> None:
-        """Say the end of our side; the rest of the other one has so much time."""
+        """Shuts down the sending side; limits the time for the peer's last messages."""
         self.scope.deadline = min(self.scope.deadline, trio.current_time() + seconds)
         if not self.leaves:
             self.leaves = True
@@ -54,25 +54,25 @@ class Connection:
 
 
 class Streams:
-    """All connections of one input; `crowded` is called with why some were turned away, and how many."""
+    """All connections of one input; `crowded` takes the reason why connections were turned away, and their number."""
 
     def __init__(self, door: Callable[[], Door], gathering: Gathering, crowded: Callable[[str, int], None]) -> None:
         self._door, self._gathering, self._crowded = door, gathering, crowded
         self._open: dict[Connection, None] = {}
         """The oldest first."""
         self.refused = 0
-        """How many came from somewhere else than the door lets in."""
+        """The number of connections from senders that the door refused."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     async def accept(self, endpoint: Endpoint, listener: socket.socket, nursery: trio.Nursery) -> None:
-        """Accept until cancelled; connections live in the nursery."""
+        """Accepts until cancelled; connections run in the nursery."""
         accepting = trio.socket.from_stdlib_socket(listener)
         while True:
             try:
                 raw, address = await accepting.accept()
-            except OSError as error:  # no descriptors left, or the peer has gone again
+            except OSError as error:  # no descriptors are left, or the peer has closed already
                 if is_short(error):
                     self._crowded(in_words(error), 0)
                 await trio.sleep(PAUSE_SECONDS)
@@ -95,8 +95,8 @@ class Streams:
             nursery.start_soon(self._serve, connection)
 
     def _displace(self, most: int) -> bool:
-        """Whether there is room for one more now."""
-        self._crowded(f"connections closed, since {most} are open, as many as there may be; see who connects", 1)
+        """Closes a silent connection; returns False if there is none."""
+        self._crowded(f"connections closed, since {most} are open, the maximum; see who connects", 1)
         silent = next((connection for connection in self._open if connection.is_silent), None)
         if silent is not None:
             del self._open[silent]
@@ -104,7 +104,7 @@ class Streams:
         return silent is not None
 
     async def leave(self, connections: Iterable[Connection], seconds: float) -> None:
-        """Have connections leave, and return when they are closed."""
+        """Makes connections leave; returns when they are closed."""
         leaving = list(connections)
         for connection in leaving:
             connection.leave(seconds)
@@ -112,11 +112,11 @@ class Streams:
             await connection.ended.wait()
 
     async def leave_all(self, seconds: float) -> None:
-        """The same of all that are open."""
+        """Makes all connections leave; returns when they are closed."""
         await self.leave(self._open, seconds)
 
     async def renew(self) -> None:
-        """The same of those that were opened with another certificate than that of now."""
+        """Makes connections with an earlier certificate leave; returns when they are closed."""
         tls = self._door().tls
         await self.leave([one for one in self._open if one.tls is not None and one.tls is not tls], LEAVING_SECONDS)
 
@@ -162,7 +162,7 @@ class Streams:
 
 
 async def _opened(connection: Connection) -> trio.abc.ReceiveStream | None:
-    """The bytes of a connection; None if its handshake fails, or takes too long."""
+    """Returns the stream of a connection, or None if its handshake takes too long."""
     if connection.peer.path == "":
         connection.raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     plain = trio.SocketStream(connection.raw)

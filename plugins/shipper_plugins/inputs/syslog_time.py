@@ -1,13 +1,12 @@
-"""The times of syslog messages, as instants in UTC. No I/O.
+"""Converts the times of syslog messages to instants in UTC. No I/O.
 
-    2026-05-17T12:34:56.789+02:00     RFC 5424, and what rsyslog and syslog-ng write in the place of RFC 3164
+    2026-05-17T12:34:56.789+02:00     RFC 5424, and rsyslog's and syslog-ng's variant of RFC 3164
     May 17 12:34:56                   RFC 3164: neither a year nor a zone
-    May 17 2026 12:34:56.789 UTC:     network devices, each in its own way
+    May 17 2026 12:34:56.789 UTC:     network devices, in several variants
 
-A time without a year has the latest one that is no more than `MOST_AHEAD` in the future: so December stays in the old
-year on the first of January, and a clock that is ahead a little does not lose a year. A time without a zone is of the
-zone that the caller gives. Where the clocks are set back and an hour comes twice, it is the later one, unless that is
-in the future.
+A time without a year gets the latest one that is no more than `MOST_AHEAD` in the future: so December stays in the old
+year on the first of January, and a clock that is a little ahead does not lose a year. A time without a zone gets the
+caller's zone. If the clocks are set back and an hour occurs twice, it is the later one, unless that is in the future.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MOST_AHEAD: Final = timedelta(days=7)
 _CLOCKS_DIFFER = timedelta(minutes=5)
 _MOST_OFFSET = timedelta(days=1)
 _YEARS_BACK = 8
-"""From one 29 February to the one before it, over the year 2100 too."""
+"""The most years between two dates of 29 February, as over the year 2100."""
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _CLOCK = r"(\d\d?):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*+)?"
@@ -36,7 +35,8 @@ _BSD = re.compile(
 
 
 def zone_of(name: str) -> tzinfo | None:
-    """`local` (None), a name such as Europe/Berlin, or an offset such as +02:00; raises ValueError for none of them."""
+    """Returns the zone of `local` (None), a name such as Europe/Berlin, or an offset such as +02:00; raises
+    ValueError."""
     if name == "local":
         return None
     try:
@@ -46,28 +46,28 @@ def zone_of(name: str) -> tzinfo | None:
 
 
 def written(instant: datetime) -> str:
-    """An instant of a clock, as `@timestamp`."""
+    """Returns an instant as `@timestamp`."""
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def exact(text: str, zone: tzinfo | None, now: datetime) -> str | None:
-    """What RFC 5424 has as TIMESTAMP, as `@timestamp`; None if it is no time."""
+    """Returns a TIMESTAMP of RFC 5424 as `@timestamp`; None if it is invalid."""
     found = leading(text, zone, now)
     return found[0] if found is not None and found[1] == len(text) else None
 
 
 def leading(text: str, zone: tzinfo | None, now: datetime) -> tuple[str, int] | None:
-    """The time that a text begins with, as `@timestamp`, and where it ends; None if it begins with none.
+    """Returns the time at the start of a text as `@timestamp`, and where it ends; None if there is none.
 
-    `zone` is that of a time without one (None: of this host), `now` the instant when the text came.
+    `zone` is for a time without one (None: that of this host), `now` the instant when the text arrived.
     """
     if iso := _ISO.match(text):
         year, month, day, *clock, fraction, offset = iso.groups()
         return _found(_instant([int(year)], int(month), int(day), clock, offset, zone, now), fraction, iso.end())
     if bsd := _BSD.match(text):
-        name, day, year, *clock, fraction, year_behind, offset = bsd.groups()
-        said = year or year_behind
-        years = [int(said)] if said else _years(now)
+        name, day, year, *clock, fraction, year_after, offset = bsd.groups()
+        year = year or year_after
+        years = [int(year)] if year else _years(now)
         instant = _instant(years, _MONTHS.index(name) + 1, int(day), clock, offset, zone, now)
         return _found(instant, fraction, bsd.end())
     return None
@@ -87,7 +87,7 @@ def _years(now: datetime) -> list[int]:
 def _instant(
     years: list[int], month: int, day: int, clock: list[str], offset: str | None, zone: tzinfo | None, now: datetime
 ) -> datetime | None:
-    """In UTC, of the first of these years that fits; None if the calendar has none."""
+    """Returns the instant in UTC, in the first of these years that fits; None if the date exists in none."""
     hour, minute, second = map(int, clock)
     for year in years:
         try:
@@ -106,7 +106,7 @@ def _in_utc(local: datetime, zone: tzinfo | None, now: datetime) -> datetime:
 
 
 def _fixed(offset: str) -> tzinfo:
-    """UTC, unless it is an offset in digits; raises ValueError for what is none."""
+    """Returns the zone of an offset in digits, otherwise UTC; raises ValueError for an invalid offset."""
     found = _OFFSET.fullmatch(offset)
     if found is None:
         return UTC
