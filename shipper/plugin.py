@@ -83,7 +83,7 @@ from shipper.sdk.retry import backoff
 from shipper.sdk.secret_source import Absent, SecretSource, Unreadable, text_of
 from shipper.sdk.sockets import newly_lost, receive_buffer
 from shipper.sdk.stage import Ledger, Part, Stage, StageContext
-from shipper.sdk.state import Change, Kept, Version, compact, digest_of
+from shipper.sdk.state import Change, Kept, Mark, Quota, RoutedState, Version, compact, digest_of
 from shipper.sdk.tallies import Failure, Requests
 from shipper.sdk.tls import ClientTls, Material, client_context, server_context
 from shipper.sdk.units import Duration, Size
@@ -128,6 +128,7 @@ __all__ = [
     "Kept",
     "Later",
     "Ledger",
+    "Mark",
     "Mask",
     "Material",
     "Meters",
@@ -140,7 +141,9 @@ __all__ = [
     "Part",
     "PluginFault",
     "Processor",
+    "Quota",
     "Requests",
+    "RoutedState",
     "Scheme",
     "SecretSource",
     "Sender",
@@ -296,20 +299,29 @@ class InputContext(Protocol):
         expect: Mapping[str, bytes | None] | None = None,
         *,
         wait: bool = True,
+        quota: Quota | None = None,
     ) -> tuple[Kept, ...]:
         """Store new versions of keys (see `shipper.sdk.state`) together with the input's new positions, as `emit` does.
 
         The answers are in the order of the changes, of which several may be of one key. An own key whose document is
         the same as before gets no new version, and one that is not there is not deleted again. Of a change with a place
         the place decides: see `Kept`. State waits for no room in the queue, since no key has more than one version for
-        a destination there; it is for the input to limit how many keys there are, and how large. `wait` is as in
-        `emit`, for a disk that is full.
+        a destination there; it is for the input to limit how many keys there are, and how large: what a `quota` has no
+        room for is not stored, and its answer says so. `wait` is as in `emit`, for a disk that is full.
 
         `expect` are positions that have to be stored as they are said here (None: not there), or Outdated is raised and
         nothing is stored. Raises PluginFault for a change that cannot be, such as one whose document is not compact,
         and for more than 10,000 of them.
         An input that calls it says `Input.gives_state`.
         """
+        ...
+
+    async def marks(self, owner: str) -> list[Mark]:
+        """The keys of an owner, and of all owners below it (`owner/…`), that are not deleted."""
+        ...
+
+    async def versions(self, keys: Sequence[tuple[str, int]]) -> list[Version]:
+        """The current versions of keys that are not deleted, by owner and point (see `Mark`); some may be missing."""
         ...
 
     @property
@@ -404,8 +416,6 @@ class Input(Settings, frozen=True):
     that a stage holds: it returns, and the positions become durable together with them. If they cannot be stored, the
     input is closed and opened again."""
 
-    gives_state: ClassVar[bool] = False
-    """Whether it calls `InputContext.keep`: then each output that it is routed to has to take state."""
     gives_events: ClassVar[bool] = True
     """Whether it calls `InputContext.emit`: then each output that it is routed to has to take events."""
     retracts: ClassVar[bool] = False
@@ -418,6 +428,11 @@ class Input(Settings, frozen=True):
     def identity(self) -> Any:
         """What it reads from. Two revisions with equal identities of one name and type keep the input running."""
         return msgspec.to_builtins(self, enc_hook=str)
+
+    @property
+    def gives_state(self) -> bool:
+        """Whether it calls `InputContext.keep`: then each output that it is routed to has to take state."""
+        return False
 
     def listens(self) -> Sequence[Endpoint]:
         """The endpoints for `InputContext.listen`, which no other input of its policy may have."""
@@ -473,6 +488,8 @@ class OutputContext:
     """The number of this lane: the same after a restart, and never that of another lane of the state directory."""
     lowest: Callable[[], int] = field(default=_none_below, repr=False, compare=False, kw_only=True)
     """Below this place (`Batch.place`) every event of this lane has its final answer, durably. In trio's thread."""
+    state: RoutedState | None = field(default=None, repr=False, compare=False, kw_only=True)
+    """The keyed state that this lane is fed, to compare it with what the destination has."""
 
 
 class Sender(Protocol):

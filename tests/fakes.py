@@ -346,7 +346,7 @@ class ScriptedInput(Input, frozen=True):
 class StateInput(ScriptedInput, frozen=True):
     """The same, for keyed state."""
 
-    gives_state: ClassVar[bool] = True
+    gives_state = True
     gives_events: ClassVar[bool] = False
 
 

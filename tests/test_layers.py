@@ -65,6 +65,7 @@ INSIDE = {
             "loans",
             "plan",
             "recent",
+            "routed",
         }
         | {"slots", "tap"},
         {"suspects"},

@@ -22,7 +22,7 @@ from shipper.pipeline.envelope import Envelope
 from shipper.pipeline.lane import Lane
 from shipper.pipeline.stages import Made
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Change, Kept, Part
+from shipper.plugin import Change, Kept, Part, Quota
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.errors import Backpressure
 from shipper.sdk.event import Batch, tagged_here
@@ -167,6 +167,7 @@ class Entrance:
         expect: Mapping[str, bytes | None],
         *,
         wait: bool,
+        quota: Quota | None,
     ) -> tuple[Kept, ...] | None:
         """Stores versions of keyed state; None if the revision of the route is not the active one any more.
 
@@ -176,7 +177,7 @@ class Entrance:
         lanes = route.lanes.values()
         fronts = {lane.id: lane.front for lane in lanes}
         ids = [lane.id for lane in lanes]
-        arrival = keyed.Arrival(route.revision, port.source, ids, changes, positions, expect, fronts)
+        arrival = keyed.Arrival(route.revision, port.source, ids, changes, positions, expect, fronts, quota)
         port.storing += 1
         if self.spool.store.problem is not None:
             self._on_change()

@@ -32,6 +32,7 @@ from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lease import Lease
 from shipper.pipeline.loans import Borrower, Lender
 from shipper.pipeline.recent import Recent
+from shipper.pipeline.routed import Routed
 from shipper.pipeline.session import Session, failed
 from shipper.pipeline.slots import Slot, Slots
 from shipper.pipeline.tap import Taps
@@ -301,7 +302,7 @@ class Lane:
                 await self._settle_barrier(first[0].seq)
             elif hold is not None and (first or hold.code != Code.CREDENTIAL_MISSING):
                 await self._be_held(hold)
-            elif not first:
+            elif not first and (hold is not None or not self._is_open_idle()):
                 self._report(None)
                 await self._news.wait()
             elif self._trouble is not None and self._due > trio.current_time():
@@ -318,6 +319,10 @@ class Lane:
     def may_begin(self) -> bool:
         """Whether a request may begin now; from any thread."""
         return self._hold() is None
+
+    def _is_open_idle(self) -> bool:
+        """Whether the client is to be open though nothing waits."""
+        return self.active and self._feeding.is_open_idle
 
     async def _be_held(self, hold: Hold) -> None:
         self._report(hold.problem, hold.code, held=True)
@@ -456,6 +461,7 @@ class Lane:
             may_begin=self.may_begin,
             lane=self.id,
             lowest=lambda: self._backlog.lowest(),
+            state=Routed(self._spool, self.id, self._news.set) if self.output.takes_state() else None,
         )
 
     async def _run_sessions(self, sender: Sender) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from shipper.pipeline.backlog import Question
 from shipper.sdk.feeding import Feeding
 from shipper.spool.queue import Entry
+from shipper.spool.schema import SLOT
 
 WINDOW = 512
 TOGETHER_BYTES = 256 << 10
@@ -55,7 +56,8 @@ def of(entries: Sequence[Entry], feeding: Feeding) -> Iterator[list[Entry]]:
     events = size = 0
     for entry in entries:
         events, size = events + entry.events, size + entry.size
-        alone = feeding.apart or entry.is_barrier or (parcel and parcel[-1].is_barrier)
+        is_apart = feeding.apart and not (entry.kind == SLOT and parcel and parcel[-1].kind == SLOT)
+        alone = is_apart or entry.is_barrier or (parcel and parcel[-1].is_barrier)
         if parcel and (alone or events > feeding.events or size > most_bytes):
             yield parcel
             parcel, events, size = [], entry.events, entry.size

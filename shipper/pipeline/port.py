@@ -12,7 +12,7 @@ from shipper.pipeline import door
 from shipper.pipeline.entrance import Entrance, Ready, Route
 from shipper.pipeline.listeners import Listeners
 from shipper.pipeline.stages import Emission, Group, Stages
-from shipper.plugin import Change, Credential, Kept
+from shipper.plugin import Change, Credential, Kept, Mark, Quota, Version
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, checked
 from shipper.sdk.endpoints import Endpoint
@@ -114,13 +114,16 @@ class Port:
         expect: Mapping[str, bytes | None] | None = None,
         *,
         wait: bool = True,
+        quota: Quota | None = None,
     ) -> tuple[Kept, ...]:
         with self._faults():
             door.check_changes(changes, positions or {}, expect or {})
         while True:
             route, switched = self._route, self._switched
             if route is not None:
-                kept = await self._entrance.keep(self, route, changes, positions or {}, expect or {}, wait=wait)
+                kept = await self._entrance.keep(
+                    self, route, changes, positions or {}, expect or {}, wait=wait, quota=quota
+                )
                 if kept is not None:
                     self._count_kept(changes, kept)
                     return kept
@@ -128,6 +131,12 @@ class Port:
                 raise Backpressure("no revision takes keyed state from this input yet")
             if self._route is route:
                 await switched.wait()
+
+    async def marks(self, owner: str) -> list[Mark]:
+        return await self._entrance.spool.marks_of_owner(owner)
+
+    async def versions(self, keys: Sequence[tuple[str, int]]) -> list[Version]:
+        return await self._entrance.spool.versions(keys)
 
     # -- the owner of its stages ---------------------------------------------------------------------------------------
 

@@ -43,11 +43,16 @@ class Feeding:
     its top-level field. Values of single events stay there."""
     apart: bool = False
     """Whether each batch is sent alone, whole or what is left of it, and never joined with others: so it has its own
-    `Batch.origin`, `seq` and `items`. It waits for no others then."""
+    `Batch.origin`, `seq` and `items`. It waits for no others then. Keyed state is joined with keyed state all the same:
+    each version has its own identity."""
     client: Life = "session"
     """How long the result of `Output.open` stays open. A session ends with each failure of the destination; an active
     lane keeps its client beyond that, unless the error is a bug of the output (not Later, Held, TooLarge, NotBegun or
     an OSError). Settings, credentials, a lapsed lease, an order and the end of the lane always close it."""
+
+    is_open_idle: bool = False
+    """Whether `Output.open` is called though nothing is to be sent: for a destination that has to know of this sender,
+    or with which it agrees on keyed state. It is called again after a failure. Only of an active lane."""
 
     def __post_init__(self) -> None:
         first_and_longest = self.backoff if isinstance(self.backoff, tuple) and len(self.backoff) == 2 else (0, 0)
@@ -58,6 +63,7 @@ class Feeding:
             "linger": _is_number(self.linger) and 0 <= self.linger <= MOST_LINGER,
             "in_flight": _is_count(self.in_flight) and self.in_flight <= MOST_IN_FLIGHT,
             "ordered": isinstance(self.ordered, bool),
+            "is_open_idle": isinstance(self.is_open_idle, bool),
             "apart": isinstance(self.apart, bool),
             "backoff": _is_number(first) and _is_number(longest) and 0 < first <= longest < math.inf,
             "grouping": isinstance(self.grouping, tuple) and all(isinstance(name, str) for name in self.grouping),

@@ -15,7 +15,8 @@ owner ever had, as far as is known; so versions of a restarted owner are newer t
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -59,18 +60,75 @@ class Kept(NamedTuple):
 
     `is_new`: it was stored as a new version. Neither new nor `fenced`: this very version, or the same document of an
     own key, was there before. `fenced`: refused for its place, since the key has a newer version, or at the same place
-    another one; `place` and `digest` are those of that one.
+    another one; `place` and `digest` are those of that one. `is_full`: not stored, since the quota has no room for it.
     """
 
     place: int
     digest: bytes
     is_new: bool
     fenced: bool
+    is_full: bool = False
+
+
+class Quota(NamedTuple):
+    """The most that an owner may have: keys that are not deleted, and bytes of documents, as they are stored."""
+
+    keys: int
+    bytes: int
+
+
+class Mark(NamedTuple):
+    """The current version of a key that is not deleted, without its name and its document.
+
+    `point` is a number of 64 bits that collection and key give, whoever the owner is.
+    """
+
+    owner: str
+    point: int
+    place: int
+    digest: bytes
+
+
+class RoutedState(Protocol):
+    """The current versions of all keys that are routed to a lane; deletions that wait there are its versions too."""
+
+    async def marks(self) -> list[Mark] | None:
+        """All keys that are not deleted; None if no input of keyed state is routed to it."""
+        ...
+
+    async def send_again(self, keys: Sequence[tuple[str, int]]) -> None:
+        """Have the current versions of these keys (by owner and point) sent, deletions too; unknown ones are not."""
+        ...
+
+    async def delete(self, surplus: Sequence[Version]) -> None:
+        """Have keys deleted that the destination has in these versions, and that are not here.
+
+        Own keys only: what another owner has, it says itself. A key that is here is sent instead.
+        """
+        ...
+
+    async def place_above(self, place: int) -> None:
+        """Have all versions from now on be newer than this place."""
+        ...
 
 
 def digest_of(document: bytes | None) -> bytes:
     """The digest of a document, SHA-256; of a deletion that of no bytes."""
     return hashlib.sha256(document or b"").digest()
+
+
+def point_of(collection: str, key: str) -> int:
+    """Where a key stands among those of its owner: a number of 64 bits."""
+    return int.from_bytes(digest_of_names(collection, key)[:8], "big")
+
+
+def digest_of_names(*names: str) -> bytes:
+    """SHA-256 of names, each with its length."""
+    digest = hashlib.sha256()
+    for name in names:
+        encoded = name.encode()
+        digest.update(len(encoded).to_bytes(4, "big") + encoded)
+    return digest.digest()
 
 
 def compact(document: bytes) -> bytes:

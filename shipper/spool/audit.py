@@ -139,6 +139,7 @@ _KEYED = (
     " AND typeof(body) = 'blob'"
 )
 _SLOT = "min(lane, seq, keyed, place) > 0 AND typeof(place) = 'integer' AND typeof(body) IN ('blob', 'null')"
+_HOLDING = "typeof(owner) = 'text' AND typeof(keys) = 'integer' AND typeof(bytes) = 'integer'"
 _TODO = (
     "seq > 0 AND lane > 0 AND kind IN (0, 1, 2, 3) AND min(epoch, revision, count, bytes) >= 0 AND typeof(at) = 'real'"
 )
@@ -151,7 +152,7 @@ def audit(db: sqlite3.Connection, sealer: Sealer) -> None:
     for table, rules in _RULES.items():
         lost[table] += sum([_delete(db, table, row) for row in _unsound(db, table, rules)])
     lost["todo"] += db.execute(f"DELETE FROM todo WHERE NOT ({_TODO} AND {_TODO_INTEGERS})").rowcount
-    for table, sound in (("keyed", _KEYED), ("slot", _SLOT)):
+    for table, sound in (("keyed", _KEYED), ("slot", _SLOT), ("holding", _HOLDING)):
         lost[table] += db.execute(f"DELETE FROM {table} WHERE NOT ({sound})").rowcount
     lost["revision"] += _delete_above_active(db, "revision")
     lost["meta"] += _unsound_stages(db, not lost["revision"])

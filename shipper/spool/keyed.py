@@ -21,13 +21,23 @@ clock in seconds, and those that destinations have reported. A database that wen
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shipper.sdk.state import LARGEST_PLACE, Change, Kept, Version, digest_of, epoch_of, place_of
+from shipper.sdk.state import (
+    LARGEST_PLACE,
+    Change,
+    Kept,
+    Quota,
+    Version,
+    digest_of,
+    digest_of_names,
+    epoch_of,
+    place_of,
+    point_of,
+)
 from shipper.spool import queue, slots
 from shipper.spool.queue import Entry, Moved, NotActive, Settled, Settlement
 from shipper.spool.schema import SLOT, get_meta, next_seq, set_meta
@@ -53,6 +63,8 @@ class Arrival:
     positions: Mapping[str, bytes | None] = field(default_factory=dict)
     expect: Mapping[str, bytes | None] = field(default_factory=dict)
     fronts: Mapping[int, int] = field(default_factory=dict)
+    quota: Quota | None = None
+    """Of each owner of these changes; nobody else has any."""
 
 
 class Admitted(NamedTuple):
@@ -70,6 +82,7 @@ class _Key(NamedTuple):
     place: int
     digest: bytes
     deleted: bool
+    size: int
 
 
 class _Slot(NamedTuple):
@@ -81,22 +94,14 @@ class _Slot(NamedTuple):
     destination: tuple[str, str, str]
 
 
+def signed(point: int) -> int:
+    """A point as a column holds it."""
+    return point - (1 << 64) if point >> 63 else point
+
+
 def name_of(owner: str, collection: str, key: str) -> bytes:
     """The digest that names a key; as long as the origin of a batch, since it is that of its versions' ids."""
-    return _digest(owner, collection, key)[:NAME_BYTES]
-
-
-def point_of(collection: str, key: str) -> int:
-    """Where a key stands in its owner's range of keys: a number of 64 bits, with its sign."""
-    return int.from_bytes(_digest(collection, key)[:8], "big", signed=True)
-
-
-def _digest(*parts: str) -> bytes:
-    digest = hashlib.sha256()
-    for part in parts:
-        encoded = part.encode()
-        digest.update(len(encoded).to_bytes(4, "big") + encoded)
-    return digest.digest()
+    return digest_of_names(owner, collection, key)[:NAME_BYTES]
 
 
 # -- places ------------------------------------------------------------------------------------------------------------
@@ -152,7 +157,7 @@ def _keep(
     db: sqlite3.Connection, sealer: Sealer, now: float, arrival: Arrival, change: Change, moved: list[Moved]
 ) -> Kept:
     name = name_of(change.owner, change.collection, change.key)
-    row = db.execute("SELECT id, input, place, digest, deleted FROM keyed WHERE name = ?", (name,)).fetchone()
+    row = db.execute("SELECT id, input, place, digest, deleted, bytes FROM keyed WHERE name = ?", (name,)).fetchone()
     has = None if row is None else _Key(*row)
     known = _known(has, change)
     is_from_another = has is not None and known is not None and not known.fenced and has.input != arrival.input
@@ -160,7 +165,10 @@ def _keep(
         return known
     place = change.place if change.place is not None else _next_place(db, 0 if has is None else has.place)
     version = slots.version_of(change, place)
-    _admit(db, sealer, now, arrival, _Admission(name, has, version, change.document), moved)
+    new = _Admission(name, has, version, change.document)
+    if not _has_room(db, arrival.quota, new):
+        return Kept(place, version.digest, False, False, is_full=True)
+    _admit(db, sealer, now, arrival, new, moved)
     return Kept(place, version.digest, known is None or change.place is None, False)
 
 
@@ -184,6 +192,29 @@ class _Admission(NamedTuple):
     has: _Key | None
     version: Version
     document: bytes | None
+
+
+def _has_room(db: sqlite3.Connection, quota: Quota | None, new: _Admission) -> bool:
+    """Whether an owner may have this too; deletions always, and what takes no more room than before."""
+    if quota is None or new.document is None:
+        return True
+    row = db.execute("SELECT keys, bytes FROM holding WHERE owner = ?", (new.version.owner,)).fetchone()
+    keys, size = row or (0, 0)
+    more = len(new.document) - (0 if new.has is None else new.has.size)
+    is_more = new.has is None or new.has.deleted
+    return not (is_more and keys >= quota.keys) and not (more > 0 and size + more > quota.bytes)
+
+
+def _note_holding(db: sqlite3.Connection, new: _Admission, size: int) -> None:
+    """Counts a version of another owner that was stored; it takes so many bytes."""
+    keys = 0 if new.has is None or new.has.deleted else 1
+    change = int(not new.version.deleted) - keys, size - (0 if new.has is None else new.has.size)
+    if new.version.owner and any(change):
+        db.execute(
+            "INSERT INTO holding VALUES (?, ?, ?) ON CONFLICT (owner)"
+            " DO UPDATE SET keys = keys + excluded.keys, bytes = bytes + excluded.bytes",
+            (new.version.owner, *change),
+        )
 
 
 def _admit(
@@ -233,6 +264,7 @@ def _store(db: sqlite3.Connection, sealer: Sealer, input: str, new: _Admission) 
     version = new.version
     sealed = slots.seal(sealer, new.name, version, new.document)
     values = (version.place, version.digest, version.deleted, len(sealed), sealed)
+    _note_holding(db, new, len(sealed))
     if new.has is not None:
         db.execute(
             "UPDATE keyed SET place = ?, digest = ?, deleted = ?, bytes = ?, body = ? WHERE id = ?",
@@ -241,7 +273,7 @@ def _store(db: sqlite3.Connection, sealer: Sealer, input: str, new: _Admission) 
         if new.has.input != input:
             db.execute("UPDATE keyed SET input = ? WHERE id = ?", (input, new.has.id))
         return new.has.id, len(sealed)
-    point = point_of(version.collection, version.key)
+    point = signed(point_of(version.collection, version.key))
     row = db.execute(
         "INSERT INTO keyed (name, owner, collection, point, input, place, digest, deleted, bytes, body)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
@@ -312,7 +344,7 @@ def reissue(
         return []
     fence, _ = settlement.fence
     row = db.execute(
-        "SELECT keyed.id, name, keyed.place, digest, deleted, input, keyed.body FROM slot"
+        "SELECT keyed.id, name, keyed.place, digest, deleted, keyed.bytes, input, keyed.body FROM slot"
         " JOIN keyed ON keyed.id = slot.keyed WHERE lane = ? AND seq = ? AND slot.place = ?"
         " AND keyed.place = slot.place AND owner = ''",
         (lane, seq, settlement.place),
@@ -320,7 +352,7 @@ def reissue(
     active = get_meta(db, "active")
     if row is None or active is None:
         return []
-    id, name, place, digest, deleted, input, body = row
+    id, name, place, digest, deleted, size, input, body = row
     lanes = [each for (each,) in db.execute("SELECT lane FROM fed WHERE input = ? AND lane ORDER BY lane", (input,))]
     is_active = not _destinations(db, [lane]).isdisjoint(_destinations(db, lanes))
     if not raise_above(db, max(fence, place)) or epoch_of(place) < since or not is_active:
@@ -333,7 +365,8 @@ def reissue(
     again = version._replace(place=_next_place(db, max(fence, place)))
     document = None if version.deleted else batch.body[:-1]
     arrival, moved = Arrival(Revision.parse(active), input, lanes, ()), list[Moved]()
-    _admit(db, sealer, now, arrival, _Admission(name, _Key(id, input, place, digest, deleted), again, document), moved)
+    has = _Key(id, input, place, digest, deleted, size)
+    _admit(db, sealer, now, arrival, _Admission(name, has, again, document), moved)
     return moved
 
 
@@ -494,11 +527,46 @@ def again(db: sqlite3.Connection, now: float, at: Revision, lane: int, version: 
     return _insert(db, now, at, lane, row)
 
 
+# -- at a resync -------------------------------------------------------------------------------------------------------
+
+
+def is_known(db: sqlite3.Connection, version: Version) -> bool:
+    """Whether its key is here, deleted or not."""
+    name = name_of(version.owner, version.collection, version.key)
+    return db.execute("SELECT 1 FROM keyed WHERE name = ?", (name,)).fetchone() is not None
+
+
+def wait(db: sqlite3.Connection, now: float, at: Revision, lane: int, key: tuple[int, int, int]) -> Entry:
+    """Let the current version of a key (id, place, size) wait on a lane where it has no slot."""
+    return _insert(db, now, at, lane, key)
+
+
+def bury(
+    db: sqlite3.Connection, sealer: Sealer, now: float, at: Revision, input: str, lane: int, version: Version
+) -> list[Moved]:
+    """Delete a key that is not here at a destination that has this version of it."""
+    if not raise_above(db, version.place):
+        return []
+    change = Change(version.collection, version.key, None)
+    deletion = slots.version_of(change, _next_place(db, version.place))
+    name = name_of(deletion.owner, deletion.collection, deletion.key)
+    moved: list[Moved] = []
+    _admit(db, sealer, now, Arrival(at, input, [lane], ()), _Admission(name, None, deletion, None), moved)
+    return moved
+
+
 # -- after damage ------------------------------------------------------------------------------------------------------
 
 
 def restore(db: sqlite3.Connection, at: Revision) -> None:
-    """Slots whose entries were lost are to be settled again; those of lanes that are lost are gone with them."""
+    """Slots whose entries were lost are to be settled again; those of lanes that are lost are gone with them.
+
+    What owners have is counted again.
+    """
+    db.execute("DELETE FROM holding")
+    db.execute(
+        "INSERT INTO holding SELECT owner, sum(NOT deleted), sum(bytes) FROM keyed WHERE owner != '' GROUP BY owner"
+    )
     db.execute("DELETE FROM slot WHERE lane NOT IN (SELECT id FROM lane)")
     db.execute(
         "INSERT OR IGNORE INTO todo SELECT lane, seq, ?, ?, ?, 1, bytes,"

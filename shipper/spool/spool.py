@@ -6,8 +6,9 @@ All methods are safe to cancel: a transaction that the store has taken commits a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -15,6 +16,7 @@ import trio
 
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.event import Batch, Oversized
+from shipper.sdk.state import Mark, Version
 from shipper.spool import (
     audit,
     credentials,
@@ -25,6 +27,7 @@ from shipper.spool import (
     keyed,
     queue,
     requeue,
+    resync,
     revisions,
     schema,
 )
@@ -43,6 +46,7 @@ from shipper.spool.store import Store, StoreFailed, open_store
 from shipper.values import LARGEST_COUNT, DeadLetterFigures, Receipt, Revision, Revisions, StateFigures
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 
 class Standing(NamedTuple):
@@ -139,6 +143,59 @@ class Spool:
     async def state(self) -> StateFigures:
         """Returns how much keyed state is stored."""
         return await self.store.read(keyed.figures)
+
+    # -- keyed state that is compared with another side ----------------------------------------------------------------
+
+    async def marks_of_lane(self, lane: int) -> list[Mark] | None:
+        """Returns the keys that are not deleted of the inputs that are routed to an active lane; None: there is no
+        such input."""
+        inputs = await self.store.read(lambda db: resync.inputs_of(db, lane))
+        found: list[Mark] = []
+        for input in inputs:
+            after: int | None = 0
+            while after is not None:
+                marks, after = await self.store.read(partial(resync.of_input, input=input, after=after))
+                found += marks
+        return found if inputs else None
+
+    async def marks_of_owner(self, owner: str) -> list[Mark]:
+        """Returns the keys that are not deleted of an owner and of those below it."""
+        found: list[Mark] = []
+        for each in await self.store.read(lambda db: resync.owners(db, owner)):
+            after = None
+            while True:
+                marks, after = await self.store.read(partial(resync.of_owner, owner=each, after=after))
+                found += marks
+                if after is None:
+                    break
+        return found
+
+    async def versions(self, keys: Sequence[tuple[str, int]]) -> list[Version]:
+        """Returns the current versions of keys, by owner and point, that are not deleted; some may be missing."""
+        found: list[Version] = []
+        for chunk in _chunks(keys):
+            found += await self.store.read(lambda db, chunk=chunk: resync.versions(db, self.store.sealer, chunk))  # type: ignore[misc]
+        return found
+
+    async def send_again(self, lane: int, keys: Sequence[tuple[str, int]]) -> None:
+        """Puts the current versions of keys, by owner and point, into slots of a lane."""
+        now = self._now()
+        for chunk in _chunks(keys):
+            await self._move(partial(resync.send_again, now=now, lane=lane, keys=chunk))
+
+    async def delete_surplus(self, lane: int, surplus: Sequence[Version]) -> None:
+        """Puts deletions of own keys that are not here into slots of a lane, above the places of these versions."""
+        now, sealer = self._now(), self.store.sealer
+        for chunk in _chunks(surplus):
+            await self._move(partial(resync.delete, sealer=sealer, now=now, lane=lane, surplus=chunk))
+
+    async def _move(self, op: Callable[[sqlite3.Connection], list[queue.Moved]]) -> None:
+        moved, figures = await self.store.do(self._counted(op))
+        figures.moved(moved)
+
+    async def place_above(self, place: int) -> None:
+        """Has all places that are given from now on be above this one."""
+        await self.store.do(lambda db: keyed.raise_above(db, place))
 
     async def positions(self, input: str, prefix: str = "") -> dict[str, bytes]:
         """Returns the stored positions of an input whose keys have this prefix."""
@@ -474,6 +531,10 @@ class Spool:
     async def _config(self, op: Callable[[sqlite3.Connection], Result]) -> Result:
         """Runs an urgent operation that does not wait for room on the disk."""
         return await self.store.do(op, urgent=True)
+
+
+def _chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    return (items[at : at + resync.MOST_KEYS] for at in range(0, len(items), resync.MOST_KEYS))
 
 
 def _count(arrival: Arrival, entered: list[Entered], figures: Figures) -> list[Entered]:

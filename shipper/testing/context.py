@@ -22,13 +22,17 @@ from shipper.plugin import (
     Endpoint,
     Fields,
     Kept,
+    Mark,
     Meters,
     Outdated,
     PluginFault,
+    Quota,
+    Version,
     compact,
     digest_of,
 )
 from shipper.sdk.sockets import Bound, bind
+from shipper.sdk.state import point_of
 
 
 class RecordingInputContext:
@@ -133,6 +137,7 @@ class RecordingInputContext:
         expect: Mapping[str, bytes | None] | None = None,
         *,
         wait: bool = True,
+        quota: Quota | None = None,
     ) -> tuple[Kept, ...]:
         """See `InputContext.keep`."""
         await trio.lowlevel.checkpoint()
@@ -140,12 +145,12 @@ class RecordingInputContext:
             raise Backpressure("the test says that there is no room")
         await self.wait_until(lambda: not self._full)
         self._require(expect or {})
-        kept = tuple([self._keep(change) for change in changes])
+        kept = tuple([self._keep(change, quota) for change in changes])
         self._place(positions or {})
         self._notify()
         return kept
 
-    def _keep(self, change: Change) -> Kept:
+    def _keep(self, change: Change, quota: Quota | None) -> Kept:
         if change.document is not None and compact(change.document) != change.document:
             raise PluginFault("a document is not compact")
         name = change.owner, change.collection, change.key
@@ -156,10 +161,37 @@ class RecordingInputContext:
         if change.place is not None and has is not None and change.place <= has.place:
             is_fenced = change.place < has.place or not is_same
             return has._replace(is_new=False, fenced=is_fenced)
+        if quota is not None and change.document is not None and not self._has_room(name, change.document, quota):
+            return Kept(0, digest, False, False, is_full=True)
         self._places += 1
         kept = Kept(self._places if change.place is None else change.place, digest, True, False)
         self.state[name] = change.document, kept
         return kept
+
+    def _has_room(self, name: tuple[str, str, str], document: bytes, quota: Quota) -> bool:
+        has = {key: one for key, (one, _) in self.state.items() if key[0] == name[0] and one is not None} | {
+            name: document
+        }
+        return len(has) <= quota.keys and sum(map(len, has.values())) <= quota.bytes
+
+    async def marks(self, owner: str) -> list[Mark]:
+        """See `InputContext.marks`."""
+        await trio.lowlevel.checkpoint()
+        return [
+            Mark(of, point_of(collection, key), kept.place, kept.digest)
+            for (of, collection, key), (document, kept) in self.state.items()
+            if document is not None and (of == owner or of.startswith(f"{owner}/"))
+        ]
+
+    async def versions(self, keys: Sequence[tuple[str, int]]) -> list[Version]:
+        """See `InputContext.versions`."""
+        await trio.lowlevel.checkpoint()
+        wanted = frozenset(keys)
+        return [
+            Version(of, collection, key, kept.place, kept.digest, False)
+            for (of, collection, key), (document, kept) in self.state.items()
+            if document is not None and (of, point_of(collection, key)) in wanted
+        ]
 
     def _require(self, expect: Mapping[str, bytes | None]) -> None:
         for key, expected in expect.items():
