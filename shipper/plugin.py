@@ -317,7 +317,7 @@ class InputContext(Protocol):
         ...
 
     async def marks(self, owner: str) -> list[Mark]:
-        """The keys of an owner, and of all owners below it (`owner/…`), that are not deleted."""
+        """The keys of an owner, and of all owners below it (`owner/…`); deleted ones too."""
         ...
 
     async def versions(self, keys: Sequence[tuple[str, int]]) -> list[Version]:

@@ -78,7 +78,7 @@ class Quota(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The current version of a key that is not deleted, without its name and its document.
+    """The current version of a key, without its name and its document.
 
     `point` is a number of 64 bits that collection and key give, whoever the owner is.
     """
@@ -87,13 +87,14 @@ class Mark(NamedTuple):
     point: int
     place: int
     digest: bytes
+    deleted: bool
 
 
 class RoutedState(Protocol):
     """The current versions of all keys that are routed to a lane; deletions that wait there are its versions too."""
 
     async def marks(self) -> list[Mark] | None:
-        """All keys that are not deleted; None if no input of keyed state is routed to it."""
+        """All keys; None if no input of keyed state is routed to it."""
         ...
 
     async def send_again(self, keys: Sequence[tuple[str, int]]) -> None:
@@ -103,7 +104,8 @@ class RoutedState(Protocol):
     async def delete(self, surplus: Sequence[Version]) -> None:
         """Have keys deleted that the destination has in these versions, and that are not here.
 
-        Own keys only: what another owner has, it says itself. A key that is here is sent instead.
+        Own keys only, and places that this directory has given: what another owner has, it says itself, and what it has
+        got from a newer copy of this directory is not lost. A key that is here is sent instead.
         """
         ...
 

@@ -129,6 +129,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         **dict.fromkeys(("output", "reason"), _or_none(_is_text)),
         "ids": _or_none(_is_numbers),
     },
+    "place_epoch": {"epoch": _is_count},
     "fed": {"lane": _is_count, "input": _is_text, "retracts": _among(0, 1)},
     "meta": {"key": _is_text, "value": lambda value: _is_count(value) or (_is_text(value) and _is_revision(value))},
 }

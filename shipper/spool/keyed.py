@@ -64,7 +64,7 @@ class Arrival:
     expect: Mapping[str, bytes | None] = field(default_factory=dict)
     fronts: Mapping[int, int] = field(default_factory=dict)
     quota: Quota | None = None
-    """Of each owner of these changes; nobody else has any."""
+    """Of each owner of these changes, with all owners below it (`owner/…`)."""
 
 
 class Admitted(NamedTuple):
@@ -114,6 +114,11 @@ def begin(db: sqlite3.Connection, now: float) -> int:
     return _set_epoch(db, epoch)
 
 
+def has_given(db: sqlite3.Connection, place: int) -> bool:
+    """Whether this is a place of an epoch of this directory; not one of a newer copy of it, or of another one."""
+    return db.execute("SELECT 1 FROM place_epoch WHERE epoch = ?", (epoch_of(place),)).fetchone() is not None
+
+
 def raise_above(db: sqlite3.Connection, place: int) -> bool:
     """Have all places that are given from now on be above this one; False if there are none."""
     if epoch_of(place) >= _LARGEST_EPOCH:
@@ -127,6 +132,7 @@ def _set_epoch(db: sqlite3.Connection, epoch: int) -> int:
     epoch = min(epoch, _LARGEST_EPOCH)
     set_meta(db, "place_epoch", epoch)
     set_meta(db, "place_sequence", 0)
+    db.execute("INSERT OR IGNORE INTO place_epoch VALUES (?)", (epoch,))
     return epoch
 
 
@@ -198,11 +204,16 @@ def _has_room(db: sqlite3.Connection, quota: Quota | None, new: _Admission) -> b
     """Whether an owner may have this too; deletions always, and what takes no more room than before."""
     if quota is None or new.document is None:
         return True
-    row = db.execute("SELECT keys, bytes FROM holding WHERE owner = ?", (new.version.owner,)).fetchone()
+    row = db.execute("SELECT keys, bytes FROM holding WHERE owner = ?", (_first(new.version.owner),)).fetchone()
     keys, size = row or (0, 0)
     more = len(new.document) - (0 if new.has is None else new.has.size)
     is_more = new.has is None or new.has.deleted
     return not (is_more and keys >= quota.keys) and not (more > 0 and size + more > quota.bytes)
+
+
+def _first(owner: str) -> str:
+    """The owner that has the quota."""
+    return owner.partition("/")[0]
 
 
 def _note_holding(db: sqlite3.Connection, new: _Admission, size: int) -> None:
@@ -213,7 +224,7 @@ def _note_holding(db: sqlite3.Connection, new: _Admission, size: int) -> None:
         db.execute(
             "INSERT INTO holding VALUES (?, ?, ?) ON CONFLICT (owner)"
             " DO UPDATE SET keys = keys + excluded.keys, bytes = bytes + excluded.bytes",
-            (new.version.owner, *change),
+            (_first(new.version.owner), *change),
         )
 
 
@@ -565,7 +576,8 @@ def restore(db: sqlite3.Connection, at: Revision) -> None:
     """
     db.execute("DELETE FROM holding")
     db.execute(
-        "INSERT INTO holding SELECT owner, sum(NOT deleted), sum(bytes) FROM keyed WHERE owner != '' GROUP BY owner"
+        "INSERT INTO holding SELECT substr(owner, 1, instr(owner || '/', '/') - 1), sum(NOT deleted), sum(bytes)"
+        " FROM keyed WHERE owner != '' GROUP BY 1"
     )
     db.execute("DELETE FROM slot WHERE lane NOT IN (SELECT id FROM lane)")
     db.execute(

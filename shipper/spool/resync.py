@@ -31,12 +31,12 @@ def inputs_of(db: sqlite3.Connection, lane: int) -> list[str]:
 
 
 def of_input(db: sqlite3.Connection, input: str, after: int) -> tuple[list[Mark], int | None]:
-    """Keys that are not deleted of one input, from the one behind `after` on; and the last one, unless it is all."""
+    """Keys of one input, from the one behind `after` on; and the last one, unless it is all."""
     rows = db.execute(
         "SELECT id, owner, point, place, digest, deleted FROM keyed WHERE input = ? AND id > ? ORDER BY id LIMIT ?",
         (input, after, PAGE),
     ).fetchall()
-    marks = [Mark(owner, point % _POINTS, place, digest) for _, owner, point, place, digest, gone in rows if not gone]
+    marks = [Mark(owner, point % _POINTS, place, digest, bool(gone)) for _, owner, point, place, digest, gone in rows]
     return marks, rows[-1][0] if len(rows) == PAGE else None
 
 
@@ -62,7 +62,7 @@ def of_owner(
         " ORDER BY point, id LIMIT ?",
         (owner, *begin, PAGE),
     ).fetchall()
-    marks = [Mark(owner, point % _POINTS, place, digest) for point, _, place, digest, gone in rows if not gone]
+    marks = [Mark(owner, point % _POINTS, place, digest, bool(gone)) for point, _, place, digest, gone in rows]
     return marks, (rows[-1][0], rows[-1][1]) if len(rows) == PAGE else None
 
 
@@ -112,6 +112,6 @@ def delete(db: sqlite3.Connection, sealer: Sealer, now: float, lane: int, surplu
     for version in surplus[:MOST_KEYS]:
         if keyed.is_known(db, version):
             moved += send_again(db, now, lane, [(version.owner, point_of(version.collection, version.key))])
-        elif not version.owner:
+        elif not version.owner and keyed.has_given(db, version.place):
             moved += keyed.bury(db, sealer, now, Revision.parse(active), inputs[0], lane, version)
     return moved

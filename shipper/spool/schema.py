@@ -10,7 +10,8 @@
              revision routes events to it, `reached` once its destination has given any answer
     keyed    the current version of each key of keyed state; `name` and `point` are digests, the key itself is sealed
     slot     the one version of a key that waits on a lane; `body` is NULL while that is the key's current one
-    holding  how many keys that are not deleted each other owner has, and the bytes of its versions
+    holding  how many keys that are not deleted each other owner has, with those below it, and the bytes of its versions
+    place_epoch  the epochs of all places that this directory has given
     fed      which input of keyed state is routed to which active lane (0: to none), and whether its keys are deleted
              once the policy has it no more
     requeue  unfinished orders to requeue dead letters, and their progress
@@ -95,6 +96,7 @@ CREATE INDEX IF NOT EXISTS keyed_input ON keyed (input);
 CREATE TABLE IF NOT EXISTS slot (
     lane INTEGER NOT NULL, seq INTEGER NOT NULL, keyed INTEGER NOT NULL, place INTEGER NOT NULL, body BLOB,
     PRIMARY KEY (lane, seq), UNIQUE (keyed, lane));
+CREATE TABLE IF NOT EXISTS place_epoch (epoch INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS holding (
     owner TEXT PRIMARY KEY, keys INTEGER NOT NULL, bytes INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fed (

@@ -147,8 +147,7 @@ class Spool:
     # -- keyed state that is compared with another side ----------------------------------------------------------------
 
     async def marks_of_lane(self, lane: int) -> list[Mark] | None:
-        """Returns the keys that are not deleted of the inputs that are routed to an active lane; None: there is no
-        such input."""
+        """Returns the keys of the inputs that are routed to an active lane; None: there is no such input."""
         inputs = await self.store.read(lambda db: resync.inputs_of(db, lane))
         found: list[Mark] = []
         for input in inputs:
@@ -159,7 +158,7 @@ class Spool:
         return found if inputs else None
 
     async def marks_of_owner(self, owner: str) -> list[Mark]:
-        """Returns the keys that are not deleted of an owner and of those below it."""
+        """Returns the keys of an owner and of those below it."""
         found: list[Mark] = []
         for each in await self.store.read(lambda db: resync.owners(db, owner)):
             after = None

@@ -178,9 +178,9 @@ class RecordingInputContext:
         """See `InputContext.marks`."""
         await trio.lowlevel.checkpoint()
         return [
-            Mark(of, point_of(collection, key), kept.place, kept.digest)
+            Mark(of, point_of(collection, key), kept.place, kept.digest, document is None)
             for (of, collection, key), (document, kept) in self.state.items()
-            if document is not None and (of == owner or of.startswith(f"{owner}/"))
+            if of == owner or of.startswith(f"{owner}/")
         ]
 
     async def versions(self, keys: Sequence[tuple[str, int]]) -> list[Version]:

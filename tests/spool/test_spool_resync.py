@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shipper.sdk.state import Change, Mark, Quota, Version, digest_of, point_of
+from shipper.sdk.state import Change, Mark, Quota, Version, digest_of, place_of, point_of
 from shipper.spool import keyed, resync
 from shipper.spool.keyed import Arrival
 from tests.spool.keyed import INPUT, NOW, Shelf, To
@@ -31,14 +31,18 @@ def put(shelf: Shelf, owner: str, key: str, document: bytes | None, place: int, 
     return not kept.is_full
 
 
-def test_the_marks_of_a_lane_are_the_keys_of_its_inputs_that_are_not_deleted(shelf: Shelf) -> None:
+def test_the_marks_of_a_lane_are_the_keys_of_its_inputs(shelf: Shelf) -> None:
     first, _ = shelf.keep("a", ONE), shelf.keep("b", ONE)
-    shelf.keep("b", None)
+    last = shelf.keep("b", None)
     put(shelf, "berlin", "c", TWO, 7)
 
     assert resync.inputs_of(shelf.db, shelf.lanes["main"]) == [INPUT]
     assert resync.of_input(shelf.db, INPUT, 0) == (
-        [Mark("", point("a"), first.place, digest_of(ONE)), Mark("berlin", point("c"), 7, digest_of(TWO))],
+        [
+            Mark("", point("a"), first.place, digest_of(ONE), False),
+            Mark("", point("b"), last.place, digest_of(None), True),
+            Mark("berlin", point("c"), 7, digest_of(TWO), False),
+        ],
         None,
     )
 
@@ -99,7 +103,7 @@ def test_nothing_is_sent_again_to_a_lane_that_its_input_is_not_routed_to(shelf: 
 
 def test_a_surplus_key_is_deleted_above_the_place_that_it_has_there(shelf: Shelf) -> None:
     lane = shelf.lanes["main"]
-    there = Version("", "things", "a", 1 << 60, digest_of(ONE), False)
+    there = Version("", "things", "a", place_of(shelf.epoch, 900), digest_of(ONE), False)
     resync.delete(shelf.db, shelf.sealer, NOW, lane, [there])
     (entry,) = shelf.entries(lane)
     (version,) = shelf.load(lane, entry).versions or ()
@@ -122,12 +126,19 @@ def test_a_surplus_key_that_is_here_is_sent_again_and_that_of_another_owner_left
     assert shelf.waiting(lane) == [("a", ONE)]
 
 
+def test_a_surplus_key_of_an_epoch_that_this_directory_has_not_given_is_left(shelf: Shelf) -> None:
+    for epoch in (shelf.epoch - 1, shelf.epoch + 1):
+        there = Version("", "things", "a", place_of(epoch, 1), digest_of(ONE), False)
+        assert resync.delete(shelf.db, shelf.sealer, NOW, shelf.lanes["main"], [there]) == []
+
+
 def test_an_owner_has_no_more_keys_than_its_quota_and_may_change_and_delete_those(shelf: Shelf) -> None:
     quota = Quota(2, 1 << 20)
 
     assert put(shelf, "berlin", "a", ONE, 1, quota)
     assert put(shelf, "berlin", "b", ONE, 2, quota)
     assert not put(shelf, "berlin", "c", ONE, 3, quota)
+    assert not put(shelf, "berlin/mitte", "c", ONE, 3, quota)
     assert put(shelf, "berlin", "a", TWO, 4, quota)
     assert put(shelf, "paris", "c", ONE, 3, quota)
     assert put(shelf, "berlin", "b", None, 5, quota)

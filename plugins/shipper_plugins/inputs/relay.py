@@ -14,6 +14,9 @@ what was sent under one of its credentials is answered under another.
     POST /v1/relay/session    `frames.Hello`, as JSON          200 `frames.Welcome`
     POST /v1/relay/parts      `frames.encode`                  200 `frames.Answered`
     POST /v1/relay/heartbeat  `frames.Head`, as JSON           200 `frames.Answered`, of nothing
+    POST /v1/relay/versions   `state.encode`                   200 `state.StateAnswered`
+    POST /v1/relay/compare    `state.Compare`, as JSON         200 `state.Compared`
+    POST /v1/relay/surplus    `state.Surplus`, as JSON         200 `state.Named`
 
     400 bad_request, protocol   401 unauthorized         403 forbidden           404, 405, 408, 415
     409 edge_cloned: another live process has the name   409 session_over: begin another session
@@ -45,6 +48,7 @@ from shipper.plugin import (
     Input,
     InputContext,
     Material,
+    Quota,
     Scheme,
     Settings,
     Size,
@@ -56,6 +60,7 @@ from shipper_plugins.inputs.bulk_limits import fingerprint
 from shipper_plugins.inputs.elasticsearch import ServerTls
 from shipper_plugins.inputs.relay_edges import Door, Edges
 from shipper_plugins.loopback import is_loopback
+from shipper_plugins.relay.state import Limits
 
 if TYPE_CHECKING:
     from shipper_plugins.inputs.relay_server import RelayServer
@@ -113,21 +118,27 @@ class Edge(Settings, frozen=True, kw_only=True):
     san: tuple[San, ...] = ()
     """Names in its certificate, one of which is enough: DNS names, URIs or IP addresses, as they are written there."""
     collections: tuple[Collection, ...] = ()
-    """The collections of keyed state that it may write. No state is taken yet."""
+    """The collections of keyed state that it may write; none: it may write no state."""
     max_keys: Annotated[int, msgspec.Meta(ge=1)] = 100_000
-    """The most keys that it may have."""
+    """The most keys that it may have, without those that are deleted."""
     max_document_bytes: Size = Size(1 << 20)
     """The largest document of a key."""
     max_state_bytes: Size = Size(1 << 30)
-    """The most bytes of all its documents."""
+    """The most bytes of all its documents, as they are stored."""
 
     def __post_init__(self) -> None:
         if not self.credentials and not self.san:
             raise ValueError("an edge has credentials, or names in its certificate (san)")
 
+    @property
+    def limits(self) -> Limits:
+        """Of its keyed state."""
+        quota = Quota(self.max_keys, int(self.max_state_bytes))
+        return Limits(frozenset(self.collections), int(self.max_document_bytes), quota)
+
 
 class RelayInput(Input, frozen=True, kw_only=True):
-    """Receives the log events of other shippers, each event once, under the id that it was given there."""
+    """Receives log events of other shippers, each event once, under the id that it was given there; and keyed state."""
 
     forwards: ClassVar[bool] = True
     relays: ClassVar[bool] = True
@@ -153,10 +164,16 @@ class RelayInput(Input, frozen=True, kw_only=True):
             raise BadOption("max_part_bytes is from 64KiB to 1GiB", "max_part_bytes")
         self._check_edges()
 
+    @property
+    def gives_state(self) -> bool:
+        return any(edge.collections for edge in self.edges.values())
+
     def _check_edges(self) -> None:
         """No two edges are known by the same."""
         owners: dict[tuple[str, str], str] = {}
         for name, edge in self.edges.items():
+            if edge.collections and edge.max_document_bytes > self.max_part_bytes:
+                raise BadOption("a document is larger than max_part_bytes", "edges", name, "max_document_bytes")
             if edge.san and (self.tls is None or self.tls.client_ca is None):
                 raise BadOption("who is known by a certificate needs tls.client_ca", "edges", name, "san")
             for option, known_by in (("credentials", edge.credentials), ("san", edge.san)):
@@ -202,6 +219,7 @@ class RelayInput(Input, frozen=True, kw_only=True):
             names={san.lower(): name for name, edge in self.edges.items() for san in edge.san},
             tls=None if self.tls is None else tls or self.tls.context(credentials),
             max_part_bytes=int(self.max_part_bytes),
+            limits={name: edge.limits for name, edge in self.edges.items() if edge.collections},
         )
 
 

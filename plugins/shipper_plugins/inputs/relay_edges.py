@@ -19,13 +19,28 @@ from dataclasses import dataclass, field
 import trio
 
 from shipper.plugin import Backpressure, Batch, InputContext, Outdated, PluginFault
+from shipper_plugins.inputs.relay_state import Full, Keys, Sets, named
+from shipper_plugins.relay.digests import Unreadable
 from shipper_plugins.relay.frames import Generation, Head, Hello, Part, digest
 from shipper_plugins.relay.generations import Cloned, Sessions, Stale
+from shipper_plugins.relay.state import (
+    NOTHING,
+    Arrived,
+    Compare,
+    Compared,
+    Limits,
+    Named,
+    StateAnswered,
+    StateHead,
+    Surplus,
+)
 from shipper_plugins.relay.taken import Conflict, Crowded, Memory, Taken, fresh, taken
 
 _log = logging.getLogger(__name__)
 
 _NONE = Generation("0" * 32, 0)
+_REFUSED = "refused/"
+"""Of positions that are no memory of a link; no name of an edge has the slash."""
 MOST_LINKS = 32
 """Of one edge; a sender has one for each credential or destination that it still sends with."""
 
@@ -52,6 +67,12 @@ class Door:
     """The edge of each name in a certificate, in small letters."""
     tls: ssl.SSLContext | None
     max_part_bytes: int
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+    """Of the keyed state of each edge that may have any."""
+
+    def limits_of(self, edge: str) -> Limits:
+        """What keyed state an edge may have."""
+        return self.limits.get(edge, NOTHING)
 
     def edge(self, shown: bytes, certified: Sequence[str]) -> str:
         """Who shows this fingerprint (nothing: no header), and a certificate with these names. Raises Refused."""
@@ -79,6 +100,7 @@ class _Link:
 @dataclass(slots=True)
 class _Edge:
     sessions: Sessions
+    keys: Keys
     lock: trio.Lock = field(default_factory=trio.Lock)
     links: dict[int, _Link] = field(default_factory=dict)
 
@@ -90,14 +112,21 @@ class Edges:
         self._context = context
         self._instance = os.urandom(16).hex()
         self._edges: dict[str, _Edge] = {}
+        self._sets = Sets(context)
         self._again = context.meters.counter("parts_again", "Parts that had been taken before, and came again.")
         self._conflicts = context.meters.counter("identity_conflicts", "Parts under the identity of another one.")
         self._clones = context.meters.counter("edges_cloned", "Sessions refused, as another process has the name.")
 
     async def load(self) -> None:
         """What was taken before."""
+        refused: dict[str, dict[str, bytes]] = {}
         for key, stored in (await self._context.positions()).items():
-            self._put(key, stored)
+            if key.startswith(_REFUSED):
+                refused.setdefault(key.split("/")[1], {})[key] = stored
+            else:
+                self._put(key, stored)
+        for name, positions in refused.items():
+            self._edge(name).keys.load(positions)
 
     def _put(self, key: str, stored: bytes) -> None:
         name, _, link = key.rpartition("/")
@@ -112,7 +141,7 @@ class Edges:
 
     def _edge(self, name: str) -> _Edge:
         if name not in self._edges:
-            self._edges[name] = _Edge(Sessions(self._instance))
+            self._edges[name] = _Edge(Sessions(self._instance), Keys(name))
         return self._edges[name]
 
     # -- sessions ------------------------------------------------------------------------------------------------------
@@ -151,13 +180,18 @@ class Edges:
 
     def heard(self, name: str, head: Head) -> None:
         """A heartbeat; from any thread, as there may be many of them. Raises Refused."""
+        self._heard(name, head.link, head.generation)
+
+    def _heard(self, name: str, link: int, generation: Generation) -> _Edge:
+        """The edge that has sent this, in its newest session. Raises Refused."""
         edge = self._edges.get(name)
         if edge is None:
             raise _over()
         try:
-            edge.sessions.hear(head.link, head.generation, time.monotonic())
+            edge.sessions.hear(link, generation, time.monotonic())
         except Stale:
             raise _over() from None
+        return edge
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -166,13 +200,7 @@ class Edges:
         edge = self._edge(name)
         async with edge.lock:
             for _ in range(2):
-                try:
-                    edge.sessions.check(head.link, head.generation, head.low, time.monotonic())
-                except Stale:
-                    raise _over() from None
-                link = edge.links.get(head.link)
-                if link is None or link.memory.generation != head.generation:  # another source has begun a session
-                    raise _over()
+                link = self._link(edge, head)
                 try:
                     await self._take(name, edge, head.link, link, parts)
                 except Outdated:
@@ -185,6 +213,17 @@ class Edges:
                 else:
                     return [part.place for part, _ in parts]
         raise busy("what is stored of this edge changes")
+
+    def _link(self, edge: _Edge, head: Head | StateHead) -> _Link:
+        """The link of a request of its newest session. Raises Refused."""
+        try:
+            edge.sessions.check(head.link, head.generation, head.low, time.monotonic())
+        except Stale:
+            raise _over() from None
+        link = edge.links.get(head.link)
+        if link is None or link.memory.generation != head.generation:  # another source has begun a session
+            raise _over()
+        return link
 
     async def _take(
         self, name: str, edge: _Edge, number: int, link: _Link, parts: Sequence[tuple[Part, Batch]]
@@ -206,6 +245,37 @@ class Edges:
         if batches:
             await self._store(name, number, link, memory, {}, batches)
             edge.links[number] = _Link(memory, memory.pack())
+
+    # -- keyed state ---------------------------------------------------------------------------------------------------
+
+    async def keep(self, name: str, head: StateHead, versions: Sequence[Arrived], limits: Limits) -> StateAnswered:
+        """Store versions of an edge's keys; says what became of each. Raises Refused."""
+        edge = self._edge(name)
+        async with edge.lock:
+            for _ in range(2):
+                link = self._link(edge, head)
+                try:
+                    return await edge.keys.keep(self._context, versions, limits, {_key(name, head.link): link.stored})
+                except Outdated:
+                    await self._load_again(name, edge)
+                except Full:
+                    raise busy("there is no room for more state now") from None
+                except PluginFault:
+                    raise Refused(422, "part_refused", "a version cannot be stored") from None
+        raise busy("what is stored of this edge changes")
+
+    async def compare(self, name: str, asked: Compare, limits: Limits) -> Compared:
+        """Answer a question about an edge's keys. Raises Refused."""
+        edge = self._heard(name, asked.link, asked.generation)
+        try:
+            return Compared(*await self._sets.answer(name, edge.keys, limits, asked.question))
+        except Unreadable as error:
+            raise Refused(400, "bad_request", str(error)) from None
+
+    async def name(self, name: str, asked: Surplus) -> Named:
+        """The names of keys of an edge. Raises Refused."""
+        self._heard(name, asked.link, asked.generation)
+        return await named(self._context, name, asked.keys)
 
     async def _store(
         self,
@@ -233,6 +303,7 @@ class Edges:
         for key, stored in (await self._context.positions()).items():
             if key.rpartition("/")[0] == name:
                 self._put(key, stored)
+        edge.keys.load(await self._context.positions(edge.keys.prefix))
 
 
 def _new(part: Part, batch: Batch, positions: Sequence[int]) -> tuple[Batch, Taken]:

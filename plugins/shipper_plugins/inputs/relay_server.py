@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -34,8 +35,9 @@ from shipper_plugins.inputs.bulk_connections import Connections, Tell
 from shipper_plugins.inputs.bulk_http import next_block, send, tell_to_continue
 from shipper_plugins.inputs.bulk_limits import Memory, Share, fingerprint
 from shipper_plugins.inputs.relay_edges import Door, Edges, Refused
-from shipper_plugins.relay import frames
+from shipper_plugins.relay import frames, state
 from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Request, Welcome
+from shipper_plugins.relay.state import Compare, Compared, Named, StateAnswered, Surplus
 
 BODY_SECONDS = 30.0
 BODY_BYTES_PER_SECOND = 1024
@@ -46,6 +48,8 @@ MORE_THAN_A_PART = 64 << 10
 _JSON = "application/json"
 _SMALL = 16 << 10
 """Of a body that is not parts."""
+MOST_SURPLUS = 128 << 10
+"""Of a body that asks for names."""
 _BIG = 16 << 10
 """Of a body that is unpacked in a thread."""
 MOST_HELD = 128 << 20
@@ -56,6 +60,7 @@ UNPACKING = 2
 """Bodies that are unpacked at once: what they hold beyond that is not asked for before."""
 
 M = TypeVar("M", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 class RelayServer:
@@ -153,6 +158,9 @@ class RelayServer:
             "/v1/relay/session": self._begin,
             "/v1/relay/parts": self._take,
             "/v1/relay/heartbeat": self._hear,
+            "/v1/relay/versions": self._keep,
+            "/v1/relay/compare": self._compare,
+            "/v1/relay/surplus": self._name,
         }.get(request.path)
         if handle is None:
             raise Refused(404, "not_found", "there is nothing at this path")
@@ -174,7 +182,13 @@ class RelayServer:
             self._served[edge], self._open[edge] = hello.instance, set()
         self._belongs(request, edge)
         return Welcome(
-            frames.PROTOCOL, generation, edge, "stored", frames.HEARTBEAT_SECONDS, max_part_bytes=door.max_part_bytes
+            frames.PROTOCOL,
+            generation,
+            edge,
+            "stored",
+            frames.HEARTBEAT_SECONDS,
+            max_part_bytes=door.max_part_bytes,
+            max_document_bytes=door.limits_of(edge).max_document_bytes,
         )
 
     async def _hear(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Answered:
@@ -186,7 +200,7 @@ class RelayServer:
         body = await self._read(request, share, frames.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)
         share.resize(min(len(body) * MOST_UNPACKED, len(body) + door.max_part_bytes))
         async with self._unpacking:
-            said, batches = await _unpacked(body, door.max_part_bytes)
+            said, batches = await _in_thread(_read, body, door.max_part_bytes)
             share.resize(len(body) + sum(len(batch.body) for batch in batches))
 
         async def take() -> list[int]:
@@ -195,6 +209,36 @@ class RelayServer:
         confirmed = await self._aio.answer(take)
         self._belongs(request, edge)
         return Answered(confirmed)
+
+    async def _keep(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> StateAnswered:
+        body = await self._read(request, share, state.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)
+        share.resize(min(len(body) * MOST_UNPACKED, len(body) + door.max_part_bytes))
+        async with self._unpacking:
+            head, versions = await _in_thread(state.decode, body, door.max_part_bytes)
+            share.resize(len(body) + sum(len(one.document or b"") for one in versions))
+
+        async def keep() -> StateAnswered:
+            return await self._edges.keep(edge, head, versions, door.limits_of(edge))
+
+        answered = await self._aio.answer(keep)
+        self._belongs(request, edge)
+        return answered
+
+    async def _compare(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Compared:
+        asked = await self._message(request, share, Compare)
+
+        async def compare() -> Compared:
+            return await self._edges.compare(edge, asked, door.limits_of(edge))
+
+        return await self._aio.answer(compare)
+
+    async def _name(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Named:
+        asked = await self._message(request, share, Surplus, MOST_SURPLUS)
+
+        async def name() -> Named:
+            return await self._edges.name(edge, asked)
+
+        return await self._aio.answer(name)
 
     def _belongs(self, request: web.BaseRequest, edge: str) -> None:
         """Its connection is one of the instance that is served."""
@@ -205,8 +249,8 @@ class RelayServer:
 
     # -- bodies --------------------------------------------------------------------------------------------------------
 
-    async def _message(self, request: web.BaseRequest, share: _Shares, kind: type[M]) -> M:
-        return frames.read(await self._read(request, share, _JSON, _SMALL), kind)
+    async def _message(self, request: web.BaseRequest, share: _Shares, kind: type[M], most: int = _SMALL) -> M:
+        return frames.read(await self._read(request, share, _JSON, most), kind)
 
     async def _read(self, request: web.BaseRequest, share: _Shares, type: str, most: int) -> bytes:
         """The body. Raises Refused or RequestRefused."""
@@ -263,14 +307,14 @@ def _read(body: bytes, limit: int) -> tuple[Request, list[Batch]]:
     return said, said.batches(limit)
 
 
-async def _unpacked(body: bytes, limit: int) -> tuple[Request, list[Batch]]:
+async def _in_thread(read: Callable[[bytes, int], T], body: bytes, limit: int) -> T:
     """What a body holds, of `limit` bytes at most. Raises FrameError. It has ended when this returns, cancelled or not.
 
     In a thread if there is much of it.
     """
     if len(body) < _BIG:
-        return _read(body, limit)
-    running = asyncio.get_running_loop().run_in_executor(None, _read, body, limit)
+        return read(body, limit)
+    running = asyncio.get_running_loop().run_in_executor(None, read, body, limit)
     try:
         return await asyncio.shield(running)
     finally:

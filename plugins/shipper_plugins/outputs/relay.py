@@ -26,10 +26,10 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 
 import msgspec
 import trio
@@ -57,12 +57,14 @@ from shipper.plugin import (
     Sender,
     StartFailed,
     TooLarge,
+    backoff,
     client_context,
     takes,
 )
 from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
 from shipper_plugins.outputs.elasticsearch import Backoff, Host, check_host, is_here
-from shipper_plugins.relay import frames
+from shipper_plugins.outputs.relay_state import StateSide, Talk
+from shipper_plugins.relay import frames, state
 from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Part, Welcome, part_of
 
 if TYPE_CHECKING:
@@ -78,17 +80,19 @@ _MOST_UNKNOWN = 1 << 16
 """The same, before the other side has said what it takes."""
 IDLE_SECONDS = 100.0
 """A connection stays open from heartbeat to heartbeat: by that the other side sees that this process lives."""
+_JSON = "application/json"
 _BIG = 64 << 10
 _PACKERS = 2
 _SESSIONS = 3
 """Handshakes for one request."""
+T = TypeVar("T")
 _CODE = re.compile(r"[a-z_]{1,40}")
 _instance = os.urandom(16).hex()
 """Of this process: its queues are one sender to the other side."""
 
 
 class RelayOutput(Output, frozen=True, kw_only=True):
-    """Relays log events to another shipper, which takes each of them once."""
+    """Relays log events to another shipper, which takes each of them once; and the last word of keyed state."""
 
     live: ClassVar[frozenset[str]] = frozenset({"flush", "timeout", "backoff"})
     counts_requests: ClassVar[bool] = True
@@ -126,7 +130,16 @@ class RelayOutput(Output, frozen=True, kw_only=True):
     def feeding(self) -> Feeding:
         """See `Output.feeding`."""
         backoff = self.backoff.first, self.backoff.longest
-        return replace(super().feeding(), apart=True, in_flight=MOST_SENT, backoff=backoff, client="lane")
+        fed = replace(super().feeding(), apart=True, in_flight=MOST_SENT, backoff=backoff, client="lane")
+        return replace(fed, events=state.MOST_VERSIONS, is_open_idle=True)
+
+    def takes_state(self) -> bool:
+        """See `Output.takes_state`."""
+        return True
+
+    def targets(self, batch: Batch) -> Sequence[str]:
+        """See `Output.targets`: where log events have no room, keyed state goes on."""
+        return ["events" if batch.versions is None else "state"] * batch.count
 
     def warnings(self) -> Sequence[str]:
         plain = [host for host in self.hosts if host.startswith("http://") and not is_here(host)]
@@ -163,7 +176,7 @@ class RelayOutput(Output, frozen=True, kw_only=True):
             async with trio.open_nursery() as nursery:
                 for _ in range(self.workers):
                     nursery.start_soon(sender.deliver)
-                nursery.start_soon(sender.beat)
+                nursery.start_soon(sender.attend)
                 yield sender
                 nursery.cancel_scope.cancel()
 
@@ -224,6 +237,18 @@ class _Refused(Exception):
         self.outcome, self.code = outcome, code
 
 
+class _Over(Exception):
+    """The session of a request has ended."""
+
+
+class _Busy(Later):
+    """The other side has no room now."""
+
+
+class _NoRoom(_Busy):
+    """It has none for log events."""
+
+
 class _Relay:
     """The Sender of an open `relay` output."""
 
@@ -239,9 +264,14 @@ class _Relay:
         self._low = 0
         """The mark that was said last in this session."""
         self._said = trio.current_time()
+        self._ended = trio.Event()
+        """Set, and replaced by another one, when a session has ended."""
+        self._state = StateSide(context, self._in_session)
 
     async def send(self, batch: Batch) -> Answers:
-        """See `Sender.send`; returns when its part is confirmed."""
+        """See `Sender.send`; returns when its part is confirmed, or its versions are answered."""
+        if batch.versions is not None:
+            return await self._send_state(batch)
         if self._session is not None:
             self._check_size(len(batch.body), self._session)
         is_big = len(batch.body) > _BIG
@@ -258,6 +288,15 @@ class _Relay:
             raise job.error
         assert job.answers is not None
         return job.answers
+
+    async def _send_state(self, batch: Batch) -> Answers:
+        try:
+            return await self._state.send(batch)
+        except _Refused as refused:
+            if batch.count > 1 and refused.outcome is Outcome.REJECTED:
+                raise TooLarge(str(refused)) from None
+            answer = Answer(refused.outcome, str(refused), code=refused.code)
+            return Answers(batch.count, dict.fromkeys(range(batch.count), answer))
 
     async def _withdraw(self, job: _Job) -> None:
         """Nobody waits for it: it is not sent, and a request of which nobody waits for any part is aborted."""
@@ -308,6 +347,10 @@ class _Relay:
         jobs = list(request.jobs)
         try:
             confirmed = await self._ask(jobs)
+        except _NoRoom as error:
+            answer = Answer(Outcome.LATER, str(error), of_target=True, code=error.code)
+            for job in jobs:
+                job.end(Answers(job.count, dict.fromkeys(range(job.count), answer), error.retry_after))
         except (_Refused, TooLarge) as error:
             if len(jobs) > 1:
                 self._again_alone(request)
@@ -332,36 +375,42 @@ class _Relay:
 
     async def _ask(self, jobs: Sequence[_Job]) -> frozenset[int]:
         """The places that are confirmed. Raises Later, Held, NotBegun, TooLarge or _Refused."""
+
+        async def ask(talk: Talk) -> frozenset[int]:
+            for job in jobs:
+                self._check_size(job.size, talk.session)
+            parts = [job.part for job in jobs]
+            head = Head(talk.session.generation, self._context.lane, talk.low, parts=len(parts))
+            answered = await talk.ask("parts", frames.MEDIA_TYPE, frames.encode(head, parts), Answered)
+            return frozenset(answered.confirmed)
+
+        try:
+            return await self._in_session(ask)
+        except _Busy as busy:
+            if self._state.is_routed:
+                raise _NoRoom(str(busy), busy.retry_after) from None
+            raise
+
+    async def _in_session(self, act: Callable[[Talk], Awaitable[T]]) -> T:
+        """What is done in the session of now; again in a new one, if it has ended. Raises what `_post` and `act` do."""
         for _ in range(_SESSIONS + len(self._output.hosts)):
             session, low, host = await self._begun()
-            for job in jobs:
-                self._check_size(job.size, session)
-            parts = [job.part for job in jobs]
-            head = Head(session.generation, self._context.lane, low, parts=len(parts))
             try:
-                response = await self._post(host, "parts", frames.encode(head, parts))
-            except Unreachable:
+                return await act(_Talk(session, low, host, self._post))
+            except (Unreachable, _Over):
                 self._forget(session)
-                continue
             except NoAnswer:  # the handshake comes first now, and its host need not be this one
                 self._forget(session)
                 raise
-            if response.status == 200:
-                return frozenset(_read(response, Answered, host).confirmed)
-            if _code(response) == "session_over":
-                self._forget(session)
-                continue
-            raise _refusal(response, host)
         raise Later("the principal ends each session at once", code=Code.UNAVAILABLE)
 
     def _check_size(self, size: int, session: Welcome) -> None:
         if size > session.max_part_bytes:
             raise TooLarge(f"a batch is larger than the {session.max_part_bytes} bytes that the principal takes")
 
-    async def _post(self, host: str, what: str, body: Sequence[bytes]) -> Response:
+    async def _post(self, host: str, what: str, body: Sequence[bytes], kind: str = _JSON) -> Response:
         """Raises Unreachable, NoAnswer or NotBegun."""
         self._said = trio.current_time()
-        kind = frames.MEDIA_TYPE if what == "parts" else "application/json"
         return await self._client.post(host, f"/v1/relay/{what}", body, headers={"Content-Type": kind})
 
     # -- sessions ------------------------------------------------------------------------------------------------------
@@ -401,23 +450,61 @@ class _Relay:
     def _forget(self, session: Welcome) -> None:
         if self._session is session:
             self._session = None
+            self._ended.set()
+            self._ended = trio.Event()
 
-    async def beat(self) -> None:
-        """Say that this sender is there, while it has nothing to send."""
+    async def attend(self) -> None:
+        """Keep a session, also if nothing is sent: compare keyed state in each new one, and say that this sender is
+        there."""
+        waits = backoff(*self._output.feeding().backoff)
         while True:
-            session = self._session
-            seconds = frames.HEARTBEAT_SECONDS if session is None else max(1.0, session.heartbeat)
-            left = self._said + seconds - trio.current_time()
-            if session is None or left > 0:
-                await trio.sleep(seconds if session is None else left)
+            try:
+                await self._state.agree()
+            except Later as error:
+                await trio.sleep(max(next(waits), error.retry_after or 0.0))
+            except (Held, NotBegun, TooLarge, _Refused):
+                await trio.sleep(next(waits))
+            else:
+                waits = backoff(*self._output.feeding().backoff)
+                await self._beat()
+
+    async def _beat(self) -> None:
+        """Say that this sender is there, while it has nothing to send; until the session has ended."""
+        while (session := self._session) is not None:
+            left = self._said + max(1.0, session.heartbeat) - trio.current_time()
+            if left > 0:
+                with trio.move_on_after(left):
+                    await self._ended.wait()
                 continue
             head = msgspec.json.encode(Head(session.generation, self._context.lane, self._low))
             try:
                 response = await self._post(self._output.hosts[self._at], "heartbeat", [head])
-            except (Later, NotBegun):
-                continue
-            if response.status != 200:
+            except Later:
                 self._forget(session)
+            except NotBegun:
+                await trio.sleep(1.0)
+            else:
+                if response.status != 200:
+                    self._forget(session)
+
+
+@dataclass(frozen=True, slots=True)
+class _Talk:
+    """See `Talk`: what is asked of one host, in one session."""
+
+    session: Welcome
+    low: int
+    _host: str
+    _post: Callable[[str, str, Sequence[bytes], str], Awaitable[Response]]
+
+    async def ask(self, what: str, kind: str, body: list[bytes], answer: type[frames.M]) -> frames.M:
+        """Raises _Over if the session has ended."""
+        response = await self._post(self._host, what, body, kind)
+        if response.status == 200:
+            return _read(response, answer, self._host)
+        if _code(response) == "session_over":
+            raise _Over
+        raise _refusal(response, self._host)
 
 
 def _unconfirmed() -> Later:
@@ -465,7 +552,7 @@ def _refusal(response: Response, host: str) -> Exception:
         return Held(text)
     if status == 413:
         return TooLarge(text)
-    return Later(text, _retry_after(response))
+    return (_Busy if status == 429 else Later)(text, _retry_after(response))
 
 
 def _retry_after(response: Response) -> float | None:

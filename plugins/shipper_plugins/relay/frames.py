@@ -98,6 +98,8 @@ class Welcome(msgspec.Struct, frozen=True):
     """Seconds after which a sender that has nothing to send says that it is there."""
     max_part_bytes: Annotated[int, msgspec.Meta(ge=LEAST_PART_BYTES)]
     """Of the events of a request."""
+    max_document_bytes: Number = 0
+    """Of a document of keyed state; a larger one is withheld."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -225,14 +227,14 @@ def decode(body: bytes) -> Request:
     """The request that a body holds; raises FrameError."""
     if not body.startswith(_MAGIC):
         raise FrameError("the body is no request of this protocol")
-    said, at = _framed(body, len(_MAGIC))
+    said, at = framed(body, len(_MAGIC))
     if len(said) > MOST_HEAD:
         raise FrameError("the head is too long")
     head = read(said, Head)
     parts = []
     for _ in range(head.parts):
-        framed, at = _framed(body, at)
-        parts.append(_part(framed))
+        said, at = framed(body, at)
+        parts.append(_part(said))
     if at != len(body):
         raise FrameError("there is something behind the last part")
     if any(one.place >= other.place for one, other in pairwise(parts)):
@@ -251,7 +253,7 @@ def read(text: bytes, kind: type[M]) -> M:
         raise FrameError("a message is not as it should be") from None
 
 
-def _framed(body: bytes, at: int) -> tuple[bytes, int]:
+def framed(body: bytes, at: int) -> tuple[bytes, int]:
     """The bytes of a length that stands at this place, and the place behind them."""
     begin = at + _LENGTH.size
     if begin > len(body):

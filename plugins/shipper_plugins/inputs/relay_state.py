@@ -1,0 +1,146 @@
+"""The keyed state of one edge: its versions are stored, refused or fenced, and compared with what the edge has.
+
+`relay_edges` says whose request it is, and that its session is the newest one, which the storing transaction checks
+again. Nothing is remembered of a version but its key; of one that is refused for ever, its place, as a position of the
+input, up to as many as the edge may have keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import trio
+
+from shipper.plugin import Backpressure, Change, InputContext, Kept
+from shipper_plugins.relay import state
+from shipper_plugins.relay.digests import Digests
+from shipper_plugins.relay.state import Arrived, Limits, Named, Other, Refusal, StateAnswered, owner_at, owner_from
+
+MOST_SETS = 2
+"""Of edges that compare, kept from one question to the next; a set that is not there is read again."""
+_FIRST = b"\0"
+
+
+class Full(Exception):
+    """There is no room on the disk now."""
+
+
+class Keys:
+    """The keyed state of an edge: what was refused of it, by the name of the key."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.refused: dict[str, Refusal] = {}
+
+    def load(self, positions: Mapping[str, bytes]) -> None:
+        """What was refused before; what cannot be read is forgotten, and refused again when it comes again."""
+        self.refused.clear()
+        for key, stored in positions.items():
+            try:
+                self.refused[key.rpartition("/")[2]] = Refusal.unpack(stored)
+            except ValueError:
+                continue
+
+    @property
+    def prefix(self) -> str:
+        """Of the positions that say what was refused."""
+        return f"refused/{self._name}/"
+
+    async def keep(
+        self, context: InputContext, arrived: Sequence[Arrived], limits: Limits, expect: Mapping[str, bytes | None]
+    ) -> StateAnswered:
+        """Store versions. Raises Outdated if other positions are stored than expected, Full, or PluginFault."""
+        others: dict[int, Other] = {}
+        changes: dict[int, Change] = {}
+        refused: dict[str, Refusal | None] = {}
+        for at, one in enumerate(arrived):
+            name = state.name_of(one.version)
+            before = self.refused.get(name)
+            if before is not None and one.version.place < before.place:
+                others[at] = Other(at, "fenced", before.place, before.digest.hex())
+            elif (code := _refused(one, limits)) is not None:
+                others[at] = Other(at, code)
+                if before is not None or len(self.refused) + len(refused) < limits.quota.keys:
+                    refused[name] = state.refusal_of(one, limits)
+            else:
+                version = one.version
+                owner = owner_at(self._name, version.owner)
+                changes[at] = Change(version.collection, version.key, one.document, owner, version.place)
+                if before is not None:
+                    refused[name] = None
+        kept = await self._store(context, list(changes.values()), limits, refused, expect)
+        others |= {at: other for at, one in zip(changes, kept, strict=True) if (other := _other(at, one)) is not None}
+        return state.answered(others)
+
+    async def _store(
+        self,
+        context: InputContext,
+        changes: Sequence[Change],
+        limits: Limits,
+        refused: Mapping[str, Refusal | None],
+        expect: Mapping[str, bytes | None],
+    ) -> tuple[Kept, ...]:
+        positions = {self.prefix + name: None if one is None else one.pack() for name, one in refused.items()}
+        try:
+            kept = await context.keep(changes, positions, expect, wait=False, quota=limits.quota)
+        except Backpressure:
+            raise Full from None
+        self.refused |= {name: one for name, one in refused.items() if one is not None}
+        for name in [name for name, one in refused.items() if one is None]:
+            del self.refused[name]
+        return kept
+
+
+def _refused(one: Arrived, limits: Limits) -> state.Code | None:
+    if one.is_withheld:
+        return limits.refuses(one.version.collection, limits.max_document_bytes + 1)
+    return limits.refuses(one.version.collection, len(one.document or b""))
+
+
+def _other(at: int, kept: Kept) -> Other | None:
+    if kept.is_full:
+        return Other(at, "full")
+    if kept.fenced:
+        return Other(at, "fenced", kept.place, kept.digest.hex())
+    return None if kept.is_new else Other(at, "duplicate")
+
+
+class Sets:
+    """What edges have, to be compared; a few of them are kept between two questions."""
+
+    def __init__(self, context: InputContext) -> None:
+        self._context = context
+        self._sets: dict[str, tuple[Digests, int]] = {}
+        self._building = trio.CapacityLimiter(1)
+
+    async def answer(self, name: str, keys: Keys, limits: Limits, question: bytes) -> tuple[bytes, int]:
+        """The answer to a question, and the highest place of the edge's own keys. Raises `digests.Unreadable`."""
+        found = None if question.startswith(_FIRST) else self._sets.pop(name, None)
+        if found is None:
+            async with self._building:
+                found = await self._read(name, keys, limits)
+        answer = found[0].answer(question)
+        self._sets.pop(name, None)
+        if answer != _FIRST:
+            self._sets[name] = found
+            for oldest in list(self._sets)[:-MOST_SETS]:
+                del self._sets[oldest]
+        return answer, found[1]
+
+    async def _read(self, name: str, keys: Keys, limits: Limits) -> tuple[Digests, int]:
+        marks = await self._context.marks(name)
+        refused = list(keys.refused.values())
+
+        def build() -> tuple[Digests, int]:
+            own = [mark._replace(owner=owner_from(name, mark.owner)) for mark in marks]
+            highest = max((one.place for one in refused if not one.owner), default=0)
+            return state.digests_of(own, refused, limits), max(highest, state.highest(own, ""))
+
+        return await trio.to_thread.run_sync(build)
+
+
+async def named(context: InputContext, name: str, keys: Sequence[tuple[str, int]]) -> Named:
+    """The names of keys of an edge."""
+    there = [(owner_at(name, owner), point) for owner, point in keys]
+    versions = await context.versions(there)
+    return Named([(owner_from(name, one.owner), one.collection, one.key, one.place) for one in versions])

@@ -1,0 +1,169 @@
+"""Keyed state of a `relay` output: versions are sent one request after the other, and compared in each new session.
+
+    a new session ──> the sets of both sides are compared (`digests`) ──> what differs is sent again, what is surplus
+    there and was given by this directory is deleted; then versions go, in the order of the queue
+
+A request for versions is apart from those for log events, and on a connection that these leave free. One is under way
+at a time, so no version is on its way twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import msgspec
+import trio
+
+from shipper.plugin import Answer, Answers, Batch, Code, Later, Mark, Outcome, OutputContext
+from shipper_plugins.relay import state
+from shipper_plugins.relay.digests import Comparison, Differences, Digests, Unreadable
+from shipper_plugins.relay.frames import Welcome
+from shipper_plugins.relay.state import Compare, Compared, Named, Other, StateAnswered, StateHead, Surplus
+
+T = TypeVar("T")
+M = TypeVar("M", bound=msgspec.Struct)
+_JSON = "application/json"
+_FORMER = "the answer of the principal to what was compared cannot be read"
+
+
+class Talk(Protocol):
+    """What is asked in one session."""
+
+    @property
+    def session(self) -> Welcome: ...
+
+    @property
+    def low(self) -> int:
+        """The low-water mark that this session says."""
+        ...
+
+    async def ask(self, what: str, kind: str, body: list[bytes], answer: type[M]) -> M:
+        """Raises what `Sender.send` may raise."""
+        ...
+
+
+InSession = Callable[[Callable[[Talk], Awaitable[T]]], Awaitable[T]]
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a comparison found, of the keys that were routed to this lane then."""
+
+    marks: list[Mark]
+    differences: Differences
+
+
+class StateSide:
+    """Of an open output. `in_session` runs a talk in the session of now, which may be a new one."""
+
+    def __init__(self, context: OutputContext, in_session: InSession[object]) -> None:
+        self._context, self._in_session = context, in_session
+        self._turn = trio.Lock()
+        self._agreed: Welcome | None = None
+        """The session in which both sides have been compared."""
+        self.is_routed = False
+        """Whether keyed state is routed to this lane, as far as is known."""
+        self._sent_again = context.meters.counter("state_sent_again", "Keys that the other side lacked.")
+        self._surplus = context.meters.counter("state_surplus", "Keys of the other side that were not here.")
+
+    async def agree(self) -> None:
+        """See to it that both sides were compared in the session of now. Raises what `Sender.send` may raise."""
+        async with self._turn:
+            await self._in_session(self._agree)
+
+    async def send(self, batch: Batch) -> Answers:
+        """See `Sender.send`; of a batch of versions."""
+        answers: list[Answers] = []
+        self.is_routed = True
+
+        async def send(talk: Talk) -> None:
+            await self._agree(talk)
+            head = StateHead(talk.session.generation, self._context.lane, talk.low)
+            body = await trio.to_thread.run_sync(state.encode, head, batch, talk.session.max_document_bytes)
+            answered = await talk.ask("versions", state.MEDIA_TYPE, body, StateAnswered)
+            answers.append(_answers(batch, answered))
+
+        async with self._turn:
+            await self._in_session(send)
+        return answers[-1]
+
+    # -- comparing -----------------------------------------------------------------------------------------------------
+
+    async def _agree(self, talk: Talk) -> None:
+        routed = self._context.state
+        if routed is None or self._agreed is talk.session:
+            return
+        marks = await routed.marks()
+        self.is_routed = marks is not None
+        if marks is not None:
+            await self._repair(talk, await self._compare(talk, marks))
+        self._agreed = talk.session
+
+    async def _compare(self, talk: Talk, marks: list[Mark]) -> _Found:
+        comparison = Comparison(await trio.to_thread.run_sync(_digests, marks))
+        while (question := comparison.question()) is not None:
+            asked = Compare(talk.session.generation, self._context.lane, question)
+            compared = await talk.ask("compare", _JSON, [msgspec.json.encode(asked)], Compared)
+            await self._see(compared, marks)
+            try:
+                comparison.take(compared.answer)
+            except Unreadable:
+                raise Later(_FORMER, code=Code.BAD_ANSWER) from None
+        return _Found(marks, comparison.differences())
+
+    async def _see(self, compared: Compared, marks: list[Mark]) -> None:
+        """Places above what the other side knows, as after a loss of the directory."""
+        assert self._context.state is not None
+        if compared.highest > state.highest(marks, ""):
+            await self._context.state.place_above(compared.highest)
+
+    async def _repair(self, talk: Talk, found: _Found) -> None:
+        """Send what the other side has not, or in another version; delete what is there only."""
+        routed = self._context.state
+        assert routed is not None
+        mine = frozenset(point for point, _ in found.differences.ours)
+        again = state.keys_of(found.marks, mine)
+        self._sent_again.add(len(again))
+        await routed.send_again(again)
+        there = sorted({point for point, _ in found.differences.theirs} - mine)
+        for chunk in state.chunks([(owner, point) for point in there for owner in _owners(found.marks)]):
+            asked = Surplus(talk.session.generation, self._context.lane, list(chunk))
+            named = await talk.ask("surplus", _JSON, [msgspec.json.encode(asked)], Named)
+            self._surplus.add(len(named.keys))
+            await routed.delete(named.versions())
+
+
+def _owners(marks: list[Mark]) -> list[str]:
+    """Own keys first: of others, those that are known here."""
+    return ["", *sorted({mark.owner for mark in marks if mark.owner})]
+
+
+def _digests(marks: list[Mark]) -> Digests:
+    return state.digests_of(marks)
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+def _answers(batch: Batch, answered: StateAnswered) -> Answers:
+    """Raises Later for an answer that cannot be."""
+    others = {other.at: _answer(other) for other in answered.others}
+    if not all(0 <= at < batch.count for at in others):
+        raise Later("the principal answered for versions that were not sent", code=Code.BAD_ANSWER)
+    return Answers(batch.count, others)
+
+
+def _answer(other: Other) -> Answer:
+    if other.code == "duplicate":
+        return Answer(Outcome.DUPLICATE)
+    if other.code == "fenced":
+        try:
+            return Answer(Outcome.SUPERSEDED, fence=(other.place, bytes.fromhex(other.digest)))
+        except ValueError:
+            raise Later("the principal names a fence without a digest", code=Code.BAD_ANSWER) from None
+    if other.code == "full":
+        return Answer(Outcome.HELD, "the principal has no room for more keys of this edge", code="state_full")
+    reasons = {"collection": "the principal takes no such collection from this edge"}
+    return Answer(Outcome.REJECTED, reasons.get(other.code, "the document is larger than the principal takes"))

@@ -1,0 +1,266 @@
+"""What one shipper posts to another of keyed state: versions, and what finds where both sides differ. No I/O.
+
+The body of `POST /v1/relay/versions`, of the type `application/vnd.shipper.relay-state`; numbers are big-endian:
+
+    4 bytes   SHS1
+    4 bytes   the length of the head
+    head      a JSON object: `StateHead`
+    the rest  versions with their documents: a batch, compressed by deflate, as `Batch.pack` makes it
+
+The answer is `StateAnswered`. A version needs no memory at the receiver but that of its key: what comes again has the
+place and the digest that are there. A document that is larger than the receiver takes is withheld: the version comes
+without it, so that the receiver knows which place it refused.
+
+`POST /v1/relay/compare` is one question of `digests`, `POST /v1/relay/surplus` asks for the names of keys. Both
+are JSON.
+
+An owner is written as the sender has it: "" are its own keys. To the receiver those are of the edge, and an owner that
+the sender knows by a name is below it: `berlin/mitte`. So no edge can name what is not its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Final, Literal, NamedTuple
+
+import msgspec
+
+from shipper.plugin import Batch, Mark, Oversized, Quota, Version, digest_of
+from shipper.sdk.state import digest_of_names, point_of
+from shipper_plugins.relay.digests import Digests, Entry
+from shipper_plugins.relay.frames import MOST_HEAD, FrameError, Generation, Number, TooLong, framed, read
+
+MEDIA_TYPE: Final = "application/vnd.shipper.relay-state"
+MOST_VERSIONS: Final = 4000
+"""Of one request."""
+MOST_NAMED: Final = 256
+"""Keys of which the names are asked for at once."""
+
+_MAGIC: Final = b"SHS1"
+_LENGTH: Final = struct.Struct(">I")
+_POINTS: Final = 1 << 64
+
+Point = Annotated[int, msgspec.Meta(ge=0)]
+Code = Literal["duplicate", "fenced", "collection", "too_large", "full"]
+
+
+class StateHead(msgspec.Struct, frozen=True):
+    """What a request says beside its versions."""
+
+    generation: Generation
+    link: Number
+    low: Number
+    withheld: Annotated[list[Number], msgspec.Meta(max_length=MOST_VERSIONS)] = []
+    """Versions, by their positions, whose documents are too large to come."""
+
+
+class Other(msgspec.Struct, frozen=True, array_like=True):
+    """The answer for a version that was not simply stored; `place` and `digest` (in hexadecimal) are those of a fence.
+
+    `collection` and `too_large` refuse it for ever; `full` does not.
+    """
+
+    at: Number
+    code: Code
+    place: Number = 0
+    digest: str = ""
+
+
+class StateAnswered(msgspec.Struct, frozen=True):
+    """The answer; every other version is stored."""
+
+    others: list[Other]
+
+
+class Compare(msgspec.Struct, frozen=True):
+    """A question of `digests.Comparison`."""
+
+    generation: Generation
+    link: Number
+    question: bytes
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """Its answer, and the highest place that the receiver knows of the edge's own keys."""
+
+    answer: bytes
+    highest: Number = 0
+
+
+class Surplus(msgspec.Struct, frozen=True):
+    """Asks for the names of keys, by owner and point."""
+
+    generation: Generation
+    link: Number
+    keys: Annotated[list[tuple[str, Point]], msgspec.Meta(max_length=MOST_NAMED)]
+
+
+class Named(msgspec.Struct, frozen=True):
+    """Its answer: owner, collection, key and place of each; those that are gone meanwhile are missing."""
+
+    keys: list[tuple[str, str, str, Number]]
+
+    def versions(self) -> list[Version]:
+        return [Version(owner, collection, key, place, b"", False) for owner, collection, key, place in self.keys]
+
+
+# -- bodies ------------------------------------------------------------------------------------------------------------
+
+
+class Arrived(NamedTuple):
+    """A version as it came; `document` is None for a deletion, and where it was withheld."""
+
+    version: Version
+    document: bytes | None
+    is_withheld: bool
+
+
+def encode(head: StateHead, batch: Batch, most: int) -> list[bytes]:
+    """The pieces of a body for the versions of a batch; documents of more than `most` bytes are withheld."""
+    documents = batch.body.split(b"\n")[:-1]
+    withheld = [at for at, document in enumerate(documents) if len(document) > most]
+    for at in withheld:
+        documents[at] = b"{}"
+    packed = Batch.documents(documents).with_columns(versions=batch.versions).pack()
+    said = msgspec.json.encode(msgspec.structs.replace(head, withheld=withheld))
+    return [_MAGIC, _LENGTH.pack(len(said)), said, packed]
+
+
+def decode(body: bytes, limit: int) -> tuple[StateHead, list[Arrived]]:
+    """Raises FrameError, TooLong if documents take more than `limit` bytes together."""
+    if not body.startswith(_MAGIC):
+        raise FrameError("the body is no request of this protocol")
+    said, at = framed(body, len(_MAGIC))
+    if len(said) > MOST_HEAD * 8:
+        raise FrameError("the head is too long")
+    head = read(said, StateHead)
+    try:
+        batch = Batch.unpack(body[at:], origin=b"\0" * 16, seq=0, limit=limit)
+    except Oversized:
+        raise TooLong(f"the documents are larger than {limit} bytes") from None
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        raise FrameError("the body holds no versions") from None
+    documents, versions = batch.body.split(b"\n")[:-1], batch.versions
+    if versions is None or not len(versions) == len(documents) <= MOST_VERSIONS:
+        raise FrameError(f"a request has a version for each document, and up to {MOST_VERSIONS}")
+    withheld = frozenset(head.withheld)
+    return head, [
+        _arrived(one, document, at in withheld)
+        for at, (one, document) in enumerate(zip(versions, documents, strict=True))
+    ]
+
+
+def _arrived(version: Version | None, document: bytes, is_withheld: bool) -> Arrived:
+    if version is None or not 0 < version.place < 1 << 63 or len(version.digest) != 32:
+        raise FrameError("a version cannot be")
+    given = None if version.deleted or is_withheld else document
+    if not is_withheld and version.digest != digest_of(given):
+        raise FrameError("a document is not that of its digest")
+    return Arrived(version, given, is_withheld)
+
+
+def owner_at(edge: str, owner: str) -> str:
+    """An owner of the sender's as the receiver names it."""
+    return f"{edge}/{owner}" if owner else edge
+
+
+def owner_from(edge: str, owner: str) -> str:
+    """The same backwards."""
+    return owner[len(edge) + 1 :]
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+class Limits(NamedTuple):
+    """What an edge may have."""
+
+    collections: frozenset[str] = frozenset()
+    max_document_bytes: int = 0
+    quota: Quota = Quota(0, 0)
+
+    def refuses(self, collection: str, size: int) -> Code | None:
+        """Why a document of this size is refused for ever, if it is."""
+        if collection not in self.collections:
+            return "collection"
+        return "too_large" if size > self.max_document_bytes else None
+
+
+NOTHING: Final = Limits()
+
+
+class Refusal(msgspec.Struct, frozen=True, array_like=True):
+    """A version that was refused for ever: the receiver remembers its place as if it had it."""
+
+    owner: str
+    point: int
+    collection: str
+    size: int
+    place: int
+    digest: bytes
+
+    def pack(self) -> bytes:
+        """As a position of the input."""
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Refusal:
+        """Raises ValueError for what `pack` has not made."""
+        try:
+            return msgspec.msgpack.decode(packed, type=cls)
+        except msgspec.MsgspecError as error:
+            raise ValueError("not a refusal") from error
+
+
+def refusal_of(arrived: Arrived, limits: Limits) -> Refusal:
+    """What is remembered of a refused version; one that was withheld has at least the size that is too large."""
+    version = arrived.version
+    size = limits.max_document_bytes + 1 if arrived.is_withheld else len(arrived.document or b"")
+    point = point_of(version.collection, version.key) % _POINTS
+    return Refusal(version.owner, point, version.collection, size, version.place, version.digest)
+
+
+def name_of(version: Version) -> str:
+    """By which a refusal is stored."""
+    return digest_of_names(version.owner, version.collection, version.key).hex()[:32]
+
+
+# -- sets to compare ---------------------------------------------------------------------------------------------------
+
+
+def digests_of(marks: Iterable[Mark], refused: Iterable[Refusal] = (), limits: Limits = NOTHING) -> Digests:
+    """The set of one side, owners as the sender has them; what is refused still stands for what the key has."""
+    sums = {(mark.owner, mark.point): (mark.place, mark.digest, mark.deleted) for mark in marks}
+    for one in refused:
+        has = sums.get((one.owner, one.point))
+        if limits.refuses(one.collection, one.size) and (has is None or has[0] < one.place):
+            sums[one.owner, one.point] = one.place, one.digest, False
+    return Digests(
+        _entry(owner, point, place, digest) for (owner, point), (place, digest, deleted) in sums.items() if not deleted
+    )
+
+
+def _entry(owner: str, point: int, place: int, digest: bytes) -> Entry:
+    said = owner.encode() + place.to_bytes(8, "big") + digest
+    return point, hashlib.sha256(said).digest()[:16]
+
+
+def keys_of(marks: Iterable[Mark], points: frozenset[int]) -> list[tuple[str, int]]:
+    """The keys at these points, by owner and point."""
+    return [(mark.owner, mark.point) for mark in marks if mark.point in points]
+
+
+def highest(marks: Iterable[Mark], owner: str) -> int:
+    """The highest place of an owner's keys; 0 if it has none."""
+    return max((mark.place for mark in marks if mark.owner == owner), default=0)
+
+
+def answered(kept: Mapping[int, Other]) -> StateAnswered:
+    return StateAnswered([kept[at] for at in sorted(kept)])
+
+
+def chunks(keys: Sequence[tuple[str, int]]) -> Iterable[Sequence[tuple[str, int]]]:
+    """As many as are asked for at once."""
+    return (keys[at : at + MOST_NAMED] for at in range(0, len(keys), MOST_NAMED))

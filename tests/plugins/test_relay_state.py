@@ -1,0 +1,240 @@
+"""Two shippers relay keyed state: each version once, the last word wins, and both sides agree again after anything."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from shipper.plugin import (
+    Answers,
+    Asyncio,
+    Batch,
+    CredentialId,
+    Mark,
+    Outcome,
+    OutputContext,
+    Sender,
+    Version,
+    digest_of,
+)
+from shipper.sdk.aio import open_asyncio
+from shipper.sdk.state import point_of
+from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs.relay import Edge
+from shipper_plugins.outputs.relay import RelayOutput
+from tests.plugins.relay import KEYS, Principal, entry, principal
+
+EDGES = {
+    "berlin": Edge(credentials=("k1", "k2"), collections=("things",), max_keys=1000, max_document_bytes=1000),
+    "paris": Edge(credentials=("other",), collections=("things",)),
+}
+
+
+@pytest.fixture
+async def aio() -> AsyncIterator[Asyncio]:
+    async with open_asyncio() as opened:
+        yield opened
+
+
+class Here:
+    """The keyed state that is routed to a sender: by owner and key, place and document (None: deleted)."""
+
+    def __init__(self, keys: Mapping[str, tuple[int, bytes | None]] | None = None) -> None:
+        self.keys = {("", key): has for key, has in (keys or {}).items()}
+        self.again: list[tuple[str, int]] = []
+        self.deleted: list[Version] = []
+        self.above = 0
+        self.asked = 0
+
+    async def marks(self) -> list[Mark] | None:
+        await trio.lowlevel.checkpoint()
+        self.asked += 1
+        return [
+            Mark(owner, point_of("things", key), place, digest_of(document), document is None)
+            for (owner, key), (place, document) in self.keys.items()
+        ]
+
+    async def send_again(self, keys: Sequence[tuple[str, int]]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.again += keys
+
+    async def delete(self, surplus: Sequence[Version]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.deleted += surplus
+
+    async def place_above(self, place: int) -> None:
+        await trio.lowlevel.checkpoint()
+        self.above = max(self.above, place)
+
+
+def versions(*those: tuple[str, int, bytes | None], owner: str = "", collection: str = "things") -> Batch:
+    """As a sender gets them."""
+    documents = [b"{}" if document is None else document for _, _, document in those]
+    given = [
+        Version(owner, collection, key, place, digest_of(document), document is None) for key, place, document in those
+    ]
+    return Batch.documents(documents).with_columns(versions=given)
+
+
+@asynccontextmanager
+async def edge(
+    aio: Asyncio, *urls: str, here: Here | None = None, lane: int = 1, credential: str = "k1", **settings: Any
+) -> AsyncIterator[Sender]:
+    output = RelayOutput(**{"name": "berlin", "hosts": urls, "credential": CredentialId(credential), **settings})
+    context = OutputContext("principal", aio, KEYS, lane=lane, state=Here() if here is None else here)
+    async with output.open(context) as sender:
+        yield sender
+
+
+def door(aio: Asyncio, **how: Any) -> Any:
+    return principal(aio, **{"edges": EDGES, **how})
+
+
+def has(door: Principal) -> dict[tuple[str, str], bytes | None]:
+    return {(owner, key): document for (owner, _, key), (document, _) in door.context.state.items()}
+
+
+def outcomes(answers: Answers) -> list[str]:
+    return [answers.others[at].outcome.value if at in answers.others else "stored" for at in range(answers.count)]
+
+
+ONE, TWO = b'{"n":1}', b'{"n":2}'
+
+
+async def test_versions_are_stored_for_the_edge_and_what_is_below_it(aio: Asyncio) -> None:
+    async with door(aio) as far, edge(aio, far.url) as sender:
+        assert await sender.send(versions(("a", 5, ONE), ("b", 6, None))) == Answers(2)
+        assert await sender.send(versions(("a", 7, TWO), owner="mitte")) == Answers(1)
+
+        assert has(far) == {("berlin", "a"): ONE, ("berlin", "b"): None, ("berlin/mitte", "a"): TWO}
+
+
+async def test_t117_5_a_version_that_comes_again_is_a_duplicate_and_changes_nothing(aio: Asyncio) -> None:
+    async with door(aio) as far:
+        for expected in ("stored", "duplicate"):
+            async with edge(aio, far.url) as sender:
+                assert outcomes(await sender.send(versions(("a", 5, ONE)))) == [expected]
+
+
+async def test_an_older_version_and_another_one_at_the_same_place_are_superseded_by_the_fence(aio: Asyncio) -> None:
+    async with door(aio) as far, edge(aio, far.url) as sender:
+        await sender.send(versions(("a", 5, ONE)))
+        answers = await sender.send(versions(("a", 4, TWO), ("a", 5, TWO)))
+
+        assert [answer.outcome for answer in answers.others.values()] == [Outcome.SUPERSEDED] * 2
+        assert {answer.fence for answer in answers.others.values()} == {(5, digest_of(ONE))}
+        assert has(far) == {("berlin", "a"): ONE}
+
+
+async def test_t117_6_a_version_that_is_refused_for_ever_delays_neither_a_newer_one_nor_another_key(
+    aio: Asyncio,
+) -> None:
+    large = b'{"n":"%s"}' % (b"x" * 2000)
+    async with door(aio) as far, edge(aio, far.url) as sender:
+        answers = await sender.send(versions(("a", 5, large), ("b", 6, ONE)))
+        assert outcomes(answers) == ["rejected", "stored"]
+        assert "larger" in answers.others[0].reason
+        assert outcomes(await sender.send(versions(("a", 4, ONE)))) == ["superseded"]
+        assert outcomes(await sender.send(versions(("a", 7, TWO)))) == ["stored"]
+        assert outcomes(await sender.send(versions(("c", 8, ONE), collection="secrets"))) == ["rejected"]
+
+        assert has(far) == {("berlin", "a"): TWO, ("berlin", "b"): ONE}
+        assert [key for key in far.context.stored if key.startswith("refused/berlin/")] != []
+
+
+async def test_a_refused_place_counts_as_had_also_after_a_restart(aio: Asyncio) -> None:
+    large = b'{"n":"%s"}' % (b"x" * 2000)
+    here = Here({"a": (5, large), "b": (6, ONE)})
+    async with door(aio) as far, edge(aio, far.url) as sender:
+        await sender.send(versions(("a", 5, large), ("b", 6, ONE)))
+    stored = RecordingInputContext(positions=far.context.stored, aio=aio)
+    stored.state = far.context.state
+    async with door(aio, context=stored) as far, edge(aio, far.url, here=here) as sender:
+        await sender.send(versions(("b", 6, ONE)))
+
+        assert here.asked == 1
+        assert (here.again, here.deleted) == ([], [])
+    wider = {"berlin": Edge(credentials=("k1",), collections=("things",))}
+    async with door(aio, context=stored, edges=wider) as far, edge(aio, far.url, here=here) as sender:
+        await sender.send(versions(("b", 6, ONE)))
+
+        assert here.again == [("", point_of("things", "a"))]
+
+
+async def test_a_key_beyond_the_quota_is_held_and_the_others_are_not(aio: Asyncio) -> None:
+    few = {"berlin": Edge(credentials=("k1",), collections=("things",), max_keys=1)}
+    async with door(aio, edges=few) as far, edge(aio, far.url) as sender:
+        answers = await sender.send(versions(("a", 5, ONE), ("b", 6, ONE)))
+        assert outcomes(answers) == ["stored", "held"]
+        assert outcomes(await sender.send(versions(("a", 7, TWO)))) == ["stored"]
+
+
+async def test_an_edge_writes_and_compares_only_what_is_its_own(aio: Asyncio) -> None:
+    async with door(aio) as far:
+        async with edge(aio, far.url) as sender:
+            await sender.send(versions(("a", 5, ONE)))
+        here = Here()
+        async with edge(aio, far.url, here=here, credential="other", name="paris") as sender:
+            await sender.send(versions(("a", 4, TWO), ("b", 4, TWO), owner="../berlin"))
+
+        assert has(far) == {
+            ("berlin", "a"): ONE,
+            ("paris/../berlin", "a"): TWO,
+            ("paris/../berlin", "b"): TWO,
+        }
+        assert here.deleted == []
+
+
+async def test_both_sides_agree_in_a_new_session_before_a_version_goes(aio: Asyncio) -> None:
+    async with door(aio) as far:
+        async with edge(aio, far.url) as sender:
+            await sender.send(versions(("same", 1, ONE), ("changed", 2, ONE), ("surplus", 9, ONE), ("gone", 3, ONE)))
+        here = Here({"same": (1, ONE), "changed": (5, TWO), "missing": (4, ONE), "gone": (8, None)})
+        async with edge(aio, far.url, here=here) as sender:
+            await sender.send(versions(("same", 1, ONE)))
+            await sender.send(versions(("same", 1, ONE)))
+
+        assert here.asked == 1
+        assert {point for _, point in here.again} == {point_of("things", key) for key in ("changed", "missing")}
+        assert {version.key for version in here.deleted} == {"surplus", "gone"}
+        assert here.above == 9
+
+
+async def test_t117_4_a_set_is_compared_after_a_reconnect_though_nothing_is_sent(aio: Asyncio) -> None:
+    here = Here({"a": (1, ONE)})
+    async with door(aio) as far, edge(aio, far.url, here=here):
+        await until(lambda: here.again != [])
+    far.context.close()
+    assert here.again == [("", point_of("things", "a"))]
+
+
+async def test_an_empty_set_is_a_set(aio: Asyncio) -> None:
+    async with door(aio) as far:
+        async with edge(aio, far.url) as sender:
+            await sender.send(versions(("a", 1, ONE)))
+        here = Here()
+        async with edge(aio, far.url, here=here):
+            await until(lambda: here.deleted != [])
+
+        assert [version.key for version in here.deleted] == ["a"]
+
+
+async def until(condition: Any) -> None:
+    with trio.fail_after(10):
+        while not condition():
+            await trio.lowlevel.checkpoint()
+
+
+async def test_log_events_without_room_are_put_off_alone(aio: Asyncio) -> None:
+    async with door(aio) as far, edge(aio, far.url) as sender:
+        await sender.send(versions(("a", 1, ONE)))
+        far.context.full = True
+        answers = await sender.send(entry(2))
+        far.context.full = False
+
+        assert [(answer.outcome, answer.of_target) for answer in answers.others.values()] == [(Outcome.LATER, True)]
+        assert answers.retry_after == 1.0
