@@ -67,8 +67,6 @@ def check_changes(
         _check_names(change)
         if change.document is not None and not _is_compact(change.document):
             raise PluginFault("a document is no compact JSON object")
-        if change.place is None and change.owner:
-            raise PluginFault("a change of a key of another owner has no place")
         if change.place is not None and not (type(change.place) is int and 0 < change.place <= LARGEST_PLACE):
             raise PluginFault("a change has a place that cannot be")
 

@@ -45,7 +45,8 @@ class Version(NamedTuple):
 class Change(NamedTuple):
     """What an input says of a key; `document` is compact JSON (see `compact`), None says that the key is deleted.
 
-    A relay gives the `owner` and the `place` of what it received. Without a place the spool gives one.
+    A relay gives the `owner` and the `place` of what it received. Without a place the spool gives one: then this
+    shipper speaks for that owner.
     """
 
     collection: str
@@ -104,8 +105,8 @@ class RoutedState(Protocol):
     async def delete(self, surplus: Sequence[Version]) -> None:
         """Have keys deleted that the destination has in these versions, and that are not here.
 
-        Own keys only, and places that this directory has given: what another owner has, it says itself, and what it has
-        got from a newer copy of this directory is not lost. A key that is here is sent instead.
+        Only at places that this directory has given: what another one has sent, it says itself, and what came from a
+        newer copy of this directory is not lost. A key that is here is sent instead.
         """
         ...
 

@@ -135,7 +135,8 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
 }
 _KEYED = (
     "length(name) = 16 AND typeof(name) = 'blob' AND typeof(owner) = 'text' AND typeof(collection) = 'text'"
-    " AND typeof(input) = 'text' AND typeof(digest) = 'blob' AND deleted IN (0, 1) AND min(id, place, bytes) >= 0"
+    " AND typeof(input) = 'text' AND typeof(digest) = 'blob' AND deleted IN (0, 1) AND own IN (0, 1)"
+    " AND min(id, place, bytes) >= 0"
     " AND typeof(place) = 'integer' AND typeof(bytes) = 'integer' AND typeof(point) = 'integer'"
     " AND typeof(body) = 'blob'"
 )

@@ -171,7 +171,7 @@ def _keep(
         return known
     place = change.place if change.place is not None else _next_place(db, 0 if has is None else has.place)
     version = slots.version_of(change, place)
-    new = _Admission(name, has, version, change.document)
+    new = _Admission(name, has, version, change.document, change.place is None)
     if not _has_room(db, arrival.quota, new):
         return Kept(place, version.digest, False, False, is_full=True)
     _admit(db, sealer, now, arrival, new, moved)
@@ -198,6 +198,8 @@ class _Admission(NamedTuple):
     has: _Key | None
     version: Version
     document: bytes | None
+    is_own: bool = True
+    """Whether its place was given here."""
 
 
 def _has_room(db: sqlite3.Connection, quota: Quota | None, new: _Admission) -> bool:
@@ -206,9 +208,14 @@ def _has_room(db: sqlite3.Connection, quota: Quota | None, new: _Admission) -> b
         return True
     row = db.execute("SELECT keys, bytes FROM holding WHERE owner = ?", (_first(new.version.owner),)).fetchone()
     keys, size = row or (0, 0)
-    more = len(new.document) - (0 if new.has is None else new.has.size)
-    is_more = new.has is None or new.has.deleted
-    return not (is_more and keys >= quota.keys) and not (more > 0 and size + more > quota.bytes)
+    had = _held(new.has)
+    growth = len(new.document) - had.bytes
+    return keys - had.keys < quota.keys and (growth <= 0 or size + growth <= quota.bytes)
+
+
+def _held(has: _Key | None) -> Quota:
+    """What a key counts for, as it is so far."""
+    return Quota(0, 0) if has is None or has.deleted else Quota(1, has.size)
 
 
 def _first(owner: str) -> str:
@@ -218,8 +225,9 @@ def _first(owner: str) -> str:
 
 def _note_holding(db: sqlite3.Connection, new: _Admission, size: int) -> None:
     """Counts a version of another owner that was stored; it takes so many bytes."""
-    keys = 0 if new.has is None or new.has.deleted else 1
-    change = int(not new.version.deleted) - keys, size - (0 if new.has is None else new.has.size)
+    had = _held(new.has)
+    now = Quota(0, 0) if new.version.deleted else Quota(1, size)
+    change = now.keys - had.keys, now.bytes - had.bytes
     if new.version.owner and any(change):
         db.execute(
             "INSERT INTO holding VALUES (?, ?, ?) ON CONFLICT (owner)"
@@ -274,11 +282,11 @@ def _store(db: sqlite3.Connection, sealer: Sealer, input: str, new: _Admission) 
     """Make it the current version; the id of its key, and what its body takes, in bytes."""
     version = new.version
     sealed = slots.seal(sealer, new.name, version, new.document)
-    values = (version.place, version.digest, version.deleted, len(sealed), sealed)
+    values = (version.place, version.digest, version.deleted, new.is_own, len(sealed), sealed)
     _note_holding(db, new, len(sealed))
     if new.has is not None:
         db.execute(
-            "UPDATE keyed SET place = ?, digest = ?, deleted = ?, bytes = ?, body = ? WHERE id = ?",
+            "UPDATE keyed SET place = ?, digest = ?, deleted = ?, own = ?, bytes = ?, body = ? WHERE id = ?",
             (*values, new.has.id),
         )
         if new.has.input != input:
@@ -286,8 +294,8 @@ def _store(db: sqlite3.Connection, sealer: Sealer, input: str, new: _Admission) 
         return new.has.id, len(sealed)
     point = signed(point_of(version.collection, version.key))
     row = db.execute(
-        "INSERT INTO keyed (name, owner, collection, point, input, place, digest, deleted, bytes, body)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+        "INSERT INTO keyed (name, owner, collection, point, input, place, digest, deleted, own, bytes, body)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
         (new.name, version.owner, version.collection, point, input, *values),
     ).fetchone()
     return int(row[0]), len(sealed)
@@ -357,7 +365,7 @@ def reissue(
     row = db.execute(
         "SELECT keyed.id, name, keyed.place, digest, deleted, keyed.bytes, input, keyed.body FROM slot"
         " JOIN keyed ON keyed.id = slot.keyed WHERE lane = ? AND seq = ? AND slot.place = ?"
-        " AND keyed.place = slot.place AND owner = ''",
+        " AND keyed.place = slot.place AND own",
         (lane, seq, settlement.place),
     ).fetchone()
     active = get_meta(db, "active")
@@ -558,7 +566,7 @@ def bury(
     """Delete a key that is not here at a destination that has this version of it."""
     if not raise_above(db, version.place):
         return []
-    change = Change(version.collection, version.key, None)
+    change = Change(version.collection, version.key, None, version.owner)
     deletion = slots.version_of(change, _next_place(db, version.place))
     name = name_of(deletion.owner, deletion.collection, deletion.key)
     moved: list[Moved] = []
@@ -576,8 +584,8 @@ def restore(db: sqlite3.Connection, at: Revision) -> None:
     """
     db.execute("DELETE FROM holding")
     db.execute(
-        "INSERT INTO holding SELECT substr(owner, 1, instr(owner || '/', '/') - 1), sum(NOT deleted), sum(bytes)"
-        " FROM keyed WHERE owner != '' GROUP BY 1"
+        "INSERT INTO holding SELECT substr(owner, 1, instr(owner || '/', '/') - 1),"
+        " sum(NOT deleted), sum(iif(deleted, 0, bytes)) FROM keyed WHERE owner != '' GROUP BY 1"
     )
     db.execute("DELETE FROM slot WHERE lane NOT IN (SELECT id FROM lane)")
     db.execute(

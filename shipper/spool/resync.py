@@ -112,6 +112,6 @@ def delete(db: sqlite3.Connection, sealer: Sealer, now: float, lane: int, surplu
     for version in surplus[:MOST_KEYS]:
         if keyed.is_known(db, version):
             moved += send_again(db, now, lane, [(version.owner, point_of(version.collection, version.key))])
-        elif not version.owner and keyed.has_given(db, version.place):
+        elif keyed.has_given(db, version.place):
             moved += keyed.bury(db, sealer, now, Revision.parse(active), inputs[0], lane, version)
     return moved

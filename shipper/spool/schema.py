@@ -8,7 +8,8 @@
     barrier  the counts of each open barrier; (lane, seq) of its entry
     lane     one destination identity, with the ids of its credentials as a JSON list; `active` where the active
              revision routes events to it, `reached` once its destination has given any answer
-    keyed    the current version of each key of keyed state; `name` and `point` are digests, the key itself is sealed
+    keyed    the current version of each key of keyed state, `own` if its place was given here; `name` and `point` are
+             digests, the key itself is sealed
     slot     the one version of a key that waits on a lane; `body` is NULL while that is the key's current one
     holding  how many keys that are not deleted each other owner has, with those below it, and the bytes of its versions
     place_epoch  the epochs of all places that this directory has given
@@ -90,7 +91,7 @@ CREATE TABLE IF NOT EXISTS requeue (
 CREATE TABLE IF NOT EXISTS keyed (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name BLOB NOT NULL UNIQUE, owner TEXT NOT NULL, collection TEXT NOT NULL,
     point INTEGER NOT NULL, input TEXT NOT NULL, place INTEGER NOT NULL, digest BLOB NOT NULL,
-    deleted INTEGER NOT NULL, bytes INTEGER NOT NULL, body BLOB NOT NULL);
+    deleted INTEGER NOT NULL, own INTEGER NOT NULL, bytes INTEGER NOT NULL, body BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS keyed_range ON keyed (owner, point);
 CREATE INDEX IF NOT EXISTS keyed_input ON keyed (input);
 CREATE TABLE IF NOT EXISTS slot (

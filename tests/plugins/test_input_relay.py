@@ -68,7 +68,8 @@ async def ask(
     """One request on a connection of its own."""
     shown = f"Authorization: {KEYS[CredentialId(key)].authorization()}\r\n" if key else ""
     length = len(body) if declared is None else declared
-    head = f"{method} /v1/relay/{what} HTTP/1.1\r\nHost: localhost\r\n{shown}{headers}Content-Type: {kind}\r\n"
+    path = what if what.startswith("/") else f"/v1/relay/{what}"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{shown}{headers}Content-Type: {kind}\r\n"
     head += f"Content-Length: {length}\r\nConnection: close\r\n\r\n"
     answer = b""
     async with await trio.open_tcp_stream("127.0.0.1", int(door.url.rpartition(":")[2])) as stream:
@@ -412,3 +413,67 @@ def test_two_edges_with_one_secret_have_no_door() -> None:
     assert secret.fits(API_KEY)
     with pytest.raises(ValueError, match="same secret"):
         RelayInput(address="127.0.0.1:0", edges=EDGES).door({CredentialId("k1"): secret, CredentialId("other"): secret})
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+
+
+async def put(door: Principal, path: str, body: bytes = b"{}", **how: Any) -> Reply:
+    return await ask(door, f"/v1/state/{path}", body, **{"method": "PUT", **how})
+
+
+STATEFUL = {"berlin": Edge(credentials=("k1",), collections=("things",), max_keys=2, max_document_bytes=1000)}
+
+
+async def test_a_program_puts_and_deletes_a_key_and_gets_its_place(aio: Asyncio) -> None:
+    async with principal(aio, edges=STATEFUL) as door:
+        first = await put(door, "things/a%2Fb/%C3%A9", b'{ "n": 1 }')
+        again = await put(door, "things/a%2Fb/%C3%A9", b'{"n":1}')
+        gone = await put(door, "things/a%2Fb/%C3%A9", method="DELETE")
+
+        key = ("berlin", "things", "a/b/é")
+        assert (first.status, first.said["is_new"], again.said) == (
+            200,
+            True,
+            {"place": first.said["place"], "is_new": False},
+        )
+        assert gone.said["place"] > first.said["place"]
+        assert door.context.state[key][0] is None
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "how", "status", "code"),
+    [
+        ("things/a", b"{}", {"key": None}, 401, "unauthorized"),
+        ("things/a", b"{}", {"key": "no"}, 401, "unauthorized"),
+        ("others/a", b"{}", {}, 403, "forbidden"),
+        ("things/a", b'{"n":"%s"}' % (b"x" * 1000), {}, 413, "too_large"),
+        ("things/a", b"{}", {"declared": 1 << 30}, 413, "too_large"),
+        ("things/a", b"[]", {}, 400, "bad_request"),
+        ("things/a", b"{", {}, 400, "bad_request"),
+        ("things/%FF", b"{}", {}, 400, "bad_request"),
+        ("things/", b"{}", {}, 404, "not_found"),
+        ("things", b"{}", {}, 404, "not_found"),
+        ("things/a", b"{}", {"kind": "text/plain"}, 415, "media_type"),
+        ("things/a", b"{}", {"method": "POST"}, 405, "method_not_allowed"),
+    ],
+)
+async def test_what_a_program_may_not_put_is_refused(
+    aio: Asyncio, path: str, body: bytes, how: dict[str, Any], status: int, code: str
+) -> None:
+    async with principal(aio, edges=STATEFUL) as door:
+        reply = await put(door, path, body, **how)
+
+        assert (reply.status, reply.code) == (status, code)
+        assert door.context.state == {}
+
+
+async def test_a_program_waits_for_room(aio: Asyncio) -> None:
+    async with principal(aio, edges=STATEFUL) as door:
+        replies = [await put(door, f"things/{key}") for key in "abc"]
+        door.context.full = True
+        replies.append(await put(door, "things/a", b'{"n":2}'))
+
+        assert [reply.status for reply in replies] == [200, 200, 429, 429]
+        assert [reply.code for reply in replies[2:]] == ["full", "busy"]
+        assert all("retry-after" in reply.headers for reply in replies[2:])

@@ -18,10 +18,15 @@ what was sent under one of its credentials is answered under another.
     POST /v1/relay/compare    `state.Compare`, as JSON         200 `state.Compared`
     POST /v1/relay/surplus    `state.Surplus`, as JSON         200 `state.Named`
 
+    PUT, DELETE /v1/state/{collection}/{key}   a JSON object   200 `{"place": …, "is_new": …}`, once it is durable
+
+The last one is for programs: the edge whose credential it shows is the owner of the key. What a path names is
+percent-encoded UTF-8; all behind the collection is the key.
+
     400 bad_request, protocol   401 unauthorized         403 forbidden           404, 405, 408, 415
     409 edge_cloned: another live process has the name   409 session_over: begin another session
     409 identity_conflict: another part was taken under the identity of this one; it is never acknowledged
-    413 too_large               422 part_refused: it can never be stored           429 busy, with Retry-After
+    413 too_large               422 part_refused: it can never be stored           429 busy, full, with Retry-After
 
 This file says what a policy may ask for. `relay_server` speaks HTTP, `relay_edges` decides and stores; the modules of
 `shipper_plugins.relay` have no I/O.

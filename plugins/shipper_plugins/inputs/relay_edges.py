@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 import trio
 
-from shipper.plugin import Backpressure, Batch, InputContext, Outdated, PluginFault
-from shipper_plugins.inputs.relay_state import Full, Keys, Sets, named
+from shipper.plugin import Backpressure, Batch, InputContext, Kept, Outdated, PluginFault
+from shipper_plugins.inputs.relay_state import Full, Keys, Sets
 from shipper_plugins.relay.digests import Unreadable
 from shipper_plugins.relay.frames import Generation, Head, Hello, Part, digest
 from shipper_plugins.relay.generations import Cloned, Sessions, Stale
@@ -41,6 +41,8 @@ _log = logging.getLogger(__name__)
 _NONE = Generation("0" * 32, 0)
 _REFUSED = "refused/"
 """Of positions that are no memory of a link; no name of an edge has the slash."""
+FULL_SECONDS = 10.0
+"""After which a program may ask again whether there is room for another key."""
 MOST_LINKS = 32
 """Of one edge; a sender has one for each credential or destination that it still sends with."""
 
@@ -272,10 +274,26 @@ class Edges:
         except Unreadable as error:
             raise Refused(400, "bad_request", str(error)) from None
 
-    async def name(self, name: str, asked: Surplus) -> Named:
+    async def name(self, name: str, asked: Surplus, limits: Limits) -> Named:
         """The names of keys of an edge. Raises Refused."""
-        self._heard(name, asked.link, asked.generation)
-        return await named(self._context, name, asked.keys)
+        edge = self._heard(name, asked.link, asked.generation)
+        return await self._sets.named(name, edge.keys, limits, asked.points)
+
+    async def put(self, name: str, collection: str, key: str, document: bytes | None, limits: Limits) -> Kept:
+        """Store what a program says of a key, None if it is deleted. Raises Refused."""
+        try:
+            kept = await self._edge(name).keys.put(self._context, collection, key, document, limits)
+        except Full:
+            raise busy("there is no room for more state now") from None
+        except PluginFault:
+            raise Refused(400, "bad_request", "a key or a collection cannot have this name") from None
+        if kept == "collection":
+            raise Refused(403, "forbidden", "the collection is none of this edge")
+        if kept == "too_large":
+            raise Refused(413, "too_large", f"a document has at most {limits.max_document_bytes} bytes")
+        if not isinstance(kept, Kept):
+            raise Refused(429, "full", "this edge has as many keys, or bytes, as it may have", FULL_SECONDS)
+        return kept
 
     async def _store(
         self,

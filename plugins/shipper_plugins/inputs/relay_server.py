@@ -24,12 +24,13 @@ import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
+from urllib.parse import unquote
 
 import msgspec
 import orjson
 from aiohttp import web
 
-from shipper.plugin import Asyncio, Batch
+from shipper.plugin import Asyncio, Batch, Kept, compact
 from shipper_plugins.inputs.bulk_answer import RequestRefused
 from shipper_plugins.inputs.bulk_connections import Connections, Tell
 from shipper_plugins.inputs.bulk_http import next_block, send, tell_to_continue
@@ -46,6 +47,7 @@ MOST_CONNECTIONS = 4096
 MOST_OF_ONE = 16
 MORE_THAN_A_PART = 64 << 10
 _JSON = "application/json"
+_STATE = "/v1/state/"
 _SMALL = 16 << 10
 """Of a body that is not parts."""
 MOST_SURPLUS = 128 << 10
@@ -154,6 +156,8 @@ class RelayServer:
         return edge
 
     async def _handle(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> msgspec.Struct:
+        if request.path.startswith(_STATE):
+            return await self._put(request, door, edge, share)
         handle = {
             "/v1/relay/session": self._begin,
             "/v1/relay/parts": self._take,
@@ -236,9 +240,30 @@ class RelayServer:
         asked = await self._message(request, share, Surplus, MOST_SURPLUS)
 
         async def name() -> Named:
-            return await self._edges.name(edge, asked)
+            return await self._edges.name(edge, asked, door.limits_of(edge))
 
         return await self._aio.answer(name)
+
+    async def _put(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Put:
+        if request.method not in ("PUT", "DELETE"):
+            raise Refused(405, "method_not_allowed", "allowed: PUT, DELETE")
+        collection, key = _key_of(request)
+        limits = door.limits_of(edge)
+        document = None
+        if request.method == "PUT":
+            most = max(MORE_THAN_A_PART, limits.max_document_bytes)
+            body = await self._read(request, share, _JSON, most + MORE_THAN_A_PART)
+            share.resize(2 * len(body))
+            try:
+                document = compact(body)
+            except ValueError as error:
+                raise Refused(400, "bad_request", f"the body is no document: {error}") from None
+
+        async def put() -> Kept:
+            return await self._edges.put(edge, collection, key, document, limits)
+
+        kept = await self._aio.answer(put)
+        return Put(kept.place, kept.is_new)
 
     def _belongs(self, request: web.BaseRequest, edge: str) -> None:
         """Its connection is one of the instance that is served."""
@@ -292,6 +317,24 @@ class _Shares:
             share.resize(size)
 
 
+class Put(msgspec.Struct, frozen=True):
+    """The answer to a program: the place of the version that its key has now; 0 if there was nothing to delete."""
+
+    place: int
+    is_new: bool
+
+
+def _key_of(request: web.BaseRequest) -> tuple[str, str]:
+    """The collection and the key that a path names. Raises Refused."""
+    collection, slash, key = request.rel_url.raw_path.removeprefix(_STATE).partition("/")
+    if not (collection and slash and key):
+        raise Refused(404, "not_found", "the path is /v1/state/{collection}/{key}")
+    try:
+        return unquote(collection, errors="strict"), unquote(key, errors="strict")
+    except UnicodeDecodeError:
+        raise Refused(400, "bad_request", "the path is no UTF-8") from None
+
+
 def _living(connections: set[web.RequestHandler]) -> set[web.RequestHandler]:
     return {one for one in list(connections) if one.transport is not None and not one.transport.is_closing()}
 
@@ -337,7 +380,7 @@ def _refused(request: web.BaseRequest, refusal: Refused) -> web.Response:
     if refusal.status == 401:
         headers["WWW-Authenticate"] = "ApiKey, Bearer"
     if refusal.status == 405:
-        headers["Allow"] = "POST"
+        headers["Allow"] = "PUT, DELETE" if request.path.startswith(_STATE) else "POST"
     response = _response(refusal.status, orjson.dumps({"error": {"code": refusal.code, "reason": refusal.reason}}))
     response.headers.update(headers)
     if refusal.status == 408 or "Expect" in request.headers:  # whether the body still comes, nobody knows

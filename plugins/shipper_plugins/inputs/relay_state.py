@@ -8,6 +8,7 @@ input, up to as many as the edge may have keys.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import trio
 
@@ -72,6 +73,16 @@ class Keys:
         others |= {at: other for at, one in zip(changes, kept, strict=True) if (other := _other(at, one)) is not None}
         return state.answered(others)
 
+    async def put(
+        self, context: InputContext, collection: str, key: str, document: bytes | None, limits: Limits
+    ) -> Kept | state.Code:
+        """Store what a program says of a key of this edge, or the reason why not. Raises Full or PluginFault."""
+        code = limits.refuses(collection, len(document or b""))
+        if code is not None:
+            return code
+        (kept,) = await self._store(context, [Change(collection, key, document, self._name)], limits, {}, {})
+        return "full" if kept.is_full else kept
+
     async def _store(
         self,
         context: InputContext,
@@ -110,37 +121,50 @@ class Sets:
 
     def __init__(self, context: InputContext) -> None:
         self._context = context
-        self._sets: dict[str, tuple[Digests, int]] = {}
+        self._sets: dict[str, _Set] = {}
         self._building = trio.CapacityLimiter(1)
 
     async def answer(self, name: str, keys: Keys, limits: Limits, question: bytes) -> tuple[bytes, int]:
         """The answer to a question, and the highest place of the edge's own keys. Raises `digests.Unreadable`."""
-        found = None if question.startswith(_FIRST) else self._sets.pop(name, None)
+        found = await self._get(name, keys, limits, is_new=question.startswith(_FIRST))
+        answer = found.digests.answer(question)
+        if answer == _FIRST:
+            self._sets.pop(name, None)
+        return answer, found.highest
+
+    async def named(self, name: str, keys: Keys, limits: Limits, points: Sequence[int]) -> Named:
+        """The names of an edge's keys at these points."""
+        found = await self._get(name, keys, limits, is_new=False)
+        versions = await self._context.versions([(owner, point) for point in points for owner in found.owners])
+        return Named([(owner_from(name, one.owner), one.collection, one.key, one.place) for one in versions])
+
+    async def _get(self, name: str, keys: Keys, limits: Limits, *, is_new: bool) -> _Set:
+        found = None if is_new else self._sets.pop(name, None)
         if found is None:
             async with self._building:
                 found = await self._read(name, keys, limits)
-        answer = found[0].answer(question)
         self._sets.pop(name, None)
-        if answer != _FIRST:
-            self._sets[name] = found
-            for oldest in list(self._sets)[:-MOST_SETS]:
-                del self._sets[oldest]
-        return answer, found[1]
+        self._sets[name] = found
+        for oldest in list(self._sets)[:-MOST_SETS]:
+            del self._sets[oldest]
+        return found
 
-    async def _read(self, name: str, keys: Keys, limits: Limits) -> tuple[Digests, int]:
+    async def _read(self, name: str, keys: Keys, limits: Limits) -> _Set:
         marks = await self._context.marks(name)
         refused = list(keys.refused.values())
 
-        def build() -> tuple[Digests, int]:
+        def build() -> _Set:
             own = [mark._replace(owner=owner_from(name, mark.owner)) for mark in marks]
             highest = max((one.place for one in refused if not one.owner), default=0)
-            return state.digests_of(own, refused, limits), max(highest, state.highest(own, ""))
+            digests = state.digests_of(own, refused, limits)
+            return _Set(digests, max(highest, state.highest(own, "")), sorted({mark.owner for mark in marks}))
 
         return await trio.to_thread.run_sync(build)
 
 
-async def named(context: InputContext, name: str, keys: Sequence[tuple[str, int]]) -> Named:
-    """The names of keys of an edge."""
-    there = [(owner_at(name, owner), point) for owner, point in keys]
-    versions = await context.versions(there)
-    return Named([(owner_from(name, one.owner), one.collection, one.key, one.place) for one in versions])
+class _Set(NamedTuple):
+    """What an edge has, the highest place of its own keys, and the owners of all."""
+
+    digests: Digests
+    highest: int
+    owners: Sequence[str]

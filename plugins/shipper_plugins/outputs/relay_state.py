@@ -128,16 +128,11 @@ class StateSide:
         self._sent_again.add(len(again))
         await routed.send_again(again)
         there = sorted({point for point, _ in found.differences.theirs} - mine)
-        for chunk in state.chunks([(owner, point) for point in there for owner in _owners(found.marks)]):
+        for chunk in state.chunks(there):
             asked = Surplus(talk.session.generation, self._context.lane, list(chunk))
             named = await talk.ask("surplus", _JSON, [msgspec.json.encode(asked)], Named)
             self._surplus.add(len(named.keys))
             await routed.delete(named.versions())
-
-
-def _owners(marks: list[Mark]) -> list[str]:
-    """Own keys first: of others, those that are known here."""
-    return ["", *sorted({mark.owner for mark in marks if mark.owner})]
 
 
 def _digests(marks: list[Mark]) -> Digests:

@@ -90,11 +90,11 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class Surplus(msgspec.Struct, frozen=True):
-    """Asks for the names of keys, by owner and point."""
+    """Asks for the names of the keys at these points, whoever of the edge's owners has them."""
 
     generation: Generation
     link: Number
-    keys: Annotated[list[tuple[str, Point]], msgspec.Meta(max_length=MOST_NAMED)]
+    points: Annotated[list[Point], msgspec.Meta(max_length=MOST_NAMED)]
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -261,6 +261,6 @@ def answered(kept: Mapping[int, Other]) -> StateAnswered:
     return StateAnswered([kept[at] for at in sorted(kept)])
 
 
-def chunks(keys: Sequence[tuple[str, int]]) -> Iterable[Sequence[tuple[str, int]]]:
+def chunks(points: Sequence[int]) -> Iterable[Sequence[int]]:
     """As many as are asked for at once."""
-    return (keys[at : at + MOST_NAMED] for at in range(0, len(keys), MOST_NAMED))
+    return (points[at : at + MOST_NAMED] for at in range(0, len(points), MOST_NAMED))
