@@ -138,10 +138,17 @@ class Proxy:
         self.lose_answer = False
         """Whether the next answer to parts is lost, and all after it, until a new connection is made."""
         self.lost = trio.Event()
+        self._open: set[trio.CancelScope] = set()
+
+    def cut(self) -> None:
+        """End every connection of now."""
+        for scope in self._open:
+            scope.cancel()
 
     async def serve(self, near: trio.SocketStream) -> None:
         try:
             async with near, await trio.open_tcp_stream("127.0.0.1", self._to) as far, trio.open_nursery() as nursery:
+                self._open.add(nursery.cancel_scope)
                 nursery.start_soon(self._pass, near, far, nursery.cancel_scope)
                 nursery.start_soon(self._pass, far, near, nursery.cancel_scope)
         except (OSError, trio.BrokenResourceError):

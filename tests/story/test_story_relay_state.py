@@ -1,0 +1,225 @@
+"""Keyed state over two real shippers to a door in the test: its last word arrives, whoever was killed or went back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from shipper.plugin import Asyncio
+from shipper.sdk.aio import open_asyncio
+from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs.relay import Edge
+from tests.plugins.relay import Principal, principal
+from tests.story.driver import Sidecar
+from tests.story.http import free_port
+from tests.story.test_story_relay import PACE, open_proxy, running
+from tests.story.world import key as key_of
+from tests.story.world import secret
+
+COLLECTION = "things"
+SINK = {"middle": Edge(credentials=("k1",), collections=(COLLECTION,))}
+
+
+class Chain:
+    """A program puts keys at an edge, which relays them to a principal, which relays them to a door of the test."""
+
+    def __init__(self, directory: Path, aio: Asyncio) -> None:
+        self.edge_state, self.principal_state = directory / "edge", directory / "principal"
+        self.door, self.up, self.far = free_port(), free_port(), free_port()
+        self.context = RecordingInputContext(aio=aio)
+        self.puts: dict[str, int] = {}
+        self._aio = aio
+
+    @asynccontextmanager
+    async def sink(self) -> AsyncIterator[Principal]:
+        async with principal(self._aio, context=self.context, port=self.far, edges=SINK) as door:
+            yield door
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[tuple[Sidecar, Sidecar]]:
+        """All three: the edge and the principal are yielded."""
+        async with self.sink(), running(self.edge_state) as edge, running(self.principal_state) as middle:
+            yield edge, middle
+
+    async def offer_edge(self, sidecar: Sidecar, revision: int = 1, *, port: int | None = None) -> None:
+        text = _policy(self.door, "local", "p", port or self.up, "berlin", "e")
+        await sidecar.policy(revision, text, {"p": secret("p"), "e": secret("e")})
+        await sidecar.ack(revision, "active")
+
+    async def offer_principal(self, sidecar: Sidecar, revision: int = 1) -> None:
+        text = _policy(self.up, "berlin", "e", self.far, "middle", "k1")
+        await sidecar.policy(revision, text, {"e": secret("e"), "k1": {"api_key": "k1:a-secret-of-the-test"}})
+        await sidecar.ack(revision, "active")
+
+    async def put(self, *keys: str, n: int) -> None:
+        """Each is durable at the edge when this returns."""
+        for key in keys:
+            assert await self._ask("PUT", key, b'{"n":%d}' % n) == 200
+            self.puts[key] = n
+
+    async def delete(self, key: str) -> None:
+        assert await self._ask("DELETE", key) == 200
+        del self.puts[key]
+
+    async def _ask(self, method: str, key: str, body: bytes = b"") -> int:
+        head = f"{method} /v1/state/{COLLECTION}/{key} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        head += (
+            f"Authorization: {key_of('p').authorization()}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        async with await trio.open_tcp_stream("127.0.0.1", self.door) as stream:
+            await stream.send_all(head.encode() + body)
+            answer = b"".join([bytes(block) async for block in stream])
+        return int(answer.split()[1])
+
+    def arrived(self) -> dict[str, int]:
+        """The keys at the end, and their numbers."""
+        found = {}
+        for (owner, collection, key), (document, _) in self.context.state.items():
+            assert (owner, collection) == ("middle/berlin/local", COLLECTION)
+            if document is not None:
+                found[key] = json.loads(document)["n"]
+        return found
+
+    def place(self, key: str) -> int:
+        """Of the version that is at the end."""
+        return self.context.state["middle/berlin/local", COLLECTION, key][1].place
+
+    async def agreed(self) -> None:
+        """What was put last is at the end, and nothing else."""
+        with trio.fail_after(60):
+            await self.context.wait_until(lambda: self.arrived() == self.puts)
+
+
+def _policy(port: int, edge: str, key: str, up: int, name: str, credential: str) -> str:
+    edges = f"{{{edge}: {{credentials: [{key}], collections: [{COLLECTION}]}}}}"
+    return (
+        f'version: 1\ninputs:\n  door: {{type: relay, address: "127.0.0.1:{port}", edges: {edges}}}\n'
+        f'outputs:\n  up: {{type: relay, name: {name}, hosts: ["http://127.0.0.1:{up}"],'
+        f" credential: {credential}, {PACE}}}\n"
+    )
+
+
+@asynccontextmanager
+async def open_chain(directory: Path) -> AsyncIterator[Chain]:
+    async with open_asyncio() as aio:
+        yield Chain(directory, aio)
+
+
+async def empty(*sidecars: Sidecar) -> None:
+    for sidecar in sidecars:
+        await sidecar.state(lambda observed: observed["queue"]["events"] == 0)
+
+
+async def test_the_last_word_of_each_key_arrives_over_two_hops_and_deletions_too(tmp_path: Path) -> None:
+    async with open_chain(tmp_path) as chain, chain.running() as (edge, middle):
+        await chain.offer_edge(edge)
+        await chain.offer_principal(middle)
+        await chain.put("a", "b", "c", n=1)
+        await chain.put("a", n=2)
+        await chain.delete("b")
+        await chain.agreed()
+        await empty(edge, middle)
+
+
+async def test_t117_1_with_the_principal_down_updates_take_one_place_a_key(tmp_path: Path) -> None:
+    async with open_chain(tmp_path) as chain, chain.sink(), running(chain.edge_state) as edge:
+        await chain.offer_edge(edge)
+        for n in range(20):
+            await chain.put("a", "b", "c", n=n)
+        await edge.state(lambda observed: observed["queue"]["events"] == 3)
+        async with running(chain.principal_state) as middle:
+            await chain.offer_principal(middle)
+            await chain.agreed()
+            await empty(edge, middle)
+
+
+async def test_t117_2_no_key_is_lost_with_a_principal_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    async with open_chain(tmp_path) as chain, chain.sink(), running(chain.edge_state) as edge:
+        await chain.offer_edge(edge)
+        for revision in range(1, 4):
+            async with running(chain.principal_state) as middle:
+                await chain.offer_principal(middle, revision)
+                await chain.put(*(f"k{n}" for n in range(20)), n=revision)
+                await middle.kill()
+        async with running(chain.principal_state) as middle:
+            await chain.offer_principal(middle, 4)
+            await chain.agreed()
+            await empty(edge, middle)
+
+
+async def test_t117_4_a_principal_that_lost_its_directory_has_all_keys_again_though_they_did_not_change(
+    tmp_path: Path,
+) -> None:
+    async with open_chain(tmp_path) as chain, running(chain.edge_state) as edge:
+        async with chain.sink(), running(chain.principal_state) as middle:
+            await chain.offer_edge(edge)
+            await chain.offer_principal(middle)
+            await chain.put(*(f"k{n}" for n in range(50)), n=1)
+            await chain.agreed()
+            await empty(edge, middle)
+            await middle.kill()
+        shutil.rmtree(chain.principal_state)
+        chain.context.state.clear()
+        async with chain.sink(), running(chain.principal_state) as middle:
+            await chain.offer_principal(middle)
+            await chain.put("another", n=1)  # else it is a heartbeat that shows that the connection is gone
+            await chain.agreed()
+
+
+async def test_an_edge_that_was_killed_goes_on_above_all_places_that_it_gave(tmp_path: Path) -> None:
+    async with open_chain(tmp_path) as chain, chain.sink(), running(chain.principal_state) as middle:
+        await chain.offer_principal(middle)
+        for revision in range(1, 4):
+            async with running(chain.edge_state) as edge:
+                await chain.offer_edge(edge, revision)
+                await chain.put("a", "b", n=revision)
+                if revision == 3:
+                    await chain.agreed()
+                    await empty(edge, middle)
+                else:
+                    await edge.kill()
+
+
+async def test_a_key_that_a_principal_has_from_before_is_deleted_by_its_owner(tmp_path: Path) -> None:
+    async with open_chain(tmp_path) as chain, chain.sink(), running(chain.edge_state) as edge:
+        async with running(chain.principal_state) as middle:
+            await chain.offer_edge(edge)
+            await chain.offer_principal(middle)
+            await chain.put("a", "b", n=1)
+            await chain.agreed()
+            await empty(edge, middle)
+            await middle.stop()
+        shutil.copytree(chain.principal_state, tmp_path / "copy")
+        async with running(chain.principal_state) as middle:
+            await chain.offer_principal(middle, 2)
+            await chain.delete("a")
+            await chain.agreed()
+            await empty(edge, middle)
+            await middle.kill()
+        shutil.rmtree(chain.principal_state)
+        (tmp_path / "copy").rename(chain.principal_state)
+        async with running(chain.principal_state) as middle:
+            await chain.offer_principal(middle, 2)
+            before = chain.place("a")
+            await chain.put("b", n=2)
+            await chain.agreed()
+            with trio.fail_after(30):
+                await chain.context.wait_until(lambda: chain.place("a") > before)
+            await empty(edge, middle)
+
+
+async def test_t117_9_a_connection_that_is_cut_again_and_again_loses_no_key(tmp_path: Path) -> None:
+    async with open_chain(tmp_path) as chain, open_proxy(chain.up) as proxy, chain.running() as (edge, middle):
+        await chain.offer_edge(edge, port=proxy.port)
+        await chain.offer_principal(middle)
+        for n in range(5):
+            proxy.cut()
+            await chain.put("a", "b", "c", n=n)
+        await chain.agreed()
+        await empty(edge, middle)
