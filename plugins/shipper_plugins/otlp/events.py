@@ -1,10 +1,10 @@
-"""Log records as events and back, in the names of Elasticsearch's mappings for OpenTelemetry. No I/O.
+"""Converts log records to events and back, with the names of Elasticsearch's mappings for OpenTelemetry. No I/O.
 
 | OTLP | field of the event |
 |---|---|
 | resource: attributes, dropped count, schema | `resource.attributes`, `.dropped_attributes_count`, `.schema_url` |
 | scope: name, version, and the same | `scope.name`, `scope.version`, and the same |
-| time, else observed time | `@timestamp`, in nanoseconds; and the column `timestamps`, which has the time alone |
+| time, otherwise observed time | `@timestamp`, in nanoseconds; and the column `timestamps`, of the time only |
 | observed time | `observed_timestamp` |
 | severity | `severity_number`, `severity_text`; and the column `severities` |
 | body: an object, or a list with an object in it | `body.structured` |
@@ -13,14 +13,14 @@
 | ids of trace and span | `trace_id`, `span_id`, in hex |
 | flags, name of the event | `flags`, `event_name` |
 
-Names of attributes keep their dots: `attributes` is flat. What was not said is no field, but `resource` and `scope` are
-always there: by `resource` an event is known for one that came by OTLP. They are shared by the events of a batch; one
-that JSON cannot hold exactly (bytes, NaN) stands in each event instead. A text is not repeated as `message`: where
-Elasticsearch's mappings for OpenTelemetry apply, that name is an alias of `body.text`, which no document may have.
+Names of attributes keep their dots: `attributes` is flat. Empty values are omitted, but `resource` and `scope` always
+exist: they mark an event of OTLP. The events of a batch share them; one with a value that JSON cannot represent exactly
+(bytes, NaN) is in each event instead. A text is not repeated as `message`: in Elasticsearch's mappings for
+OpenTelemetry that name is an alias of `body.text`, which no document may have.
 
-*The other way*, an event that did not come by OTLP has its `message` as body; its `host`, `agent`, `service`,
-`container` and `cloud` become attributes of the resource, and all other fields attributes of the record, with dotted
-names. So do fields that were added to a record on its way. An integer of more than 64 bits becomes its digits.
+*The reverse*: an event of another origin has its `message` as body; its `host`, `agent`, `service`, `container` and
+`cloud` become attributes of the resource, and all other fields attributes of the record, with dotted names. So do
+fields that processors added to a record. An integer of more than 64 bits becomes the text of its digits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from shipper_plugins.otlp.model import Group, Record, Resource, Scope, Value
 
 BATCH_BYTES = 1 << 20
 MOST_GROUPS = 100
-"""Of a request that become batches of their own; the records of more have their resource and scope each."""
+"""The most groups of a request that become batches of their own; with more, each record has its resource and scope."""
 
 _MOST_TIME = 1 << 63
 _SEVERITIES = range(25)
@@ -53,7 +53,7 @@ _SCOPE_FIELDS: Mapping[str, type] = {**_RESOURCE_FIELDS, "name": str, "version":
 
 
 def taken(groups: Sequence[Group]) -> tuple[list[Group], int, str]:
-    """The groups without the records that cannot be taken, how many those are, and why the first one cannot."""
+    """Returns the groups without invalid records, the number of these, and the reason of the first."""
     rejected, first = 0, ""
     kept = []
     for group in groups:
@@ -76,7 +76,7 @@ def _unfit(record: Record) -> str:
 
 
 def batches(groups: Sequence[Group]) -> list[Batch]:
-    """Typed batches of about 1 MiB, in the order of the records; empty groups make none."""
+    """Returns typed batches of about 1 MiB, in the order of the records; empty groups make none."""
     filled = [group for group in groups if group.records]
     if len(filled) > MOST_GROUPS:
         whole = [({"resource": _resource(g.resource), "scope": _scope(g.scope)}, g.records) for g in filled]
@@ -101,7 +101,7 @@ def _columned(events: list[Fields], shared: Fields, records: Sequence[Record]) -
 
 
 def _is_exact(value: Value) -> bool:
-    """Whether JSON holds it exactly."""
+    """Returns whether JSON represents the value exactly."""
     match value:
         case dict():
             return all(map(_is_exact, value.values()))
@@ -113,17 +113,19 @@ def _is_exact(value: Value) -> bool:
             return not isinstance(value, bytes)
 
 
-def _said(**fields: Any) -> Fields:
+def _without_empty(**fields: Any) -> Fields:
     return {name: value for name, value in fields.items() if value}
 
 
 def _resource(resource: Resource) -> Fields:
     dropped = resource.dropped
-    return _said(attributes=resource.attributes, dropped_attributes_count=dropped, schema_url=resource.schema_url)
+    return _without_empty(
+        attributes=resource.attributes, dropped_attributes_count=dropped, schema_url=resource.schema_url
+    )
 
 
 def _scope(scope: Scope) -> Fields:
-    return _said(
+    return _without_empty(
         name=scope.name,
         version=scope.version,
         attributes=scope.attributes,
@@ -164,7 +166,7 @@ def _is_structured(body: Value) -> bool:
 
 
 def written(ns: int) -> str:
-    """A time as text, with all its nanoseconds."""
+    """Returns a time as text, with all its nanoseconds."""
     seconds, rest = divmod(ns, 1_000_000_000)
     return f"{_second(seconds)}.{rest:09}Z"
 
@@ -178,7 +180,7 @@ def _second(seconds: int) -> str:
 
 
 def groups(batch: Batch) -> list[Group]:
-    """The records of a batch, in its order; neighbours with one resource and one scope are together."""
+    """Returns the records of a batch in its order; neighbours with one resource and one scope share a group."""
     times = batch.timestamps if batch.timestamps is not None else [None] * batch.count
     severities = batch.severities if batch.severities is not None else [None] * batch.count
     of_all = _source(batch.shared)
@@ -218,7 +220,7 @@ def _is_by_otlp(event: Fields) -> bool:
 
 
 def _has(value: Value, fields: Mapping[str, type]) -> bool:
-    """Whether it is an object of these fields alone, each of its type."""
+    """Returns whether the value is an object of only these fields, each of its type."""
     return isinstance(value, dict) and all(
         name in fields and type(one) is fields[name] and (name != "dropped_attributes_count" or _is_u32(one))
         for name, one in value.items()
@@ -226,7 +228,7 @@ def _has(value: Value, fields: Mapping[str, type]) -> bool:
 
 
 def _record(event: Fields, time: int | None, severity: int | None, *, is_timed: bool) -> Record:
-    """Takes the fields of a record out of `event`; what is left are attributes."""
+    """Removes the fields of a record from `event`; the others are attributes."""
     record = Record(
         time=max(time or 0, 0),
         observed=_taken(event, "observed_timestamp", _ns) or 0,
@@ -263,7 +265,7 @@ def _body(event: Fields) -> Value:
 
 
 def _taken(event: Fields, name: str, read: Any) -> Any:
-    """The value of a field, taken out; None, with the field left, where it is not of its kind."""
+    """Removes a field and returns its value; returns None, and keeps the field, if its value is invalid."""
     value = event.get(name)
     found = None if value is None else read(value)
     if found is not None:
@@ -297,7 +299,7 @@ def _id(value: Value) -> bytes | None:
 
 
 def _ns(value: Value) -> int | None:
-    """Nanoseconds of a time that is written as RFC 3339 has it; None of another, and of one before 1970."""
+    """Returns the nanoseconds of a time of RFC 3339; None for an invalid one, and for one before 1970."""
     found = _TIME.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         return None
@@ -316,7 +318,7 @@ def _seconds(second: str, zone: str) -> int:
 
 
 def flat(fields: Mapping[str, Value]) -> Fields:
-    """Nested fields by their dotted names; an empty object stays one."""
+    """Returns nested fields by their dotted names; an empty object stays one."""
     result: Fields = {}
     for name, value in fields.items():
         if isinstance(value, dict) and value:

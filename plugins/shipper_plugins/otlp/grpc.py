@@ -1,4 +1,4 @@
-"""Unary calls of gRPC in HTTP/2, as far as both sides have them in common. No I/O."""
+"""Framing of unary gRPC calls in HTTP/2, for both sides. No I/O."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PREFIX = struct.Struct(">BI")
 
 
 def framed(message: bytes, *, compressed: bool = False) -> bytes:
-    """A message as it stands in the body of a request or an answer."""
+    """Returns a message with its prefix, as the body of a request or an answer."""
     return PREFIX.pack(compressed, len(message)) + message
 
 
 def message_of(body: bytes) -> tuple[bytes, bool]:
-    """The one message of a body, and whether it is compressed; raises Unfit."""
+    """Returns the one message of a body, and whether it is compressed; raises Unfit."""
     if len(body) < PREFIX.size:
         raise Unfit("the body has no message")
     flag, size = PREFIX.unpack_from(body)
@@ -29,7 +29,7 @@ def message_of(body: bytes) -> tuple[bytes, bool]:
 
 
 def quoted(message: str) -> str:
-    """A text as the header `grpc-message` has it."""
+    """Returns a text in the encoding of the header `grpc-message`."""
     return quote(message, safe=" !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 

@@ -1,8 +1,8 @@
 """Requests and answers of OTLP in JSON. No I/O.
 
-It is protobuf's JSON with exceptions: names in lowerCamelCase, ids in hex, enumerations as numbers, integers of 64 bits
-as text (or as numbers, when they are read), bytes in base64, NaN and the infinities as texts. Unknown names are passed
-over; those of protobuf itself (`time_unix_nano`) are not read, as the specification has it.
+The format is protobuf's JSON with exceptions: names in lowerCamelCase, ids in hex, enumerations as numbers, integers of
+64 bits as text (or, when read, as numbers), bytes in base64, NaN and the infinities as texts. Unknown names are
+ignored, and so are protobuf's own (`time_unix_nano`), as the specification demands.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NO_OBJECT: Mapping[str, Any] = {}
 
 
 def decoded(body: bytes) -> Decoded:
-    """The records of a request; raises Unfit if it is none."""
+    """Returns the records of a request; raises Unfit for an invalid one."""
     try:
         request = _loaded(body)
     except (ValueError, RecursionError):
@@ -65,7 +65,7 @@ def decoded(body: bytes) -> Decoded:
 
 
 def _loaded(body: bytes) -> Any:
-    """Raises ValueError. The Collector writes the float -0.0 as `-0`, which orjson reads as the integer 0."""
+    """Returns the JSON of a body; raises ValueError. The Collector writes -0.0 as `-0`, which orjson reads as 0."""
     found = orjson.loads(body)
     if _MINUS_ZERO.search(body) is None:
         return found
@@ -92,8 +92,8 @@ def _scope(message: Mapping[str, Any]) -> Scope:
     )
 
 
-def _record(said: Any) -> Record:
-    message = _object(said)
+def _record(value: Any) -> Record:
+    message = _object(value)
     return Record(
         time=_integer(message, "timeUnixNano", 0, (1 << 64) - 1),
         observed=_integer(message, "observedTimeUnixNano", 0, (1 << 64) - 1),
@@ -181,7 +181,7 @@ def _expected(value: Any, kind: type[T], otherwise: str) -> T:
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    return _expected(value, dict, "what is to be an object is none")
+    return _expected(value, dict, "a value is no object where one is expected")
 
 
 def _below(message: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -213,7 +213,7 @@ def _number(value: Any, least: int, most: int) -> int:
     if isinstance(number, float) and number.is_integer():
         number = int(number)
     if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
-        raise Unfit("an integer is none, or out of its range")
+        raise Unfit("an integer is invalid, or out of its range")
     return number
 
 
@@ -228,14 +228,14 @@ def _hex(message: Mapping[str, Any], name: str) -> bytes:
 
 
 def encoded(groups: Iterable[Group]) -> bytes:
-    """A request with these records."""
+    """Returns a request with these records."""
     return orjson.dumps({"resourceLogs": [_of_group(group) for group in groups]})
 
 
 def _of_group(group: Group) -> Fields:
     resource, scope = group.resource, group.scope
-    of_scope = _said(
-        scope=_said(
+    of_scope = _without_empty(
+        scope=_without_empty(
             name=scope.name,
             version=scope.version,
             attributes=_pairs(scope.attributes, 0),
@@ -244,12 +244,12 @@ def _of_group(group: Group) -> Fields:
         logRecords=[_of_record(record) for record in group.records],
         schemaUrl=scope.schema_url,
     )
-    of_resource = _said(attributes=_pairs(resource.attributes, 0), droppedAttributesCount=resource.dropped)
-    return _said(resource=of_resource, scopeLogs=[of_scope], schemaUrl=resource.schema_url)
+    of_resource = _without_empty(attributes=_pairs(resource.attributes, 0), droppedAttributesCount=resource.dropped)
+    return _without_empty(resource=of_resource, scopeLogs=[of_scope], schemaUrl=resource.schema_url)
 
 
 def _of_record(record: Record) -> Fields:
-    return _said(
+    return _without_empty(
         timeUnixNano=str(record.time) if record.time else "",
         observedTimeUnixNano=str(record.observed) if record.observed else "",
         severityNumber=record.severity,
@@ -264,7 +264,7 @@ def _of_record(record: Record) -> Fields:
     )
 
 
-def _said(**fields: Any) -> Fields:
+def _without_empty(**fields: Any) -> Fields:
     return {name: value for name, value in fields.items() if value}
 
 
@@ -302,14 +302,14 @@ def _not_finite(value: float) -> str:
 
 
 def answer(count: int, message: str) -> bytes:
-    """The answer to a request that was taken, but for some of its records."""
+    """Returns the answer to an accepted request, with the number of its rejected records and the reason."""
     if not count and not message:
         return b"{}"
     return orjson.dumps({"partialSuccess": {"rejectedLogRecords": str(count), "errorMessage": message}})
 
 
 def rejected(body: bytes) -> int:
-    """How many records an answer says that were rejected; raises Unfit if it is none."""
+    """Returns the number of rejected records in an answer; raises Unfit for an invalid answer."""
     try:
         partial = _below(_object(orjson.loads(body)), "partialSuccess")
     except ValueError:

@@ -1,9 +1,8 @@
 """The libraries of the extra `otlp`, which may be missing. No I/O.
 
-`opentelemetry-proto` on protobuf's C reader, h2 and h11. An import takes 0.11 s and 9 MiB in all; a record of 6
-attributes takes 3 µs to parse and 8 to become an event. gRPC is h2 and two small modules of our own: grpcio (7.4 MB of
-C) has threads of its own, listens on no socket that it is given, and cannot abort a connection; grpclib is another
-loop's.
+`opentelemetry-proto` with protobuf's C reader, h2 and h11. Their import takes 0.11 s and 9 MiB; a record of 6
+attributes takes 3 µs to parse and 8 to become an event. gRPC is h2 and two small modules: grpcio (7.4 MB of C) has
+threads of its own, cannot listen on an existing socket, and cannot abort a connection; grpclib needs asyncio.
 """
 
 from __future__ import annotations
@@ -14,5 +13,5 @@ _NEEDED = ("opentelemetry.proto.collector.logs.v1", "google.protobuf", "h2", "h1
 
 
 def check() -> None:
-    """Raises ValueError, with the command that installs them, where one is missing."""
+    """Raises ValueError, with the command that installs them, if one is missing."""
     extras.check("otlp", _NEEDED)

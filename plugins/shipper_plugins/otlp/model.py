@@ -1,7 +1,7 @@
-"""A request for logs, as both encodings have it: groups of records that share a resource and a scope. No I/O.
+"""The model of a request, common to both encodings: groups of records that share a resource and a scope. No I/O.
 
-A value is text, bytes, a bool, an integer of 64 bits, a float, None, or a list or an object of these. What is empty or
-0 was not said, as in OTLP.
+A value is text, bytes, a bool, an integer of 64 bits, a float, None, or a list or an object of these. Empty and 0 mean
+unset, as in OTLP.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from shipper.plugin import Fields
 Value = Any
 Message = TypeVar("Message")
 MOST_DEPTH = 30
-"""Levels of lists and objects in a value: a level takes three messages, and protobuf's readers take 100 in all."""
+"""Levels of lists and objects in a value: a level takes three messages, and protobuf's readers allow 100."""
 MOST_RECORDS = 100_000
-"""Of a request, empty ones and groups counted too: each takes some hundred bytes as an object."""
+"""Records and groups of a request, empty ones included: each takes some hundred bytes as an object."""
 LEAST_INTEGER, MOST_INTEGER = -(1 << 63), (1 << 63) - 1
 
 
 class Unfit(ValueError):
-    """A request or a record is not one that can be taken; the message quotes nothing of it."""
+    """A request or a record is invalid; the message quotes nothing of it."""
 
 
 def too_many() -> Unfit:
@@ -31,18 +31,18 @@ def too_many() -> Unfit:
 
 
 def check_depth(depth: int) -> None:
-    """Raises Unfit for a list or an object that is below MOST_DEPTH others."""
+    """Raises Unfit for a list or an object below MOST_DEPTH others."""
     if depth == MOST_DEPTH:
         raise Unfit(f"a value has more than {MOST_DEPTH} levels")
 
 
 def flattened(value: Value) -> str:
-    """What is written of a list or an object that is below MOST_DEPTH others: its JSON."""
+    """Returns the JSON of a list or an object, which replaces it below MOST_DEPTH others."""
     return msgspec.json.encode(value).decode()
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """What made the records."""
+    """The origin of the records."""
 
     attributes: Fields = {}
     dropped: int = 0
@@ -84,17 +84,17 @@ class Group(msgspec.Struct, kw_only=True):
 
 
 class Decoded(msgspec.Struct, kw_only=True):
-    """A request that was read: its records, and those that cannot be taken."""
+    """A decoded request: its valid records, and the number of invalid ones."""
 
     groups: list[Group]
     rejected: int = 0
     reason: str = ""
-    """Why the first of them cannot."""
+    """The reason of the first invalid one."""
 
     def add(
         self, resource: Resource, scope: Scope, messages: Iterable[Message], read: Callable[[Message], Record]
     ) -> None:
-        """Add a group with the records that `read` makes of messages; those for which it raises Unfit are rejected."""
+        """Adds a group with the records that `read` returns; a message for which it raises Unfit is rejected."""
         group = Group(resource=resource, scope=scope, records=[])
         self.groups.append(group)
         for message in messages:

@@ -35,7 +35,7 @@ _NO_REQUEST = "the body is no ExportLogsServiceRequest in protobuf"
 
 
 def decoded(body: bytes) -> Decoded:
-    """The records of a request; raises Unfit if it is none."""
+    """Returns the records of a request; raises Unfit for an invalid one."""
     _check_count(body)
     try:
         request = ExportLogsServiceRequest.FromString(body)
@@ -50,7 +50,7 @@ def decoded(body: bytes) -> Decoded:
 
 
 def _check_count(body: bytes) -> None:
-    """Raises Unfit where there are too many records, before there is an object for each."""
+    """Raises Unfit for too many records, before an object is made for each."""
     count = 0
     try:
         for of_resource in _messages(memoryview(body), 1):
@@ -123,7 +123,7 @@ def _value(message: Any, depth: int) -> Value:
             if kind == "kvlist_value":
                 return _attributes(message.kvlist_value.values, depth + 1)
             return [_value(one, depth + 1) for one in message.array_value.values]
-        case _:  # empty, or of a kind that only profiles have
+        case _:  # empty, or a kind of profiles only
             return None
 
 
@@ -131,7 +131,7 @@ def _value(message: Any, depth: int) -> Value:
 
 
 def encoded(groups: Iterable[Group]) -> bytes:
-    """A request with these records."""
+    """Returns a request with these records."""
     request = ExportLogsServiceRequest()
     for group in groups:
         of_resource = request.resource_logs.add()
@@ -205,7 +205,7 @@ def _set(message: Any, value: Value, depth: int) -> None:
 
 
 def answer(count: int, message: str) -> bytes:
-    """The answer to a request that was taken, but for some of its records."""
+    """Returns the answer to an accepted request, with the number of its rejected records and the reason."""
     response = ExportLogsServiceResponse()
     if count or message:
         response.partial_success.rejected_log_records = count
@@ -215,7 +215,7 @@ def answer(count: int, message: str) -> bytes:
 
 
 def rejected(body: bytes) -> int:
-    """How many records an answer says that were rejected; raises Unfit if it is none."""
+    """Returns the number of rejected records in an answer; raises Unfit for an invalid answer."""
     try:
         response = ExportLogsServiceResponse.FromString(body)
     except DecodeError:

@@ -1,4 +1,4 @@
-"""`google.rpc.Status`: what both transports answer where a request was refused. No I/O, and no library.
+"""`google.rpc.Status`: the body of a refusal in both transports. No I/O, and no library.
 
 Status     { int32 code = 1; string message = 2; repeated Any details = 3; }
 Any        { string type_url = 1; bytes value = 2; }
@@ -59,11 +59,11 @@ HTTP_OF = {
     Grpc.DATA_LOSS: 500,
     Grpc.UNAUTHENTICATED: 401,
 }
-"""The status of HTTP that says the same, by `google/rpc/code.proto`."""
+"""The equivalent status of HTTP, from `google/rpc/code.proto`."""
 
 
 def written(code: int, message: str, retry_after: float | None = None) -> bytes:
-    """A Status in protobuf, with a RetryInfo where `retry_after` is given, in seconds."""
+    """Returns a Status in protobuf, with a RetryInfo if `retry_after` is given, in seconds."""
     status = number_field(1, code) + bytes_field(2, message.encode())
     if retry_after is not None:
         seconds, nanos = divmod(round(retry_after * 1e9), 1_000_000_000)
@@ -77,7 +77,7 @@ def written_as_json(code: int, message: str) -> bytes:
 
 
 def is_status(body: bytes, content_type: str) -> bool:
-    """Whether an answer comes from who understood the request: a Status with a code or a message."""
+    """Returns whether a body is a Status with a code or a message, as only a receiver of OTLP sends it."""
     if content_type.partition(";")[0].strip().lower() == "application/json":
         try:
             status = orjson.loads(body)
@@ -93,7 +93,7 @@ def is_status(body: bytes, content_type: str) -> bool:
 
 
 def message_of(body: bytes, content_type: str) -> str:
-    """The message of a Status, foreign text; empty where there is none."""
+    """Returns the message of a Status, which is untrusted text, or an empty text."""
     try:
         if content_type.partition(";")[0].strip().lower() == "application/json":
             status = orjson.loads(body)
@@ -106,7 +106,7 @@ def message_of(body: bytes, content_type: str) -> str:
 
 
 def retry_delay(status: bytes) -> float | None:
-    """Seconds of the RetryInfo in a Status, at most an hour; None if it has none, or cannot be read."""
+    """Returns the seconds of the RetryInfo in a Status, at most an hour; None without a valid one."""
     try:
         for number, detail in fields(status):
             if number == 3 and isinstance(detail, bytes):

@@ -1,4 +1,4 @@
-"""Protobuf on the wire: the fields of a message, without a library and without objects for those below. No I/O."""
+"""Protobuf on the wire: the fields of a message, without a library and without objects for inner messages. No I/O."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _varint(value: int) -> bytes:
 
 
 def fields(message: Bytes) -> Iterator[tuple[int, int | Bytes]]:
-    """The number and the value of each field; raises ValueError for what is no message."""
+    """Yields the number and the value of each field; raises ValueError for an invalid message."""
     at = 0
     while at < len(message):
         key, at = _read_varint(message, at)

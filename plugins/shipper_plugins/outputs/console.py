@@ -1,7 +1,7 @@
-"""`console`: events as JSON on standard error, to see what a policy makes of them.
+"""The `console` output: writes events as JSON to standard error, to try out a policy.
 
-Never on standard output, which belongs to the supervising agent. One batch at a time is written, in a thread that is
-abandoned on cancel: a terminal that was stopped, or a pipe that nobody reads, holds up a lane but never the process.
+It never writes to standard output, which belongs to the supervising agent. One batch at a time is written, in a thread
+that is abandoned on cancel: a stopped terminal, or an unread pipe, delays a lane but never the process.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class ConsoleOutput(Output, frozen=True, kw_only=True):
 class _Console:
     def __init__(self, pretty: bool) -> None:
         self._pretty = pretty
-        # Own tokens: an abandoned thread keeps its one, and must not take it from the rest of the process.
+        # A limiter of its own, since an abandoned thread keeps its token.
         self._limiter = trio.CapacityLimiter(1)
 
     async def send(self, batch: Batch) -> Answers:
-        """See `Sender.send`; raises Later if nobody can read standard error any more."""
+        """See `Sender.send`; raises Later if standard error cannot be written."""
         try:
             await trio.to_thread.run_sync(_write, self._text(batch), abandon_on_cancel=True, limiter=self._limiter)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Requests are encoded in threads, two at once for all lanes: each takes some MiB for a moment."""
+"""Encodes requests in threads, two at once for all lanes, since each takes some MiB for a moment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Args = TypeVarTuple("Args")
 
 
 async def encoded(encode: Callable[[*Args], Result], *args: *Args) -> Result:
-    """What a function returns, called in one of these threads."""
+    """Calls a function in one of these threads, and returns its result."""
     try:
         limiter = _limiter.get()
     except LookupError:

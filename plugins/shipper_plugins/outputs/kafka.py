@@ -1,11 +1,11 @@
-"""The `kafka` output: each event is a record, whose value is the event as JSON.
+"""The `kafka` output: writes each event as a record, whose value is the event as JSON.
 
     send(batch) ── rows ──> topics ── chunks ──> record batches ── client ──> answers by batch
                  (thread)             (thread)                    (asyncio)
 
-`kafka_rows` knows what a record takes of an event, `kafka_records` the format, `kafka_connection` the network,
-`kafka_answers` what a broker's codes mean, `kafka_client` which records the brokers have. Only the first is imported
-before an output is opened: the library is an extra of the package.
+`kafka_rows` makes the parts of records, `kafka_records` their format, `kafka_connection` connects, `kafka_answers`
+interprets a broker's codes, `kafka_client` keeps track of the delivered records. Only the first is imported before an
+output is opened, since the library is an extra of the package.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _MOST_LIMITS = 10_000
 _SMALL_BYTES = 64 << 10
-"""Of a record. A topic that has no room for one so small has a wrong limit."""
+"""A topic that refuses a record of this size has a wrong limit."""
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+)):([0-9]{1,5})")
 
 Host = Annotated[
@@ -80,19 +80,19 @@ HeaderName = Annotated[str, msgspec.Meta(min_length=1, max_length=255, descripti
 
 
 class Sasl(Settings, frozen=True, kw_only=True):
-    """How to log in, with a user name and a password."""
+    """The login, with a user name and a password."""
 
     credential: Annotated[CredentialId, takes(BASIC)]
     """The id of the secret {username, password}."""
     mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"] = "SCRAM-SHA-512"
-    """PLAIN sends the password as it is: only with `tls`."""
+    """PLAIN sends the password in clear text: only with `tls`."""
 
 
 class KafkaTls(ClientTls, frozen=True, kw_only=True):
     """How to check the brokers, and the certificate to show them."""
 
     credential: Annotated[CredentialId, takes(CERTIFICATE)] | None = None
-    """The id of the secret {certificate, key} by which brokers know this client (default: none is shown)."""
+    """The id of the secret {certificate, key} that identifies this client (default: no certificate)."""
 
 
 class KafkaOutput(Output, frozen=True, kw_only=True):
@@ -106,26 +106,25 @@ class KafkaOutput(Output, frozen=True, kw_only=True):
     tls: KafkaTls | None = None
     """How to check the brokers; without it, connections are not encrypted. `{}` trusts the system's authorities."""
     sasl: Sasl | None = None
-    """How to log in; brokers that know a client by its certificate need none."""
+    """How to log in; brokers that identify a client by its certificate need none."""
     topic: Topic | None = None
     """Topic of all events, or of those without a `topic_field` (default: the name of their data stream)."""
     topic_field: Field | None = None
-    """Field whose text is the topic of an event; what cannot be one makes a dead letter."""
+    """Field whose text is the topic of an event; an event with an invalid one becomes a dead letter."""
     key: Field | None = None
     """Field whose value is the key of a record (default: the key that an input gave the event). With this, records of
-    one key go to one partition, in their order, so there is one request to each broker at once, whatever `workers`
-    says."""
+    one key go to one partition, in their order, so each broker gets one request at a time, regardless of `workers`."""
     headers: dict[HeaderName, Field] = msgspec.field(default_factory=dict)
-    """Headers of a record, each with the field of its value; one that an event does not have is left out."""
+    """Headers of a record, each with the field of its value; a header without a value is omitted."""
     id_header: HeaderName | None = "shipper-id"
-    """Header with the id of the event, by which a consumer can tell a repeated one; null: none."""
+    """Header with the id of the event, by which a consumer can recognize a repeated one; null: none."""
     compression: Literal["none", "gzip", "lz4", "snappy", "zstd"] = "gzip"
-    """Of record batches. Every consumer reads gzip; snappy costs less, zstd packs tighter."""
+    """The compression of record batches. Every consumer reads gzip; snappy costs less, zstd compresses more."""
     request_max_bytes: Size = Size(1_000_000)
-    """Largest record batch before compression; an event that is larger becomes a dead letter. What a topic takes
-    (`max.message.bytes`) may be less: then batches get smaller."""
+    """Largest record batch before compression; a larger event becomes a dead letter. If a topic's limit
+    (`max.message.bytes`) is lower, batches become smaller."""
     timeout: Duration = Duration(30)
-    """How long a request may take, and a broker wait for its replicas."""
+    """How long a request may take, and how long a broker may wait for its replicas."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,7 +135,7 @@ class KafkaOutput(Output, frozen=True, kw_only=True):
             if host in self.hosts[:number]:
                 raise BadOption("a host is named twice", "hosts", number)
         if self.sasl is not None and self.sasl.mechanism == "PLAIN" and self.tls is None and not self._is_here():
-            raise BadOption("PLAIN sends the password as it is: it needs tls", "sasl", "mechanism")
+            raise BadOption("PLAIN sends the password in clear text: it needs tls", "sasl", "mechanism")
         if not 0 < self.timeout <= 3600:
             raise BadOption("timeout is above 0 and at most 1h", "timeout")
         if not 1024 <= self.request_max_bytes <= 16 << 20:
@@ -152,7 +151,7 @@ class KafkaOutput(Output, frozen=True, kw_only=True):
         import shipper_plugins.outputs.kafka_client  # noqa: F401
 
     def targets(self, batch: Batch) -> Sequence[str]:
-        """See `Output.targets`: their topics."""
+        """See `Output.targets`: the topics of the events."""
         return topics(batch, self.layout())
 
     def warnings(self) -> Sequence[str]:
@@ -161,7 +160,7 @@ class KafkaOutput(Output, frozen=True, kw_only=True):
         return ["records go to the brokers unencrypted, though a credential is used; write tls: {}"]
 
     def layout(self) -> Layout:
-        """Which fields become which part of a record."""
+        """Returns the fields for the parts of a record."""
         return Layout(
             self.topic,
             _path(self.topic_field),
@@ -198,7 +197,7 @@ def _address(host: str) -> tuple[str, int]:
 
 
 def _client(output: KafkaOutput, context: OutputContext) -> Client:
-    """In a thread: to load certificates takes a while. Raises ValueError for a certificate that is none."""
+    """Returns a client; raises ValueError for an invalid certificate. Call it in a thread: loading one is slow."""
     from shipper_plugins.outputs.kafka_client import Client
     from shipper_plugins.outputs.kafka_connection import Access
 
@@ -224,12 +223,12 @@ class _Kafka:
         self._aio = context.aio
         self._client = client
         self._limits: dict[str, int] = {}
-        """Of topics that take less than a request may have."""
+        """The limits of topics that are lower than that of a request."""
         self._turn = 0
         self._encoder = trio.CapacityLimiter(1)
 
     async def send(self, batch: Batch) -> Answers:
-        """See `Sender.send`; raises only if no broker said anything of any event."""
+        """See `Sender.send`; raises only if no broker answered for any event."""
         parts = await trio.to_thread.run_sync(rows, batch, self._layout, limiter=self._encoder)
         sending = _Sending(batch, parts, dict(self._limits), int(self._output.request_max_bytes))
         try:
@@ -268,7 +267,7 @@ class _Kafka:
 
 
 class _Sending:
-    """One batch on its way: which events have an answer, and which are still `open`."""
+    """One batch while it is sent: the answered events, and the `open` ones."""
 
     def __init__(self, batch: Batch, rows: Rows, limits: dict[str, int], most: int) -> None:
         from shipper_plugins.outputs.kafka_records import oversized
@@ -285,32 +284,32 @@ class _Sending:
         self._answer(dict.fromkeys(oversized(rows, most), Answer(Outcome.REJECTED, f"larger than {most} bytes")))
 
     def topics(self) -> set[str]:
-        """Those of open events."""
+        """Returns the topics of open events."""
         return {self.rows.topics[at] for at in self.open}
 
     def limit(self, topic: str) -> int:
-        """The largest record batch for a topic."""
+        """Returns the limit of a record batch for a topic."""
         return self._limits.get(topic, self._most)
 
     def ids(self, chunk: Chunk) -> list[str]:
-        """The ids of the events of a record batch."""
+        """Returns the ids of the events of a record batch."""
         ids = self.batch.id_texts()
         return [ids[at] for at in chunk.positions]
 
     def recalled(self, delivered: set[int], waiting: Mapping[int, Answer]) -> None:
-        """Of events that were in doubt."""
+        """Records the outcome of events that were in doubt."""
         self.knows_anything |= bool(delivered)
         self._answer(waiting)
         self.open = [at for at in self.open if at not in delivered]
 
     def refuse(self, topics: Mapping[str, Answer]) -> None:
-        """All events of some topics have one answer."""
+        """Records one answer for all open events of each of these topics."""
         self.knows_anything |= bool(topics)
         names = self.rows.topics
         self._answer({at: topics[names[at]] for at in self.open if names[at] in topics})
 
     def learn(self, verdicts: Sequence[Verdict]) -> None:
-        """Of record batches that were sent; raises the error of all if none of them had an answer."""
+        """Records the outcome of sent record batches; raises their error if none of them was answered."""
         if not self.knows_anything and all(verdict.error is not None for verdict in verdicts):
             raise min((verdict.error for verdict in verdicts if verdict.error), key=_weight)
         self.knows_anything = True
@@ -320,7 +319,7 @@ class _Sending:
         self.open = sorted(again)
 
     def _left(self, verdict: Verdict) -> Sequence[int]:
-        """The events of a record batch that go out again, in other batches."""
+        """Returns the events of a record batch to send again, in other batches."""
         from shipper_plugins.outputs import kafka_answers as codes
 
         chunk = verdict.chunk
@@ -333,7 +332,7 @@ class _Sending:
         if code not in (codes.TOO_LARGE, codes.RECORD_LIST_TOO_LARGE, codes.INVALID_RECORD):
             self._answer(dict.fromkeys(chunk.positions, verdict.answer()))
             return ()
-        if verdict.after is not None:  # what it waited for comes again in another form, and so does this
+        if verdict.after is not None:  # the batch before it is sent again in other batches, and so is this one
             return chunk.positions
         if code == codes.INVALID_RECORD and verdict.bad:
             bad = {chunk.positions[place] for place in verdict.bad if 0 <= place < len(chunk.positions)}
@@ -351,7 +350,7 @@ class _Sending:
         return chunk.positions
 
     def stop(self, error: Later | Held | NotBegun) -> None:
-        """What is open gets no answer now."""
+        """Answers the open events with an error."""
         self._answer(dict.fromkeys(self.open, Answer.of(error)))
         self._retry_after = error.retry_after if isinstance(error, Later) else self._retry_after
 
@@ -361,7 +360,7 @@ class _Sending:
             self.open = [at for at in self.open if at not in self._others]
 
     def answers(self) -> Answers:
-        """For all events."""
+        """Returns the answers for all events."""
         return Answers(self.batch.count, self._others, self._retry_after)
 
 
@@ -369,7 +368,7 @@ def _weight(error: Exception) -> int:
     return 0 if isinstance(error, Held) else 1 if isinstance(error, Later) else 2
 
 
-_NAMELESS = Answer(Outcome.REJECTED, "the event names no topic that can be")
+_NAMELESS = Answer(Outcome.REJECTED, "the event names no valid topic")
 
 
 def _invalid(chunk: Chunk) -> Answer:
@@ -377,7 +376,7 @@ def _invalid(chunk: Chunk) -> Answer:
 
 
 def _too_large(chunk: Chunk) -> Answer:
-    """A record that a topic has no room for; one that is small waits for a larger limit."""
+    """Returns the answer for a record above its topic's limit; a small one is held until the limit is raised."""
     reason = f"topic {chunk.topic}: MESSAGE_TOO_LARGE"
     if chunk.size > _SMALL_BYTES:
         return Answer(Outcome.REJECTED, reason, code=Code.TOO_LARGE)

@@ -1,7 +1,7 @@
-"""What a broker's error codes mean for the records that they answer. No I/O.
+"""The meaning of a broker's error codes for the records of a request. No I/O.
 
-A code says one of three things: the batch was not appended, the batch may have been appended, or the broker no longer
-knows its producer. Only after the first may its events go out anew under other sequence numbers.
+A code has one of three meanings: the batch was not appended, the batch may have been appended, or the broker no longer
+knows its producer. Only after the first may its events be sent again under other sequence numbers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SASL_FAILED = 58
 INVALID_RECORD = 87
 
 FINAL = frozenset({TOO_LARGE, INVALID_TOPIC, RECORD_LIST_TOO_LARGE, 32, INVALID_RECORD})
-"""It never takes the batch as it is: it refuses the same bytes again and again."""
+"""The broker always refuses the same bytes."""
 UNKNOWN_PRODUCER = frozenset({45, 47, 59, 90})
-"""It has lost the producer's last sequence numbers: a new producer begins."""
+"""The broker has lost the producer's last sequence numbers: a new producer begins."""
 MOVED = frozenset({UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, 6, 9, 74, 75, 100})
-"""The partition is elsewhere, or nowhere: metadata are out of date."""
+"""The partition has another leader, or none: metadata are out of date."""
 
 _NAMES: Mapping[int, str] = {
     1: "OFFSET_OUT_OF_RANGE",
@@ -80,17 +80,17 @@ _OF_TARGET = frozenset({UNKNOWN_TOPIC, 19, TOPIC_FORBIDDEN, 43, 44, 76})
 
 
 def name(code: int) -> str:
-    """The name that Kafka gives an error code."""
+    """Returns Kafka's name of an error code."""
     return _NAMES.get(code, f"error {code}")
 
 
 def is_in_doubt(code: int) -> bool:
-    """Whether a batch that was answered with this may have been appended; of a code that is not known, yes."""
+    """Returns whether a batch with this answer may have been appended, which an unknown code implies."""
     return code not in _NOT_APPENDED and code not in (NONE, DUPLICATE_SEQUENCE)
 
 
 def answer(code: int, topic: str) -> Answer:
-    """The answer for the events of a batch, of which this is said for the first time."""
+    """Returns the answer for the events of a batch that was not in doubt before."""
     reason = f"topic {topic}: {name(code)}"
     of_target = code in _OF_TARGET
     if code in _FORBIDDEN:
@@ -103,7 +103,7 @@ def answer(code: int, topic: str) -> Answer:
 
 
 def refusal(code: int, where: str) -> Later | Held:
-    """The error for a request that carries no events, such as one for a producer's id."""
+    """Returns the error of a request without events, such as one for a producer's id."""
     reason = f"{where}: {name(code)}"
     if code == SASL_FAILED:
         return Held(reason, code=Code.UNAUTHORIZED)

@@ -1,15 +1,15 @@
-"""The brokers of one cluster, under one credential: who leads what, and which records they have. In the asyncio thread.
+"""A client of one cluster with one credential: metadata, sequence numbers, records in doubt. In the asyncio thread.
 
-*Once each.* The client is an idempotent producer. A record batch has a sequence number in its partition, and a broker
-appends each number once. A batch whose answer did not come is *in doubt*: it is kept as it was sent, nothing else goes
-to its partition, and `recall` sends it again under the same number until a broker says what became of it. So its events
-are delivered once for as long as the client lives, over connections, leaders and restarts of brokers. The events of a
-doubt that a client leaves behind are sent again by the next one: then it is their id that tells them apart.
+*Exactly once.* The client is an idempotent producer. A record batch has a sequence number in its partition, and a
+broker appends each number once. A batch without an answer is *in doubt*: it is kept unchanged, no other batch goes to
+its partition, and `recall` sends it again under the same number until a broker decides. So its events are delivered
+once during the life of the client, over connections, leaders and restarts of brokers. Events that are still in doubt
+when a client ends are sent again by the next one: then only their ids identify repetitions.
 
-*No retry and no backoff.* What a broker answers is an answer; the lane decides when to ask again.
+*No retry and no backoff.* Every answer of a broker is reported; the lane decides when to try again.
 
-The library's own producer is not used: it retries a failed login for ever and shows none, and writes what it holds when
-it is closed. Of it we take the format: requests, answers, record batches.
+The library's own producer is not used: it retries a failed login for ever without reporting it, and writes its buffer
+when it is closed. Only the library's formats are used: requests, answers, record batches.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from shipper_plugins.outputs.kafka_records import Chunk, Places
 
 _FRESH_SECONDS = 300.0
 MOST_TOPICS = 10_000
-"""That are remembered: events may name any."""
+"""The limit of topics in memory, since events may name any."""
 _PATIENCE = 1.0
-"""Seconds of throttling that are waited for in a request; longer ones are the lane's to wait for."""
+"""The longest throttling, in seconds, that a request waits for; the lane waits for longer ones."""
 
 Producer = tuple[int, int]
-"""Its id and epoch, which the cluster gives."""
+"""The id and the epoch of a producer, which the cluster assigns."""
 Refusal = Later | Held | NotBegun
 
 
 @dataclass(slots=True)
 class Topic:
-    """What the cluster says of a topic; `leaders` has the broker of each partition, None where there is none."""
+    """The metadata of a topic; `leaders` has the broker of each partition, or None."""
 
     code: int
     leaders: dict[int, int | None]
@@ -61,7 +61,7 @@ class Topic:
 
 @dataclass(slots=True, eq=False)
 class Partition:
-    """What was sent to one partition; whoever sends holds the lock."""
+    """The state of one partition; a sender holds the lock."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     producer: Producer | None = None
@@ -80,28 +80,28 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one record batch: a broker's code, or the error in place of one."""
+    """The outcome of one record batch: a broker's code, or an error."""
 
     chunk: Chunk
     code: int = codes.NONE
     error: Refusal | None = None
     bad: Sequence[int] = ()
-    """Places, within the batch, of the records that the broker names as invalid."""
+    """Indices, within the batch, of the records that the broker reports as invalid."""
     after: Verdict | Answer | None = None
-    """Why it was not sent: another batch of its partition was not appended, or is in doubt."""
+    """The outcome of an earlier batch of its partition that was not appended, so that this one was not sent."""
 
     @property
     def is_appended(self) -> bool:
-        """Whether the partition has its records."""
+        """Whether the partition has the records."""
         return self.error is None and self.after is None and self.code in (codes.NONE, codes.DUPLICATE_SEQUENCE)
 
     @property
     def cause(self) -> Verdict | Answer:
-        """What kept it from being appended: itself, or what it came after."""
+        """The outcome that prevented the append: its own, or that of the earlier batch."""
         return self.after or self
 
     def answer(self) -> Answer:
-        """The answer for its events, if it was not appended."""
+        """Returns the answer for the events of a batch that was not appended."""
         if isinstance(self.after, Answer):
             return self.after
         if self.after is not None:
@@ -112,7 +112,7 @@ class Verdict:
 
 
 class Client:
-    """Connections, metadata and sequence numbers; `answered` is called, in trio, when the first records were."""
+    """Connections, metadata and sequence numbers; calls `answered`, in trio, after the first answer to records."""
 
     def __init__(self, bootstrap: Sequence[Address], access: Access, answered: Callable[[], object]) -> None:
         self._bootstrap = random.sample(bootstrap, len(bootstrap))
@@ -127,10 +127,10 @@ class Client:
         self._asking = asyncio.Lock()
         self._producer: Producer | None = None
         self._delivered: set[str] = set()
-        """Ids of events that were in doubt and turned out to be delivered, until they are claimed."""
+        """Ids of events that were in doubt and are delivered, until `recall` returns them."""
 
     async def close(self) -> None:
-        """Abort every connection; returns when their sockets are closed."""
+        """Aborts every connection; returns when their sockets are closed."""
         for connection in self._opened:
             connection.abort()
         await self._access.closed()
@@ -139,13 +139,13 @@ class Client:
 
     @property
     def remembers(self) -> bool:
-        """Whether there are events in doubt, or some that were."""
+        """Whether events are in doubt, or were and are delivered."""
         return bool(self._delivered) or any(state.doubt is not None for state in self._partitions.values())
 
     async def recall(self, ids: Sequence[str]) -> tuple[set[int], dict[int, Answer]]:
-        """Send again what is in doubt; then say which of these events were delivered, and which are in doubt still.
+        """Sends batches in doubt again; returns the delivered events among these, and the answers of doubtful ones.
 
-        Raises Later, Held or NotBegun if nothing can be learned.
+        Raises Later, Held or NotBegun if no broker answers.
         """
         await self._settle()
         delivered = {at for at, id in enumerate(ids) if id in self._delivered}
@@ -167,12 +167,12 @@ class Client:
                 self._learn(verdict)
 
     def _learn(self, verdict: Verdict) -> None:
-        """Note what a broker says of a batch in doubt.
+        """Records a broker's answer for a batch in doubt.
 
-        A final refusal ends the doubt: its events go out anew, in other batches. A batch that was appended is answered
-        as a duplicate instead, unless the topic's limits have changed since, because brokers check those first: then
-        its events are delivered twice, with the same ids. A new producer begins, since it is not certain that the
-        sequence numbers are unused: a broker would take other records under used numbers for duplicates.
+        A final refusal ends the doubt: its events are sent again, in other batches. If the batch had been appended, the
+        answer would be a duplicate, unless the topic's limits have changed since, because brokers check those first:
+        then its events are delivered twice, with the same ids. A new producer begins, since the sequence numbers may be
+        used: a broker would take other records under used numbers for duplicates.
         """
         state = self._partitions[verdict.chunk.place]
         assert state.doubt is not None
@@ -188,9 +188,9 @@ class Client:
     # -- metadata ------------------------------------------------------------------------------------------------------
 
     async def places(self, topics: Iterable[str]) -> tuple[dict[str, Places], dict[str, Answer]]:
-        """Where records of these topics can go; or the answer for all events of a topic that has no place.
+        """Returns the partitions of these topics, and the answers for events of unavailable topics.
 
-        Raises Later, Held or NotBegun if no broker says.
+        Raises Later, Held or NotBegun if no broker answers.
         """
         names = set(topics)
         await self._look_up(names)
@@ -229,7 +229,7 @@ class Client:
                     self._topics[name] = Topic(codes.UNKNOWN_TOPIC, {}, now)
 
     def _forget_most(self, names: set[str]) -> None:
-        """Keep memory bounded: a new producer begins, so what is forgotten of a partition is not missed."""
+        """Bounds the memory; a new producer begins, so forgotten sequence numbers are not needed."""
         states = self._partitions.values()
         if len(self._topics) > MOST_TOPICS and not any(state.lock.locked() for state in states):
             self._topics = {name: topic for name, topic in self._topics.items() if name in names}
@@ -237,12 +237,12 @@ class Client:
             self._producer = None
 
     def _forget(self, topic: str) -> None:
-        """What is known of a topic is out of date."""
+        """Marks the metadata of a topic as out of date."""
         if topic in self._topics:
             self._topics[topic].known_at = -_FRESH_SECONDS
 
     async def _ask_any(self, request: Any) -> Any:
-        """Ask whoever is connected, else one broker after the other; raises the last error, a refusal at once."""
+        """Asks connected brokers first, then the others, one by one; raises the last error, a refusal at once."""
         try:
             async with asyncio.timeout(self._access.seconds):
                 return await self._ask_each(request)
@@ -282,9 +282,9 @@ class Client:
     # -- records -------------------------------------------------------------------------------------------------------
 
     async def deliver(self, chunks: Sequence[Chunk], ids: Callable[[Chunk], Iterable[str]]) -> list[Verdict]:
-        """Have record batches appended, those of one partition in their order; a verdict for each, in any order.
+        """Sends record batches, those of one partition in their order; returns a verdict for each, in any order.
 
-        `ids` is asked for the ids of the events of a batch that comes into doubt.
+        `ids` returns the ids of the events of a batch that is in doubt.
         """
         verdicts: list[Verdict] = []
         rest = list(chunks)
@@ -293,40 +293,40 @@ class Client:
             turn = {chunk.place: chunk for chunk in reversed(rest)}
             rest = [chunk for chunk in rest if turn[chunk.place] is not chunk]
             verdicts += [Verdict(turn[place], after=first) for place, first in stopped.items() if place in turn]
-            said = await self._deliver([chunk for place, chunk in turn.items() if place not in stopped], ids)
-            stopped |= {verdict.chunk.place: verdict for verdict in said if not verdict.is_appended}
-            verdicts += said
+            found = await self._deliver([chunk for place, chunk in turn.items() if place not in stopped], ids)
+            stopped |= {verdict.chunk.place: verdict for verdict in found if not verdict.is_appended}
+            verdicts += found
         return verdicts
 
     async def _deliver(self, chunks: Sequence[Chunk], ids: Callable[[Chunk], Iterable[str]]) -> list[Verdict]:
-        """The same for batches of different partitions."""
+        """Sends record batches of different partitions; returns a verdict for each."""
         places = sorted(chunk.place for chunk in chunks)
         async with self._locked(places):
             verdicts = []
-            sound = []
+            free = []
             for chunk in chunks:
                 if (doubt := self._partitions[chunk.place].doubt) is not None:
                     verdicts.append(Verdict(chunk, after=doubt.answer))
                 else:
-                    sound.append(chunk)
+                    free.append(chunk)
             try:
-                await self._number(sound)
+                await self._number(free)
             except (Later, Held, NotBegun) as error:
-                return [*verdicts, *(Verdict(chunk, error=error) for chunk in sound)]
-            return verdicts + await self._produce_anew(sound, ids)
+                return [*verdicts, *(Verdict(chunk, error=error) for chunk in free)]
+            return verdicts + await self._produce_anew(free, ids)
 
     async def _produce_anew(self, chunks: Sequence[Chunk], ids: Callable[[Chunk], Iterable[str]]) -> list[Verdict]:
-        said: list[Verdict] = []
+        verdicts: list[Verdict] = []
         try:
-            said = await self._produce(chunks)
-            return said
-        finally:  # also if it was cancelled: then all of it may have been appended
-            known = {verdict.chunk.place: verdict for verdict in said}
+            verdicts = await self._produce(chunks)
+            return verdicts
+        finally:  # also after a cancel: then all batches may have been appended
+            known = {verdict.chunk.place: verdict for verdict in verdicts}
             for chunk in chunks:
                 self._note(chunk, known.get(chunk.place), ids)
 
     def _note(self, chunk: Chunk, verdict: Verdict | None, ids: Callable[[Chunk], Iterable[str]]) -> None:
-        """Advance the sequence of a partition, unless the batch was certainly not appended."""
+        """Advances the sequence of a partition, unless the batch was certainly not appended."""
         state = self._partitions[chunk.place]
         if verdict is not None and verdict.error is None and verdict.code in codes.UNKNOWN_PRODUCER:
             self._producer = None
@@ -338,7 +338,7 @@ class Client:
         state.sequence = (state.sequence + len(chunk.positions)) & 0x7FFFFFFF
 
     async def _number(self, chunks: Sequence[Chunk]) -> None:
-        """Give record batches their places; raises Later, Held or NotBegun if there is no producer's id."""
+        """Numbers record batches; raises Later, Held or NotBegun without a producer's id."""
         if not chunks:
             return
         producer = await self._identified()
@@ -358,7 +358,7 @@ class Client:
             return self._producer
 
     async def _produce(self, chunks: Sequence[Chunk]) -> list[Verdict]:
-        """One request to each leader."""
+        """Sends one request to each leader; returns a verdict for each record batch."""
         by_leader: dict[Address | None, list[Chunk]] = {}
         for chunk in chunks:
             by_leader.setdefault(self._leader(chunk), []).append(chunk)
@@ -384,15 +384,15 @@ class Client:
         if self._answered is not None:
             self._access.aio.tell(self._answered)
             self._answered = None
-        said = {
+        answers = {
             (topic, number): (code, [place for place, _ in records or ()])
             for topic, partitions in answer.topics or ()
             for number, code, _, _, _, records, _ in partitions or ()
         }
         silent = Lost(f"{connection.where}: no answer for a partition", code=Code.BAD_ANSWER)
         return [
-            Verdict(chunk, code=said[chunk.place][0], bad=said[chunk.place][1])
-            if chunk.place in said
+            Verdict(chunk, code=answers[chunk.place][0], bad=answers[chunk.place][1])
+            if chunk.place in answers
             else Verdict(chunk, error=silent)
             for chunk in chunks
         ]
@@ -404,7 +404,7 @@ class Client:
         return ProduceRequest_v8(None, -1, int(self._access.seconds * 1000), list(topics.items()))
 
     def _locked(self, places: Sequence[tuple[str, int]]) -> AsyncExitStack:
-        """Partitions in one order for all who lock them, so that nobody waits in a circle."""
+        """Locks partitions; callers pass them sorted, which prevents deadlocks."""
         return _Locked([self._partitions.setdefault(place, Partition()).lock for place in places])
 
 

@@ -1,9 +1,9 @@
 """One connection to a broker. Its coroutines run in the asyncio thread.
 
-*Closing is aborting* (`shipper.sdk.connection`): a connection ends without another byte. `may_begin` is asked before
-each request is written, those that log in included.
+*Closing is aborting* (`shipper.sdk.connection`): a connection ends without another byte. `may_begin` is checked before
+each request is written, including those of the login.
 
-A request whose answer did not come may have been carried out: then, and only then, `Lost` is raised.
+A request without an answer may have been carried out: then, and only then, `Lost` is raised.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _SIZE = struct.Struct(">i")
 _NEEDED = (ProduceRequest_v8, MetadataRequest_v5, InitProducerIdRequest_v0)
 _SASL_NEEDED = (SaslHandShakeRequest_v1, SaslAuthenticateRequest_v1)
 _LOGIN_LIFE = 0.8
-"""Of the time that a broker lets a login last, after which a new connection takes over."""
+"""The share of a login's lifetime after which a new connection replaces the old one."""
 
 Address = tuple[str, int]
 
 
 class Lost(Later):
-    """A request was written, and there is no answer: it may have been carried out."""
+    """A request was written but has no answer: it may have been carried out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How brokers are reached, and as whom."""
+    """The settings and the credential of connections to brokers."""
 
     aio: Asyncio
     tls: ssl.SSLContext | None
@@ -62,28 +62,28 @@ class Access:
     seconds: float
     may_begin: Callable[[], bool]
     sockets: WeakSet[socket.socket] = field(default_factory=WeakSet)
-    """All that were opened."""
+    """All opened sockets."""
 
     async def closed(self) -> None:
-        """Returns when no socket is left, after all connections were aborted."""
-        async with asyncio.timeout(_CLOSE):  # aborted transports close theirs in the next steps; checked, not believed
-            while any(made.fileno() >= 0 for made in self.sockets):  # noqa: ASYNC110 - nobody tells when
+        """Waits until all sockets are closed, after all connections were aborted."""
+        async with asyncio.timeout(_CLOSE):  # aborted transports close their sockets in the next steps
+            while any(made.fileno() >= 0 for made in self.sockets):  # noqa: ASYNC110 - no event exists
                 await asyncio.sleep(0)
 
 
 def where(address: Address) -> str:
-    """An address in words."""
+    """Returns an address as text."""
     return Endpoint("tcp", *address).address
 
 
 class Connection(asyncio.Protocol):
-    """A connection that is logged in; made by `connect`."""
+    """A connection with a login; made by `connect`."""
 
     def __init__(self, address: Address, access: Access) -> None:
         self.where = where(address)
         self.is_closed = False
         self.free_at = 0.0
-        """When the broker takes the next request, on the clock of `time.monotonic`: it throttles."""
+        """When a throttling broker takes the next request, on the clock of `time.monotonic`."""
         self.expires_at = float("inf")
         """When the login has to be renewed, on the same clock."""
         self._access = access
@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def request(self, request: RequestStruct) -> Any:
-        """The answer to one request; raises NotBegun or Later where it was not written, Lost where it was."""
+        """Sends a request and returns its answer; raises NotBegun or Later if it was not written, otherwise Lost."""
         if self.is_closed or self._transport is None:
             raise Later(f"{self.where}: the connection was closed", code=Code.UNREACHABLE)
         if not self._access.may_begin():
@@ -117,11 +117,11 @@ class Connection(asyncio.Protocol):
             raise
 
     def abort(self) -> None:
-        """Close it, without another byte."""
+        """Closes the connection, without another byte."""
         self._end(f"{self.where}: the connection was closed", Code.NO_ANSWER)
 
     def retire(self) -> None:
-        """Close it when the last answer that is waited for has come."""
+        """Closes the connection after the last expected answer."""
         self._is_retired = True
         if not self._waiting:
             self.abort()
@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
             if not answer.done():
                 answer.set_exception(Lost(reason, code=code))
 
-    # -- what asyncio calls --------------------------------------------------------------------------------------------
+    # -- called by asyncio ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         try:
             while (frame := self._frame()) is not None:
                 self._answered(frame)
-        except Exception:  # whatever a peer's bytes make the library raise
+        except Exception:  # the library may raise any error for invalid bytes
             self._end(f"{self.where}: the answer is not Kafka's", Code.BAD_ANSWER)
         if self._is_retired and not self._waiting:
             self.abort()
@@ -169,9 +169,9 @@ class Connection(asyncio.Protocol):
 
     def _answered(self, frame: bytes) -> None:
         number, request, answer = self._waiting.popleft()
-        (said,) = _SIZE.unpack_from(frame)
+        (answered,) = _SIZE.unpack_from(frame)
         try:
-            if said != number:
+            if answered != number:
                 raise ValueError("an answer to another request")
             response = request.RESPONSE_TYPE.decode(frame[_SIZE.size :])
         except Exception:
@@ -186,7 +186,7 @@ class Connection(asyncio.Protocol):
     # -- logging in ----------------------------------------------------------------------------------------------------
 
     async def log_in(self) -> None:
-        """Make it usable; raises Later, Held or NotBegun."""
+        """Checks the broker's version and logs in; raises Later, Held or NotBegun."""
         versions = await self.request(ApiVersionRequest_v0())
         offered = {key: (least, most) for key, least, most in versions.api_versions or ()}
         mechanism = self._access.mechanism
@@ -221,7 +221,7 @@ class Connection(asyncio.Protocol):
             end = await self._token(proof)
             scram.check(end.sasl_auth_bytes or b"")
         except ValueError as error:
-            raise Held(f"{self.where}: SCRAM: the broker is not to be trusted: {error}", code=Code.REFUSED) from None
+            raise Held(f"{self.where}: SCRAM: the broker is not trustworthy: {error}", code=Code.REFUSED) from None
         return end
 
     async def _token(self, token: bytes) -> Any:
@@ -235,7 +235,8 @@ _MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 
 
 async def connect(address: Address, access: Access) -> Connection:
-    """A connection that is logged in; raises Later, Held or NotBegun. No request of the caller's was written then."""
+    """Returns a new connection with a login; raises Later, Held or NotBegun, and no request of the caller was
+    written."""
     if not access.may_begin():
         raise NotBegun("nothing may be sent now")
     made = Connection(address, access)
@@ -243,7 +244,7 @@ async def connect(address: Address, access: Access) -> Connection:
         async with asyncio.timeout(min(CONNECT_SECONDS, access.seconds)):
             await _join(made, address, access)
             await made.log_in()
-    except Lost as error:  # nothing of the caller's
+    except Lost as error:  # only a request of the login
         made.abort()
         raise Later(str(error), code=error.code) from None
     except TimeoutError:
@@ -266,6 +267,6 @@ async def _join(made: Connection, address: Address, access: Access) -> None:
         loop = asyncio.get_running_loop()
         await loop.create_connection(lambda: made, sock=one, ssl=access.tls, server_hostname=name)
     except BaseException:
-        if made._transport is None:  # else the transport closes it
+        if made._transport is None:  # otherwise the transport closes it
             one.close()
         raise

@@ -1,9 +1,9 @@
-"""Rows to record batches, the unit that a broker appends to a partition as a whole or not at all. No I/O.
+"""Encodes rows as record batches, the unit that a broker appends to a partition as a whole or not at all. No I/O.
 
-A record batch is encoded, and compressed, in a worker thread, before anybody knows its place in its partition; its
-sequence number is written into its header just before it is sent (`Chunk.stamp`).
+A record batch is encoded, and compressed, in a worker thread, before its sequence number is known; that is written into
+its header just before it is sent (`Chunk.stamp`).
 
-gzip is ours (isal): the library's takes 9 µs for an event of 200 bytes, this 0.3.
+gzip is isal's, which takes 0.3 µs for an event of 200 bytes; the library's takes 9.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _PRODUCER = struct.Struct(">qhi")  # its id, its epoch, the first sequence numbe
 _PRODUCER_AT = 43
 _GZIP, _LEVEL = 31, 1
 _OVERHEAD = 128
-"""Bytes of a record and its batch beside key, value and headers, at most."""
+"""The most bytes of a record and its batch in addition to key, value and headers."""
 _CODECS: Mapping[Compression, int] = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the records of one topic can go."""
+    """The partitions of one topic."""
 
     count: int
-    """Of all its partitions: what a key's place depends on."""
+    """The number of all partitions, which determines the partition of a key."""
     free: Sequence[int]
-    """Those that take records now."""
+    """The partitions that take records now."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +56,7 @@ class Chunk:
     partition: int
     positions: Sequence[int]
     size: int
-    """Before compression."""
+    """The bytes before compression."""
     data: bytearray
 
     @property
@@ -64,13 +64,13 @@ class Chunk:
         return self.topic, self.partition
 
     def stamp(self, producer: int, epoch: int, sequence: int) -> None:
-        """Write into the header whose batch this is, and which place its first record has."""
+        """Writes the producer and the sequence number of the first record into the header."""
         _PRODUCER.pack_into(self.data, _PRODUCER_AT, producer, epoch, sequence)
         struct.pack_into(">I", self.data, _CRC, calc_crc32c(memoryview(self.data)[_CRC_COUNTS_FROM:]))
 
 
 def oversized(rows: Rows, limit: int) -> list[int]:
-    """Positions of events whose record alone would make a batch above the limit."""
+    """Returns the positions of events whose record alone exceeds the limit of a batch."""
     if sum(map(len, rows.values)) + _OVERHEAD <= limit and rows.keys is None and not any(map(len, rows.headers)):
         return []
     return [at for at in range(len(rows.values)) if _size(rows, at) > limit]
@@ -91,10 +91,10 @@ def chunks(
     compression: Compression,
     turn: int,
 ) -> list[Chunk]:
-    """The record batches for these events, each of at most its topic's limit of bytes before compression.
+    """Returns the record batches for these events, each of at most its topic's limit of bytes before compression.
 
-    An event with a key goes where every client of Kafka puts it (murmur2), and events of one partition keep their
-    order. The others go batch by batch to the free partitions, from the `turn`-th on.
+    The partition of an event with a key is that of every Kafka client (murmur2), and events of one partition keep their
+    order. The other events go batch by batch to the free partitions, from the `turn`-th on.
     """
     now = int(time.time() * 1000)
     keyed: dict[tuple[str, int], list[int]] = {}
@@ -118,7 +118,7 @@ def chunks(
 
 
 def place_of(key: bytes) -> int:
-    """A number that depends on the key alone, the same in every client."""
+    """Returns a number that depends only on the key, the same in every client."""
     return _known_place(key) if len(key) <= _SHORT_KEY else _place(key)
 
 
@@ -133,7 +133,7 @@ _known_place = lru_cache(1 << 14)(_place)  # the library hashes in Python, 0.15 
 def _batches(
     rows: Rows, positions: Sequence[int], limit: int, compression: Compression, now: int
 ) -> Iterator[tuple[Sequence[int], int, bytearray]]:
-    """Parts of the positions, each with its size and its record batch."""
+    """Yields parts of the positions, each with its size and its record batch."""
     begin = 0
     while begin < len(positions):
         builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, limit)

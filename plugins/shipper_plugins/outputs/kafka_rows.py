@@ -1,7 +1,7 @@
-"""What a record takes of its event: the topic, the key, the headers and the value. No I/O, and no library of Kafka.
+"""The parts of an event's record: the topic, the key, the headers and the value. No I/O, and no library of Kafka.
 
-A field is looked for in what all events of a batch share first; only one that is not there makes objects of events,
-which costs several times what all the rest does.
+A field is first searched for in the shared fields of a batch; only if it is not there, objects of the events are made,
+which costs several times the rest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shipper.plugin import Batch, Fields
 from shipper_plugins import data_streams
 
 TOPIC = r"^(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}(?!\n)$"
-"""What Kafka takes as the name of a topic."""
+"""The valid names of topics in Kafka."""
 _TOPIC = re.compile(TOPIC)
 
 Headers = list[tuple[str, bytes | None]]
@@ -25,7 +25,7 @@ Headers = list[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which fields of an event become which part of its record; a path is the keys that lead to a field."""
+    """The fields of an event for the parts of its record; a path is the keys that lead to a field."""
 
     topic: str | None = None
     topic_field: tuple[str, ...] | None = None
@@ -39,15 +39,15 @@ class Rows:
     """The parts of the records of a batch, by position."""
 
     topics: Sequence[str]
-    """An empty one: the event names none that can be."""
+    """Empty if the event names no valid topic."""
     keys: Sequence[bytes | None] | None
-    """None: no event has one."""
+    """None if no event has a key."""
     headers: Sequence[Headers]
     values: Sequence[bytes]
 
 
 def rows(batch: Batch, layout: Layout) -> Rows:
-    """The parts of all records; takes some milliseconds for thousands of events."""
+    """Returns the parts of all records; takes some milliseconds for thousands of events."""
     fields = _EventFields(batch)
     keys = batch.keys if layout.key is None else [_raw(value) for value in fields.each(layout.key)]
     values = batch.json_lines().split(b"\n")[:-1]
@@ -55,7 +55,7 @@ def rows(batch: Batch, layout: Layout) -> Rows:
 
 
 def topics(batch: Batch, layout: Layout) -> Sequence[str]:
-    """The topic of each event; an empty text for an event that names none that can be."""
+    """Returns the topic of each event; an empty text if the event names no valid one."""
     return _topics(batch, layout, _EventFields(batch))
 
 
@@ -63,8 +63,7 @@ def _topics(batch: Batch, layout: Layout, fields: _EventFields) -> Sequence[str]
     names = layout.topic or data_streams.of(batch) or data_streams.DEFAULT
     otherwise = [names] * batch.count if isinstance(names, str) else names
     if layout.topic_field is not None:
-        said = fields.each(layout.topic_field)
-        named = zip(said, otherwise, strict=True)
+        named = zip(fields.each(layout.topic_field), otherwise, strict=True)
         otherwise = [value if isinstance(value, str) and value else other for value, other in named]
     sound = {name: name if _TOPIC.match(name) else "" for name in set(otherwise)}
     return [sound[name] for name in otherwise]
@@ -85,21 +84,21 @@ def _each(batch: Batch) -> range:
 
 
 def _raw(value: Any) -> bytes | None:
-    """A field's value as bytes: a text as it is, anything else as JSON, nothing for null."""
+    """Returns a field's value as bytes: a text unchanged, any other value as JSON; None for null."""
     if value is None:
         return None
     return value.encode() if isinstance(value, str) else orjson.dumps(value)
 
 
 class _EventFields:
-    """The fields of a batch's events; makes objects of them once, and only if it has to."""
+    """The fields of a batch's events; makes objects of them once, and only if necessary."""
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._whole: list[Fields] | None = None
 
     def each(self, path: tuple[str, ...]) -> list[Any]:
-        """The value of a field in each event; None where it is not there."""
+        """Returns the value of a field in each event, None for a missing one."""
         if path[0] in self._batch.shared and path[0] != "log":
             return [_at(self._batch.shared, path)] * self._batch.count
         if self._whole is None:

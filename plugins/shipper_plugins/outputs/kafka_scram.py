@@ -1,7 +1,7 @@
-"""SCRAM (RFC 5802, RFC 7677) as Kafka speaks it: one conversation, step by step. No I/O.
+"""SCRAM (RFC 5802, RFC 7677) in Kafka's variant: one conversation, step by step. No I/O.
 
-The server says how often the password is hashed. Few rounds would help one that wants to guess it, very many would keep
-a thread busy for hours: both are refused.
+The server decides how often the password is hashed. Few rounds would help a server that guesses it, very many would
+keep a thread busy for hours: both are refused.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import secrets
 
 FEWEST_ROUNDS = 4096
 MOST_ROUNDS = 200_000
-"""About 0.2 s of a processor. Kafka itself allows 16384."""
+"""They take about 0.2 s of CPU time. Kafka itself allows 16384."""
 
 
 class Scram:
-    """The client's side; `final` and `check` raise ValueError for a server that does not keep to the protocol."""
+    """The client's side; `final` and `check` raise ValueError for a server that violates the protocol."""
 
     def __init__(self, mechanism: str, username: str, password: str, *, nonce: str | None = None) -> None:
         self._hash = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
@@ -29,19 +29,19 @@ class Scram:
         self._signature = b""
 
     def first(self) -> bytes:
-        """The first message."""
+        """Returns the first message."""
         return f"n,,{self._bare}".encode()
 
     def final(self, challenge: bytes) -> bytes:
-        """The answer to the server's challenge; takes some milliseconds of a processor."""
-        said = _attributes(challenge)
-        rounds = int(said.get("i", "0"))
+        """Returns the answer to the server's challenge; takes some milliseconds of CPU time."""
+        attributes = _attributes(challenge)
+        rounds = int(attributes.get("i", "0"))
         if not FEWEST_ROUNDS <= rounds <= MOST_ROUNDS:
             raise ValueError(f"it asks for {rounds} rounds of hashing")
-        nonce = said.get("r", "")
+        nonce = attributes.get("r", "")
         if not nonce.startswith(self._nonce):
             raise ValueError("it does not repeat the nonce")
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password, _decoded(said.get("s", "")), rounds)
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password, _decoded(attributes.get("s", "")), rounds)
         unproved = f"c=biws,r={nonce}"
         message = b",".join([self._bare.encode(), challenge, unproved.encode()])
         client_key = self._hmac(salted, b"Client Key")

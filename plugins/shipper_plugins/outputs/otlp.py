@@ -8,8 +8,8 @@
 
     send(batch) ── encode, in a thread ──> a request ──> otlp_channel (gRPC) or shipper.sdk.http ──> otlp_answers
 
-How an event becomes a log record, `shipper_plugins.otlp.events` says; what answers mean, `otlp_answers`. OTLP knows no
-ids of records: an event that is sent again, after an answer that was lost, is there twice.
+`shipper_plugins.otlp.events` converts events to log records, `otlp_answers` interprets answers. OTLP has no ids of
+records: an event that is sent again after a lost answer is delivered twice.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ if TYPE_CHECKING:
     from shipper_plugins.outputs.otlp_channel import Channel
 
 MOST_REQUESTS = 64
-"""Of one batch, while events are looked for that are refused; what is refused together after that is rejected so."""
+"""Requests for one batch while invalid events are searched for; after that, all events of a refused request are
+rejected."""
 _GZIP = 31
 _LEVEL = 1
 _OURS = frozenset({"authorization", "host", "te", "connection", "user-agent"})
@@ -111,23 +112,23 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
     endpoint: Host
     """URL of the receiver, such as https://collector:4317. For `http`, `/v1/logs` is appended to its path."""
     protocol: Literal["grpc", "http"] = "grpc"
-    """How requests go there."""
+    """The protocol of requests."""
     encoding: Literal["protobuf", "json"] = "protobuf"
-    """Of requests over `http`; those over `grpc` are in protobuf."""
+    """The encoding of requests over `http`; over `grpc` it is protobuf."""
     headers: dict[HeaderName, HeaderValue] = msgspec.field(default_factory=dict)
     """Headers for each request, such as x-scope-orgid; no secrets."""
     credential: Annotated[CredentialId, takes(BEARER_TOKEN, BASIC, API_KEY, TOKEN, CERTIFICATE)] | None = None
     """The id of the secret to authenticate with."""
     credential_header: HeaderName | None = None
-    """The header that has the secret as it is, such as api-key (default: `authorization`, in the form of its shape)."""
+    """The header for the plain secret, such as api-key (default: `authorization`, in the form of its shape)."""
     tls: ClientTls = msgspec.field(default_factory=ClientTls)
     """How to check the receiver."""
     compression: Literal["gzip", "none"] = "gzip"
-    """Of requests."""
+    """The compression of requests."""
     request_max_bytes: Size = Size(4 << 20)
-    """Largest request before compression; a batch that is larger goes as several. Receivers of gRPC take 4MiB."""
+    """Largest request before compression; a larger batch takes several. Receivers of gRPC usually accept 4MiB."""
     timeout: Duration = Duration(30)
-    """How long a request may take in all."""
+    """How long a request may take in total."""
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     """How long to wait before the next attempt."""
 
@@ -144,7 +145,7 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
             raise BadOption("over grpc, the encoding is protobuf", "encoding")
         for name in self.headers:
             if name in _OURS or name.startswith(_OUR_PREFIXES) or name.endswith("-bin"):
-                raise BadOption("this header is not one to set", "headers", name)
+                raise BadOption("the output sets this header itself: leave it out", "headers", name)
         if self.credential_header is not None and self.credential is None:
             raise BadOption("credential_header needs a credential", "credential_header")
         if not 0 < self.timeout <= 3600:
@@ -190,7 +191,7 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
 
 
 def _headers(output: OtlpOutput, credential: Credential | None) -> dict[str, str]:
-    """Raises ValueError for a credential that cannot be used here; the message does not quote it."""
+    """Returns the headers of all requests; raises ValueError for an unusable credential, without quoting it."""
     headers = {"user-agent": USER_AGENT, **output.headers}
     if output.protocol == "grpc":
         headers |= {"content-type": grpc.CONTENT_TYPE, "te": "trailers", "grpc-accept-encoding": "identity,gzip"}
@@ -213,10 +214,10 @@ def _headers(output: OtlpOutput, credential: Credential | None) -> dict[str, str
 
 def _plain(credential: Credential) -> str:
     if not credential.fits(API_KEY, BEARER_TOKEN, TOKEN):
-        raise ValueError("a header has a credential of the shape {api_key}, {bearer_token} or {token}")
+        raise ValueError("credential_header needs a credential of the shape {api_key}, {bearer_token} or {token}")
     [text] = credential.fields.values()
     if not (text.isascii() and text.isprintable()) or text != text.strip():
-        raise ValueError("the credential has characters that no header takes")
+        raise ValueError("the credential has characters that are not valid in a header")
     return text
 
 
@@ -232,7 +233,7 @@ def _tls(output: OtlpOutput, credential: Credential | None) -> ssl.SSLContext | 
 # -- transports --------------------------------------------------------------------------------------------------------
 
 Post = Callable[[bytes], Awaitable[int]]
-"""Sends the body of a request and returns how many records were rejected; raises Later, Held, TooLarge, BadData."""
+"""Sends the body of a request and returns the number of rejected records; raises Later, Held, TooLarge, BadData."""
 
 
 @asynccontextmanager
@@ -316,7 +317,7 @@ def _codec(output: OtlpOutput) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Events of a batch, from `first` on."""
+    """Consecutive events of a batch, from `first` on."""
 
     first: int
     batch: Batch
@@ -340,10 +341,10 @@ class _Logs:
         self._output, self._post = output, post
 
     async def send(self, batch: Batch) -> Answers:
-        """Deliver a batch by as many requests as it takes.
+        """Delivers a batch by as many requests as necessary.
 
-        If the first of them gets no answer for its events, that error is raised. If a later one does, its events and
-        those behind it come later or are held, since the answers of the first ones count.
+        If the first one gets no answer for its events, raises that error. If a later one does, its events and those
+        after it are later or held, since the answers to the first ones count.
         """
         others: dict[int, Answer] = {}
         parts = deque([_Part(0, batch)] if batch.count else [])
@@ -370,7 +371,7 @@ class _Logs:
         return Answers(batch.count, others)
 
     async def _encoded(self, part: _Part) -> bytes:
-        """Raises TooLarge for what is over the limit and can be halved."""
+        """Returns the body of a request; raises TooLarge for several events above the limit."""
         return await encoded(_encode, self._output, part.batch)
 
 

@@ -1,20 +1,20 @@
-"""What an answer to an export means, over gRPC and over HTTP. No I/O.
+"""The meaning of an answer to an export, over gRPC and over HTTP. No I/O.
 
-| gRPC | HTTP | what follows |
+| gRPC | HTTP | outcome |
 |---|---|---|
 | UNAVAILABLE, CANCELLED, DEADLINE_EXCEEDED, ABORTED, OUT_OF_RANGE, DATA_LOSS | 429, 502, 503, 504, 408, 425 | later |
 | RESOURCE_EXHAUSTED with a RetryInfo | | later |
 | RESOURCE_EXHAUSTED for a message that is too large | 413 | in halves; one event alone is rejected |
-| INVALID_ARGUMENT | 400 | in halves, to find the events that are meant: nothing of such a request was taken |
-| INTERNAL | 500 | all events of the request are rejected, as the specification forbids to send them again |
-| all others | all others | held: the cause is a setting, a permission or a quota, nothing of the events |
+| INVALID_ARGUMENT | 400 | in halves, to find the invalid events: nothing of such a request was accepted |
+| INTERNAL | 500 | all events of the request are rejected, since the specification forbids to send them again |
+| all others | all others | held: the cause is a setting, a permission or a quota, not the events |
 
-Of HTTP, 400 and 500 count so only with a Status in the body, which a proxy does not write: without one, 400 is held,
-and 500 comes later. A partial success says how many records were rejected, not which, and forbids to ask again: all
-events of that request are rejected, those that were taken too, as dead letters with that reason. So nothing is lost
-unseen; who puts them back into the queue may send some twice.
+Over HTTP, 400 and 500 have this meaning only with a Status in the body, which a proxy does not write: without one, 400
+is held, and 500 is later. A partial success has the number of rejected records, but does not name them, and must not be
+repeated: all events of that request are rejected, accepted ones too, as dead letters with that reason. So none is lost
+without a trace; requeuing them may deliver some twice.
 
-No message of a server is repeated unless it is known to be harmless: it may quote an event.
+A server's message may quote an event, so only known harmless texts are repeated.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OF_HTTP = {401: Grpc.UNAUTHENTICATED, 403: Grpc.PERMISSION_DENIED, 404: Grpc.UN
 
 
 class BadData(Exception):
-    """The request was refused for what its events are; `is_whole`: none of them may be sent again."""
+    """The request was refused for its events; `is_whole`: none of them may be sent again."""
 
     def __init__(self, reason: str, *, is_whole: bool = False) -> None:
         super().__init__(reason)
@@ -69,7 +69,7 @@ class Reply:
 
 
 def reply_without_status(http_status: int) -> Reply | None:
-    """What an answer without `grpc-status` means, which a proxy gives; None of one that is no answer at all."""
+    """Returns the meaning of an answer without `grpc-status`, as a proxy gives it; None for an invalid answer."""
     if http_status == 200:
         return None
     otherwise = Grpc.UNAVAILABLE if http_status in (408, 425, 429) or http_status >= 500 else Grpc.UNKNOWN
@@ -77,7 +77,7 @@ def reply_without_status(http_status: int) -> Reply | None:
 
 
 def check_grpc(reply: Reply, host: str) -> None:
-    """Raises Later, Held, TooLarge or BadData unless the export was taken, perhaps but for some records."""
+    """Raises Later, Held, TooLarge or BadData unless the export was accepted, perhaps except for some records."""
     if reply.code == Grpc.OK:
         return
     name = Grpc(reply.code).name if reply.code in Grpc._value2member_map_ else "an unknown code"
@@ -97,7 +97,7 @@ def check_grpc(reply: Reply, host: str) -> None:
 
 
 def check_http(response: Response, host: str) -> None:
-    """The same for an answer over HTTP."""
+    """Raises as `check_grpc` does, for an answer over HTTP."""
     found = response.status
     if found == 200:
         return
@@ -117,11 +117,11 @@ def check_http(response: Response, host: str) -> None:
 
 
 def partial(rejected: int, count: int, host: str) -> Answer:
-    """For each event of a request of which some were rejected."""
+    """Returns the answer for each event of a request with rejected ones."""
     if rejected >= count:
         return Answer(Outcome.REJECTED, f"rejected by {host}")
-    said = f"{rejected} of the {count} events of a request were rejected by {host}, which does not say which"
-    return Answer(Outcome.REJECTED, said)
+    reason = f"{rejected} of the {count} events of a request were rejected by {host}, which does not name them"
+    return Answer(Outcome.REJECTED, reason)
 
 
 def _with_known(reason: str, message: str) -> str:

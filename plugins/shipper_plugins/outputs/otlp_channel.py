@@ -1,10 +1,10 @@
-"""Unary calls of gRPC for a credential that may be revoked in the instant in which the channel is closed. Imports h2.
+"""Unary calls of gRPC with a credential that may be revoked in the instant in which the channel is closed. Imports h2.
 
-    call ──> a connection that is idle, or a new one ──> one stream ──> its answer ──> idle again
+    call ──> an idle connection, or a new one ──> one stream ──> its answer ──> idle again
 
-Each connection has one call at a time, so nothing runs beside the calls, and on cancel the connection is aborted: under
-SO_LINGER {1, 0} from connect on, the kernel delivers nothing of what it still has. What came while a connection was
-idle is read before its next call; one that its server is about to close is not used again.
+Each connection has one call at a time, so there are no background tasks, and a cancel aborts the connection: with
+SO_LINGER {1, 0} from connect on, the kernel discards unsent bytes. Bytes that arrived while a connection was idle are
+read before its next call; a connection that its server is about to close is not used again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 class _Broken(Exception):
-    """The connection, or the stream, ended before the answer; the text is none of the peer's."""
+    """The connection, or the stream, ended before the answer; the text quotes nothing of the peer."""
 
 
 class Channel:
@@ -75,7 +75,7 @@ class Channel:
         self._open: set[_Connection] = set()
 
     async def call(self, body: bytes) -> Reply:
-        """One export; on cancel its connection is aborted. Raises Unreachable, NoAnswer or NotBegun."""
+        """Makes one call; a cancel aborts its connection. Raises Unreachable, NoAnswer or NotBegun."""
         self._check()
         with trio.move_on_after(self._seconds):
             return await self._call(body)
@@ -103,7 +103,7 @@ class Channel:
             raise NotBegun("nothing may be sent now")
 
     async def _fresh(self) -> _Connection | None:
-        """An idle connection that can be used."""
+        """Returns a usable idle connection, or None."""
         while self._idle:
             connection = self._idle.pop()
             try:
@@ -130,7 +130,7 @@ class Channel:
         await connection.abort()
 
     async def close(self) -> None:
-        """Abort every connection."""
+        """Aborts every connection."""
         self._idle.clear()
         for connection in tuple(self._open):
             await self._drop(connection)
@@ -157,7 +157,7 @@ async def open_channel(
     answered: Callable[[], object],
     may_begin: Callable[[], bool],
 ) -> AsyncIterator[Channel]:
-    """A channel that contacts nobody by itself; at the end of the block every connection is aborted and closed.
+    """Yields a channel that connects only for calls; aborts and closes every connection at the end of the block.
 
     The arguments are those of `shipper.sdk.http.open_client`.
     """
@@ -171,7 +171,7 @@ async def open_channel(
 
 
 class _Call:
-    """The answer to a request, as it comes."""
+    """The answer to a request while it arrives."""
 
     def __init__(self, id: int) -> None:
         self.id = id
@@ -191,13 +191,13 @@ class _Connection:
         self.is_usable = True
 
     async def is_fresh(self) -> bool:
-        """Whether it can be used for one more call; reads what came since the last one."""
+        """Returns whether the connection can be used for one more call; reads the bytes since the last one."""
         raw = self._stream.transport_stream if isinstance(self._stream, trio.SSLStream) else self._stream
         assert isinstance(raw, trio.SocketStream)
         try:
             while raw.socket.is_readable() and not self._is_leaving:
                 block = None
-                with trio.move_on_after(_IDLE_READ):  # of TLS, it may be nothing that is for us
+                with trio.move_on_after(_IDLE_READ):  # a record of TLS may have no data
                     block = await self._stream.receive_some(_BLOCK)
                 if block is None:
                     break
@@ -209,7 +209,7 @@ class _Connection:
         return not self._is_leaving
 
     async def ask(self, headers: list[tuple[str, str]], body: bytes, answered: Callable[[], object]) -> Reply:
-        """Send a request and read its answer; raises `_Broken` and what h2 and trio raise."""
+        """Sends a request and returns its answer; raises `_Broken`, and errors of h2 and trio."""
         self.is_usable = False
         call = _Call(self._h2.get_next_available_stream_id())
         self._h2.send_headers(call.id, headers)
@@ -290,7 +290,7 @@ def _reply(call: _Call) -> Reply:
 
 
 def _inflated(message: bytes) -> bytes:
-    """A server of grpc-go compresses as it was written to, whatever is said to be accepted. Raises Unfit."""
+    """Returns a decompressed message; raises Unfit. grpc-go compresses like the request, against `accept-encoding`."""
     stream = isal_zlib.decompressobj(_GZIP)
     plain: bytes = stream.decompress(message, _LARGEST_ANSWER)
     if not stream.eof:

@@ -1,8 +1,8 @@
-"""What a backend gives as the reason of a refusal, as far as it may be repeated.
+"""Filters the reasons that a backend gives for a refusal, for the log and the status. No I/O.
 
-A reason may quote the event's value, in many forms ('…', "…", […], bytes), and a backend is not trusted. So known texts
-are let through, with names of a limited alphabet in their brackets, instead of known quotations being cut. Those of a
-refusal say which action is missing and which privilege grants it. No I/O.
+A reason may quote the event's value, in many forms ('…', "…", […], bytes), and a backend is not trusted. So only known
+texts pass, with names of a limited alphabet in their brackets; to remove known quotations would not suffice. Texts of a
+missing permission name the action, and the privilege that grants it.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _KNOWN = re.compile(
     rf"|{TOO_MANY_SHARDS}"
 )
 _POSITION = re.compile(r"(?:\[\d{1,9}:\d{1,9}\] )?")
-"""Line and column, which Elasticsearch 8 puts first."""
+"""Line and column, which precede the reason in Elasticsearch 8."""
 _TYPE = re.compile(r"[a-z_]{1,64}")
 
 
 def repeatable(reason: str | None) -> str:
-    """The known beginning of a reason; empty where there is none."""
+    """Returns the known beginning of a reason, or an empty text."""
     text = reason or ""
     position = _POSITION.match(text)
     known = _KNOWN.match(text, position.end() if position else 0)
@@ -59,5 +59,5 @@ def repeatable(reason: str | None) -> str:
 
 
 def repeatable_type(type: str | None) -> str:
-    """The type of an error, such as `security_exception`; empty where it is none."""
+    """Returns the type of an error, such as `security_exception`, or an empty text for an invalid one."""
     return type if type is not None and _TYPE.fullmatch(type) else ""
