@@ -12,7 +12,7 @@ from shipper.plugin import Absent, SecretSource, Unreadable, text_of
 
 
 class Encoded(SecretSource, frozen=True):
-    """The content of a file, which is base64."""
+    """A secret in a file, as base64."""
 
     placeholder: ClassVar[str] = "PATH"
     schema: ClassVar[Mapping[str, Any]] = {"type": "string", "examples": ["/run/keys/api.b64"]}

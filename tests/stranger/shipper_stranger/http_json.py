@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 class HttpJson(Output, frozen=True, kw_only=True):
-    """Posts batches; a status of 200 means that the server has all events of one."""
+    """Posts batches; a status of 200 means that the server has all events of the batch."""
 
     live: ClassVar[frozenset[str]] = Output.live | {"timeout"}
     tells_of_answers: ClassVar[bool] = True
 
     url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^/?#\s]+(/\S*)?(?!\n)$")]
-    """Where to post, such as `https://logs.example/events`."""
+    """URL to post to, such as `https://logs.example/events`."""
     credential: Annotated[CredentialId, takes(BEARER_TOKEN, BASIC)] | None = None
     """The id of the secret."""
     tls: ClientTls = msgspec.field(default_factory=ClientTls)

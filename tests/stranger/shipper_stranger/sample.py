@@ -10,7 +10,7 @@ from shipper.plugin import Batch, Processor, meters
 
 
 class Sample(Processor, frozen=True, kw_only=True):
-    """Keeps every n-th event of those that come together, the first included."""
+    """Keeps every n-th event of a batch, beginning with the first."""
 
     every: Annotated[int, msgspec.Meta(ge=1)]
     """n."""

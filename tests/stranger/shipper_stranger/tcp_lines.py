@@ -1,4 +1,4 @@
-"""`tcp_lines`: takes lines over TCP, and answers each block with how many bytes of lines it has ever taken."""
+"""`tcp_lines`: receives lines over TCP, and answers each block with the total number of stored bytes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ LONGEST = 64 << 10
 
 
 class TcpLines(Input, frozen=True, kw_only=True):
-    """Receives lines of UTF-8 over TCP; what is answered is durable."""
+    """Receives lines of UTF-8 over TCP; acknowledged lines are durable."""
 
     address: str
-    """Where to listen, such as `127.0.0.1:7000`."""
+    """Address to listen on, such as `127.0.0.1:7000`."""
 
     def __post_init__(self) -> None:
         self.endpoint()
 
     def endpoint(self) -> Endpoint:
-        """Raises BadOption."""
+        """Returns the address; raises BadOption."""
         return Endpoint.parse(self.address, "address", schemes={"tcp"})
 
     def identity(self) -> object:
@@ -52,7 +52,7 @@ class Lines:
         await self._server.serve(self._listener)
 
     def change(self, settings: TcpLines, credentials: Mapping[str, Credential]) -> None:
-        """Nothing that may change while it runs matters here."""
+        """Ignores the change: no setting that may change affects a running input."""
 
     async def _talk(self, peer: Peer) -> None:
         rest = b""
@@ -66,10 +66,10 @@ class Lines:
             await peer.send(b"%d\n" % self._taken)
 
     async def _store(self, text: bytes) -> None:
-        sound = text.decode(errors="replace").encode()
+        lines = text.decode(errors="replace").encode()
         async with self._turn:
-            taken = self._taken + len(sound)
-            batch = Batch.lines(sound, offset=self._taken, shared={"log": {"source": {"address": "tcp"}}})
+            taken = self._taken + len(lines)
+            batch = Batch.lines(lines, offset=self._taken, shared={"log": {"source": {"address": "tcp"}}})
             await self._context.emit(batch, positions={"taken": b"%d" % taken})
             self._taken = taken
 
