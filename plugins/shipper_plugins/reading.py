@@ -1,4 +1,4 @@
-"""Reads bytes of a file by offset; only the file's size tells that it ends.
+"""Reads bytes of a file by offset; only the file's size shows where it ends.
 
 A read may return fewer bytes than requested although the file is longer: file systems over a network or in user space
 do so, and a disk does before an unreadable sector. To take such a read for the end of the file would leave the rest

@@ -36,4 +36,4 @@ class Forwarding:
         for lane in await self._spool.never_reached():
             problem = await self._orders.forward_lane(lane, unasked=True)
             if problem is not None:
-                _log.info("a drain stays where it is, though nobody answers there", lane=lane, cause=problem)
+                _log.info("a drain is not forwarded, though its destination never answered", lane=lane, cause=problem)

@@ -110,7 +110,7 @@ class Orders:
         if not ended:
             first = await self._spool.query(first_batches)
             there = ", ".join(f"batch {seq} of output {holder}" for holder, seq in first[:MOST_LISTED]) or "nothing"
-            raise NothingToOrder(f"nothing waits of batch {batch} of output {output}; what waits first: {there}")
+            raise NothingToOrder(f"nothing waits of batch {batch} of output {output}; waiting first: {there}")
         return ended
 
     async def end_lane(self, name: Name, lane: int, upto: int) -> None:
@@ -207,7 +207,7 @@ class Orders:
         if not lanes:
             known = sorted({id for lane in draining for id in lane.key.credentials})
             raise NothingToOrder(
-                f"nothing that drains is bound to `{source}`; there is: {', '.join(known) or 'nothing'}"
+                f"no drain is bound to `{source}`; credentials of drains: {', '.join(known) or 'none'}"
             )
         credential = self._keyring.get(target)
         if credential is None:
@@ -228,7 +228,7 @@ class Orders:
                 raise NothingToOrder(text, code=Code.CREDENTIAL_RELEASED) from None
             except InDoubt:
                 where = f"output {lane.key.output} is damaged where it is bound to `{source}` or to `{target}`"
-                text = f"{where}: first `drop` or `dead_letter` ends what drains there"
+                text = f"{where}: end the drain there with `drop` or `dead_letter` first"
                 raise NothingToOrder(text, code=Code.DAMAGED) from None
             if row.id not in self._delivery.lanes:
                 await self._delivery.restore([row])
@@ -276,7 +276,7 @@ class Orders:
             self._delivery.count(order.lane, "letters_dropped", step.letters_dropped)
             if step.done:
                 if dropped:
-                    _log.warning("old dead letters gave way to an order", letters=dropped)
+                    _log.warning("old dead letters were dropped to make room for an order", letters=dropped)
                 return _Done(ended, step.full)
 
     async def _draining(self, revision: Revision, output: str | None) -> dict[int, _Barrier]:
@@ -290,7 +290,7 @@ class Orders:
         waiting += [(revision, lane, self._output(lane)) for lane in await self._spool.doubts() if lane in lasts]
         lanes = sorted({lane for at, lane, holder in waiting if at == revision and output in (None, holder)})
         if not lanes:
-            raise NothingToOrder(f"nothing drains there; what drains: {_listed(waiting)}")
+            raise NothingToOrder(f"nothing drains there; draining: {_listed(waiting)}")
         return {lane: lasts[lane] for lane in lanes}
 
     async def _barriers(self) -> dict[int, _Barrier]:

@@ -58,7 +58,7 @@ class Requeuing:
         found = await self._spool.find_letters(wanted)
         if not found.outputs:
             there = (await self._spool.find_letters(Wanted())).outputs
-            raise NothingToOrder(f"no dead letter is like that: nothing was requeued; there are {_listed(there)}")
+            raise NothingToOrder(f"no dead letter matches: nothing was requeued; there are {_listed(there)}")
         active = await self._spool.active_outputs()
         if gone := {output: count for output, count in found.outputs.items() if output not in active}:
             raise NothingToOrder(f"nothing was requeued: there are {_listed(gone)}, {_not_one_of(active)}")

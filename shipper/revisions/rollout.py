@@ -120,7 +120,7 @@ class Rollout:
         while self.is_full:
             await self._stored.wait()
 
-    # -- what happens --------------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------------
 
     async def restore(self) -> None:
         """Reads the revisions of the spool, before the first offer."""
@@ -195,7 +195,7 @@ class Rollout:
             texts[str(at)] = text
         return texts, 0
 
-    # -- what is done --------------------------------------------------------------------------------------------------
+    # -- effects -------------------------------------------------------------------------------------------------------
 
     async def _perform(self, steps: Steps[T]) -> T:
         """Performs effects in their order; returns the result of the steps."""

@@ -127,14 +127,14 @@ async def test_an_order_for_a_batch_says_how_many_events_it_ended(tmp_path: Path
         DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
         await SPRINGS["in"].context.emit(events(1, 2, 3))
         wrong = await perform(on, "dead_letter", batch=10**6, output="main")
-        named = re.search(r"what waits first: batch (\d+) of output main$", wrong.message)
+        named = re.search(r"waiting first: batch (\d+) of output main$", wrong.message)
         assert named is not None
         done = [await perform(on, "dead_letter", batch=int(named[1]), output="main") for _ in range(2)]
 
         assert (wrong.status, wrong.code) == ("FAILED", Code.NOTHING_TO_ORDER)
         assert (done[0].status, done[0].result) == ("SUCCESS", {"events": 3})
         assert (done[1].status, done[1].code) == ("FAILED", Code.NOTHING_TO_ORDER)
-        assert done[1].message.endswith("what waits first: nothing")
+        assert done[1].message.endswith("waiting first: nothing")
         assert (await on.spool.dead_letters()).events == 3
 
 
@@ -196,7 +196,7 @@ async def test_dead_letters_are_requeued_by_a_filter(tmp_path: Path) -> None:
         assert (first.result, others.result) == ({"requeued": 1, "damaged": 0}, {"requeued": 2, "damaged": 0})
         assert (gone.status, gone.message) == (
             "FAILED",
-            "no dead letter is like that: nothing was requeued; there are 2 of output main",
+            "no dead letter matches: nothing was requeued; there are 2 of output main",
         )
 
 

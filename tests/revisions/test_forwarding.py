@@ -277,9 +277,9 @@ async def test_an_order_that_cannot_be_lists_what_there_is(tmp_path: Path) -> No
         await wrong_at_first(on, Held("401"))
         await activate(on, 2, "k2", output="archive")
 
-        with pytest.raises(NothingToOrder, match=r"what drains: revision \S*1 of output main$"):
+        with pytest.raises(NothingToOrder, match=r"draining: revision \S*1 of output main$"):
             await on.orders.forward(Revision(0, 7), "main")
-        with pytest.raises(NothingToOrder, match=r"what drains: revision \S*1 of output main$"):
+        with pytest.raises(NothingToOrder, match=r"draining: revision \S*1 of output main$"):
             await on.orders.forward(FIRST, "archive")
         with pytest.raises(NothingToOrder, match="the active revision has no output main; its outputs are: archive"):
             await on.orders.forward(FIRST, "main")

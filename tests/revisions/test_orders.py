@@ -362,7 +362,7 @@ async def test_an_order_about_what_entered_above_the_barrier_names_nothing(tmp_p
     async with theatre(tmp_path) as on:
         await active_again(on)
 
-        with pytest.raises(NothingToOrder, match=r"what drains: revision \S*1 of output main$"):
+        with pytest.raises(NothingToOrder, match=r"draining: revision \S*1 of output main$"):
             await on.orders.end("drop", Revision(0, 3), None)
 
 
@@ -488,7 +488,7 @@ async def test_a_batch_that_is_delivered_before_its_order_runs_leaves_nothing_to
             return await place(order)
 
         on.spool.place_order = placing  # type: ignore[method-assign]
-        with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match=r"what waits first: nothing$"):
+        with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match=r"waiting first: nothing$"):
             await orders_of(on).end_batch("drop", "main", on.seqs[2])
 
         assert script.received == list(range(12))
@@ -498,7 +498,7 @@ async def test_a_batch_that_is_delivered_before_its_order_runs_leaves_nothing_to
 async def test_a_batch_that_is_not_there_is_named_with_those_that_wait_first(tmp_path: Path) -> None:
     async with blocked(tmp_path) as (on, _):
         first = on.seqs[2]
-        text = rf"batch {first} of output other; what waits first: batch {first} of output main$"
+        text = rf"batch {first} of output other; waiting first: batch {first} of output main$"
         with pytest.raises(NothingToOrder, match=text):
             await orders_of(on).end_batch("drop", "other", first)
         assert on.spool.figures.total().events == 8

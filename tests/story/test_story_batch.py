@@ -33,7 +33,7 @@ async def held_up(world: World, sidecar: Sidecar, lines: int) -> None:
 async def first_batch(sidecar: Sidecar) -> tuple[int | None, Message]:
     """The batch that waits first, as the answer to an order for one that is not there lists it."""
     answer = await sidecar.action("drop", output="main", batch=10**6)
-    found = re.search(r"what waits first: batch (\d+) of output main$", answer["message"])
+    found = re.search(r"waiting first: batch (\d+) of output main$", answer["message"])
     return (None if found is None else int(found[1])), answer
 
 

@@ -149,7 +149,7 @@ async def test_a_person_ends_a_drain_that_cannot_end_by_an_order(site: Site) -> 
 
     (drained,) = site.happened("ack", revision="2", stage="drained")
     assert (wrong.returncode, done.returncode) == (1, 0)
-    assert b"there is: es-" in wrong.stderr
+    assert b"credentials of drains: es-" in wrong.stderr
     assert drained["ledger"]["dead_letter"] == drained["ledger"]["accepted"] > 0
     assert b"revision 1  main  given up by an order" in listed.stdout
 
@@ -213,7 +213,7 @@ async def test_with_another_key_what_a_wrong_host_held_up_arrives_by_an_order(si
 
         assert draining["outputs"]["main"]["forward"]
         assert (wrong.returncode, done.returncode) == (1, 0)
-        assert b"what drains: revision 1 of output main" in wrong.stderr
+        assert b"draining: revision 1 of output main" in wrong.stderr
         assert b"revision 1: %d events forwarded to the current destination of output main" % COUNT in done.stdout
         assert destination.total == COUNT
 
