@@ -11,6 +11,8 @@ intake, lanes, sessions, the spool's transactions on a real SQLite. What it need
     disk        the spool's writer and readers, over a database in memory that outlives a crash
     backend     destinations that commit, refuse, lose answers; and the output that speaks to them
     streams     who writes events; and the input that reads them
+    things      who changes keys of keyed state; and the input that keeps them
+    fences      what destinations know of keys, below which they take no version
     offers      policies that are sent, and what an outsider knows of each
     supervisor  sends policies, keeps and revokes credentials by the rules of the protocol
     steps       what is done at the drawn moments
@@ -18,6 +20,7 @@ intake, lanes, sessions, the spool's transactions on a real SQLite. What it need
     world       puts these together and runs them
     case        those notes, sorted
     oracle      judges, from the notes of the outside alone
+    last_word   the laws of keyed state, by which it judges too
     shrink      a smaller scenario that fails in the same way
     campaign    the sums over many worlds, kept in a file
     march       goes on with a campaign, in as many processes as there are to be

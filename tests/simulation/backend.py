@@ -7,10 +7,10 @@ that is cancelled on its way may still arrive, in that instant: its connection w
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, cast
 
 import trio
 
@@ -31,7 +31,11 @@ from shipper.plugin import (
     TooLarge,
     takes,
 )
+from tests.simulation.fences import Fences, Told, told_of
 from tests.simulation.stage import Stage, current
+from tests.simulation.things import NAME
+
+T = TypeVar("T")
 
 TIMEOUT = 30.0
 POISON = 7
@@ -53,6 +57,7 @@ class Pace:
     longest: float = 2.0
 
 
+_Sent = list[Event] | list[Told]
 _OPEN = (Outcome.LATER, Outcome.HELD)
 NOWHERE = "nowhere"
 """A name that somebody wrote by mistake: nobody answers there, until the world heals."""
@@ -70,18 +75,30 @@ class Backend:
         self.refused: set[str] = set()
         """Streams whose events it refuses: each stream is a place of its own."""
         self.documents: set[tuple[str, str]] = set()
+        self.fences = Fences(stage, name)
 
     def take(self, output: str, credential: str, events: Sequence[Event]) -> dict[int, Answer]:
         """A request arrives: note it, keep what is to be kept; returns what is not simply delivered, or raises."""
         self.stage.note("request", backend=self.name, output=output, credential=credential, events=events)
         self._refuse(credential, len(events))
+        return self._each(events, lambda event: self._one(output, event))
+
+    def take_versions(self, output: str, credential: str, versions: Sequence[Told]) -> dict[int, Answer]:
+        """The same of keyed state."""
+        self.stage.note(
+            "request", backend=self.name, output=output, credential=credential, events=(), versions=tuple(versions)
+        )
+        self._refuse(credential, len(versions))
+        return self._each(versions, lambda told: self._one_version(output, told))
+
+    def _each(self, those: Sequence[T], answer_of: Callable[[T], Answer | None]) -> dict[int, Answer]:
         others: dict[int, Answer] = {}
-        for at, event in enumerate(events):
-            answer = self._one(output, event)
+        for at, each in enumerate(those):
+            answer = answer_of(each)
             if answer is not None:
                 others[at] = answer
             if answer is not None and answer.outcome in _OPEN and self.stage.scenario.is_ordered:
-                return others | dict.fromkeys(range(at, len(events)), answer)
+                return others | dict.fromkeys(range(at, len(those)), answer)
         return others
 
     def _refuse(self, credential: str, count: int) -> None:
@@ -103,18 +120,27 @@ class Backend:
             raise TooLarge("413 too large")
 
     def _one(self, output: str, event: Event) -> Answer | None:
-        if "poison" in self.stage.scenario.rates and event.number % POISON == 0:
+        if (refusal := self._refusal(event.stream, event.number)) is not None:
+            return refusal
+        if (output, event.id) in self.documents:
+            return Answer(Outcome.DUPLICATE)
+        self.documents.add((output, event.id))
+        return None
+
+    def _one_version(self, output: str, told: Told) -> Answer | None:
+        refusal = self._refusal(NAME, told.number)
+        return self.fences.put(output, told) if refusal is None else refusal
+
+    def _refusal(self, place: str, number: int | None) -> Answer | None:
+        if "poison" in self.stage.scenario.rates and number is not None and number % POISON == 0:
             return Answer(Outcome.REJECTED, "400 mapping")
         if self.stage.strikes("item_later"):
             return Answer(Outcome.LATER, "429 item")
         if self.stage.strikes("item_held"):
             return Answer(Outcome.HELD, "403 item")
-        if event.stream in self.refused or self.stage.strikes("place_refused"):
+        if place in self.refused or self.stage.strikes("place_refused"):
             outcome = Outcome.HELD if self.stage.scenario.seed % 2 else Outcome.LATER
-            return Answer(outcome, f"404 {event.stream}", of_target=True)
-        if (output, event.id) in self.documents:
-            return Answer(Outcome.DUPLICATE)
-        self.documents.add((output, event.id))
+            return Answer(outcome, f"404 {place}", of_target=True)
         return None
 
 
@@ -136,7 +162,10 @@ class SimulatedOutput(Output, frozen=True):
         return replace(super().feeding(), backoff=pace, **current().scenario.feeding)
 
     def targets(self, batch: Batch) -> Sequence[str]:
-        return [event.stream for event in events_of(batch)]
+        return [NAME] * batch.count if batch.versions is not None else [event.stream for event in events_of(batch)]
+
+    def takes_state(self) -> bool:
+        return True
 
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
@@ -171,9 +200,12 @@ class _Connection:
     def __init__(self, stage: Stage, backend: Backend, context: OutputContext, credential: str) -> None:
         self.stage, self.backend, self.output, self.credential = stage, backend, context.name, credential
         self._answered = context.answered
+        self._before: Sequence[Told] = ()
+        """What was sent before: the network may deliver it once more."""
 
     async def send(self, batch: Batch) -> Answers:
-        stage, events, arrived = self.stage, events_of(batch), False
+        stage, arrived = self.stage, False
+        events = events_of(batch) if batch.versions is None else told_of(batch)
         if stage.scenario.is_fenced:
             stage.note("begun", output=self.output, credential=self.credential, boottime=stage.boottime)
         try:
@@ -184,6 +216,7 @@ class _Connection:
                 raise Later("name not found")
             stage.effect()
             arrived = True
+            self._echo()
             others = self._take(events)
             await stage.pause("net")
             await self._hang()
@@ -208,28 +241,41 @@ class _Connection:
             await trio.sleep(TIMEOUT)
             raise Later(f"no answer for {TIMEOUT:.0f} s")
 
-    def _take(self, events: Sequence[Event]) -> dict[int, Answer]:
+    def _echo(self) -> None:
+        """Versions that were sent before arrive again: nobody hears the answer."""
+        if self._before and self.stage.strikes("echo"):
+            for told in self._before:
+                self.backend.fences.put(self.output, told)
+
+    def _take(self, events: _Sent) -> dict[int, Answer]:
         try:
-            return self.backend.take(self.output, self.credential, events)
+            return self._arrive(events)
         except (Held, Later, TooLarge):
             self._tell()
             raise
+
+    def _arrive(self, events: _Sent) -> dict[int, Answer]:
+        if not events or isinstance(events[0], Event):
+            return self.backend.take(self.output, self.credential, cast(list[Event], events))
+        self._before = cast(list[Told], events)
+        return self.backend.take_versions(self.output, self.credential, self._before)
 
     def _tell(self) -> None:
         """An answer is heard."""
         self.stage.note("heard", output=self.output, backend=self.backend.name, credential=self.credential)
         self._answered()
 
-    def _arrive_unheard(self, events: Sequence[Event]) -> None:
+    def _arrive_unheard(self, events: _Sent) -> None:
         if self.backend.is_nowhere and not self.stage.healed:
             return
         with suppress(Held, Later, TooLarge):
-            self.backend.take(self.output, self.credential, events)
+            self._arrive(events)
 
-    def _note_answers(self, events: Sequence[Event], others: Mapping[int, Answer]) -> None:
+    def _note_answers(self, events: _Sent, others: Mapping[int, Answer]) -> None:
         answers = [others[at].outcome.value if at in others else "delivered" for at in range(len(events))]
+        kind = "answered" if isinstance(events[0], Event) else "placed"
         self.stage.note(
-            "answered", backend=self.backend.name, output=self.output, credential=self.credential,
+            kind, backend=self.backend.name, output=self.output, credential=self.credential,
             events=events, answers=answers,
         )  # fmt: skip
 

@@ -15,6 +15,16 @@ Pair = tuple[str, str, int]
 """An output and an event: its stream and number."""
 
 
+class Violation(NamedTuple):
+    """What was promised and did not hold."""
+
+    law: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.law}: {self.text}"
+
+
 class Answer(NamedTuple):
     """A final answer for an event that reached the shipper."""
 
@@ -38,6 +48,8 @@ class Case:
         self.first_sent: dict[At, int] = {}
         """Flawed or not."""
         self.answers: dict[Pair, list[Answer]] = defaultdict(list)
+        self.placed: dict[tuple[str, Target], list[int]] = defaultdict(list)
+        """By output and its target: when versions of keys had their answers there."""
         self.emitting: dict[tuple[str, int], list[int]] = defaultdict(list)
         self.emitted: dict[tuple[str, int], int] = {}
         self._said: dict[str, list[tuple[Note, dict[str, Any]]]] = defaultdict(list)
@@ -67,6 +79,10 @@ class Case:
                     if outcome in FINAL:
                         pair = (note.facts["output"], event.stream, event.number)
                         self.answers[pair].append(Answer(note.n, note.life, event.id, event.stamp, outcome, target))
+            case "placed":
+                target = Target(note.facts["backend"], note.facts["credential"])
+                if any(outcome in FINAL or outcome == "superseded" for outcome in note.facts["answers"]):
+                    self.placed[note.facts["output"], target].append(note.n)
             case "emitting":
                 for number in note.facts["numbers"]:
                     self.emitting[note.facts["stream"], number].append(note.n)

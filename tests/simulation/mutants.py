@@ -33,6 +33,7 @@ from shipper.spool import credentials, drain_orders, revisions, schema
 from shipper.spool.queue import Arrival
 from shipper.spool.seal import Sealer
 from shipper.spool.spool import Spool
+from tests.simulation import mutants_of_keys
 from tests.simulation.backend import SimulatedOutput
 from tests.simulation.stage import Crashed
 
@@ -371,5 +372,6 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     forwarded_without_barriers: "B1",
     answers_are_forgotten: "T1",
     leases_are_forgotten: "O7",
+    **mutants_of_keys.MUTANTS,
 }
 """By the law that each of them breaks."""

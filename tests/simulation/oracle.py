@@ -19,6 +19,7 @@ L1 and L3 are judged by the world itself, which waits in vain. The letters are t
     L1  it does not come to rest              L2  a credential is kept for ever
     L3  it waits for a destination it does not need                                   L6  a hot loop
     L8  it looks healthy though an event has waited for long
+    K1 to K7 are those of keyed state: see `last_word`
     P2  the end of the process                P6  it failed by itself                 E2  a nonce was used twice
 """
 
@@ -28,10 +29,11 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
+from tests.simulation import last_word
 from tests.simulation.backend import POISON
-from tests.simulation.case import Case, at_of
+from tests.simulation.case import Case, Violation, at_of
 from tests.simulation.offers import At, Offer
 from tests.simulation.scenario import Scenario
 from tests.simulation.stage import Note
@@ -41,16 +43,6 @@ PIPE_SECONDS = 2.0
 LONG_SECONDS = 25.0
 """Longer than a lane may be without progress before it is said, and than the disk may be slow."""
 _DISK = {"disk_full", "disk_slow", "commit_fails"}
-
-
-class Violation(NamedTuple):
-    """What was promised and did not hold."""
-
-    law: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.law}: {self.text}"
 
 
 def judge(notes: Sequence[Note], scenario: Scenario) -> list[Violation]:
@@ -357,8 +349,9 @@ def who_waits_long_does_not_look_healthy(case: Case) -> Iterator[Violation]:
 
 
 def _progress(case: Case) -> dict[tuple[str, object], list[int]]:
-    """By output and its target: when events had their answers there."""
+    """By output and its target: when events, or versions of keys, had their answers there."""
     ends: dict[tuple[str, object], list[int]] = defaultdict(list)
+    ends.update((lane, list(placed)) for lane, placed in case.placed.items())
     for (output, _, _), answers in case.answers.items():
         for answer in answers:
             ends[output, answer.target].append(answer.n)
@@ -444,6 +437,7 @@ def dead_letters_are_the_refused(case: Case) -> Iterator[Violation]:
         (letter["output"], letter["event_id"])
         for _, result in case.said("result")
         for letter in result["result"].get("dead_letters", ())
+        if "state" not in letter
     }
     refused = {
         (output, answer.id)
@@ -505,4 +499,5 @@ LAWS: tuple[Callable[[Case], Iterator[Violation]], ...] = (
     busy_is_left_alone,
     dead_letters_are_the_refused,
     it_ends_in_order,
+    last_word.keyed_state,
 )

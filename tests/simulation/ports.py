@@ -31,6 +31,7 @@ from tests.simulation.disk import Disk, SimulatedDisk
 from tests.simulation.node import Node
 from tests.simulation.stage import Crashed, Stage
 from tests.simulation.streams import HoldProcessor, PullInput, PushInput, StampProcessor
+from tests.simulation.things import NAME, ThingsInput
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -39,7 +40,7 @@ WALL = 1_700_000_000.0
 
 _REGISTRY = Registry(
     {
-        "inputs": {"pull": PullInput, "push": PushInput},
+        "inputs": {"pull": PullInput, "push": PushInput, NAME: ThingsInput},
         "processors": {"stamp": StampProcessor, "hold": HoldProcessor},
         "outputs": {"backend": SimulatedOutput},
     }

@@ -82,6 +82,23 @@ LATER_STEPS: dict[str, tuple[int, int]] = {
 }
 """The same, each kind from a stream of its own: what a seed drew before there were these, it draws still."""
 
+KEYS = (*[0] * 5, 1, 4, 12)
+"""How many keys there are, in worlds that know keyed state."""
+KEYED_RATES: dict[str, tuple[float, float]] = {
+    "echo": (0.05, 0.5),
+    "rescan": (0.2, 1.0),
+    "stale_again": (0.3, 0.9),
+}
+"""Faults of such worlds only; each is drawn from a stream of its own, for one in two."""
+KEYED_STEPS: dict[str, tuple[float, int, int]] = {
+    "change": (1.0, 3, 8),
+    "hot": (0.8, 1, 4),
+    "move": (0.5, 1, 3),
+    "take_away": (0.25, 1, 2),
+    "overwrite": (0.4, 1, 4),
+}
+"""And steps: how likely there are any, and how many then."""
+
 LEASED = 0.1
 """Of the worlds: nothing is sent there without a lease, until the world heals."""
 LEASES = (4, 16)
@@ -164,6 +181,8 @@ class Scenario:
     limits: tuple[tuple[str, int], ...] = ()
     feeding: Mapping[str, Any] = field(default_factory=dict)
     """What outputs state of how they are fed."""
+    keys: int = 0
+    """Of keyed state; 0: there is none."""
 
     @classmethod
     def draw(cls, seed: int) -> Scenario:
@@ -184,6 +203,14 @@ class Scenario:
             own = Random(f"{kind} {seed}")
             steps += [_step(own, seconds, kind) for _ in range(own.randint(*count)) if own.random() < 0.2]
         steps += _leases(Random(f"lease {seed}"), seconds)
+        keys = Random(f"keys {seed}").choice(KEYS)
+        if keys:
+            rates |= {
+                name: Random(f"{name} {seed}").uniform(*bounds)
+                for name, bounds in KEYED_RATES.items()
+                if Random(f"has {name} {seed}").random() < 0.5
+            }
+            steps += _keyed_steps(seed, seconds)
         return cls(
             seed=seed,
             rates=rates,
@@ -194,11 +221,17 @@ class Scenario:
             away=Random(f"away {seed}").choice(AWAY),
             limits=tuple((name, Random(f"{name} {seed}").choice(values)) for name, values in LIMITS.items()),
             feeding=_feeding(seed),
+            keys=keys,
         )
 
     def names(self) -> set[str]:
         """The kinds of faults and steps there are."""
         return {*self.rates, *(step.kind for step in self.steps)}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Their names, which are their types."""
+        return ("pull", "push", "things") if self.keys else ("pull", "push")
 
     @property
     def is_leased(self) -> bool:
@@ -235,6 +268,15 @@ def _feeding(seed: int) -> dict[str, Any]:
     drawn = {name: Random(f"{name} {seed}").choice(values) for name, values in FEEDING.items()}
     is_stopped = Random(f"away {seed}").choice(AWAY) in ("pull", "push")
     return drawn | ({"ordered": False} if is_stopped else {})
+
+
+def _keyed_steps(seed: int, seconds: float) -> list[Step]:
+    steps = []
+    for kind, (odds, least, most) in KEYED_STEPS.items():
+        own = Random(f"{kind} {seed}")
+        if own.random() < odds:
+            steps += [_step(own, seconds, kind) for _ in range(own.randint(least, most))]
+    return steps
 
 
 def _leases(random: Random, seconds: float) -> list[Step]:

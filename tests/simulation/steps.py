@@ -15,6 +15,7 @@ from tests.simulation.offers import Feed, Target, offer
 from tests.simulation.scenario import Step
 from tests.simulation.streams import STREAMS
 from tests.simulation.supervisor import Supervisor
+from tests.simulation.things import NAME, SHELVES
 
 LISTED_SECONDS = 5.0
 """For an answer to an order, if one comes."""
@@ -270,6 +271,65 @@ async def write(supervisor: Supervisor, random: Random) -> None:
     stream = STREAMS[random.choice(("pull", "push"))]
     stream.write(random.choice((1, 3, 10, 30)))
     supervisor.stage.note("written", stream=stream.name, upto=stream.written)
+
+
+@_kind
+async def change(supervisor: Supervisor, random: Random) -> None:
+    """Keys get other documents, or are deleted."""
+    for _ in range(random.choice((1, 3, 10))):
+        SHELVES[NAME].change(random, hot=random.random() < 0.3)
+
+
+@_kind
+async def hot(supervisor: Supervisor, random: Random) -> None:
+    """One key changes all the time, for a while."""
+    supervisor.stage.nursery.start_soon(_go_on_changing, random, random.choice((0.001, 0.01, 0.02, 0.2)))
+
+
+async def _go_on_changing(random: Random, pause: float) -> None:
+    things = SHELVES[NAME]
+    things.writers += 1
+    for _ in range(random.randint(5, 30)):
+        things.change(random, hot=random.random() < 0.8)
+        await trio.sleep(random.uniform(0.0, pause))
+    things.writers -= 1
+
+
+@_kind
+async def overwrite(supervisor: Supervisor, random: Random) -> None:
+    """Somebody else writes newer versions of keys, in the middle of changes; perhaps the process dies of it."""
+    await change(supervisor, random)
+    await trio.sleep(random.uniform(0.0, 0.05))
+    output, ahead = _some_output(supervisor, random), random.choice((1 << 31, 1 << 45))
+    for key in SHELVES[NAME].keys:
+        if random.random() < 0.7:
+            BACKENDS[_to(supervisor, output, random)].fences.overwrite(output, key, ahead)
+    if random.random() < 0.4:
+        await crash(supervisor, random)
+    else:
+        await change(supervisor, random)
+
+
+@_kind
+async def move(supervisor: Supervisor, random: Random) -> None:
+    """An output goes elsewhere, or to where it was, in the middle of changes."""
+    await change(supervisor, random)
+    await trio.sleep(random.uniform(0.0, 0.2))
+    await random.choice((rotate, retarget, back, outputs))(supervisor, random)
+    await trio.sleep(random.uniform(0.0, 0.2))
+    await change(supervisor, random)
+
+
+@_kind
+async def take_away(supervisor: Supervisor, random: Random) -> None:
+    """The input of keyed state goes, or is opened anew, or comes back."""
+    inputs = dict(supervisor.shape.inputs)
+    if NAME in inputs and random.random() < 0.5:
+        del inputs[NAME]
+    else:
+        feed = inputs.get(NAME, Feed())
+        inputs[NAME] = replace(feed, spot=feed.spot + 1)
+    supervisor.offer(replace(supervisor.shape, inputs=inputs))
 
 
 @_kind

@@ -105,7 +105,7 @@ class _Holding(ProcessorStage):
         self._held, self._due = [], None
 
 
-class _Stream(Input, frozen=True):
+class StreamInput(Input, frozen=True):
     """Reads the stream of its name; another spot is another place."""
 
     spot: int = 0
@@ -115,26 +115,27 @@ class _Stream(Input, frozen=True):
         return self.spot
 
 
-class PullInput(_Stream, frozen=True):
+class PullInput(StreamInput, frozen=True):
     """Reads a stream from the stored position."""
 
     @asynccontextmanager
     async def open(self, context: InputContext) -> AsyncIterator[Source]:
-        async with _opening(context):
+        async with opening(context):
             yield _Pull(self, context)
 
 
-class PushInput(_Stream, frozen=True):
+class PushInput(StreamInput, frozen=True):
     """Takes what peers hand over."""
 
     @asynccontextmanager
     async def open(self, context: InputContext) -> AsyncIterator[Source]:
-        async with _opening(context):
+        async with opening(context):
             yield _Push(self, context)
 
 
 @asynccontextmanager
-async def _opening(context: InputContext) -> AsyncIterator[None]:
+async def opening(context: InputContext) -> AsyncIterator[None]:
+    """What an input does before it reads, and after."""
     stage = current()
     await stage.pause("inputs")
     if stage.strikes("input_refused"):
@@ -147,18 +148,20 @@ async def _opening(context: InputContext) -> AsyncIterator[None]:
                 await stage.pause("inputs", 0.1)
 
 
-class _Reading:
-    def __init__(self, settings: _Stream, context: InputContext) -> None:
+class Reading:
+    """A source of a world."""
+
+    def __init__(self, settings: StreamInput, context: InputContext) -> None:
         self.settings, self.context = settings, context
         self.stage: Stage = current()
-        self.stream = STREAMS[context.name]
+        self.name = context.name
 
     def change(self, settings: Any, credentials: Mapping[str, Credential]) -> None:
         self.settings = settings
 
     async def run(self) -> None:
         """Read until it fails or is closed."""
-        place = {"stream": self.stream.name, "spot": self.settings.spot}
+        place = {"stream": self.name, "spot": self.settings.spot}
         self.stage.note("reading", **place)
         try:
             await self.read()
@@ -168,7 +171,20 @@ class _Reading:
             raise
 
     async def read(self) -> None:
+        """Read for ever."""
         raise NotImplementedError
+
+    async def stumble(self) -> None:
+        """Take a moment, and fail perhaps."""
+        await self.stage.pause("inputs")
+        if self.stage.strikes("input_fails"):
+            raise OSError("simulated")
+
+
+class _OfStream(Reading):
+    def __init__(self, settings: StreamInput, context: InputContext) -> None:
+        super().__init__(settings, context)
+        self.stream = STREAMS[context.name]
 
     async def emit(self, batch: Batch, numbers: range | list[int], **how: Any) -> None:
         self.stage.note("emitting", stream=self.stream.name, numbers=tuple(numbers))
@@ -183,13 +199,8 @@ class _Reading:
         documents = [b'{"stream":"%b","number":%d,"pad":"%b"}' % (name.encode(), n, pad.encode()) for n in numbers]
         return Batch.documents(documents, ids=ids)
 
-    async def stumble(self) -> None:
-        await self.stage.pause("inputs")
-        if self.stage.strikes("input_fails"):
-            raise OSError("simulated")
 
-
-class _Pull(_Reading):
+class _Pull(_OfStream):
     async def read(self) -> None:
         at = int((await self.context.positions()).get("at", b"0"))
         self.stream.accepted.update(range(1, at + 1))
@@ -203,7 +214,7 @@ class _Pull(_Reading):
             at += count
 
 
-class _Push(_Reading):
+class _Push(_OfStream):
     async def read(self) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(PEERS):

@@ -21,7 +21,6 @@ from tests.simulation.node import Node
 from tests.simulation.offers import At, Feed, Offer, Shape, Target, offer
 from tests.simulation.ports import outside
 from tests.simulation.stage import Stage
-from tests.simulation.streams import STREAMS
 
 
 class Supervisor:
@@ -50,7 +49,7 @@ class Supervisor:
         self._actions = 0
         self._withheld: set[str] = set()
         queue = stage.scenario.queue_bytes
-        self.shape = Shape({}, {"pull": Feed(), "push": Feed()}, stage.scenario.workers, queue)
+        self.shape = Shape({}, self._all_inputs(), stage.scenario.workers, queue)
         self.shape = self.shape.with_output("main", self.target("east"))
         if stage.random("outputs").random() < 0.5:
             self.shape = self.shape.with_output("side", self.target("west"))
@@ -245,8 +244,11 @@ class Supervisor:
         if self.stage.scenario.is_leased:
             self.lease(None)
         self._supply(sorted(self._withheld))
-        shape = replace(self.shape, inputs={name: Feed() for name in STREAMS}, queue_bytes=1 << 20)
+        shape = replace(self.shape, inputs=self._all_inputs(), queue_bytes=1 << 20)
         self.offer(shape if shape.outputs else shape.with_output("main", self.target("east")))
+
+    def _all_inputs(self) -> dict[str, Feed]:
+        return {name: Feed() for name in self.stage.scenario.inputs}
 
 
 def _secret(id: str) -> dict[str, str]:

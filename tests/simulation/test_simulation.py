@@ -16,7 +16,7 @@ from shipper.revisions.rollout import Rollout
 from tests.simulation import campaign as campaigns
 from tests.simulation.campaign import Campaign
 from tests.simulation.march import march
-from tests.simulation.scenario import LATER_STEPS, RATES, STEPS, Scenario
+from tests.simulation.scenario import KEYED_RATES, KEYED_STEPS, LATER_STEPS, RATES, STEPS, Scenario
 from tests.simulation.shrink import only, shrink
 from tests.simulation.world import run
 
@@ -56,7 +56,16 @@ def test_other_seeds_have_other_traces() -> None:
 def test_every_fault_and_every_step_is_drawn_by_some_of_a_hundred_seeds() -> None:
     drawn = {name for seed in range(100) for name in Scenario.draw(seed).names()}
 
-    assert drawn == {*RATES, *STEPS, *LATER_STEPS, "place_refused", "write", "lease"}
+    assert drawn == {*RATES, *STEPS, *LATER_STEPS, *KEYED_RATES, *KEYED_STEPS, "place_refused", "write", "lease"}
+
+
+def test_some_seeds_have_keyed_state_and_the_others_know_nothing_of_it() -> None:
+    scenarios = [Scenario.draw(seed) for seed in range(100)]
+    keyed = [scenario for scenario in scenarios if scenario.keys]
+
+    assert 20 <= len(keyed) <= 60
+    assert all(("things" in scenario.inputs) == (scenario.keys > 0) for scenario in scenarios)
+    assert not any(scenario.names() & {*KEYED_RATES, *KEYED_STEPS} for scenario in scenarios if not scenario.keys)
 
 
 def test_some_seeds_have_a_rush_of_revisions_which_drain_one_after_the_other() -> None:

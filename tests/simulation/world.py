@@ -14,15 +14,16 @@ import trio
 
 from tests.simulation import stage as stages
 from tests.simulation.backend import BACKENDS, NOWHERE, Backend
-from tests.simulation.case import FINAL
+from tests.simulation.case import FINAL, Violation
 from tests.simulation.disk import Disk
-from tests.simulation.oracle import Violation, judge
+from tests.simulation.oracle import judge
 from tests.simulation.ports import quiet
 from tests.simulation.scenario import Scenario
 from tests.simulation.stage import Note, Stage, digest
 from tests.simulation.steps import follow
 from tests.simulation.streams import STREAMS, Stream
 from tests.simulation.supervisor import Supervisor
+from tests.simulation.things import NAME, SHELVES, Things
 
 HEALING_SECONDS = 900.0
 """Within which, after the last fault, everything must be delivered, drained and released."""
@@ -66,6 +67,7 @@ def run(scenario: Scenario) -> Outcome:
     stage.on_crash.append(disk.crash)
     BACKENDS.update({name: Backend(stage, name) for name in ("east", "west", NOWHERE)})
     STREAMS.update({name: Stream(name) for name in ("pull", "push")})
+    SHELVES[NAME] = Things(stage, scenario.keys)
     violations: list[Violation] = []
     was_on = gc.isenabled()
     gc.disable()
@@ -155,6 +157,7 @@ async def _come_to_rest(stage: Stage, supervisor: Supervisor) -> None:
     last = supervisor.sent[-1].at[1]
     await stage.noted(lambda note: _said(note, stage="drained", revision=last))
     await stage.until(lambda: all(len(stream.accepted) >= stream.written for stream in STREAMS.values()))
+    await stage.until(lambda: SHELVES[NAME].is_read)
     await _empty(stage, supervisor)
     page = [{"id": 0}]
     while page:
