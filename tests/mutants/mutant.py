@@ -12,9 +12,9 @@
 
 A fault that two places prevent has a `[[settles_before_the_answers.also]]` with another `function`, `old` and `new`.
 
-The letter is that of the property (B barrier, Q queue, E encryption, O output, P process, L liveness, R resources,
-T trust, K keyed state; S secrets, which has no number). A check is a selection for pytest, or `python -m
-tests.simulation …`.
+The letter is that of the property (B barrier, Q queue, K keyed state, E encryption, O output, P process, L liveness,
+R resources, T trust; S secrets, which has no number). A check is a selection for pytest, or
+`python -m tests.simulation …`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAULTS = Path(__file__).parent / "faults"
 WORLDS = "python -m tests.simulation --seed 0 --worlds 300"
 _WORDS = ("breaks", "fault", "resembles", "killed_by")
 _OF_EDIT = {"function", "old", "new"}
-_PROPERTY = re.compile(r"([BQEOPLRSTK]\d*) (.+)")
+_PROPERTY = re.compile(r"([BQEKOPLRST]\d*) (.+)")
 
 
 class BadFault(ValueError):
