@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from msgspec import structs
 
 from shipper.pipeline.lane import Lane
 from shipper.sdk.state import Change, Kept
-from shipper.spool import keyed, queue, slots
+from shipper.spool import dead_letters, keyed, queue, slots
 from shipper.spool.spool import Spool
 from shipper.values import Counts
 
@@ -93,6 +94,22 @@ def edges_may_go_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(keyed, "_known", known)
 
 
+def places_of_edges_are_ours(patch: pytest.MonkeyPatch) -> None:
+    """What an edge says late gets a place above all that it said before."""
+    original = Spool.keep
+
+    async def keep(self: Spool, arrival: keyed.Arrival, *arguments: Any, **options: Any) -> keyed.Admitted:
+        ours = replace(arrival, changes=[change._replace(place=None) for change in arrival.changes])
+        return await original(self, ours, *arguments, **options)
+
+    patch.setattr(Spool, "keep", keep)
+
+
+def letters_name_no_key(patch: pytest.MonkeyPatch) -> None:
+    """Of a version that was refused nobody knows which key it is of."""
+    patch.setattr(dead_letters, "_state", lambda version: {})
+
+
 def acknowledged_without_the_newest(patch: pytest.MonkeyPatch) -> None:
     """Of several changes the last one is acknowledged, and not stored."""
     original = Spool.keep
@@ -100,9 +117,7 @@ def acknowledged_without_the_newest(patch: pytest.MonkeyPatch) -> None:
     async def keep(self: Spool, arrival: keyed.Arrival, *arguments: Any, **options: Any) -> keyed.Admitted:
         if len(arrival.changes) < 2:
             return await original(self, arrival, *arguments, **options)
-        fewer = keyed.Arrival(
-            arrival.revision, arrival.input, arrival.lanes, arrival.changes[:-1], arrival.positions, {}, arrival.fronts
-        )
+        fewer = replace(arrival, changes=arrival.changes[:-1])
         admitted = await original(self, fewer, *arguments, **options)
         return admitted._replace(kept=(*admitted.kept, admitted.kept[-1]._replace(fenced=True)))
 
@@ -120,5 +135,7 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     superseded_counts_nowhere: "L1",
     places_begin_anew: "K5",
     edges_may_go_back: "K5",
+    places_of_edges_are_ours: "K2",
+    letters_name_no_key: "K4",
     acknowledged_without_the_newest: "K1",
 }
