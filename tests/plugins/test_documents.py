@@ -226,6 +226,18 @@ def test_a_full_disk_leaves_the_old_document(documents: Documents, directory: Pa
     assert outcomes(put(documents, ("a", 2, b'{"n":2}'))) == [Outcome.DELIVERED]
 
 
+def test_a_directory_whose_parent_may_not_be_read_is_used(documents: Documents, directory: Path) -> None:
+    directory.mkdir()
+
+    def refusing(path: Any, *args: Any, call: Any = os.open) -> int:
+        if Path(path) == directory.parent:
+            raise PermissionError(13, "Permission denied")
+        return int(call(path, *args))
+
+    with mock.patch.object(module.os, "open", refusing):
+        assert outcomes(put(documents, ("a", 1, b"{}"))) == [Outcome.DELIVERED]
+
+
 # -- crashes -----------------------------------------------------------------------------------------------------------
 
 

@@ -218,10 +218,11 @@ def _rounds(versions: Sequence[Version], documents: Sequence[bytes]) -> Iterator
 
 
 def _make(directory: str) -> None:
-    """Have a directory, durably."""
+    """Have a directory, durably; one in a directory that may not be read is another's care."""
     with suppress(FileExistsError):
         os.mkdir(directory, 0o750)
-    _sync(os.path.dirname(directory) or ".")
+    with suppress(PermissionError):
+        _sync(os.path.dirname(directory) or ".")
 
 
 def _sync(directory: str) -> None:
