@@ -2,7 +2,8 @@
 
 A destination knows credentials, keeps every document under (output, id) once, and notes each request that reaches it.
 An answer that does not arrive (lost, timed out, cut off by a cancel) leaves the documents where they are. A request
-that is cancelled on its way may still arrive, in that instant: its connection was open until then.
+that is cancelled on its way may still arrive, in that instant: its connection was open until then. Nobody hears what is
+answered to that, so a wait that it asks for is not noted.
 """
 
 from __future__ import annotations
@@ -111,9 +112,7 @@ class Backend:
         if credential not in self.valid or stage.strikes("unauthorized"):
             raise Held("401 unauthorized")
         if stage.strikes("busy"):
-            seconds = stage.random("net").choice((None, 0.5, 3.0))
-            stage.note("busy", backend=self.name, seconds=seconds)  # it follows the note of its request
-            raise Later("429 busy", retry_after=seconds)
+            raise Later("429 busy", retry_after=stage.random("net").choice((None, 0.5, 3.0)))
         if stage.strikes("unavailable"):
             raise Later("502 bad gateway")
         if count > 1 and stage.strikes("too_large"):
@@ -250,8 +249,13 @@ class _Connection:
     def _take(self, events: _Sent) -> dict[int, Answer]:
         try:
             return self._arrive(events)
-        except (Held, Later, TooLarge):
+        except (Held, Later, TooLarge) as refusal:
             self._tell()
+            if isinstance(refusal, Later) and refusal.retry_after is not None:
+                self.stage.note(
+                    "busy", backend=self.backend.name, output=self.output, credential=self.credential,
+                    events=[each for each in events if isinstance(each, Event)], seconds=refusal.retry_after,
+                )  # fmt: skip
             raise
 
     def _arrive(self, events: _Sent) -> dict[int, Answer]:

@@ -28,7 +28,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 from tests.simulation import last_word
@@ -403,30 +402,31 @@ def order_is_kept(case: Case) -> Iterator[Violation]:
 def busy_is_left_alone(case: Case) -> Iterator[Violation]:
     """O4: what was refused for some seconds does not come again before, whatever happens elsewhere.
 
-    A new process knows of no wait, and an order may move events to a lane that may ask. Settings that change (here the
-    workers), and a secret that comes again, end the waits of their outputs: worlds with that are not judged. An output
-    that fails by itself in the instant of an answer takes it with it.
+    Only a wait that was heard counts: an order aborts requests, and one of them may reach a busy destination all the
+    same. A new process knows of no wait, and an order may move events to a lane that may ask. Settings that change
+    (here the workers), and a secret that comes again, end the waits of their outputs: worlds with that are not judged.
+    An output that fails by itself in the instant of an answer takes it with it.
     """
     if case.ended_by_order or {"task_fails", "tune", "withdraw"} & case.scenario.names():
         return
     calm_from = 0.0
     until: dict[tuple[str, ...], float] = {}
-    for before, note in pairwise(case.notes):
+    for note in case.notes:
         match note.kind:
             case "started" | "acted":
                 until.clear()
                 calm_from = note.at + PIPE_SECONDS
-            case "busy" if note.facts["seconds"] and note.at >= calm_from:
-                until |= dict.fromkeys(_places(before), note.at + note.facts["seconds"])
+            case "busy" if note.at >= calm_from:
+                until |= dict.fromkeys(_places(note), note.at + note.facts["seconds"])
             case "request":
                 if any(note.at < until.get(place, 0.0) for place in _places(note)):
                     yield Violation("O4", f"a request came again before {note.facts['backend']} wanted it")
 
 
-def _places(request: Note) -> list[tuple[str, ...]]:
-    """Its events, by the lane: what a peer handed over twice may stand on two."""
-    lane = tuple(request.facts[name] for name in ("output", "backend", "credential"))
-    return [(*lane, event.id) for event in request.facts["events"]]
+def _places(note: Note) -> list[tuple[str, ...]]:
+    """The events of a request, by the lane: what a peer handed over twice may stand on two."""
+    lane = tuple(note.facts[name] for name in ("output", "backend", "credential"))
+    return [(*lane, event.id) for event in note.facts["events"]]
 
 
 def dead_letters_are_the_refused(case: Case) -> Iterator[Violation]:
