@@ -34,7 +34,7 @@ state and its versions; and `shipper.policy.strict`, which reads YAML.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Protocol
@@ -42,7 +42,7 @@ from typing import Annotated, Any, ClassVar, Protocol
 import msgspec
 
 from shipper.sdk.aio import Asyncio
-from shipper.sdk.answers import Answer, Answers, Outcome
+from shipper.sdk.answers import Answer, Answers, Outcome, Ranked
 from shipper.sdk.codes import Code, of_os_error
 from shipper.sdk.columns import Column, encoded, join
 from shipper.sdk.credentials import (
@@ -142,6 +142,7 @@ __all__ = [
     "PluginFault",
     "Processor",
     "Quota",
+    "Ranked",
     "Requests",
     "RoutedState",
     "Scheme",
@@ -273,6 +274,8 @@ class InputContext(Protocol):
         positions: Mapping[str, bytes | None] | None = None,
         wait: bool = True,
         expect: Mapping[str, bytes | None] | None = None,
+        awaited: Sequence[str | None] = (),
+        forgotten: Collection[str] = (),
     ) -> None:
         """Store batches together with the input's new positions, in one transaction; returns when all is durable.
 
@@ -286,6 +289,10 @@ class InputContext(Protocol):
         `expect` are positions, by key, that must be stored like this before (None: there is none); if one is not, it
         raises Outdated and has stored nothing. It is checked in the same transaction: whoever else stores positions of
         this input, such as the source that a newer revision has opened, cannot come in between.
+
+        `awaited` has a key for each batch (None: for none) whose final answers are to be kept, from the same
+        transaction on: see `answers`. An input that uses it says so by `Input.awaits`. `forgotten` are keys that need
+        not be kept any longer; they are removed in this transaction.
 
         Below what the events have themselves, they get `@timestamp` (of `Batch.timestamps`, else of now), `host` and
         `agent` (unless `Input.forwards`), and `data_stream` of `Input.data_stream` (unless `Batch.route` is given).
@@ -322,6 +329,20 @@ class InputContext(Protocol):
 
     async def versions(self, keys: Sequence[tuple[str, int]]) -> list[Version]:
         """The current versions of keys that are not deleted, by owner and point (see `Mark`); some may be missing."""
+        ...
+
+    async def answers(self, keys: Collection[str]) -> Mapping[str, bytes | None]:
+        """What became of batches that are awaited, by key: one byte for each event, in their order, a `Ranked`.
+
+        It is the worst of the answers of all outputs that the batch went to; what processors dropped is delivered. None
+        says that not every output has answered for all events yet. A key that is missing is not known: it was
+        forgotten, or damage has made its answers unknown, and then the batch has to be emitted again to know them. They
+        are kept until they are `forgotten` by an `emit`, over restarts.
+
+        A source may have `def answered(self, keys: Sequence[str]) -> None`, which is called when batches have all their
+        answers. It may be called for keys that another source of the same input has emitted, and is not called again
+        after a restart: ask for what was awaited before.
+        """
         ...
 
     @property
@@ -432,6 +453,11 @@ class Input(Settings, frozen=True):
     @property
     def gives_state(self) -> bool:
         """Whether it calls `InputContext.keep`: then each output that it is routed to has to take state."""
+        return False
+
+    def awaits(self) -> bool:
+        """Whether it asks for the final answers of what it emits. Then no processor on its way may be a stage, which
+        makes new events of those of many batches."""
         return False
 
     def listens(self) -> Sequence[Endpoint]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -23,7 +23,8 @@ SMALL_BYTES = 64 << 10
 """Of an event as JSON. A destination that has no room for one so small has a wrong limit, or a proxy before it has."""
 SMALL_EVENTS = 8
 """So many of them, and nothing delivered, are enough of one batch: the rest of it is asked for again after a while."""
-_FINAL = (Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.REJECTED, Outcome.SUPERSEDED)
+_BEYOND = (Outcome.DEAD_LETTER, Outcome.DROPPED, Outcome.DAMAGED)
+_FINAL = (Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.REJECTED, Outcome.SUPERSEDED, *_BEYOND)
 
 
 @dataclass(slots=True)
@@ -70,6 +71,8 @@ class Attempt:
         self._superseded: dict[int, tuple[int, bytes] | None] = {}
         """With the fences that are known."""
         self._rejected: dict[int, str] = {}
+        self._beyond: dict[int, Outcome] = {}
+        """What became further on of events that the destination had taken."""
         self._open: dict[int, Answer] = {}
         self._unasked: frozenset[int] = frozenset()
         self._is_probe = False
@@ -211,6 +214,8 @@ class Attempt:
             self._duplicates.add(position)
         elif answer.outcome is Outcome.SUPERSEDED:
             self._superseded[position] = answer.fence
+        elif answer.outcome in _BEYOND:
+            self._beyond[position] = answer.outcome
 
     # -- what follows --------------------------------------------------------------------------------------------------
 
@@ -341,11 +346,28 @@ class Attempt:
             return None
         duplicate = sum(at in self._duplicates for at in within) if self._duplicates else 0
         superseded = sum(at in self._superseded for at in within) if self._superseded else 0
-        delivered = len(within) - len(still_open) - len(rejected) - duplicate - superseded
-        counts = Counts(delivered=delivered, duplicate=duplicate, dead_letter=len(rejected), superseded=superseded)
+        beyond = Counter(self._beyond[at] for at in within if at in self._beyond) if self._beyond else Counter()
+        answered = len(within) - len(still_open)
+        counts = Counts(
+            delivered=answered - len(rejected) - duplicate - superseded - beyond.total(),
+            duplicate=duplicate,
+            dead_letter=len(rejected) + beyond[Outcome.DEAD_LETTER],
+            dropped=beyond[Outcome.DROPPED],
+            damaged=beyond[Outcome.DAMAGED],
+            superseded=superseded,
+        )
         rest = self.batch.pick(still_open) if still_open else None
         fence = next((self._superseded[at] for at in within if at in self._superseded), None)
-        return Settlement(counts, letters_of(self.batch, rejected, output), rest, place, fence)
+        answers = self._answers(within, rejected) if answered > counts.delivered else {}
+        return Settlement(counts, letters_of(self.batch, rejected, output), rest, place, answers, fence)
+
+    def _answers(self, within: range, rejected: Mapping[int, str]) -> dict[int, Outcome]:
+        """By item, of the events that were not simply delivered; `rejected` are those that become letters."""
+        items = range(self._count) if self.batch.items is None else self.batch.items
+        given = {items[at]: Outcome.REJECTED for at in rejected}
+        given |= {items[at]: Outcome.DUPLICATE for at in within if at in self._duplicates}
+        given |= {items[at]: Outcome.SUPERSEDED for at in within if at in self._superseded}
+        return given | {items[at]: self._beyond[at] for at in within if at in self._beyond}
 
 
 def seconds(wait: object) -> float | None:

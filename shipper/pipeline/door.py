@@ -54,6 +54,15 @@ def check_types(
         raise PluginFault("a position is no bytes, or its name is no text") from None
 
 
+def check_awaited(batches: Sequence[Batch], keys: Sequence[object]) -> None:
+    """Raises PluginFault unless these are keys of awaited batches, one for each, or none at all."""
+    named = [key for key in keys if key is not None]
+    if keys and len(keys) != len(batches):
+        raise PluginFault(f"{len(keys)} keys are given for {len(batches)} batches")
+    if not all(isinstance(key, str) for key in named) or len(set(named)) < len(named):
+        raise PluginFault("the key of an awaited batch is no text, or is that of another one")
+
+
 def check_changes(
     changes: Sequence[object], positions: Mapping[str, bytes | None], expect: Mapping[str, bytes | None]
 ) -> None:

@@ -7,11 +7,10 @@ the queue's limit. A batch larger than the limit enters when nothing else is the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Protocol
 
 import trio
@@ -27,6 +26,7 @@ from shipper.process.environment import REAL, Environment
 from shipper.sdk.errors import Backpressure
 from shipper.sdk.event import Batch, tagged_here
 from shipper.spool import keyed
+from shipper.spool.awaited import Awaited
 from shipper.spool.queue import Arrival, Entered, NotActive, Packed
 from shipper.spool.requeue import Room
 from shipper.spool.spool import Spool
@@ -113,13 +113,15 @@ class Entrance:
         *,
         wait: bool,
         expect: Mapping[str, bytes | None],
+        awaited: Sequence[Awaited | None] = (),
+        forgotten: Collection[str] = (),
     ) -> bool:
         """Stores batches that were prepared for `route`; false if its revision is not the active one any more.
 
         Raises Outdated, and Backpressure if `wait` is false.
         """
         size = sum(len(made.packed.body) for made in ready)
-        if not ready and not positions and not expect:
+        if not (ready or positions or expect or awaited or forgotten):
             return True
         if ready and not await self._room(port, route, size, wait=wait):
             return False
@@ -144,6 +146,8 @@ class Entrance:
                     [_for_lanes(route, made) for made in ready],
                     positions,
                     expect,
+                    awaited,
+                    forgotten,
                 ),
                 arrived,
                 wait=wait,
@@ -252,9 +256,10 @@ def _process(route: Route, name: str, batches: Sequence[Batch], arrived: datetim
     """Raises PluginFault for a batch that cannot be; no processor has seen any of them then."""
     ready, failures = list[Made](), -tagged_here()
     sound = [door.check(batch) for batch in batches]
-    for batch in chain.from_iterable([bounded(route.envelope.on(batch, arrived)) for batch in sound]):
-        taps.offer(f"inputs.{name}", batch)
-        ready += _made(route.chain.distinct(route.chain.on(batch, taps)))
+    for number, given in enumerate(sound):
+        for batch in bounded(route.envelope.on(given, arrived)):
+            taps.offer(f"inputs.{name}", batch)
+            ready += _made(route.chain.distinct(route.chain.on(batch, taps)), number)
     return ready, failures + tagged_here()
 
 
@@ -264,8 +269,9 @@ def _flush(route: Route, moment: datetime, taps: Taps) -> tuple[Ready, int]:
     return ready, failures + tagged_here()
 
 
-def _made(parts: Iterable[Part]) -> Iterator[Made]:
+def _made(parts: Iterable[Part], source: int = 0) -> Iterator[Made]:
     for part in parts:
         for batch in bounded(part.batch) if part.batch.items is None else (part.batch,):
             if batch.count:
-                yield Made(batch, Packed(batch.count, batch.pack()), part.outputs)
+                packed = Packed(batch.count, batch.pack(), source=source, is_anew=not batch.is_relayed)
+                yield Made(batch, packed, part.outputs)

@@ -40,6 +40,7 @@ from shipper.sdk.errors import PluginFault, StartFailed, raised_at
 from shipper.sdk.meters import Panel
 from shipper.sdk.retry import backoff
 from shipper.sdk.tallies import Taken
+from shipper.spool.awaited import Answered
 from shipper.spool.spool import Spool
 
 _log = log.get(__name__)
@@ -89,6 +90,7 @@ class Running:
         """Whether it was asked to read nothing more, since a cut or a stop is near."""
         self._has_no_figures = False
         port.read_again = lambda: self.opened.cancel("what it has emitted was not stored")
+        port.answered = self.answered
 
     def figures(self) -> dict[str, int]:
         """What the source says of itself, and counts; of what it says nothing if that is not in numbers."""
@@ -100,6 +102,11 @@ class Running:
             _log.error("an input cannot say its figures", input=self.port.name, error=raised_at(error))
             said = {}
         return counted | said
+
+    def answered(self, keys: Sequence[str]) -> None:
+        """Tell the source, if it asks for that, that batches have all their answers."""
+        if (tell := getattr(self.source, "answered", None)) is not None:
+            tell(keys)
 
     async def quiesce(self) -> None:
         """Have it read nothing more, and emit what it has read, if it can."""
@@ -150,6 +157,15 @@ class Intake:
         self._plan: Plan | None = None
         self._nursery = nursery
         self._keyring = keyring
+        spool.on_answered(self._answered)
+
+    def _answered(self, answered: Sequence[Answered]) -> None:
+        keys: dict[str, list[str]] = {}
+        for input, key in answered:
+            keys.setdefault(input, []).append(key)
+        for running in self.running.values():
+            if running.port.source in keys:
+                running.answered(keys[running.port.source])
 
     # -- make before break ---------------------------------------------------------------------------------------------
 

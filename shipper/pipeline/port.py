@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import trio
@@ -20,6 +20,7 @@ from shipper.sdk.errors import Backpressure, PluginFault
 from shipper.sdk.event import Batch
 from shipper.sdk.meters import Meters
 from shipper.sdk.tallies import Taken
+from shipper.spool.awaited import Awaited
 
 CHUNK_BYTES = 4 << 10, 1 << 20
 CHUNKS = 16
@@ -52,6 +53,8 @@ class Port:
         self.stages = Stages(self, entrance.environment.monotonic, rereads=rereads)
         self.read_again: Callable[[], None] = lambda: None
         """Closes the source, which is opened again."""
+        self.answered: Callable[[Sequence[str]], None] = lambda keys: None
+        """Tells the source that batches have all their answers."""
         self.aio = aio
         self.problem: str | None = None
         self.fault: str | None = None
@@ -78,10 +81,14 @@ class Port:
         positions: Mapping[str, bytes | None] | None = None,
         wait: bool = True,
         expect: Mapping[str, bytes | None] | None = None,
+        awaited: Sequence[str | None] = (),
+        forgotten: Collection[str] = (),
     ) -> None:
         arrived = self._entrance.now()
         with self._faults():
             door.check_types(batches, positions or {}, expect or {}, relays=self._relays)
+            door.check_awaited(batches, awaited)
+        rows = [_awaited(key, batch) for key, batch in zip(awaited, batches, strict=False)]
         while True:
             route, switched = self._route, self._switched
             if route is None:
@@ -89,6 +96,8 @@ class Port:
                     raise Backpressure("no revision takes events from this input yet")
                 await switched.wait()
                 continue
+            if route.chain.stages and (rows or forgotten):  # a newer revision came in between
+                raise Backpressure("what processors hold cannot be awaited")
             if route.chain.stages:
                 with self._faults():
                     if await self.stages.emit(Emission(batches, arrived, positions or {}, wait, expect or {})):
@@ -99,13 +108,32 @@ class Port:
                 continue
             with self._faults():
                 ready, failures = await self._entrance.process(route, self.name, batches, arrived)
-            if await self._entrance.enter(self, route, ready, positions or {}, wait=wait, expect=expect or {}):
+            if await self._entrance.enter(
+                self,
+                route,
+                ready,
+                positions or {},
+                wait=wait,
+                expect=expect or {},
+                awaited=rows,
+                forgotten=forgotten,
+            ):
+                self._answer_dropped(route, ready, awaited)
                 self._count(
                     sum(batch.count for batch in batches), sum(len(batch.body) for batch in batches), ready, failures
                 )
                 return
             if self._route is route:
                 await switched.wait()
+
+    def _answer_dropped(self, route: Route, ready: Ready, awaited: Sequence[str | None]) -> None:
+        """Tell the source of batches that go nowhere, since processors dropped all their events."""
+        left = {made.packed.source for made in ready if route.lanes_of(made)}
+        if gone := [key for number, key in enumerate(awaited) if key is not None and number not in left]:
+            self.answered(gone)
+
+    async def answers(self, keys: Collection[str]) -> Mapping[str, bytes | None]:
+        return await self._entrance.spool.answers(self.source, keys)
 
     async def keep(
         self,
@@ -229,3 +257,7 @@ class Port:
 
     def is_switched_from(self, route: Route) -> bool:
         return self._route is not route
+
+
+def _awaited(key: str | None, batch: Batch) -> Awaited | None:
+    return None if key is None else Awaited(key, batch.count, batch.items)

@@ -17,6 +17,7 @@ from shipper.values import Counts
 
 _log = log.get(__name__)
 
+ELSEWHERE = "the destination keeps their dead letters"
 QUIET_SECONDS = 10.0
 """Between two lines of the log about dead letters."""
 
@@ -86,7 +87,7 @@ class Settling:
         for seq, settlement in changed.items():
             if seq in noted.renewed:
                 continue
-            for name in ("delivered", "duplicate", "dead_letter", "damaged", "superseded"):
+            for name in ("delivered", "duplicate", "dead_letter", "dropped", "damaged", "superseded"):
                 self._counters[name] += getattr(settlement.counts, name)
         if noted.lanes:
             self._on_moved(noted.lanes)
@@ -97,8 +98,8 @@ class Settling:
         if settlement.counts.answered > settlement.counts.dead_letter:
             self._rejected, self.rejected_reason = 0, None
         else:
-            self._rejected += len(settlement.letters)
-            reason = settlement.letters[-1].reason
+            self._rejected += settlement.counts.dead_letter
+            reason = settlement.letters[-1].reason if settlement.letters else ELSEWHERE
             self.rejected_reason = f"{events_in_words(self._rejected)} refused for good in a row, the last: {reason}"
         if settlement.letters and trio.current_time() >= self._quiet_until:
             self._quiet_until = trio.current_time() + QUIET_SECONDS

@@ -50,7 +50,10 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A batch to be stored, and the names of its outputs (None: all)."""
+    """A batch to be stored, and the names of its outputs (None: all).
+
+    `packed.source` is the number of the batch that the input gave, unless a stage made it.
+    """
 
     batch: Batch
     packed: Packed

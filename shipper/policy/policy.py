@@ -143,6 +143,7 @@ class _PolicyReader(Reader):
         outputs = self.named("outputs", section("outputs"), self.output)
         for input in inputs.values():
             self.classes(input, outputs, root)
+            self.stages(input, processors, outputs, root)
         return Policy(
             inputs=inputs,
             processors=processors,
@@ -204,6 +205,20 @@ class _PolicyReader(Reader):
         if input.config.gives_state and not input.config.gives_events and input.processors:
             text = "keyed state passes no processors; remove the processors of this input"
             place, path = followed(place, path, ["processors"])
+            self.problem(path, place.mark, text)
+
+    def stages(
+        self, input: InputSpec, common: Sequence[Processor], outputs: Mapping[str, OutputSpec], root: Node
+    ) -> None:
+        """Note a stage on the way of an input that awaits answers: it makes other events of those."""
+        if not input.config.awaits():
+            return
+        to = [outputs[name] for name in (outputs if input.outputs is None else input.outputs) if name in outputs]
+        way = [*common, *input.processors, *(one for output in to for one in output.processors)]
+        names = sorted({type(one).__name__ for one in way if one.is_stage})
+        if names:
+            place, path = followed(root, "", ("inputs", input.name))
+            text = f"this input awaits the answers for its events, of which {', '.join(names)} makes others"
             self.problem(path, place.mark, text)
 
     def output(self, name: str, node: Node, path: str) -> OutputSpec | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 
 from shipper.sdk.codes import Code, checked
 from shipper.sdk.errors import Held, Later, NotBegun, TooLarge
@@ -21,10 +21,38 @@ class Outcome(Enum):
     final; but see `Answer.fence`."""
     REJECTED = "rejected"
     """Refused for ever: it becomes a dead letter."""
+    DEAD_LETTER = "dead_letter"
+    """Refused for ever further on its way, where a dead letter is kept: it counts as one, and none is written here."""
+    DROPPED = "dropped"
+    """Dropped further on its way, by an order or for lack of room."""
+    DAMAGED = "damaged"
+    """Lost further on its way, since what was stored there is damaged."""
     LATER = "later"
     """No final answer: the same id again, after a while."""
     HELD = "held"
     """Refused for lack of a permission: kept, shown, probed gently."""
+
+
+class Ranked(IntEnum):
+    """Final answers, from the best to the worst: that of an event which goes to several outputs is the worst of
+    theirs."""
+
+    DELIVERED = 0
+    DUPLICATE = 1
+    SUPERSEDED = 2
+    DEAD_LETTER = 3
+    DROPPED = 4
+    DAMAGED = 5
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Ranked:
+        """The rank of a final answer."""
+        return cls.DEAD_LETTER if outcome is Outcome.REJECTED else cls[outcome.name]
+
+    @property
+    def outcome(self) -> Outcome:
+        """The answer of a relay to whom it has the event from."""
+        return Outcome[self.name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +86,9 @@ _OF_OUTCOME: Mapping[Outcome, str] = {
     Outcome.DELIVERED: Code.OK,
     Outcome.DUPLICATE: Code.OK,
     Outcome.SUPERSEDED: Code.OK,
+    Outcome.DEAD_LETTER: Code.REJECTED,
+    Outcome.DROPPED: Code.REJECTED,
+    Outcome.DAMAGED: Code.DAMAGED,
     Outcome.REJECTED: Code.REJECTED,
     Outcome.LATER: Code.UNAVAILABLE,
     Outcome.HELD: Code.REFUSED,

@@ -10,6 +10,7 @@ syncs, torn pages and directory entries; a log of our own would have to prove al
 
     schema        the tables
     queue         batches enter, are read, are settled
+    awaited       batches whose final answers their input waits for
     keyed, slots  versions of keys, and what newer ones supersede; where they wait
     revisions     texts, the cut, barriers, drained
     credentials   which are in use, which are released

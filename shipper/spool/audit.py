@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from shipper.spool import awaited
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.report import Report
 from shipper.spool.schema import get_meta, packed_ids, set_meta
@@ -62,6 +63,14 @@ def _is_numbers(value: Any) -> bool:
     try:
         msgspec.json.decode(value, type=list[int])
     except (msgspec.MsgspecError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _is_items(value: Any) -> bool:
+    try:
+        msgspec.msgpack.decode(value, type=list[int])
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return False
     return True
 
@@ -130,6 +139,14 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         "ids": _or_none(_is_numbers),
     },
     "place_epoch": {"epoch": _is_count},
+    "awaited": {
+        "id": _is_count,
+        "input": _is_text,
+        "key": _is_text,
+        "open": _is_count,
+        "answers": _is_bytes,
+        "items": _or_none(_is_items),
+    },
     "fed": {"lane": _is_count, "input": _is_text, "retracts": _among(0, 1)},
     "meta": {"key": _is_text, "value": lambda value: _is_count(value) or (_is_text(value) and _is_revision(value))},
 }
@@ -145,7 +162,9 @@ _HOLDING = "typeof(owner) = 'text' AND typeof(keys) = 'integer' AND typeof(bytes
 _TODO = (
     "seq > 0 AND lane > 0 AND kind IN (0, 1, 2, 3) AND min(epoch, revision, count, bytes) >= 0 AND typeof(at) = 'real'"
 )
-_TODO_INTEGERS = " AND ".join(f"typeof({name}) = 'integer'" for name in ("epoch", "revision", "count", "bytes"))
+_TODO_INTEGERS = " AND ".join(
+    f"typeof({name}) = 'integer'" for name in ("epoch", "revision", "count", "bytes", "awaited")
+)
 
 
 def audit(db: sqlite3.Connection, sealer: Sealer) -> None:
@@ -156,6 +175,7 @@ def audit(db: sqlite3.Connection, sealer: Sealer) -> None:
     lost["todo"] += db.execute(f"DELETE FROM todo WHERE NOT ({_TODO} AND {_TODO_INTEGERS})").rowcount
     for table, sound in (("keyed", _KEYED), ("slot", _SLOT), ("holding", _HOLDING)):
         lost[table] += db.execute(f"DELETE FROM {table} WHERE NOT ({sound})").rowcount
+    lost["awaited"] += awaited.reconcile(db)
     lost["revision"] += _delete_above_active(db, "revision")
     lost["meta"] += _unsound_stages(db, not lost["revision"])
     lost["barrier"] += _delete_above_active(db, "barrier")

@@ -76,7 +76,8 @@ def _lift_seq(db: sqlite3.Connection) -> None:
     (highest,) = db.execute(
         "SELECT max((SELECT coalesce(max(seq), 0) FROM batch), (SELECT coalesce(max(seq), 0) FROM todo),"
         " (SELECT coalesce(max(seq), 0) FROM barrier), (SELECT coalesce(max(id), 0) FROM rest),"
-        " (SELECT coalesce(max(seq), 0) FROM dead_letter), (SELECT coalesce(max(seq), 0) FROM slot))"
+        " (SELECT coalesce(max(seq), 0) FROM dead_letter), (SELECT coalesce(max(seq), 0) FROM slot),"
+        " (SELECT coalesce(max(id), 0) FROM awaited))"
     ).fetchone()
     set_meta(db, "seq", max(int(get_meta(db, "seq") or 0), highest))
 
@@ -101,7 +102,7 @@ def _restore_entries(db: sqlite3.Connection) -> None:
     batches = db.execute("SELECT seq, epoch, revision, count, bytes, at, lanes FROM batch").fetchall()
     for seq, epoch, revision, count, size, at, route in batches:
         rows = [(lane, seq, BATCH, epoch, revision, count, size, at) for lane in known.intersection(_route(route))]
-        db.executemany("INSERT OR IGNORE INTO todo VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        db.executemany("INSERT OR IGNORE INTO todo VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)", rows)
 
 
 def _route(text: str) -> list[int]:
@@ -113,7 +114,7 @@ def _route(text: str) -> list[int]:
 
 def _restore_barriers(db: sqlite3.Connection) -> None:
     """Gives every retired lane a barrier, in both tables."""
-    db.execute("INSERT OR IGNORE INTO todo SELECT lane, seq, ?, epoch, revision, 0, 0, 0 FROM barrier", (BARRIER,))
+    db.execute("INSERT OR IGNORE INTO todo SELECT lane, seq, ?, epoch, revision, 0, 0, 0, 0 FROM barrier", (BARRIER,))
     db.execute(
         "INSERT OR IGNORE INTO barrier (lane, seq, epoch, revision, accepted)"
         " SELECT lane, seq, epoch, revision, 0 FROM todo WHERE kind = ?",
@@ -127,7 +128,7 @@ def _restore_barriers(db: sqlite3.Connection) -> None:
         db.execute(
             "INSERT INTO barrier (lane, seq, epoch, revision, accepted) VALUES (?, ?, ?, ?, 0)", (lane, seq, *at)
         )
-        db.execute("INSERT INTO todo VALUES (?, ?, ?, ?, ?, 0, 0, 0)", (lane, seq, BARRIER, *at))
+        db.execute("INSERT INTO todo VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0)", (lane, seq, BARRIER, *at))
 
 
 def _active(db: sqlite3.Connection) -> Revision:

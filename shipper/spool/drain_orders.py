@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from shipper.sdk.answers import Outcome
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.event import Batch
 from shipper.spool import credentials, dead_letters, doubt, keyed, queue
@@ -130,7 +131,7 @@ def _mirror_barriers(db: sqlite3.Connection, order: Order) -> None:
         (order.target, order.lane, order.upto),
     )
     db.execute(
-        "INSERT OR IGNORE INTO todo SELECT ?, seq, kind, epoch, revision, 0, 0, 0 FROM todo"
+        "INSERT OR IGNORE INTO todo SELECT ?, seq, kind, epoch, revision, 0, 0, 0, 0 FROM todo"
         " WHERE lane = ? AND seq <= ? AND kind = ?",
         (order.target, order.lane, order.upto, BARRIER),
     )
@@ -314,9 +315,14 @@ def _dead_lettered(db: sqlite3.Connection, batch: Batch, output: str, limits: de
     written = letters_of(batch, dict.fromkeys(range(batch.count), GIVEN_UP), output)
     fitting = dead_letters.fitting(db, written, limits)
     if fitting == batch.count:
-        return Settlement(Counts(dead_letter=fitting), letters=written)
+        return Settlement(Counts(dead_letter=fitting), letters=written, answers=_answers(written))
     rest = batch.pick(range(fitting, batch.count)) if fitting else batch
-    return Settlement(Counts(dead_letter=fitting), letters=written[:fitting], rest=rest)
+    fit = written[:fitting]
+    return Settlement(Counts(dead_letter=fitting), letters=fit, rest=rest, answers=_answers(fit))
+
+
+def _answers(letters: Sequence[dead_letters.Letter]) -> dict[int, Outcome]:
+    return {letter.item: Outcome.DEAD_LETTER for letter in letters}
 
 
 def letters_of(batch: Batch, reasons: dict[int, str], output: str) -> list[dead_letters.Letter]:

@@ -343,7 +343,7 @@ def _insert(db: sqlite3.Connection, now: float, revision: Revision, lane: int, n
     id, place, size = new
     seq = next_seq(db)
     db.execute("INSERT INTO slot VALUES (?, ?, ?, ?, NULL)", (lane, seq, id, place))
-    db.execute("INSERT INTO todo VALUES (?, ?, ?, ?, ?, 1, ?, ?)", (lane, seq, SLOT, *revision, size, now))
+    db.execute("INSERT INTO todo VALUES (?, ?, ?, ?, ?, 1, ?, ?, 0)", (lane, seq, SLOT, *revision, size, now))
     return Entry(seq, SLOT, revision, 1, size, now)
 
 
@@ -485,7 +485,7 @@ def _feed(db: sqlite3.Connection, now: float, at: Revision, lane: int, input: st
         (lane, seq, input, lane),
     ).rowcount
     db.execute(
-        "INSERT INTO todo SELECT lane, seq, ?, ?, ?, 1, bytes, ? FROM slot JOIN keyed ON keyed.id = slot.keyed"
+        "INSERT INTO todo SELECT lane, seq, ?, ?, ?, 1, bytes, ?, 0 FROM slot JOIN keyed ON keyed.id = slot.keyed"
         " WHERE lane = ? AND seq > ?",
         (SLOT, *at, now, lane, seq),
     )
@@ -590,6 +590,6 @@ def restore(db: sqlite3.Connection, at: Revision) -> None:
     db.execute("DELETE FROM slot WHERE lane NOT IN (SELECT id FROM lane)")
     db.execute(
         "INSERT OR IGNORE INTO todo SELECT lane, seq, ?, ?, ?, 1, bytes,"
-        " coalesce((SELECT max(at) FROM todo WHERE kind = ?), 0.0) FROM slot JOIN keyed ON keyed.id = slot.keyed",
+        " coalesce((SELECT max(at) FROM todo WHERE kind = ?), 0.0), 0 FROM slot JOIN keyed ON keyed.id = slot.keyed",
         (SLOT, *at, SLOT),
     )

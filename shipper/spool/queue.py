@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from shipper.sdk.answers import Outcome
 from shipper.sdk.errors import Outdated, ShipperError
 from shipper.sdk.event import Batch
-from shipper.spool import dead_letters, slots
+from shipper.spool import awaited, dead_letters, slots
+from shipper.spool.awaited import Answered, Awaited
 from shipper.spool.schema import BARRIER, BATCH, REST, SLOT, get_meta, next_seq
 from shipper.spool.seal import Damaged, Sealer
 from shipper.values import Counts, Revision
@@ -32,6 +34,10 @@ class Packed(NamedTuple):
     events: int
     body: bytes
     lanes: tuple[int, ...] | None = None
+    source: int = 0
+    """Which of the batches of an input it was made of, by number; of use where that one is awaited."""
+    is_anew: bool = False
+    """Whether its events have other identities than those that the input gave."""
 
 
 class Entered(NamedTuple):
@@ -75,6 +81,9 @@ class Settlement:
     """The events without a final answer; None: all are settled."""
     place: int | None = None
     """Of a slot: the place of the version that was answered; None: of any version that waits there."""
+    answers: Mapping[int, Outcome] | None = None
+    """By item, the final answers of events that were not simply delivered; None: all events of the entry have the one
+    that is counted."""
     fence: tuple[int, bytes] | None = None
     """Of a slot: the place and the digest of the version that the destination has instead."""
 
@@ -90,6 +99,8 @@ class Settled(NamedTuple):
     """By how much the number of events that several parts of the batch, whole or rests, count again has grown."""
     is_renewed: bool = False
     """Of a slot: another version, which was not sent yet, waits there by now. Nothing was stored."""
+    answered: Answered | None = None
+    """The awaited batch that has all its answers now."""
 
 
 class Moved(NamedTuple):
@@ -111,6 +122,10 @@ class Arrival:
     positions: Mapping[str, bytes | None] = field(default_factory=dict)
     expect: Mapping[str, bytes | None] = field(default_factory=dict)
     """Positions that must be stored like this before; None: that key has none."""
+    awaited: Sequence[Awaited | None] = ()
+    """By the number of the input's batch: that its final answers are to be kept."""
+    forgotten: Collection[str] = ()
+    """Keys of batches that are awaited no longer."""
 
     def lanes_of(self, packed: Packed) -> Sequence[int]:
         """Returns the lanes of one of its batches."""
@@ -126,23 +141,36 @@ def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, arr
         raise NotActive
     require_positions(db, arrival.input, arrival.expect)
     epoch, number = arrival.revision
+    awaited.forget(db, arrival.input, arrival.forgotten)
+    rows = _await_all(db, arrival)
     entered = []
     for packed in arrival.batches:
         lanes = arrival.lanes_of(packed)
         seq = next_seq(db)
         sealed = sealer.seal("batch", seq, epoch, number, packed.body)
         size = len(sealed)
+        reference = rows.get(packed.source, 0) * (-1 if packed.is_anew else 1)
         db.execute(
             "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (seq, epoch, number, packed.events, size, now, origin, json.dumps(list(lanes)), sealed),
         )
         db.executemany(
-            "INSERT INTO todo VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [(lane, seq, BATCH, epoch, number, packed.events, size, now) for lane in lanes],
+            "INSERT INTO todo VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [(lane, seq, BATCH, epoch, number, packed.events, size, now, reference) for lane in lanes],
         )
         entered.append(Entered(seq, packed.events, size))
     set_positions(db, arrival.input, arrival.positions)
     return entered
+
+
+def _await_all(db: sqlite3.Connection, arrival: Arrival) -> dict[int, int]:
+    """Makes the rows of awaited batches; returns their ids, by number."""
+    made: dict[int, int] = {}
+    for number, one in enumerate(arrival.awaited):
+        if one is not None:
+            entries = sum(len(arrival.lanes_of(packed)) for packed in arrival.batches if packed.source == number)
+            made[number] = awaited.add(db, arrival.input, one, entries)
+    return made
 
 
 def require_positions(db: sqlite3.Connection, input: str, expect: Mapping[str, bytes | None]) -> None:
@@ -236,11 +264,12 @@ def settle(
     Raises dead_letters.Full where dead letters have no room and must not replace older ones.
     """
     row = db.execute(
-        "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq = ?", (lane, seq)
+        "SELECT seq, kind, epoch, revision, count, bytes, at, awaited FROM todo WHERE lane = ? AND seq = ?", (lane, seq)
     ).fetchone()
     if row is None:
         return None
-    entry = entry_of(row)
+    *columns, reference = row
+    entry = entry_of(columns)
     if entry.kind == SLOT and slots.is_renewed(db, lane, seq, settlement.place):
         return Settled(entry, frozenset(), entry, 0, 0, is_renewed=True)
     left_count = settlement.rest.count if settlement.rest is not None else 0
@@ -251,6 +280,7 @@ def settle(
     if entry.kind == SLOT:
         remove_slot(db, lane, seq)
         return Settled(entry, frozenset(), None, dropped, 0)
+    answered = _fold(db, sealer, lane, entry, reference, settlement) if reference else None
     sharers = _sharers(db, lane, seq)
     others = frozenset(id for id, kind in sharers.items() if kind == BATCH)
     again = _more_again(db, sealer, lane, entry, settlement.rest, sharers) if sharers else 0
@@ -263,7 +293,20 @@ def settle(
         left = _write_rest(db, sealer, lane, entry, settlement.rest)
     if entry.kind == BATCH and not others:
         db.execute("DELETE FROM batch WHERE seq = ?", (seq,))
-    return Settled(entry, others, left, dropped, again)
+    return Settled(entry, others, left, dropped, again, answered=answered)
+
+
+def _fold(
+    db: sqlite3.Connection, sealer: Sealer, lane: int, entry: Entry, reference: int, settlement: Settlement
+) -> Answered | None:
+    def own_items() -> frozenset[int] | None:
+        try:
+            return _numbers(load(db, sealer, lane, entry))
+        except Damaged:
+            return None
+
+    is_last = settlement.rest is None
+    return awaited.fold(db, reference, settlement.counts, settlement.answers, own_items, is_last=is_last)
 
 
 def remove_slot(db: sqlite3.Connection, lane: int, seq: int) -> None:
@@ -346,6 +389,6 @@ def _sharers(db: sqlite3.Connection, lane: int, seq: int) -> dict[int, int]:
     return dict(rows.fetchall())
 
 
-def entry_of(row: tuple[int, int, int, int, int, int, float]) -> Entry:
+def entry_of(row: Sequence[Any]) -> Entry:
     seq, kind, epoch, number, count, size, at = row
     return Entry(seq, kind, Revision(epoch, number), count, size, at)

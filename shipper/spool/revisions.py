@@ -300,7 +300,7 @@ def _put_barrier(db: sqlite3.Connection, lane: int, seq: int, at: Revision) -> N
         "SELECT coalesce(sum(count), 0) FROM todo WHERE lane = ? AND seq > ? AND kind != ?", (lane, older, BARRIER)
     ).fetchone()
     db.execute("UPDATE lane SET active = 0 WHERE id = ?", (lane,))
-    db.execute("INSERT INTO todo VALUES (?, ?, ?, ?, ?, 0, 0, 0)", (lane, seq, BARRIER, *at))
+    db.execute("INSERT INTO todo VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0)", (lane, seq, BARRIER, *at))
     db.execute(
         "INSERT INTO barrier (lane, seq, epoch, revision, accepted) VALUES (?, ?, ?, ?, ?)", (lane, seq, *at, accepted)
     )

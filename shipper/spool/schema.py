@@ -2,7 +2,8 @@
 
     batch    one row for each batch that entered; deleted with its last entry, in the same transaction
     todo     unsettled entries of lanes, in the order in which they entered: a batch, the rest of one, a slot, or a
-             barrier; a barrier is settled when it is the first row of its lane
+             barrier; a barrier is settled when it is the first row of its lane. `awaited` is the id of a row of that
+             table, negative where a processor gave the events new identities, or 0
     rest     the unsettled events of a batch that a lane has settled in part; small, so that one forbidden event does
              not keep a megabyte
     barrier  the counts of each open barrier; (lane, seq) of its entry
@@ -15,6 +16,7 @@
     place_epoch  the epochs of all places that this directory has given
     fed      which input of keyed state is routed to which active lane (0: to none), and whether its keys are deleted
              once the policy has it no more
+    awaited  batches whose answers their input waits for; `open` counts the entries that name it
     requeue  unfinished orders to requeue dead letters, and their progress
     revision received policies; `stage` is received, superseded or active; older active ones stay until drained
 
@@ -61,7 +63,7 @@ CREATE TABLE IF NOT EXISTS batch (
 CREATE TABLE IF NOT EXISTS todo (
     lane INTEGER NOT NULL, seq INTEGER NOT NULL, kind INTEGER NOT NULL, epoch INTEGER NOT NULL,
     revision INTEGER NOT NULL, count INTEGER NOT NULL, bytes INTEGER NOT NULL, at REAL NOT NULL,
-    PRIMARY KEY (lane, seq)) WITHOUT ROWID;
+    awaited INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (lane, seq)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rest (
     id INTEGER PRIMARY KEY, lane INTEGER NOT NULL, seq INTEGER NOT NULL, origin BLOB NOT NULL, body BLOB NOT NULL,
     UNIQUE (lane, seq));
@@ -100,6 +102,9 @@ CREATE TABLE IF NOT EXISTS slot (
 CREATE TABLE IF NOT EXISTS place_epoch (epoch INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS holding (
     owner TEXT PRIMARY KEY, keys INTEGER NOT NULL, bytes INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS awaited (
+    id INTEGER PRIMARY KEY, input TEXT NOT NULL, key TEXT NOT NULL, open INTEGER NOT NULL, answers BLOB NOT NULL,
+    items BLOB, UNIQUE (input, key));
 CREATE TABLE IF NOT EXISTS fed (
     lane INTEGER NOT NULL, input TEXT NOT NULL, retracts INTEGER NOT NULL, PRIMARY KEY (lane, input)) WITHOUT ROWID;
 """
@@ -110,6 +115,7 @@ _LATER: Final = (
     ("standing_order", "first", "INTEGER NOT NULL DEFAULT 0"),
     ("barrier", "superseded", "INTEGER NOT NULL DEFAULT 0"),
     ("settled", "superseded", "INTEGER NOT NULL DEFAULT 0"),
+    ("todo", "awaited", "INTEGER NOT NULL DEFAULT 0"),
 )
 """Columns that tables of an earlier version lack; each stands last in its table, and its default is for old rows."""
 

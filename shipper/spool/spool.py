@@ -6,7 +6,7 @@ All methods are safe to cancel: a transaction that the store has taken commits a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from shipper.sdk.event import Batch, Oversized
 from shipper.sdk.state import Mark, Version
 from shipper.spool import (
     audit,
+    awaited,
     credentials,
     dead_letters,
     doubt,
@@ -32,6 +33,7 @@ from shipper.spool import (
     schema,
 )
 from shipper.spool import limits as kept
+from shipper.spool.awaited import Answered
 from shipper.spool.credentials import Before, Forgotten
 from shipper.spool.disk import Disk
 from shipper.spool.figures import Figures
@@ -82,6 +84,7 @@ class Spool:
         """Of the places that this process gives."""
         self._is_repaired = False
         self._on_damage: list[Callable[[], None]] = []
+        self._on_answered: list[Callable[[Sequence[Answered]], None]] = []
         self.room = trio.Event()
         """Set, and replaced by a new one, whenever entries leave the spool."""
         self.letters_freed = 0
@@ -264,8 +267,23 @@ class Spool:
             figures.settled(lane, change)
         figures.moved(moved)
         self.made_room()
+        self._tell_of_answered(changes)
         renewed = frozenset(change.entry.seq for change in changes if change.is_renewed)
         return Noted(sum(change.letters_dropped for change in changes), renewed, frozenset(each.lane for each in moved))
+
+    async def answers(self, input: str, keys: Collection[str]) -> dict[str, bytes | None]:
+        """Returns the answers of awaited batches, by key; None: not all are there. See `awaited.answers`."""
+        return await self.store.read(lambda db: awaited.answers(db, input, keys))
+
+    def on_answered(self, callback: Callable[[Sequence[Answered]], None]) -> None:
+        """Registers a callback for awaited batches that have all their answers, durably."""
+        self._on_answered.append(callback)
+
+    def _tell_of_answered(self, changes: Iterable[queue.Settled]) -> None:
+        answered = [change.answered for change in changes if change.answered is not None]
+        if answered:
+            for callback in self._on_answered:
+                callback(answered)
 
     def made_room(self) -> None:
         """Wakes tasks that wait for room."""
@@ -438,6 +456,7 @@ class Spool:
             assert order.target is not None
             figures.rebound(entry, others, order.lane, order.target)
         self.made_room()
+        self._tell_of_answered(change for _, change in step.settled)
         return step
 
     async def doubts(self) -> set[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import trio
 
@@ -67,6 +67,8 @@ class RecordingInputContext:
         self.meters = Meters()
         if aio is not None:
             self.aio = aio
+        self.awaited: dict[str, bytes | None] = {}
+        """The batches whose answers are awaited, by key; a test gives the answers."""
         self._origin = os.urandom(16)
         self._full = False
         self._count = 0
@@ -117,6 +119,8 @@ class RecordingInputContext:
         positions: Mapping[str, bytes | None] | None = None,
         wait: bool = True,
         expect: Mapping[str, bytes | None] | None = None,
+        awaited: Sequence[str | None] = (),
+        forgotten: Collection[str] = (),
     ) -> None:
         """See `InputContext.emit`."""
         await trio.lowlevel.checkpoint()
@@ -128,7 +132,15 @@ class RecordingInputContext:
             self.batches.append(batch.stored(self._origin, len(self.batches) + 1))
             self._count += batch.count
         self._place(positions or {})
+        for key in forgotten:
+            self.awaited.pop(key, None)
+        self.awaited.update({key: None for key in awaited if key is not None})
         self._notify()
+
+    async def answers(self, keys: Collection[str]) -> Mapping[str, bytes | None]:
+        """See `InputContext.answers`."""
+        await trio.lowlevel.checkpoint()
+        return {key: self.awaited[key] for key in keys if key in self.awaited}
 
     async def keep(
         self,

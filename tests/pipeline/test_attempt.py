@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from shipper.pipeline.attempt import MOST_WAIT, SMALL_BYTES, Attempt, Trouble, seconds
 from shipper.plugin import Answer, Answers, Code, Later, Outcome, PluginFault
+from shipper.sdk.answers import Ranked
 from shipper.sdk.event import Batch
 from shipper.sdk.state import Version, digest_of
 from shipper.values import Counts
@@ -107,7 +109,9 @@ def test_every_event_is_counted_once_whatever_is_answered(
         rest = [] if settlement.rest is None else [event["n"] for event in settlement.rest.own()]
         assert sorted(rest + settled) == list(range(count))
         assert settlement.counts.answered == len(settled)
-        assert len(settlement.letters) == settlement.counts.dead_letter
+        assert len(settlement.letters) == [final[n] for n in settled].count(Outcome.REJECTED)
+        assert settlement.answers == {n: final[n] for n in settled if final[n] is not Outcome.DELIVERED}
+        assert settlement.counts == Counts(**Counter(Ranked.of(final[n]).name.lower() for n in settled))
         assert settlement.rest is None or settlement.rest.items == rest
 
 

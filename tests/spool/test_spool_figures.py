@@ -95,7 +95,7 @@ def test_a_batch_of_three_lanes_of_which_the_middle_one_holds_a_rest_is_counted_
     db = sqlite3.connect(":memory:", isolation_level=None)
     schema.prepare(db)
     rows = [(1, 7, schema.BATCH, 4, 40), (2, 7, schema.REST, 1, 9), (3, 7, schema.BATCH, 4, 40)]
-    db.executemany("INSERT INTO todo VALUES (?, ?, ?, 0, 1, ?, ?, 0)", rows)
+    db.executemany("INSERT INTO todo VALUES (?, ?, ?, 0, 1, ?, ?, 0, 0)", rows)
 
     counted = Figures.of(db, new_sealer())
 
