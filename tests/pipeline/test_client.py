@@ -103,6 +103,46 @@ async def test_a_lane_whose_events_are_gone_after_a_wait_closes_and_says_nothing
         assert script.log == ["open k1", "send 1", "close k1"]
 
 
+async def test_a_client_is_opened_though_nothing_waits_where_the_output_wants_that(tmp_path: Path) -> None:
+    async with lasting(tmp_path, is_open_idle=True) as (on, script):
+        await script.until(lambda: script.open_senders == 1)
+        await on.enter()
+        await on.empty()
+
+        assert script.log == ["open k1", "send 1"]
+
+
+async def test_an_idle_client_that_cannot_be_opened_is_tried_again_and_a_retired_lane_has_none(tmp_path: Path) -> None:
+    async with lasting(tmp_path, is_open_idle=True) as (on, script):
+        await script.until(lambda: script.open_senders == 1)
+        fails = iter([True, True])
+
+        async def on_open() -> None:
+            if next(fails, False):
+                raise OSError("no route")
+
+        script.on_open = on_open
+        await on.activate(2, main="k2")
+        await script.until(lambda: script.log[-1:] == ["open k2"])
+
+        assert [line for line in script.log if line != "barrier"] == ["open k1", "close k1", "open k2"]
+        assert script.open_senders == 1
+
+
+async def test_an_idle_client_waits_for_its_credential(tmp_path: Path) -> None:
+    async with lasting(tmp_path, is_open_idle=True) as (on, script):
+        await script.until(lambda: script.open_senders == 1)
+        secrets = on.keyring.of(["k1"])
+        on.keyring.withdraw(["k1"])
+        on.delivery.withdrawn(["k1"])
+        await script.until(lambda: script.open_senders == 0)
+        on.keyring.keep(secrets)
+        on.delivery.supplied(["k1"])
+        await script.until(lambda: script.open_senders == 1)
+
+        assert script.log == ["open k1", "close k1", "open k1"]
+
+
 # -- closed when it has to be ------------------------------------------------------------------------------------------
 
 

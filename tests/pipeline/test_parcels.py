@@ -12,7 +12,7 @@ from shipper.pipeline import parcels
 from shipper.pipeline.parcels import GATHERED_BYTES, GATHERED_EVENTS, TOGETHER_BYTES, WINDOW, gathers_until
 from shipper.plugin import Feeding
 from shipper.spool.queue import Entry
-from shipper.spool.schema import BARRIER, BATCH
+from shipper.spool.schema import BARRIER, BATCH, SLOT
 from shipper.values import Revision
 
 
@@ -44,6 +44,14 @@ def test_entries_go_apart_and_at_once_where_the_output_wants_it_so() -> None:
 
     assert list(parcels.of(entries, apart)) == [[one] for one in entries]
     assert gathers_until(entries[:1], handed=10.0, feeding=apart) == -math.inf
+
+
+def test_versions_of_keyed_state_go_together_where_batches_go_apart() -> None:
+    kinds = [SLOT, SLOT, BATCH, BATCH, SLOT, BARRIER, SLOT, SLOT]
+    entries = [entry(n, 100, kind) for n, kind in enumerate(kinds)]
+
+    found = [[each.kind for each in parcel] for parcel in parcels.of(entries, Feeding(apart=True))]
+    assert found == [[SLOT, SLOT], [BATCH], [BATCH], [SLOT], [BARRIER], [SLOT, SLOT]]
 
 
 def test_entries_wait_for_more_since_the_last_were_handed_out() -> None:

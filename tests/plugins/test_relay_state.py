@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shipper.plugin import (
     Answers,
     Asyncio,
     Batch,
     CredentialId,
+    Kept,
     Mark,
     Outcome,
     OutputContext,
@@ -26,7 +29,11 @@ from shipper.sdk.state import point_of
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay import Edge
 from shipper_plugins.outputs.relay import RelayOutput
+from shipper_plugins.relay import state
+from shipper_plugins.relay.frames import FrameError, Generation
+from shipper_plugins.relay.state import StateHead
 from tests.plugins.relay import KEYS, Principal, entry, principal
+from tests.plugins.test_input_relay import ask
 
 EDGES = {
     "berlin": Edge(credentials=("k1", "k2"), collections=("things",), max_keys=1000, max_document_bytes=1000),
@@ -74,10 +81,10 @@ class Here:
 def versions(*those: tuple[str, int, bytes | None], owner: str = "", collection: str = "things") -> Batch:
     """As a sender gets them."""
     documents = [b"{}" if document is None else document for _, _, document in those]
-    given = [
+    those_versions = [
         Version(owner, collection, key, place, digest_of(document), document is None) for key, place, document in those
     ]
-    return Batch.documents(documents).with_columns(versions=given)
+    return Batch.documents(documents).with_columns(versions=those_versions)
 
 
 @asynccontextmanager
@@ -227,6 +234,93 @@ async def until(condition: Any) -> None:
     with trio.fail_after(10):
         while not condition():
             await trio.lowlevel.checkpoint()
+
+
+class Slow(RecordingInputContext):
+    """Stores versions when it is told to."""
+
+    under_way = 0
+    most = 0
+    asked = 0
+
+    async def keep(self, *given: Any, **how: Any) -> tuple[Kept, ...]:
+        self.asked += 1
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await trio.sleep(0.05)
+        self.under_way -= 1
+        return await super().keep(*given, **how)
+
+
+async def test_t117_8_a_slow_receiver_gets_one_copy_of_each_version_and_one_request_at_a_time(aio: Asyncio) -> None:
+    slow = Slow(aio=aio)
+    async with door(aio, context=slow) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+        for place in range(1, 21):
+            nursery.start_soon(sender.send, versions((f"k{place}", place, ONE)))
+
+    assert (slow.asked, slow.most, len(slow.state)) == (20, 1, 20)
+
+
+async def test_t117_9_a_request_of_an_old_session_stores_no_version(aio: Asyncio) -> None:
+    async with door(aio) as far, edge(aio, far.url) as old:
+        await old.send(versions(("a", 1, ONE)))
+        session = old._session  # type: ignore[attr-defined]
+        async with edge(aio, far.url) as new:
+            await new.send(versions(("a", 2, TWO)))
+        head = StateHead(session.generation, 1, 0)
+        body = b"".join(state.encode(head, versions(("a", 3, ONE)), 1000))
+        reply = await ask(far, "versions", body, kind=state.MEDIA_TYPE)
+
+        assert (reply.status, reply.code) == (409, "session_over")
+        assert has(far) == {("berlin", "a"): TWO}
+        await old.send(versions(("a", 4, ONE)))
+        assert has(far) == {("berlin", "a"): ONE}
+
+
+@pytest.mark.parametrize(
+    ("what", "body"),
+    [
+        ("versions", b""),
+        ("versions", b"SHS1" + b"\0" * 4),
+        ("versions", b"SHS1\xff\xff\xff\xff"),
+        ("compare", b"{}"),
+        ("surplus", b'{"points":[-1]}'),
+    ],
+)
+async def test_what_is_no_request_is_refused(aio: Asyncio, what: str, body: bytes) -> None:
+    async with door(aio) as far:
+        kind = state.MEDIA_TYPE if what == "versions" else "application/json"
+        reply = await ask(far, what, body, kind=kind)
+
+        assert (reply.status, reply.code) == (400, "bad_request")
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_are_read_as_versions_by_accident(body: bytes) -> None:
+    for packed in (body, b"SHS1" + body):
+        with pytest.raises(FrameError):
+            state.decode(packed, 1 << 16)
+
+
+@given(
+    st.lists(
+        st.tuples(st.text(min_size=1, max_size=5), st.integers(1, 2**63 - 1), st.none() | st.integers(0, 10**30)),
+        max_size=20,
+    ),
+    st.integers(8, 30),
+)
+def test_versions_arrive_as_they_were_sent_but_for_documents_that_are_too_large(
+    those: list[tuple[str, int, int | None]], most: int
+) -> None:
+    given = [(key, place, None if n is None else b'{"n":%d}' % n) for key, place, n in those]
+    batch = versions(*given)
+    head, arrived = state.decode(b"".join(state.encode(StateHead(Generation("0" * 32, 1), 1, 0), batch, most)), 1 << 16)
+
+    assert [one.version for one in arrived] == list(batch.versions or ())
+    for (_, _, document), one in zip(given, arrived, strict=True):
+        assert one.is_withheld == (document is not None and len(document) > most)
+        assert one.document == (None if one.is_withheld else document)
+    assert len(head.withheld) == sum(one.is_withheld for one in arrived)
 
 
 async def test_log_events_without_room_are_put_off_alone(aio: Asyncio) -> None:

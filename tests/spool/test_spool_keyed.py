@@ -50,6 +50,21 @@ def test_an_id_of_a_version_is_that_of_its_key_and_place(shelf: Shelf) -> None:
     assert (batch.origin, batch.seq) == (keyed.name_of("", "things", "k"), first.place)
 
 
+def test_a_key_of_another_owner_is_own_where_its_place_is_given_here(shelf: Shelf) -> None:
+    lane = shelf.lanes["main"]
+    (kept,) = shelf.admit(Change("things", "k", ONE, "program")).kept
+    (entry,) = shelf.entries(lane)
+    shelf.answer(lane, entry.seq, kept.place, kept.place + 5)
+    (again,) = shelf.entries(lane)
+    (version,) = shelf.load(lane, again).versions or ()
+    assert version is not None
+    assert version.place > kept.place + 5
+    shelf.admit(Change("things", "k", None, "program"))
+    shelf.deliver_all(lane)
+
+    assert shelf.count("keyed") == 0
+
+
 def test_the_parts_of_a_name_do_not_run_together() -> None:
     names = [keyed.name_of(*parts) for parts in (("a", "b", "c"), ("ab", "", "c"), ("", "ab", "c"), ("a", "", "bc"))]
 

@@ -154,10 +154,9 @@ class Sets:
         refused = list(keys.refused.values())
 
         def build() -> _Set:
-            own = [mark._replace(owner=owner_from(name, mark.owner)) for mark in marks]
             highest = max((one.place for one in refused if not one.owner), default=0)
-            digests = state.digests_of(own, refused, limits)
-            return _Set(digests, max(highest, state.highest(own, "")), sorted({mark.owner for mark in marks}))
+            digests = state.digests_of(marks, refused, limits, edge=name)
+            return _Set(digests, max(highest, state.highest(marks, name)), sorted({mark.owner for mark in marks}))
 
         return await trio.to_thread.run_sync(build)
 

@@ -29,7 +29,7 @@ import msgspec
 
 from shipper.plugin import Batch, Mark, Oversized, Quota, Version, digest_of
 from shipper.sdk.state import digest_of_names, point_of
-from shipper_plugins.relay.digests import Digests, Entry
+from shipper_plugins.relay.digests import Digests
 from shipper_plugins.relay.frames import MOST_HEAD, FrameError, Generation, Number, TooLong, framed, read
 
 MEDIA_TYPE: Final = "application/vnd.shipper.relay-state"
@@ -230,21 +230,27 @@ def name_of(version: Version) -> str:
 # -- sets to compare ---------------------------------------------------------------------------------------------------
 
 
-def digests_of(marks: Iterable[Mark], refused: Iterable[Refusal] = (), limits: Limits = NOTHING) -> Digests:
-    """The set of one side, owners as the sender has them; what is refused still stands for what the key has."""
-    sums = {(mark.owner, mark.point): (mark.place, mark.digest, mark.deleted) for mark in marks}
+def digests_of(
+    marks: Sequence[Mark], refused: Iterable[Refusal] = (), limits: Limits = NOTHING, *, edge: str = ""
+) -> Digests:
+    """The set of one side, owners as the sender has them; what is refused still stands for what the key has.
+
+    Of the receiver, whose owners those of an `edge` are.
+    """
+    owners = {owner: owner_from(edge, owner) if edge else owner for owner in {mark.owner for mark in marks}}
+    sums = {(owners[owner], point): (place, digest, deleted) for owner, point, place, digest, deleted in marks}
     for one in refused:
         has = sums.get((one.owner, one.point))
         if limits.refuses(one.collection, one.size) and (has is None or has[0] < one.place):
             sums[one.owner, one.point] = one.place, one.digest, False
+    blake2b = hashlib.blake2b  # a hundred thousand times
     return Digests(
-        _entry(owner, point, place, digest) for (owner, point), (place, digest, deleted) in sums.items() if not deleted
+        [
+            (point, blake2b(b"%b%d/%b" % (owner.encode(), place, digest), digest_size=16).digest())
+            for (owner, point), (place, digest, deleted) in sums.items()
+            if not deleted
+        ]
     )
-
-
-def _entry(owner: str, point: int, place: int, digest: bytes) -> Entry:
-    said = owner.encode() + place.to_bytes(8, "big") + digest
-    return point, hashlib.sha256(said).digest()[:16]
 
 
 def keys_of(marks: Iterable[Mark], points: frozenset[int]) -> list[tuple[str, int]]:
