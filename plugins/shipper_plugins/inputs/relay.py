@@ -1,4 +1,4 @@
-"""The `relay` input: the door of a principal, which edges relay their log events to.
+"""The `relay` input: the door of a principal, which edges relay their log events and keyed state to.
 
     inputs:
       edges:
@@ -6,7 +6,7 @@
         address: 0.0.0.0:6789
         tls: {certificate: /etc/shipper/tls.crt, key: /etc/shipper/tls.key, client_ca: /etc/shipper/edges.pem}
         edges:
-          berlin: {credentials: [berlin-1, berlin-2], san: [berlin.edge.example]}
+          berlin: {credentials: [berlin-1, berlin-2], san: [berlin.edge.example], collections: [inventory]}
 
 An edge is who its credential says, or its certificate by one of its names. Its name is all that counts from there on:
 what was sent under one of its credentials is answered under another.

@@ -1,5 +1,7 @@
 """The `relay` output: relays log events to the door of a principal, each batch with the identity that it has here.
 
+Keyed state goes beside them: see `relay_state`.
+
     outputs:
       principal:
         type: relay

@@ -123,7 +123,8 @@ class Comparison:
         self._asked: list[Range] = []
         self._open: list[Range] = []
         self._is_begun = False
-        self._differences = Differences(frozenset(), frozenset())
+        self._mine: set[Entry] = set()
+        self._theirs: set[Entry] = set()
 
     def question(self) -> bytes | None:
         """The next one, None if all is known; it is to be answered before the next is asked for."""
@@ -151,7 +152,7 @@ class Comparison:
 
     def differences(self) -> Differences:
         """What was found so far; all of it when there is no question any more."""
-        return self._differences
+        return Differences(frozenset(self._mine), frozenset(self._theirs))
 
     def _take(self, range: Range, answer: bytes, at: int) -> int:
         """What is said of one range, from a place of the answer on; returns the place behind it."""
@@ -174,8 +175,8 @@ class Comparison:
         if not all(range.first <= point < range.end for point, _ in listed):
             raise Unreadable("an answer lists what is not in its range")
         ours = frozenset(self._ours.within(range))
-        found = self._differences
-        self._differences = Differences(found.ours | (ours - listed), found.theirs | (listed - ours))
+        self._mine |= ours - listed
+        self._theirs |= listed - ours
         return end
 
 
