@@ -7,13 +7,15 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import trio
 
-from shipper.plugin import Asyncio
+from shipper.plugin import Asyncio, Backpressure, Batch
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay import Edge
+from tests.canary import EVENT
 from tests.plugins.relay import Principal, principal
 from tests.story.driver import Sidecar
 from tests.story.http import free_port
@@ -33,11 +35,11 @@ class Chain:
         self.door, self.up, self.far = free_port(), free_port(), free_port()
         self.context = RecordingInputContext(aio=aio)
         self.puts: dict[str, int] = {}
-        self._aio = aio
+        self.aio = aio
 
     @asynccontextmanager
     async def sink(self) -> AsyncIterator[Principal]:
-        async with principal(self._aio, context=self.context, port=self.far, edges=SINK) as door:
+        async with principal(self.aio, context=self.context, port=self.far, edges=SINK) as door:
             yield door
 
     @asynccontextmanager
@@ -223,3 +225,40 @@ async def test_t117_9_a_connection_that_is_cut_again_and_again_loses_no_key(tmp_
             await chain.put("a", "b", "c", n=n)
         await chain.agreed()
         await empty(edge, middle)
+
+
+class NoEvents(RecordingInputContext):
+    """Has room for keyed state only."""
+
+    refused = 0
+
+    async def emit(self, *batches: Batch, **how: Any) -> None:
+        if batches:
+            self.refused += 1
+            self._notify()
+            raise Backpressure("there is no room")
+        await super().emit(*batches, **how)
+
+
+async def test_keyed_state_passes_log_events_that_the_principal_has_no_room_for(tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    log.write_text("".join(f"{EVENT} {n}\n" for n in range(2000)))
+    async with open_chain(tmp_path) as chain, running(chain.edge_state) as edge:
+        chain.context = context = NoEvents(aio=chain.aio)
+        text = _policy(chain.door, "local", "p", chain.far, "middle", "k1")
+        text = text.replace("outputs:", f'  access: {{type: file, paths: ["{log}"]}}\noutputs:')
+        async with chain.sink():
+            await edge.policy(1, text, {"p": secret("p"), "k1": {"api_key": "k1:a-secret-of-the-test"}})
+            await edge.ack(1, "active")
+            await edge.state(lambda observed: observed["queue"]["events"] >= 2000)
+            with trio.fail_after(30):
+                await context.wait_until(lambda: context.refused >= 2)
+            for n in range(3):
+                await chain.put("a", "b", n=n)
+            with trio.fail_after(30):
+                await context.wait_until(lambda: len(context.state) == 2)
+                owner = "middle/local"
+                await context.wait_until(
+                    lambda: all(context.state[owner, COLLECTION, key][0] == b'{"n":2}' for key in "ab")
+                )
+            await edge.state(lambda observed: observed["queue"]["events"] == 2000)
