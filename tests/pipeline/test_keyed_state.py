@@ -396,7 +396,6 @@ async def test_nothing_is_kept_where_other_positions_are_stored(tmp_path: Path) 
         Change("", "a", b"{}"),
         Change("things", "a" * 5000, b"{}"),
         Change("things", "\ud800", b"{}"),
-        Change("things", "a", b"{}", "berlin"),
         Change("things", "a", b"{}", "berlin", 0),
         Change("things", "a", b"{}", "berlin", 2**63),
         Change("things", 7, b"{}"),  # type: ignore[arg-type]

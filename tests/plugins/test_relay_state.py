@@ -295,6 +295,17 @@ async def test_what_is_no_request_is_refused(aio: Asyncio, what: str, body: byte
         assert (reply.status, reply.code) == (400, "bad_request")
 
 
+def test_a_place_that_would_leave_none_for_others_cannot_be() -> None:
+    head = StateHead(Generation("0" * 32, 1), 1, 0)
+    for place, is_read in ((0, False), (state.HIGHEST_PLACE - 1, True), (state.HIGHEST_PLACE, False)):
+        body = b"".join(state.encode(head, versions(("a", place, ONE)), 1000))
+        if is_read:
+            state.decode(body, 1000)
+        else:
+            with pytest.raises(FrameError):
+                state.decode(body, 1000)
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_are_read_as_versions_by_accident(body: bytes) -> None:
     for packed in (body, b"SHS1" + body):
@@ -304,7 +315,9 @@ def test_no_bytes_are_read_as_versions_by_accident(body: bytes) -> None:
 
 @given(
     st.lists(
-        st.tuples(st.text(min_size=1, max_size=5), st.integers(1, 2**63 - 1), st.none() | st.integers(0, 10**30)),
+        st.tuples(
+            st.text(min_size=1, max_size=5), st.integers(1, state.HIGHEST_PLACE - 1), st.none() | st.integers(0, 10**30)
+        ),
         max_size=20,
     ),
     st.integers(8, 30),

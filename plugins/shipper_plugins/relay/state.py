@@ -28,7 +28,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 import msgspec
 
 from shipper.plugin import Batch, Mark, Oversized, Quota, Version, digest_of
-from shipper.sdk.state import digest_of_names, point_of
+from shipper.sdk.state import digest_of_names, place_of, point_of
 from shipper_plugins.relay.digests import Digests
 from shipper_plugins.relay.frames import MOST_HEAD, FrameError, Generation, Number, TooLong, framed, read
 
@@ -37,6 +37,9 @@ MOST_VERSIONS: Final = 4000
 """Of one request."""
 MOST_NAMED: Final = 256
 """Keys of which the names are asked for at once."""
+
+HIGHEST_PLACE: Final = place_of((1 << 32) - (1 << 24), 0)
+"""Of what an edge sends. Above are sixteen million epochs, so that no edge can use up those that others get."""
 
 _MAGIC: Final = b"SHS1"
 _LENGTH: Final = struct.Struct(">I")
@@ -153,7 +156,7 @@ def decode(body: bytes, limit: int) -> tuple[StateHead, list[Arrived]]:
 
 
 def _arrived(version: Version | None, document: bytes, is_withheld: bool) -> Arrived:
-    if version is None or not 0 < version.place < 1 << 63 or len(version.digest) != 32:
+    if version is None or not 0 < version.place < HIGHEST_PLACE or len(version.digest) != 32:
         raise FrameError("a version cannot be")
     given = None if version.deleted or is_withheld else document
     if not is_withheld and version.digest != digest_of(given):
