@@ -1,0 +1,62 @@
+"""The command of the campaign; see `campaign`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+import trio
+
+from tests.campaign_relay.campaign import Campaign, opened
+from tests.progress import Progress
+
+
+@click.command()
+@click.option("--minutes", default=1.0, show_default=True, help="How long links and processes fail.")
+@click.option("--seed", default=1, show_default=True)
+@click.option("--keep", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Work in this directory.")
+def main(minutes: float, seed: int, keep: Path | None) -> None:
+    """Relay through faults, and say what was done and whether every line arrived once: else the status is 1."""
+    with tempfile.TemporaryDirectory(prefix="campaign-relay-") as directory:
+        sys.exit(trio.run(_run, keep or Path(directory), minutes * 60, seed))
+
+
+async def _run(directory: Path, seconds: float, seed: int) -> int:
+    failure: BaseException | None = None
+    async with opened(directory, seed) as campaign:
+        with Progress(campaign.summary) as tick:
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_tell, tick)
+                    await campaign.run(seconds)
+                    nursery.cancel_scope.cancel("the campaign is over")
+            except* (AssertionError, Exception) as group:
+                failure = group
+        _report(campaign, seed, failure)
+    return 1 if failure else 0
+
+
+async def _tell(tick: Progress) -> None:
+    while True:
+        await trio.sleep(1)
+        tick()
+
+
+def _report(campaign: Campaign, seed: int, failure: BaseException | None) -> None:
+    print(campaign.summary())
+    for error in _leaves(failure) if failure else ():
+        print(f"FAILED (seed {seed}): {type(error).__name__}: {error}")
+    if failure is None:
+        print("every line is at the backend once")
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for one in error.exceptions for leaf in _leaves(one)]
+    return [error]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""A shipper that is killed and started again. Its supervisor, which this is, keeps its policy and its secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import trio
+
+from tests.story.driver import Message, Sidecar, launched
+from tests.story.world import secret
+
+PATIENCE = 60.0
+
+
+class Party:
+    """One state directory, and the processes that it has one after the other."""
+
+    def __init__(self, name: str, state: Path, pause: Callable[[], float]) -> None:
+        self.name = name
+        self.lives = 0
+        self._state = state
+        self._pause = pause
+        """How many seconds pass between the end of a process and the start of the next one."""
+        self._revision = 0
+        self._text = ""
+        self._ids: set[str] = set()
+        """Every credential that a policy has named."""
+        self._current: tuple[str, ...] = ()
+        self._reached = {"active": 0, "drained": 0}
+        self._released: set[str] = set()
+        self._news = trio.Event()
+        self._sidecar: Sidecar | None = None
+        """Where policies can be sent to."""
+        self._process: trio.Process | None = None
+        self._was_killed = False
+        self._speaking = trio.Lock()
+
+    async def run(self) -> None:
+        """Live, again and again, until cancelled. A process that ends by itself is an error."""
+        while True:
+            self._was_killed = False
+            async with launched(self._state) as sidecar:
+                self._process = sidecar.process
+                sidecar.on_message = self._hear
+                self.lives += 1
+                try:
+                    await self._begin(sidecar)
+                except (AssertionError, trio.BrokenResourceError, trio.ClosedResourceError):
+                    if not self._was_killed:
+                        raise
+                await sidecar.process.wait()
+                self._process = self._sidecar = None
+            assert self._was_killed, f"{self.name} has ended by itself: {sidecar.log.decode()[-2000:]}"
+            await trio.sleep(self._pause())
+
+    async def _begin(self, sidecar: Sidecar) -> None:
+        ready = await sidecar.hello()
+        self._sidecar = sidecar
+        async with self._speaking:
+            wanted = {id: secret(id) for id in ready["credentials_wanted"]}
+            await sidecar.send({"type": "credentials", "credentials": wanted})
+            if self._revision:
+                await self._say_policy(sidecar)
+
+    # -- what is done to it --------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """As the kernel's out-of-memory killer does."""
+        if self._process is not None:
+            self._was_killed = True
+            self._process.kill()
+
+    async def freeze(self, seconds: float) -> None:
+        """Stop its process for a while, as a debugger or a paused machine does."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            await trio.sleep(seconds)
+        finally:
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGCONT)
+
+    # -- what its supervisor says and hears ----------------------------------------------------------------------------
+
+    async def offer(self, text: str, *ids: str) -> int:
+        """Give it a policy that names these credentials; returns the revision."""
+        self._revision += 1
+        self._text, self._current = text, ids
+        self._ids |= set(ids)
+        revision = self._revision
+        async with self._speaking:
+            if self._sidecar is not None:
+                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    await self._say_policy(self._sidecar)
+        return revision
+
+    async def reached(self, stage: str, revision: int) -> None:
+        """Wait until the revision, or a newer one, has come to a stage."""
+        await self._until(lambda: self._reached[stage] >= revision, f"{stage} of revision {revision}")
+
+    async def released(self, id: str) -> None:
+        """Wait until a credential may be revoked."""
+        await self._until(lambda: id in self._released, f"the release of {id}")
+
+    async def observe(self) -> Message:
+        """Returns its `observed`."""
+        await self._until(lambda: self._sidecar is not None, "its start")
+        assert self._sidecar is not None
+        return await self._sidecar.observe()
+
+    async def _say_policy(self, sidecar: Sidecar) -> None:
+        await sidecar.policy(self._revision, self._text, {id: secret(id) for id in self._current})
+
+    def _hear(self, said: Message) -> None:
+        if said["type"] == "nack":
+            assert said["reason"] == "superseded", said
+        if said["type"] == "ack" and said["stage"] in self._reached:
+            self._reached[said["stage"]] = max(self._reached[said["stage"]], said["revision"])
+        self._released |= self._released_by(said)
+        self._news.set()
+        self._news = trio.Event()
+
+    def _released_by(self, said: Message) -> set[str]:
+        match said:
+            case {"type": "ack", "credentials": {"released": released}} | {"type": "released", "credentials": released}:
+                return set(released)
+            case {"type": "ready", "credentials_in_use": in_use}:
+                return self._ids - set(in_use) - set(self._current)
+        return set()
+
+    async def _until(self, condition: Callable[[], bool], what: str) -> None:
+        with trio.move_on_after(PATIENCE):
+            while not condition():
+                await self._news.wait()
+            return
+        raise AssertionError(f"{self.name}: {what} has not come within {PATIENCE:g} s; {await self._facts()}")
+
+    async def _facts(self) -> str:
+        if self._sidecar is None:
+            return "no process is ready"
+        observed = await self._sidecar.observe()
+        names = ("state", "message", "revisions", "draining", "queue", "credentials_in_use", "credentials_wanted")
+        said = [m for m in self._sidecar.said if m["type"] in ("ready", "ack", "nack", "released", "error")]
+        return json.dumps([self._revision, self._current, {name: observed.get(name) for name in names}, said])
