@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from tests.benchmarks import barrier, classes, growth, latency, spools, startup
+from tests.benchmarks import barrier, classes, growth, latency, relay, spools, startup
 from tests.benchmarks.figures import Table, percentile, spread
+from tests.benchmarks.job import access_log
 from tests.benchmarks.pipeline import workplace
 from tests.benchmarks.producer import Schedule, append, instants
 from tests.benchmarks.sink import sink
@@ -151,3 +152,18 @@ def _interrupted(places):
 
 def _numbers(cells):
     return [re.fullmatch(r"-?[\d,]+(\.\d+)?%?", cell) for cell in cells]
+
+
+def test_a_hop_has_a_cost_on_each_side(target):
+    costs = relay.measure(access_log(2_000), 2_000, target)
+
+    assert list(costs) == ["direct", "edge", "principal"]
+    assert min(min(cost.cpu, cost.seconds, cost.peak_mib) for cost in costs.values()) > 0
+    assert str(relay.hops([costs], 2_000)).splitlines()[1].endswith("1.00")
+
+
+def test_idle_edges_stay_connected_over_their_heartbeats():
+    found = relay.idle(5, 0.5)
+
+    assert found.edges == 5
+    assert found.share > 0

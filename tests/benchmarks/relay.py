@@ -1,0 +1,254 @@
+"""The cost of a hop, on each side of it; and that of edges that are connected and have nothing to say.
+
+    python -m tests.benchmarks.relay [--runs 3] [--lines 500000] [--edges 1000] [--seconds 30]
+
+direct       a log into bulk requests, by one shipper
+edge         the same log, by a shipper that relays it
+principal    what that one relays into bulk requests, at the same time
+idle         one principal with so many edges over TLS, all driven from this process: a heartbeat of each every 25 s
+
+The aims: a side of a hop costs at most 1.3 times what the direct way costs; 1,000 idle edges cost at most 2 % of a core
+and 100 MB. The kinds of runs take turns, each with fresh processes and empty state directories. CPU is that of the
+whole process from the policy to the moment when nothing waits, system time included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import socket
+import ssl
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import Any
+
+from shipper.plugin import Credential
+from shipper_plugins.relay.frames import PROTOCOL
+from tests.benchmarks.child import Shipper
+from tests.benchmarks.figures import Table, progress, spread
+from tests.benchmarks.job import access_log
+from tests.benchmarks.pipeline import (
+    IMPATIENT,
+    activate,
+    bulk_output,
+    file_input,
+    running,
+    until_settled,
+    workplace,
+)
+from tests.benchmarks.sink import Sink, sink
+from tests.story.http import free_port
+
+AIM_FACTOR = 1.3
+AIM_MIB = 100e6 / (1 << 20)
+AIM_SHARE = 0.02
+HEARTBEAT = 25.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one process that has shipped a log."""
+
+    cpu: float
+    seconds: float
+    peak_mib: float
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Of a principal with idle edges."""
+
+    edges: int
+    share: float
+    """Of a core."""
+    grown_mib: float
+
+
+# -- a hop -------------------------------------------------------------------------------------------------------------
+
+
+def measure(log: Path, lines: int, target: Sink) -> dict[str, Cost]:
+    """One run of each kind, by its name."""
+    return {"direct": direct(log, lines, target), **hop(log, lines, target)}
+
+
+def direct(log: Path, lines: int, target: Sink) -> Cost:
+    """From a file into bulk requests."""
+    target.reset()
+    with workplace() as directory, running(directory / "state") as child:
+        clock = Clock(child)
+        activate(child, 1, {"log": file_input(log)}, {"main": bulk_output(target.port)})
+        until_settled(child, target, lines)
+        return clock.stop()
+
+
+def hop(log: Path, lines: int, target: Sink) -> dict[str, Cost]:
+    """The same over a principal."""
+    target.reset()
+    with (
+        workplace() as directory,
+        running(directory / "principal") as principal,
+        running(directory / "edge") as edge,
+    ):
+        port, name = free_port(), "berlin"
+        clocks = {"edge": Clock(edge), "principal": Clock(principal)}
+        door(principal, port, [name], {"main": bulk_output(target.port)})
+        output = {"type": "relay", "name": name, "hosts": [f"http://127.0.0.1:{port}"], "credential": name}
+        activate(edge, 1, {"log": file_input(log)}, {"main": {**output, "backoff": IMPATIENT}})
+        until_settled(principal, target, lines)
+        until_settled(edge, target, lines)
+        return {side: clock.stop() for side, clock in clocks.items()}
+
+
+def door(
+    child: Shipper,
+    port: int,
+    names: Iterable[str],
+    outputs: Mapping[str, Any],
+    **options: Any,
+) -> None:
+    """Let these edges in, each with a key of its name; returns when it is active."""
+    edges = {name: {"credentials": [name]} for name in names}
+    inputs = {"edges": {"type": "relay", "address": f"127.0.0.1:{port}", "edges": edges, **options}}
+    policy = {"version": 1, "inputs": inputs, "outputs": outputs}
+    secrets = {name: secret(name) for name in names}
+    child.say(type="policy", revision=1, policy=json.dumps(policy), credentials=secrets)
+    child.wait("ack", stage="active", revision=1)
+
+
+def secret(name: str) -> dict[str, str]:
+    """The key of a credential."""
+    return {"api_key": f"{name}:secret"}
+
+
+class Clock:
+    """What a process costs from here on."""
+
+    def __init__(self, child: Shipper) -> None:
+        self._child = child
+        self._cpu, self._since = child.cpu_seconds(), time.monotonic()
+
+    def stop(self) -> Cost:
+        """What it has cost so far."""
+        cpu, seconds = self._child.cpu_seconds() - self._cpu, time.monotonic() - self._since
+        return Cost(cpu, seconds, self._child.peak_mib())
+
+
+# -- edges that have nothing to say ------------------------------------------------------------------------------------
+
+
+class Session:
+    """One edge, over TLS."""
+
+    def __init__(self, name: str, port: int, context: ssl.SSLContext) -> None:
+        self._authorization = Credential.parse(secret(name)).authorization()
+        self._socket = context.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="127.0.0.1")
+        hello = {"protocol": PROTOCOL, "instance": os.urandom(16).hex(), "link": 1}
+        self._generation = self._ask("session", hello)["generation"]
+
+    def heartbeat(self) -> None:
+        """Say that it is there, and read the answer."""
+        self._ask("heartbeat", {"generation": self._generation, "link": 1, "low": 0})
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    def _ask(self, what: str, question: Any) -> Any:
+        body = json.dumps(question).encode()
+        head = f"POST /v1/relay/{what} HTTP/1.1\r\nHost: principal\r\nAuthorization: {self._authorization}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._socket.sendall(head.encode() + body)
+        answer = HTTPResponse(self._socket)
+        answer.begin()
+        text = answer.read()
+        if answer.status != 200:
+            raise SystemExit(f"{what} was answered {answer.status}: {text!r}")
+        return json.loads(text)
+
+
+def idle(edges: int, seconds: float) -> Idle:
+    """Connect so many edges, and see what a while of heartbeats costs."""
+    import trustme
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    names = [f"edge-{number}" for number in range(edges)]
+    with workplace() as directory, running(directory / "state") as child, ExitStack() as stack:
+        authority, port = trustme.CA(), free_port()
+        certificate = authority.issue_cert("127.0.0.1")
+        chain, key = directory / "chain.pem", directory / "key.pem"
+        chain.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+        certificate.private_key_pem.write_to_path(key)
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        archive = {"type": "file", "path": str(directory / "archive.ndjson")}
+        tls = {"certificate": str(chain), "key": str(key)}
+        door(child, port, names, {"main": archive}, tls=tls)
+        first = Session(names[0], port, context)  # what is imported for the first one belongs to no edge
+        stack.callback(first.close)
+        before = child.resident_mib()
+        sessions = [Session(name, port, context) for name in names[1:]]
+        for session in sessions:
+            stack.callback(session.close)
+        share = _share([first, *sessions], child, seconds)
+        return Idle(edges, share, child.resident_mib() - before)
+
+
+def _share(sessions: list[Session], child: Shipper, seconds: float) -> float:
+    """Heartbeats at even distances, as of edges that were not started together."""
+    clock, begun, number = Clock(child), time.monotonic(), 0
+    while (now := time.monotonic() - begun) < seconds:
+        while number * HEARTBEAT / len(sessions) <= now:
+            sessions[number % len(sessions)].heartbeat()
+            number += 1
+        progress(f"{len(sessions)} idle edges: {now:.0f} s of {seconds:.0f}")
+        time.sleep(0.01)
+    return clock.stop().cpu / seconds
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def hops(runs: list[dict[str, Cost]], lines: int) -> Table:
+    """Medians, and each cost as a multiple of the direct one of the same run."""
+    rows = []
+    for name in runs[0]:
+        costs = [run[name] for run in runs]
+        factors = [run[name].cpu / run["direct"].cpu for run in runs]
+        cpu = spread([cost.cpu / lines * 1e6 for cost in costs], ".2f")
+        peak = spread([cost.peak_mib for cost in costs])
+        rows.append([name, cpu, spread([lines / cost.seconds for cost in costs]), peak, spread(factors, ".2f")])
+    return Table(["", "CPU µs / event", "events / s", "peak MiB", f"× direct (aim {AIM_FACTOR})"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--lines", type=int, default=500_000)
+    parser.add_argument("--edges", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    options = parser.parse_args()
+    if options.runs:
+        log = access_log(options.lines)
+        runs = []
+        with sink() as target:
+            for number in range(options.runs):
+                progress(f"hop: run {number + 1} of {options.runs}")
+                runs.append(measure(log, options.lines, target))
+        progress()
+        print(hops(runs, options.lines), end="\n\n")
+    if options.edges:
+        found = idle(options.edges, options.seconds)
+        progress()
+        rows = [[f"{found.edges:,}", f"{found.share:.2%}", f"{found.grown_mib:.1f}"]]
+        print(Table(["idle edges", f"of a core (aim {AIM_SHARE:.0%})", f"MiB more (aim {AIM_MIB:.0f})"], rows))
+
+
+if __name__ == "__main__":
+    main()
