@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from io import StringIO
 from itertools import pairwise
@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 
 import shipper_demo
 from shipper_demo.access_log import AccessLog, number
-from shipper_demo.destination import Key, opened
+from shipper_demo.destination import opened
+from shipper_demo.key import Key
+from shipper_demo.relay import Story
 from shipper_demo.rotation import Rotations
 from shipper_demo.screen import Figure, Screen
 from shipper_demo.tally import Tally
@@ -29,15 +31,16 @@ from shipper_demo.wire import Statuses
 
 PATIENCE = 60.0
 COMMAND = [sys.executable, "-m", "shipper", "demo", "--rate", "2000"]
+RELAY = [sys.executable, "-m", "shipper", "demo", "relay"]
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def demo(tmp_path: Path, *arguments: str) -> AsyncIterator[trio.Process]:
+async def demo(tmp_path: Path, *arguments: str, command: Sequence[str] = COMMAND) -> AsyncIterator[trio.Process]:
     process = await trio.lowlevel.open_process(
-        [*COMMAND, *arguments],
+        [*command, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | {"TMPDIR": str(tmp_path)},
@@ -53,11 +56,11 @@ async def demo(tmp_path: Path, *arguments: str) -> AsyncIterator[trio.Process]:
                 await stream.aclose()
 
 
-async def rest(process: trio.Process, already: str = "") -> str:
+async def rest(process: trio.Process, already: str = "", *, seconds: float = PATIENCE) -> str:
     """All that it still prints, and it has ended."""
     assert process.stdout is not None
     text = already.encode()
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(seconds):
         async for chunk in process.stdout:
             text += bytes(chunk)
         assert process.stderr is not None
@@ -161,6 +164,64 @@ async def test_a_directory_to_keep_must_be_empty(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["precious"]
 
 
+# -- the relay ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(180)
+async def test_two_edges_lose_nothing_through_cuts_kills_and_rotations(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    async with demo(tmp_path, "--rate", "300", "--keep", str(kept), command=RELAY) as process:
+        text = await rest(process, seconds=120)
+
+    assert process.returncode == 0, text
+    written = [len((kept / f"{edge}.log").read_text().splitlines()) for edge in ("berlin", "paris")]
+    assert columns(text, "accepted") == columns(text, "delivered") == written
+    assert min(written) > 300
+    assert [columns(text, name) for name in ("lost", "double")] == [[0, 0], [0, 0]]
+    assert figure(text, "requests refused") == 0
+    assert figure(text, "keys revoked") == text.count("is revoked, and answered 401") > 0
+    assert "the principal is killed" in text
+    assert not processes_of(kept)
+
+
+async def test_an_interrupt_ends_the_relay_in_order_with_the_count(tmp_path: Path) -> None:
+    async with demo(tmp_path, command=RELAY) as process:
+        text = await printed(process, "connection is cut")
+        process.send_signal(signal.SIGINT)
+        text = await rest(process, text)
+
+    assert process.returncode == 0, text
+    assert columns(text, "lost") == [0, 0]
+    assert not os.listdir(tmp_path)
+
+
+async def test_options_of_the_other_story_are_refused(tmp_path: Path) -> None:
+    async with demo(tmp_path, "relay") as process:
+        text = await rest(process)
+
+    assert process.returncode == 2
+    assert "--rate goes behind relay" in text
+
+
+@pytest.mark.parametrize(("lines_of_log", "as_promised"), [(1, True), (2, False)])
+async def test_a_line_that_an_edge_lost_is_seen(tmp_path: Path, lines_of_log: int, as_promised: bool) -> None:
+    (line,) = lines(tmp_path, 1)
+    event = {"_id": "a", "message": line, "data_stream": {"dataset": "berlin"}}
+    (tmp_path / "record").write_text(json.dumps(event) + "\n")
+    stream = StringIO()
+    told = Story(tmp_path, 1, Screen(stream), tmp_path / "record", trio.Event())
+    told.edges[0].log.written = lines_of_log
+
+    assert await told.conclude() is as_promised
+    assert columns(stream.getvalue(), "lost") == [lines_of_log - 1, 0]
+
+
+def columns(text: str, name: str) -> list[int]:
+    found = re.search(rf"^  {name} +(.+)$", text, re.MULTILINE)
+    assert found, text
+    return [int(value.replace(",", "")) for value in found[1].split()]
+
+
 # -- the destination ---------------------------------------------------------------------------------------------------
 
 
@@ -221,6 +282,22 @@ def test_what_is_missing_twice_or_strange_is_counted(tmp_path: Path) -> None:
     assert tally.duplicates == 2
     assert tally.shared_ids == 0 + (tally.delivered - len({"a", "b", "c"}))
     assert tally.foreign == 1
+
+
+def test_a_line_under_two_ids_is_double_and_one_that_came_again_is_not(tmp_path: Path) -> None:
+    first, second = lines(tmp_path, 2)
+
+    assert record(tmp_path / "r", [("a", first), ("b", first), ("c", second), ("c", second)]).double == 1
+
+
+def test_of_two_logs_in_a_record_one_is_counted(tmp_path: Path) -> None:
+    (line,) = lines(tmp_path, 1)
+    events = [{"_id": name, "message": line, "data_stream": {"dataset": name}} for name in ("berlin", "paris")]
+    (tmp_path / "r").write_text("".join(json.dumps(event) + "\n" for event in events))
+    tally = Tally(tmp_path / "r", "paris")
+    tally.read()
+
+    assert (tally.events, tally.delivered, tally.lost(2)) == (1, 1, 1)
 
 
 def test_an_id_that_two_lines_share_is_counted(tmp_path: Path) -> None:

@@ -11,4 +11,7 @@ program: nothing of `shipper` imports it but the verb, and it imports nothing bu
     show         what happens, in order       process      a child that speaks lines of JSON
     rotation     one row of what is shown     leash        ends the agent when the demo is gone
     screen       how it is shown              revoke       the command of `on_release`
+
+`shipper demo relay` is another story, with the same wire, destination and tally: `relay` tells it, `hop` has the edges
+and their principal, and `sidecar` drives each by the control protocol, as often as it is killed.
 """

@@ -7,21 +7,16 @@ which the destination acts on it.
 from __future__ import annotations
 
 import json
-import os
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
 
-from shipper.plugin import Credential
-from shipper.sdk.errors import ShipperError
-from shipper_demo.process import Process, Said, launched
+from shipper_demo.key import Key, answer_to
+from shipper_demo.sidecar import Sidecar
 
-_PATIENCE = 20.0
 _POLICY = """\
 version: 1
 inputs:
@@ -38,30 +33,14 @@ outputs:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """An API key: its name is no secret."""
-
-    name: str
-    secret: str = field(repr=False)
-
-    @property
-    def text(self) -> str:
-        """As it stands in a key file."""
-        return f"{self.name}:{self.secret}"
-
-
 class Destination:
     """A running destination; made by `opened`."""
 
-    def __init__(self, process: Process, record: Path, port: int) -> None:
+    def __init__(self, sidecar: Sidecar, record: Path, port: int) -> None:
         self.port = port
         self.record = record
-        self._process = process
+        self._sidecar = sidecar
         self._keys: dict[str, Key] = {}
-        self._revision = 0
-        self._settled: dict[int, Said] = {}
-        self._news = trio.Event()
         self._lock = trio.Lock()
         """Held from reading `_keys` on: a key that is admitted meanwhile must not be forgotten."""
 
@@ -77,35 +56,12 @@ class Destination:
 
     async def answer_to(self, key: Key) -> int:
         """The HTTP status of a request with this key, made just now."""
-        authorization = Credential.parse({"api_key": key.text}).authorization()
-        request = f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {authorization}\r\nConnection: close\r\n\r\n"
-        with trio.fail_after(_PATIENCE):
-            async with await trio.open_tcp_stream("127.0.0.1", self.port) as stream:
-                await stream.send_all(request.encode())
-                answer = b""
-                while b"\r\n" not in answer and (chunk := await stream.receive_some(4096)):
-                    answer += chunk
-        return int(answer.split(b" ", 2)[1])
+        return await answer_to(key, self.port)
 
     async def _change(self, keys: dict[str, Key]) -> None:
         self._keys = keys
-        self._revision += 1
         record = json.dumps(str(self.record))
-        policy = _POLICY.format(port=self.port, keys=", ".join(keys), record=record)
-        credentials = {name: {"api_key": key.text} for name, key in keys.items()}
-        message = {"type": "policy", "revision": self._revision, "policy": policy, "credentials": credentials}
-        await self._process.send(message)
-        with trio.fail_after(_PATIENCE):
-            while self._revision not in self._settled:
-                await self._news.wait()
-        if (said := self._settled[self._revision])["type"] == "nack":
-            raise ShipperError(f"the demo's destination refuses its policy: {said['reason']} {said['errors']}")
-
-    def _hear(self, said: Said) -> None:
-        if said["type"] == "nack" or (said["type"] == "ack" and said["stage"] == "active"):
-            self._settled[said["revision"]] = said
-            self._news.set()
-            self._news = trio.Event()
+        await self._sidecar.offer(_POLICY.format(port=self.port, keys=", ".join(keys), record=record), keys)
 
 
 @asynccontextmanager
@@ -114,20 +70,15 @@ async def opened(directory: Path) -> AsyncIterator[Destination]:
 
     Leaving the block in order waits until all that it took is in the record.
     """
-    directory.mkdir()  # noqa: ASYNC240 (one system call)
-    command = [sys.executable, "-P", "-m", "shipper", "run", "--state", str(directory / "state")]
-    async with (
-        launched("the demo's destination", command, directory / "log.ndjson", os.environ) as process,
-        trio.open_nursery() as nursery,
-    ):
-        destination = Destination(process, directory / "record.ndjson", _free_port())
-        nursery.start_soon(process.listen, destination._hear)
-        await process.send({"type": "hello", "protocol": 1, "supervisor": "shipper demo"})
-        yield destination
-        await process.end()
+    sidecar = Sidecar("the demo's destination", directory)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(sidecar.run)
+        yield Destination(sidecar, directory / "record.ndjson", free_port())
+        await sidecar.end()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback where nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

@@ -66,6 +66,12 @@ class Process:
             await self._end_at_once()
         return self._process.returncode or 1
 
+    async def kill(self) -> None:
+        """End it as `kill -9` does, and wait."""
+        self._ending = True
+        self._signal(signal.SIGKILL)
+        await self._process.wait()
+
     async def _end_at_once(self) -> None:
         """A second signal, for the agent takes its sidecar with it; then by force."""
         with trio.CancelScope(shield=True):

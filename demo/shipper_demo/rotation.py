@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shipper_demo.destination import Key
+from shipper_demo.key import Key
 
 STAGES = ("received", "active", "drained")
 

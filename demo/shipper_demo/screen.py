@@ -47,6 +47,15 @@ class Figure:
     good: bool | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table of several columns; `good` is None where nothing was promised."""
+
+    name: str
+    values: Sequence[int]
+    good: bool | None = None
+
+
 class Screen:
     """Where the demo is shown; a context manager."""
 
@@ -94,6 +103,13 @@ class Screen:
         styles = {True: "green", False: "bold red", None: ""}
         for figure in figures:
             self.say(f"  {figure.name:<18}{figure.number:>11,}   {figure.remark}".rstrip(), styles[figure.good])
+
+    def columns(self, heads: Sequence[str], rows: Sequence[Row]) -> None:
+        """A table with a column for each head, and whether each row is as promised by its colour."""
+        self.say(f"  {'':<18}" + "".join(f"{head:>12}" for head in heads), "dim")
+        for row in rows:
+            cells = "".join(f"{value:>12,}" for value in row.values)
+            self.say(f"  {row.name:<18}{cells}", "bold red" if row.good is False else "green" if row.good else "")
 
 
 def row_text(row: Rotation, begun: float) -> str:

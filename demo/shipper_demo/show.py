@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
 import sys
 import tempfile
@@ -18,7 +17,8 @@ import trio
 
 from shipper_demo import leash, revoke
 from shipper_demo.access_log import AccessLog
-from shipper_demo.destination import Destination, Key, opened
+from shipper_demo.destination import Destination, opened
+from shipper_demo.key import Key
 from shipper_demo.process import Process, Said, launched
 from shipper_demo.rotation import Rotations
 from shipper_demo.screen import BAD, COUNT, GOOD, WHAT, Figure, Screen
@@ -47,13 +47,14 @@ async def show(options: Options, screen: Screen) -> int:
     """
     async with trio.open_nursery() as nursery:
         demo = _Demo(options, screen)
-        await nursery.start(_heed_signals, demo.over)
+        await nursery.start(heed_signals, demo.over)
         good = await demo.run()
         nursery.cancel_scope.cancel("the demo is over")
     return 0 if good else 1
 
 
-async def _heed_signals(over: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+async def heed_signals(over: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Sets `over` on the first signal that ends a program; raises KeyboardInterrupt on the second."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         task_status.started()
         async for _ in signals:
@@ -158,7 +159,7 @@ class _Demo:
 
     async def _rotate(self, destination: Destination) -> None:
         """Admit a new key, and put it where the agent looks. That is all that a rotation is."""
-        key = Key(f"shipper-{len(self._rotations.rows) + 1}", secrets.token_urlsafe(24))
+        key = Key.drawn(f"shipper-{len(self._rotations.rows) + 1}")
         with trio.CancelScope(shield=True):
             await destination.admit(key)
         self._rotations.wrote(key, trio.current_time())

@@ -22,6 +22,18 @@ class Wire:
         self.answers: Counter[int] = Counter()
         """How many answers had which HTTP status."""
         self.port = 0
+        self.is_cut = False
+        self._open: set[trio.CancelScope] = set()
+
+    def cut(self) -> None:
+        """End every connection, and let none through until `mend`."""
+        self.is_cut = True
+        for scope in self._open:
+            scope.cancel("the wire is cut")
+
+    def mend(self) -> None:
+        """Let connections through again."""
+        self.is_cut = False
 
     async def serve(self, to: int, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Pass on what comes to `port` to the port `to`, until cancelled."""
@@ -29,20 +41,30 @@ class Wire:
         self.port = listeners[0].socket.getsockname()[1]
 
         async def connected(client: trio.SocketStream) -> None:
-            try:
-                async with (
-                    client,
-                    await trio.open_tcp_stream("127.0.0.1", to) as server,
-                    trio.open_nursery() as nursery,
-                ):
-                    nursery.start_soon(self._pass_on, client, server, nursery.cancel_scope)
-                    nursery.start_soon(self._count, server, client, nursery.cancel_scope)
-            except _GONE:
-                return
+            with trio.CancelScope() as scope:
+                self._open.add(scope)
+                try:
+                    if self.is_cut:
+                        await trio.aclose_forcefully(client)
+                    else:
+                        await self._connect(client, to)
+                except _GONE:
+                    return
+                finally:
+                    self._open.discard(scope)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.serve_listeners, connected, listeners)
             task_status.started()
+
+    async def _connect(self, client: trio.SocketStream, to: int) -> None:
+        async with (
+            client,
+            await trio.open_tcp_stream("127.0.0.1", to) as server,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(self._pass_on, client, server, nursery.cancel_scope)
+            nursery.start_soon(self._count, server, client, nursery.cancel_scope)
 
     async def _pass_on(self, source: trio.SocketStream, to: trio.SocketStream, both: trio.CancelScope) -> None:
         try:

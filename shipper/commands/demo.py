@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from shipper_demo.screen import Screen
 
 
 class Seconds(click.FloatRange):
@@ -21,12 +24,18 @@ class Seconds(click.FloatRange):
         return seconds if math.isfinite(seconds) else self.fail(f"{value} is no number of seconds", param, ctx)
 
 
-@click.command("demo")
+_keep = click.option(
+    "--keep", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR, new or empty, and keep it."
+)
+
+
+@click.group("demo", invoke_without_command=True)
 @click.option("--seconds", default=20.0, show_default=True, type=Seconds(1, 3600), help="How long to write.")
 @click.option("--every", default=3.0, show_default=True, type=Seconds(0.2), help="Seconds between two keys.")
 @click.option("--rate", default=20_000, show_default=True, type=click.IntRange(1, 200_000), help="Lines a second.")
-@click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR, new or empty, and keep it.")
-def command(seconds: float, every: float, rate: int, keep: Path | None) -> int:
+@_keep
+@click.pass_context
+def command(context: click.Context, seconds: float, every: float, rate: int, keep: Path | None) -> int:
     """Ship a growing log into a small local backend, and rotate its key while it is in use.
 
     The status is 0 if every figure at the end is as promised: lost, duplicates and refused requests are none.
@@ -35,20 +44,57 @@ def command(seconds: float, every: float, rate: int, keep: Path | None) -> int:
     Example:
       shipper demo --seconds 60 --every 1
     """
-    import trio
+    if context.invoked_subcommand is not None:
+        _refuse_options_before(context)
+        return 0
+    with _installed():
+        from shipper_demo.show import Options, show
+    return _run(keep, lambda directory, screen: show(Options(directory, seconds, every, rate), screen))
 
+
+@command.command("relay")
+@click.option("--rate", default=1000, show_default=True, type=click.IntRange(1, 20_000), help="Lines a second, each.")
+@_keep
+def relay(rate: int, keep: Path | None) -> int:
+    """Relay the logs of two edges over a principal, while connections are cut, processes killed and keys replaced.
+
+    The status is 0 if every line arrived, none of them twice, and every replaced key is refused.
+
+    \b
+    Example:
+      shipper demo relay
+    """
+    with _installed():
+        from shipper_demo.relay import show
+    return _run(keep, lambda directory, screen: show(directory.absolute(), rate, screen))
+
+
+def _refuse_options_before(context: click.Context) -> None:
+    """What is said of the one demonstration is nothing that the other one knows."""
+    for name in context.params:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name} goes behind {context.invoked_subcommand}, if it takes it", context)
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
     from shipper.sdk.errors import ShipperError
 
     try:
-        from shipper_demo.screen import Screen
-        from shipper_demo.show import Options, show
+        yield
     except ModuleNotFoundError as error:
         if error.name != "shipper_demo":
             raise
         raise ShipperError("the demo is not installed here: there is no package shipper_demo") from None
 
+
+def _run(keep: Path | None, show: Callable[[Path, Screen], Awaitable[int]]) -> int:
+    import trio
+
+    from shipper_demo.screen import Screen
+
     with _directory(keep) as directory, Screen() as screen:
-        return trio.run(show, Options(directory, seconds, every, rate), screen)
+        return trio.run(show, directory, screen)
 
 
 @contextmanager
