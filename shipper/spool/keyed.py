@@ -426,7 +426,9 @@ def retract(
 
 
 def _retract(db: sqlite3.Connection, sealer: Sealer, now: float, arrival: Arrival, id: int, moved: list[Moved]) -> None:
-    row = db.execute("SELECT name, input, place, digest, deleted, body FROM keyed WHERE id = ?", (id,)).fetchone()
+    row = db.execute(
+        "SELECT name, input, place, digest, deleted, bytes, body FROM keyed WHERE id = ?", (id,)
+    ).fetchone()
     name, body = row[0], row[-1]
     try:
         version = slots.version_in(slots.unseal(sealer, name, row[2], body))
