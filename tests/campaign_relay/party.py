@@ -54,6 +54,8 @@ class Party:
                     if not self._was_killed:
                         raise
                 await sidecar.process.wait()
+                while not sidecar.closed:  # what it has said counts, though it is gone
+                    await sidecar._news.wait()
                 self._process = self._sidecar = None
             assert self._was_killed, f"{self.name} has ended by itself: {sidecar.log.decode()[-2000:]}"
             await trio.sleep(self._pause())
@@ -130,6 +132,8 @@ class Party:
     def _released_by(self, said: Message) -> set[str]:
         match said:
             case {"type": "ack", "credentials": {"released": released}} | {"type": "released", "credentials": released}:
+                return set(released)
+            case {"type": "nack", "released": released}:
                 return set(released)
             case {"type": "ready", "credentials_in_use": in_use}:
                 return self._ids - set(in_use) - set(self._current)
