@@ -392,7 +392,6 @@ async def test_an_edge_is_who_its_certificate_says(aio: Asyncio, monkeypatch: py
     ("settings", "text"),
     [
         ({"address": "0.0.0.0:6789"}, "needs tls"),
-        ({"acknowledge": "delivered"}, "not possible yet"),
         ({"max_part_bytes": 1}, "max_part_bytes"),
         ({"edges": {"a": Edge(credentials=("x",)), "b": Edge(credentials=("x",))}}, "known by the same"),
         ({"edges": {"a": Edge(san=("x",))}}, "needs tls.client_ca"),

@@ -13,6 +13,7 @@ from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import bulk_connections
 from shipper_plugins.outputs import relay as output
 from shipper_plugins.relay import frames, generations
+from shipper_plugins.relay.frames import Answered
 from tests.plugins.relay import EDGES, Queue, chaos, edge, entry, principal
 from tests.story.http import free_port
 
@@ -102,8 +103,8 @@ async def test_another_edge_has_identities_of_its_own(aio: Asyncio) -> None:
 async def test_a_part_that_the_answer_does_not_name_is_not_confirmed(
     aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def take(*_: object) -> list[int]:
-        return []
+    async def take(*_: object, **__: object) -> Answered:
+        return Answered([])
 
     async with principal(aio) as door, edge(aio, door.url) as sender:
         monkeypatch.setattr(door.source._edges, "take", take)

@@ -13,6 +13,7 @@ what was sent under one of its credentials is answered under another.
 
     POST /v1/relay/session    `frames.Hello`, as JSON          200 `frames.Welcome`
     POST /v1/relay/parts      `frames.encode`                  200 `frames.Answered`
+    POST /v1/relay/answers    `frames.Poll`, as JSON           200 `frames.Told`, perhaps after a while
     POST /v1/relay/heartbeat  `frames.Head`, as JSON           200 `frames.Answered`, of nothing
     POST /v1/relay/versions   `state.encode`                   200 `state.StateAnswered`
     POST /v1/relay/compare    `state.Compare`, as JSON         200 `state.Compared`
@@ -153,16 +154,14 @@ class RelayInput(Input, frozen=True, kw_only=True):
     tls: RelayTls | None = None
     """Serve HTTPS."""
     acknowledge: Literal["stored", "delivered"] = "stored"
-    """When an edge may forget an event: when it is `stored` here; `delivered`, by the outputs here, is not possible
-    yet."""
+    """When an edge may forget an event: when it is `stored` here; or `delivered`, when all outputs here have given
+    their final answers. A change applies to what is taken from then on."""
     edges: Annotated[dict[Name, Edge], msgspec.Meta(min_length=1, max_length=MOST_EDGES)]
     """Who may send, by name."""
     max_part_bytes: Size = Size(16 << 20)
     """The most bytes of events, decompressed, that are taken by one request; an edge sends a larger batch in halves."""
 
     def __post_init__(self) -> None:
-        if self.acknowledge != "stored":
-            raise BadOption("acknowledge: delivered is not possible yet; write stored", "acknowledge")
         if not is_loopback(self.endpoint.host) and self.tls is None:
             raise BadOption("an address other than loopback needs tls", "address")
         if not 1 << 16 <= self.max_part_bytes <= 1 << 30:
@@ -188,6 +187,9 @@ class RelayInput(Input, frozen=True, kw_only=True):
 
     def identity(self) -> Any:
         return self.endpoint
+
+    def awaits(self) -> bool:
+        return self.acknowledge == "delivered"
 
     @property
     def endpoint(self) -> Endpoint:
@@ -225,6 +227,7 @@ class RelayInput(Input, frozen=True, kw_only=True):
             tls=None if self.tls is None else tls or self.tls.context(credentials),
             max_part_bytes=int(self.max_part_bytes),
             limits={name: edge.limits for name, edge in self.edges.items() if edge.collections},
+            awaits=self.awaits(),
         )
 
 
@@ -275,6 +278,10 @@ class _Principal:
     async def changed(self) -> None:
         """See `Source.changed`: connections that were opened with another certificate or key are closed."""
         await self._context.aio.call(self._server.renew)
+
+    def answered(self, keys: Sequence[str]) -> None:
+        """See `InputContext.answers`."""
+        self._edges.answered(keys)
 
     def figures(self) -> Mapping[str, int]:
         """See `Source.figures`."""

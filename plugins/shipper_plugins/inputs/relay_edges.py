@@ -13,7 +13,7 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import trio
@@ -21,7 +21,7 @@ import trio
 from shipper.plugin import Backpressure, Batch, InputContext, Kept, Outdated, PluginFault
 from shipper_plugins.inputs.relay_state import Full, Keys, Sets
 from shipper_plugins.relay.digests import Unreadable
-from shipper_plugins.relay.frames import Generation, Head, Hello, Part, digest
+from shipper_plugins.relay.frames import Answered, Generation, Head, Hello, Outcomes, Part, Poll, Told, digest
 from shipper_plugins.relay.generations import Cloned, Sessions, Stale
 from shipper_plugins.relay.state import (
     NOTHING,
@@ -43,6 +43,9 @@ _REFUSED = "refused/"
 """Of positions that are no memory of a link; no name of an edge has the slash."""
 FULL_SECONDS = 10.0
 """After which a program may ask again whether there is room for another key."""
+MOST_TOLD = 64
+MOST_TOLD_EVENTS = 1 << 16
+"""Of one request for answers; one part alone may have more."""
 MOST_LINKS = 32
 """Of one edge; a sender has one for each credential or destination that it still sends with."""
 
@@ -76,6 +79,9 @@ class Door:
         """What keyed state an edge may have."""
         return self.limits.get(edge, NOTHING)
 
+    awaits: bool = False
+    """Whether what is taken is confirmed when the outputs have answered, not when it is stored."""
+
     def edge(self, shown: bytes, certified: Sequence[str]) -> str:
         """Who shows this fingerprint (nothing: no header), and a certificate with these names. Raises Refused."""
         by_key = self.keys.get(shown)
@@ -105,6 +111,27 @@ class _Edge:
     keys: Keys
     lock: trio.Lock = field(default_factory=trio.Lock)
     links: dict[int, _Link] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
+    """By key, awaited parts that have all their answers; they are told in the order of these numbers."""
+    told: int = 0
+    """The last of these numbers."""
+    news: trio.Event = field(default_factory=trio.Event)
+
+    def awaited(self) -> list[Taken]:
+        return [one for link in self.links.values() for one in link.memory.entries if one.awaited]
+
+    def of(self, batch: Batch) -> list[Taken]:
+        """What was taken of the events of a part, by any link."""
+        known = [one for link in self.links.values() for one in link.memory.of(batch.origin, batch.seq)]
+        return [one for one in known if one.is_of(batch)]
+
+    def tell(self, keys: Iterable[str]) -> None:
+        """Tell these next, once more if they were told before."""
+        for key in keys:
+            self.told += 1
+            self.done[key] = self.told
+        self.news.set()
+        self.news = trio.Event()
 
 
 class Edges:
@@ -129,6 +156,8 @@ class Edges:
                 self._put(key, stored)
         for name, positions in refused.items():
             self._edge(name).keys.load(positions)
+        for name, edge in self._edges.items():
+            await self._look(name, edge)
 
     def _put(self, key: str, stored: bytes) -> None:
         name, _, link = key.rpartition("/")
@@ -165,6 +194,7 @@ class Edges:
                 except Outdated:
                     await self._load_again(name, edge)
                 else:
+                    await self._look(name, edge)
                     return generation
         raise busy("what is stored of this edge changes")
 
@@ -174,7 +204,8 @@ class Edges:
         memory = before.memory.begun(generation, used)
         oldest = sorted(edge.links, key=lambda each: edge.links[each].memory.used)
         gone = [each for each in oldest if each != link][: max(0, len(edge.links.keys() | {link}) - MOST_LINKS)]
-        await self._store(name, link, before, memory, {_key(name, each): None for each in gone})
+        awaited = [one.key(name) for each in gone for one in edge.links[each].memory.entries if one.awaited]
+        await self._store(name, link, before, memory, {_key(name, each): None for each in gone}, forgotten=awaited)
         edge.links[link] = _Link(memory, memory.pack())
         for each in gone:
             del edge.links[each]
@@ -197,14 +228,19 @@ class Edges:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    async def take(self, name: str, head: Head, parts: Sequence[tuple[Part, Batch]]) -> list[int]:
-        """Store what is new of these parts; returns their places, as all of them are stored then. Raises Refused."""
+    async def take(
+        self, name: str, head: Head, parts: Sequence[tuple[Part, Batch]], *, awaits: bool = False
+    ) -> Answered:
+        """Store what is new of these parts. Raises Refused.
+
+        All of them are stored then; if it `awaits`, what is new is confirmed only by its final answers.
+        """
         edge = self._edge(name)
         async with edge.lock:
             for _ in range(2):
                 link = self._link(edge, head)
                 try:
-                    await self._take(name, edge, head.link, link, parts)
+                    await self._take(name, edge, head.link, link, parts, awaits=awaits)
                 except Outdated:
                     await self._load_again(name, edge)
                 except Conflict as conflict:
@@ -213,7 +249,7 @@ class Edges:
                 except Crowded:
                     raise busy("too many parts are not confirmed by the sender") from None
                 else:
-                    return [part.place for part, _ in parts]
+                    return _answered(name, edge, parts)
         raise busy("what is stored of this edge changes")
 
     def _link(self, edge: _Edge, head: Head | StateHead) -> _Link:
@@ -228,25 +264,92 @@ class Edges:
         return link
 
     async def _take(
-        self, name: str, edge: _Edge, number: int, link: _Link, parts: Sequence[tuple[Part, Batch]]
+        self,
+        name: str,
+        edge: _Edge,
+        number: int,
+        link: _Link,
+        parts: Sequence[tuple[Part, Batch]],
+        *,
+        awaits: bool,
     ) -> None:
         memory = link.memory.above(edge.sessions.low(number))
         others = [each.memory for at, each in edge.links.items() if at != number]
         batches: list[Batch] = []
+        keys: list[str | None] = []
         for part, batch in parts:
             if edge.sessions.is_over(number, part.place):
                 raise _over()
             known = [one for each in (memory, *others) for one in each.of(batch.origin, batch.seq)]
             positions = fresh(batch, part.digest, known, digest)
             if positions:
-                new, entry = _new(part, batch, positions)
+                mode = known[0].awaited if known else awaits  # of one batch all is confirmed in the same way
+                new, entry = _new(part, batch, positions, awaited=mode)
                 memory = memory.taking([entry])
                 batches.append(new)
+                keys.append(entry.key(name) if mode else None)
             else:
                 self._again.add()
         if batches:
-            await self._store(name, number, link, memory, {}, batches)
+            gone = [one.key(name) for one in link.memory.entries if one.awaited and one not in memory.entries]
+            await self._store(name, number, link, memory, {}, batches, keys, gone)
             edge.links[number] = _Link(memory, memory.pack())
+            for key in gone:
+                edge.done.pop(key, None)
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def answered(self, keys: Iterable[str]) -> None:
+        """Parts have all their answers."""
+        for key in keys:
+            edge = self._edges.get(key.partition("/")[0])
+            if edge is not None and key not in edge.done:
+                edge.tell([key])
+
+    async def answers(self, name: str, poll: Poll) -> Told:
+        """What became of awaited parts since the last poll; waits for some, but not for long. Raises Refused."""
+        self.heard(name, poll.head)
+        edge = self._edges[name]
+        with trio.move_on_after(poll.wait):
+            while edge.told <= poll.after:
+                await edge.news.wait()
+        if edge.told <= poll.after:
+            async with edge.lock:
+                await self._look(name, edge)
+        self.heard(name, poll.head)
+        return await self._told(name, edge, poll.after)
+
+    async def _told(self, name: str, edge: _Edge, after: int) -> Told:
+        """What is new above a number, or the first of it."""
+        taken = {one.key(name): one for one in edge.awaited()}
+        upto = edge.told
+        news = sorted((number, key) for key, number in edge.done.items() if number > after)[: MOST_TOLD + 1]
+        known = await self._context.answers([key for _, key in news[:MOST_TOLD]])
+        told: list[Outcomes] = []
+        for at, (number, key) in enumerate(news):
+            if at == MOST_TOLD or sum(len(one.answers) for one in told) > MOST_TOLD_EVENTS:
+                upto = number - 1
+                break
+            answers, one = known.get(key), taken.get(key)
+            if answers is not None and one is not None:
+                told.append(Outcomes(one.origin.hex(), one.seq, one.spans, answers))
+        return Told(upto, told)
+
+    async def _look(self, name: str, edge: _Edge) -> None:
+        """Look what the spool knows of awaited parts; with the lock, or before there are sessions.
+
+        Parts whose answers are lost, as by damage, are forgotten, and sessions end: then the sender sends them again.
+        """
+        awaited = {one.key(name): one for one in edge.awaited()}
+        known = await self._context.answers(awaited.keys()) if awaited else {}
+        edge.done = {key: number for key, number in edge.done.items() if key in known}
+        edge.tell(key for key, answers in known.items() if answers is not None and key not in edge.done)
+        lost = [one for key, one in awaited.items() if key not in known]
+        if lost:
+            _log.warning("input %s: answers for edge %s are lost; its events enter again", self._context.name, name)
+            for number, link in edge.links.items():
+                link.memory = link.memory.without(lost)
+                edge.sessions.forget(number)
 
     # -- keyed state ---------------------------------------------------------------------------------------------------
 
@@ -303,12 +406,19 @@ class Edges:
         memory: Memory,
         more: Mapping[str, bytes | None],
         batches: Sequence[Batch] = (),
+        awaited: Sequence[str | None] = (),
+        forgotten: Sequence[str] = (),
     ) -> None:
         """Raises Outdated, or Refused."""
         key = _key(name, link)
         try:
             await self._context.emit(
-                *batches, positions={key: memory.pack(), **more}, expect={key: before.stored}, wait=False
+                *batches,
+                positions={key: memory.pack(), **more},
+                expect={key: before.stored},
+                wait=False,
+                awaited=awaited if any(awaited) else (),
+                forgotten=forgotten,
             )
         except Backpressure:
             raise busy("there is no room for more events now") from None
@@ -324,12 +434,22 @@ class Edges:
         edge.keys.load(await self._context.positions(edge.keys.prefix))
 
 
-def _new(part: Part, batch: Batch, positions: Sequence[int]) -> tuple[Batch, Taken]:
+def _new(part: Part, batch: Batch, positions: Sequence[int], *, awaited: bool) -> tuple[Batch, Taken]:
     """What is stored of a part, and remembered of it."""
     if len(positions) == batch.count:
-        return batch, taken(batch, part.place, part.digest)
+        return batch, taken(batch, part.place, part.digest, awaited=awaited)
     picked = batch.pick(positions)
-    return picked, taken(picked, part.place, digest(picked))
+    return picked, taken(picked, part.place, digest(picked), awaited=awaited)
+
+
+def _answered(name: str, edge: _Edge, parts: Sequence[tuple[Part, Batch]]) -> Answered:
+    """What is said of parts that are stored; answers that are there already are told again."""
+    awaited: list[int] = []
+    for part, batch in parts:
+        if waits := [one.key(name) for one in edge.of(batch) if one.awaited]:
+            awaited.append(part.place)
+            edge.tell(key for key in waits if key in edge.done)
+    return Answered([part.place for part, _ in parts if part.place not in awaited], awaited)
 
 
 def _over() -> Refused:

@@ -37,14 +37,14 @@ from shipper_plugins.inputs.bulk_http import next_block, send, tell_to_continue
 from shipper_plugins.inputs.bulk_limits import Memory, Share, fingerprint
 from shipper_plugins.inputs.relay_edges import Door, Edges, Refused
 from shipper_plugins.relay import frames, state
-from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Request, Welcome
+from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Poll, Request, Told, Welcome
 from shipper_plugins.relay.state import Compare, Compared, Named, StateAnswered, Surplus
 
 BODY_SECONDS = 30.0
 BODY_BYTES_PER_SECOND = 1024
 CLOSING_SECONDS = 1.0
 MOST_CONNECTIONS = 4096
-MOST_OF_ONE = 16
+MOST_OF_ONE = 20
 MORE_THAN_A_PART = 64 << 10
 _JSON = "application/json"
 _STATE = "/v1/state/"
@@ -161,6 +161,7 @@ class RelayServer:
         handle = {
             "/v1/relay/session": self._begin,
             "/v1/relay/parts": self._take,
+            "/v1/relay/answers": self._tell_answers,
             "/v1/relay/heartbeat": self._hear,
             "/v1/relay/versions": self._keep,
             "/v1/relay/compare": self._compare,
@@ -185,11 +186,12 @@ class RelayServer:
         if self._served.get(edge) != hello.instance:
             self._served[edge], self._open[edge] = hello.instance, set()
         self._belongs(request, edge)
+        confirms = "delivered" if door.awaits else "stored"
         return Welcome(
             frames.PROTOCOL,
             generation,
             edge,
-            "stored",
+            confirms,
             frames.HEARTBEAT_SECONDS,
             max_part_bytes=door.max_part_bytes,
             max_document_bytes=door.limits_of(edge).max_document_bytes,
@@ -207,12 +209,19 @@ class RelayServer:
             said, batches = await _in_thread(_read, body, door.max_part_bytes)
             share.resize(len(body) + sum(len(batch.body) for batch in batches))
 
-        async def take() -> list[int]:
-            return await self._edges.take(edge, said.head, list(zip(said.parts, batches, strict=True)))
+        async def take() -> Answered:
+            parts = list(zip(said.parts, batches, strict=True))
+            return await self._edges.take(edge, said.head, parts, awaits=door.awaits)
 
-        confirmed = await self._aio.answer(take)
+        answered = await self._aio.answer(take)
         self._belongs(request, edge)
-        return Answered(confirmed)
+        return answered
+
+    async def _tell_answers(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Told:
+        poll = await self._message(request, share, Poll)
+        share.resize(0)
+        self._belongs(request, edge)
+        return await self._aio.answer(self._edges.answers, edge, poll)
 
     async def _keep(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> StateAnswered:
         body = await self._read(request, share, state.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)

@@ -28,7 +28,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
@@ -56,6 +56,7 @@ from shipper.plugin import (
     Outcome,
     Output,
     OutputContext,
+    Ranked,
     Sender,
     StartFailed,
     TooLarge,
@@ -67,7 +68,7 @@ from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
 from shipper_plugins.outputs.elasticsearch import Backoff, Host, check_host, is_here
 from shipper_plugins.outputs.relay_state import StateSide, Talk
 from shipper_plugins.relay import frames, state
-from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Part, Welcome, part_of
+from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Outcomes, Part, Poll, Told, Welcome, part_of
 
 if TYPE_CHECKING:
     from shipper.sdk.http import Client
@@ -75,7 +76,9 @@ if TYPE_CHECKING:
 MOST_SENT = 32
 """Batches that are on their way at once."""
 MOST_REQUESTS = 2
-"""Under way at once: with the one for heartbeats, a session has three connections."""
+"""Under way at once, of log events."""
+_BESIDE = 2
+"""Connections for other requests: one for those that wait for answers, which may take long, and one for all others."""
 MOST_BYTES = 4 << 20
 """Of the events of a request, unless one batch has more."""
 _MOST_UNKNOWN = 1 << 16
@@ -167,7 +170,7 @@ class RelayOutput(Output, frozen=True, kw_only=True):
             headers,
             tls,
             server_name=self.tls.server_name,
-            connections=self.workers + 1,
+            connections=self.workers + _BESIDE,
             seconds=self.timeout,
             idle=IDLE_SECONDS,
             answered=context.answered,
@@ -179,6 +182,7 @@ class RelayOutput(Output, frozen=True, kw_only=True):
                 for _ in range(self.workers):
                     nursery.start_soon(sender.deliver)
                 nursery.start_soon(sender.attend)
+                nursery.start_soon(sender.listen)
                 yield sender
                 nursery.cancel_scope.cancel()
 
@@ -216,10 +220,26 @@ class _Job:
     error: Exception | None = None
     ended: trio.Event = field(default_factory=trio.Event)
     request: _Request | None = None
+    items: Sequence[int] = ()
+    final: dict[int, Ranked] = field(default_factory=dict)
+    """By item, the final answers that are known, if the principal gives them later than its confirmation."""
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        return self.part.origin.hex(), self.part.seq
 
     def end(self, answers: Answers | None = None, error: Exception | None = None) -> None:
-        self.answers, self.error = answers, error
-        self.ended.set()
+        if not self.ended.is_set():
+            self.answers, self.error = answers, error
+            self.ended.set()
+
+    def told(self, final: Mapping[int, Ranked]) -> None:
+        """Ends when the answers for all its items are known."""
+        self.final |= {item: final[item] for item in self.items if item in final}
+        if len(self.final) == self.count:
+            ranks = [self.final[item] for item in self.items]
+            others = {at: _FINAL[rank] for at, rank in enumerate(ranks) if rank is not Ranked.DELIVERED}
+            self.end(Answers(self.count, others))
 
 
 @dataclass(eq=False, slots=True)
@@ -229,6 +249,16 @@ class _Request:
     jobs: list[_Job]
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     ended: trio.Event = field(default_factory=trio.Event)
+
+
+_FINAL = {
+    Ranked.DUPLICATE: Answer(Outcome.DUPLICATE),
+    Ranked.SUPERSEDED: Answer(Outcome.DUPLICATE),
+    Ranked.DEAD_LETTER: Answer(Outcome.DEAD_LETTER, "a dead letter of the principal, which keeps it"),
+    Ranked.DROPPED: Answer(Outcome.DROPPED, "dropped at the principal"),
+    Ranked.DAMAGED: Answer(Outcome.DAMAGED, "stored events of the principal were damaged"),
+}
+"""By the final answer of the principal: what this shipper counts."""
 
 
 class _Refused(Exception):
@@ -257,6 +287,15 @@ class _Relay:
     def __init__(self, output: RelayOutput, client: Client, context: OutputContext) -> None:
         self._output, self._client, self._context = output, client, context
         self._waiting: list[_Job] = []
+        self._awaited: dict[_Job, Welcome] = {}
+        """What the principal has stored, in which session, and answers for later."""
+        self._awaits = trio.Event()
+        self._jobs: dict[tuple[str, int], list[_Job]] = {}
+        """All jobs, by the identity of their batches."""
+        self._asked: Welcome | None = None
+        self._told = 0
+        """Up to where answers were told in the session that was asked last."""
+        self._confirms = context.meters.gauge("confirms_delivered", "1: the principal answers when it has delivered.")
         self._news = trio.Event()
         self._lock = trio.Lock()
         self._packers = trio.CapacityLimiter(_PACKERS)
@@ -278,14 +317,22 @@ class _Relay:
             self._check_size(len(batch.body), self._session)
         is_big = len(batch.body) > _BIG
         part = await trio.to_thread.run_sync(part_of, batch, limiter=self._packers) if is_big else part_of(batch)
-        job = _Job(part, batch.count, len(batch.body))
+        items = range(batch.count) if batch.items is None else batch.items
+        job = _Job(part, batch.count, len(batch.body), items=items)
         self._waiting.append(job)
+        same = self._jobs.setdefault(job.identity, [])
+        same.append(job)
         self._tell()
         try:
             await job.ended.wait()
         except trio.Cancelled:
             await self._withdraw(job)
             raise
+        finally:
+            self._awaited.pop(job, None)
+            same.remove(job)
+            if not same:
+                self._jobs.pop(job.identity, None)
         if job.error is not None:
             raise job.error
         assert job.answers is not None
@@ -348,7 +395,7 @@ class _Relay:
         """End its jobs, or have each of them sent alone."""
         jobs = list(request.jobs)
         try:
-            confirmed = await self._ask(jobs)
+            session, said = await self._ask(jobs)
         except _NoRoom as error:
             answer = Answer(Outcome.LATER, str(error), of_target=True, code=error.code)
             for job in jobs:
@@ -365,9 +412,15 @@ class _Relay:
             for job in jobs:
                 job.end(error=error)
         else:
-            for job in jobs:
-                is_confirmed = job.part.place in confirmed
-                job.end(Answers(job.count) if is_confirmed else None, None if is_confirmed else _unconfirmed())
+            confirmed, awaited = frozenset(said.confirmed), frozenset(said.awaited)
+            for job in request.jobs:
+                if job.part.place in confirmed:
+                    job.end(Answers(job.count))
+                elif job.part.place not in awaited:
+                    job.end(error=_unconfirmed())
+                elif not job.ended.is_set():
+                    self._awaited[job], job.request = session, None
+                    self._awaits.set()
 
     def _again_alone(self, request: _Request) -> None:
         for job in request.jobs:
@@ -375,16 +428,15 @@ class _Relay:
         self._waiting = [*request.jobs, *self._waiting]
         self._tell()
 
-    async def _ask(self, jobs: Sequence[_Job]) -> frozenset[int]:
-        """The places that are confirmed. Raises Later, Held, NotBegun, TooLarge or _Refused."""
+    async def _ask(self, jobs: Sequence[_Job]) -> tuple[Welcome, Answered]:
+        """What is said of them, and in which session. Raises Later, Held, NotBegun, TooLarge or _Refused."""
 
-        async def ask(talk: Talk) -> frozenset[int]:
+        async def ask(talk: Talk) -> tuple[Welcome, Answered]:
             for job in jobs:
                 self._check_size(job.size, talk.session)
             parts = [job.part for job in jobs]
             head = Head(talk.session.generation, self._context.lane, talk.low, parts=len(parts))
-            answered = await talk.ask("parts", frames.MEDIA_TYPE, frames.encode(head, parts), Answered)
-            return frozenset(answered.confirmed)
+            return talk.session, await talk.ask("parts", frames.MEDIA_TYPE, frames.encode(head, parts), Answered)
 
         try:
             return await self._in_session(ask)
@@ -421,8 +473,9 @@ class _Relay:
         """The session, its low-water mark of now, and its host."""
         async with self._lock:
             low = self._context.lowest()
-            if self._session is None or low < self._low:  # entries may come below the mark again, as by an order
-                self._session = None
+            if self._session is not None and low < self._low:  # entries come below the mark again, as by an order
+                self._forget(self._session)
+            if self._session is None:
                 self._session = await self._begin()
             self._low = low
             return self._session, low, self._output.hosts[self._at]
@@ -446,6 +499,7 @@ class _Relay:
                 text = f"{address(hosts[at])}: this credential is not that of the edge {self._output.name}"
                 raise Held(text, code="edge_name")
             self._at = at
+            self._confirms.set(welcome.acknowledge == "delivered")
             return welcome
         raise AssertionError
 
@@ -489,6 +543,52 @@ class _Relay:
                 if response.status != 200:
                     self._forget(session)
 
+    # -- answers that come later ---------------------------------------------------------------------------------------
+
+    async def listen(self) -> None:
+        """Ask for answers, while some are awaited."""
+        while True:
+            while not self._awaited:
+                self._awaits = trio.Event()
+                await self._awaits.wait()
+            try:
+                await self._in_session(self._poll)
+            except Exception as error:
+                for job in self._awaited:
+                    job.end(error=_later(error))
+                self._awaited.clear()
+
+    async def _poll(self, talk: Talk) -> None:
+        """Ask what became of what is awaited. In another session all of it is sent again first: so the principal, which
+        may be another one, knows of it.
+        """
+        self._send_again(talk.session)
+        if not self._awaited:
+            return
+        after = self._told if self._asked is talk.session else 0
+        wait = min(frames.MOST_WAIT, float(self._output.timeout) / 2)
+        poll = Poll(Head(talk.session.generation, self._context.lane, talk.low), after, wait)
+        told = await talk.ask("answers", _JSON, [msgspec.json.encode(poll)], Told)
+        self._note(told.answers)
+        self._asked, self._told = talk.session, told.upto
+
+    def _note(self, answers: Sequence[Outcomes]) -> None:
+        """Raises FrameError."""
+        for one in answers:
+            final = one.by_item()
+            for job in self._jobs.get((one.origin, one.seq), ()):
+                job.told(final)
+        self._awaited = {job: at for job, at in self._awaited.items() if not job.ended.is_set()}
+
+    def _send_again(self, session: Welcome) -> None:
+        """What was stored in another session than this one."""
+        again = [job for job, at in self._awaited.items() if at is not session]
+        for job in again:
+            del self._awaited[job]
+        self._waiting += again
+        if again:
+            self._tell()
+
 
 @dataclass(frozen=True, slots=True)
 class _Talk:
@@ -507,6 +607,12 @@ class _Talk:
         if _code(response) == "session_over":
             raise _Over
         raise _refusal(response, self._host)
+
+
+def _later(error: Exception) -> Exception:
+    if isinstance(error, FrameError | _Refused):
+        return Later("the principal gives answers that are none", code=Code.BAD_ANSWER)
+    return error
 
 
 def _unconfirmed() -> Later:

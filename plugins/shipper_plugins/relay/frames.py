@@ -29,7 +29,7 @@ from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from shipper.plugin import Batch, Oversized
+from shipper.plugin import Batch, Oversized, Ranked
 
 PROTOCOL: Final = 1
 MEDIA_TYPE: Final = "application/vnd.shipper.relay"
@@ -40,6 +40,8 @@ MOST_EVENTS: Final = 16384
 MOST_HEAD: Final = 4096
 LEAST_PART_BYTES: Final = 1 << 16
 HEARTBEAT_SECONDS: Final = 25.0
+MOST_WAIT: Final = 20.0
+"""Seconds that a request for answers waits."""
 
 _MAGIC: Final = b"SHR1"
 _LENGTH: Final = struct.Struct(">I")
@@ -93,7 +95,7 @@ class Welcome(msgspec.Struct, frozen=True):
     edge: str
     """Who the sender is to the receiver."""
     acknowledge: str
-    """What an answer to a part says: `stored` by the receiver."""
+    """What the confirmation of a part says: `stored` by the receiver, or `delivered` by its outputs."""
     heartbeat: Annotated[float, msgspec.Meta(gt=0)]
     """Seconds after which a sender that has nothing to send says that it is there."""
     max_part_bytes: Annotated[int, msgspec.Meta(ge=LEAST_PART_BYTES)]
@@ -114,10 +116,48 @@ class Head(msgspec.Struct, frozen=True):
     """Events that wait at the sender, as far as it knows; 0 if it does not say."""
 
 
-class Answered(msgspec.Struct, frozen=True):
-    """The parts, by their places, all of whose events are confirmed."""
+class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of the parts of a request, by their places."""
 
     confirmed: list[Number]
+    """All of their events are confirmed."""
+    awaited: list[Number] = []
+    """They are stored, and their final answers follow: the sender asks for them by `Poll`."""
+
+
+class Poll(msgspec.Struct, frozen=True):
+    """The body of `POST /v1/relay/answers`: it is answered as soon as there are answers, or after `wait` seconds."""
+
+    head: Head
+    after: Number
+    """The `upto` of the last `Told` of this session, or 0."""
+    wait: Annotated[float, msgspec.Meta(ge=0, le=MOST_WAIT)]
+
+
+class Outcomes(msgspec.Struct, frozen=True, array_like=True):
+    """The final answers for what was taken of one part: a `Ranked` for each item, as one byte."""
+
+    origin: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}(?!\n)$")]
+    seq: Number
+    spans: tuple[tuple[Number, Number], ...]
+    """The items, as runs that rise."""
+    answers: bytes
+
+    def by_item(self) -> dict[int, Ranked]:
+        """Raises FrameError if these are no answers for these items."""
+        if sum(last - first + 1 for first, last in self.spans if first <= last) != len(self.answers):
+            raise FrameError("the answers are not those of the items")
+        if any(answer > max(Ranked) for answer in self.answers):
+            raise FrameError("an answer is none")
+        items = [item for first, last in self.spans for item in range(first, last + 1)]
+        return {item: Ranked(answer) for item, answer in zip(items, self.answers, strict=True)}
+
+
+class Told(msgspec.Struct, frozen=True):
+    """Its answer. Whatever link of the edge the parts came by, all are told; the sender knows which it waits for."""
+
+    upto: Number
+    answers: list[Outcomes]
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -141,6 +181,8 @@ class Part(NamedTuple):
             batch = Batch.unpack(self.packed, origin=self.origin, seq=self.seq, limit=limit)
             if not 0 < batch.count <= MOST_EVENTS:
                 raise FrameError(f"a part has 1 to {MOST_EVENTS} events")
+            if batch.items is not None and any(one >= other for one, other in pairwise(batch.items)):
+                raise FrameError("the items of a part do not rise")
             batch = batch.identified(self.origin, self.seq)
             _check(batch)
             is_same = digest(batch) == self.digest

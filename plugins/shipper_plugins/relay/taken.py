@@ -13,7 +13,7 @@ taken are compared by their digest; of fewer, the items alone say that they were
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -50,6 +50,17 @@ class Taken(msgspec.Struct, frozen=True, array_like=True):
     seq: int
     spans: Spans
     digest: bytes
+    awaited: bool = False
+    """Whether its sender waits for the final answers."""
+
+    def key(self, edge: str) -> str:
+        """By which its answers are kept; nothing else that was taken of this edge has the same."""
+        return f"{edge}/{self.origin.hex()}/{self.seq}/{self.spans[0][0]}"
+
+    def is_of(self, batch: Batch) -> bool:
+        """Whether it has events of a part of the same batch."""
+        items = range(batch.count) if batch.items is None else batch.items
+        return not frozenset(items).isdisjoint(numbers(self.spans))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +89,10 @@ class Memory:
     def above(self, low: int) -> Memory:
         """Without the parts below the low-water mark."""
         return replace(self, entries=tuple([one for one in self.entries if one.place >= low]))
+
+    def without(self, gone: Collection[Taken]) -> Memory:
+        """Without these parts: they enter anew if they come again."""
+        return replace(self, entries=tuple([one for one in self.entries if one not in gone]))
 
     def begun(self, generation: Generation, used: int) -> Memory:
         """In a newer session."""
@@ -134,9 +149,9 @@ def numbers(runs: Spans) -> Iterable[int]:
     return [item for first, last in runs for item in range(first, last + 1)]
 
 
-def taken(batch: Batch, place: int, digest: bytes) -> Taken:
+def taken(batch: Batch, place: int, digest: bytes, *, awaited: bool = False) -> Taken:
     """What to remember of a part. Raises FrameError if its items are too many runs."""
     runs = spans(range(batch.count) if batch.items is None else batch.items)
     if len(runs) > MOST_SPANS:
         raise FrameError("the items of a part are in too many runs")
-    return Taken(place, batch.origin, batch.seq, runs, digest)
+    return Taken(place, batch.origin, batch.seq, runs, digest, awaited)

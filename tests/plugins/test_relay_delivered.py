@@ -1,0 +1,278 @@
+"""`acknowledge: delivered`: an edge has its answers when the outputs of its principal have answered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+import trio.testing
+
+from shipper.plugin import Answer, Answers, Asyncio, Backpressure, Batch, Later, Outcome, Ranked, Sender
+from shipper.sdk.aio import open_asyncio
+from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs import relay_edges
+from shipper_plugins.relay import frames
+from tests.plugins.relay import Principal, Queue, edge, entry, principal
+from tests.story.http import free_port
+
+MODE = {"acknowledge": "delivered"}
+
+
+@pytest.fixture
+async def aio() -> AsyncIterator[Asyncio]:
+    async with open_asyncio() as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "MOST_WAIT", 0.2)
+
+
+def settle(door: Principal, *answers: int) -> None:
+    """All outputs of the principal have answered for what is stored there, for each event like this."""
+    open = [key for key, said in door.context.awaited.items() if said is None]
+    for key in open:
+        door.context.awaited[key] = bytes(answers)
+    door.source.answered(open)
+
+
+class Sending:
+    """Sends batches until they are answered."""
+
+    def __init__(self, sender: Sender, nursery: trio.Nursery) -> None:
+        self.answers: dict[int, Answers] = {}
+        self._news = trio.Event()
+        self._sender, self._nursery = sender, nursery
+
+    def send(self, batch: Batch) -> None:
+        self._nursery.start_soon(self._send, batch)
+
+    async def _send(self, batch: Batch) -> None:
+        while batch.place not in self.answers:
+            try:
+                self.answers[batch.place] = await self._sender.send(batch)
+                self._news.set()
+                self._news = trio.Event()
+            except Later:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+
+    async def answered(self, *places: int) -> None:
+        with trio.fail_after(20):
+            while not set(places) <= self.answers.keys():
+                await self._news.wait()
+
+
+async def stored(door: Principal, count: int) -> None:
+    with trio.fail_after(10):
+        await door.context.wait_for(count)
+
+
+async def test_an_edge_waits_until_the_outputs_of_its_principal_have_answered(aio: Asyncio) -> None:
+    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        sending.send(entry(5, 1, 2, 3, 4, 5))
+        await stored(door, 5)
+        before = dict(sending.answers)
+        settle(door, 0, Ranked.DUPLICATE, Ranked.DEAD_LETTER, Ranked.DROPPED, Ranked.DAMAGED)
+        await sending.answered(5)
+
+        assert before == {}
+        assert {at: answer.outcome for at, answer in sending.answers[5].others.items()} == {
+            1: Outcome.DUPLICATE,
+            2: Outcome.DEAD_LETTER,
+            3: Outcome.DROPPED,
+            4: Outcome.DAMAGED,
+        }
+
+
+async def test_one_that_is_not_answered_holds_up_no_other(aio: Asyncio) -> None:
+    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        sending.send(entry(1))
+        await stored(door, 1)
+        held = list(door.context.awaited)
+        for place in range(2, 40):
+            sending.send(entry(place))
+        await stored(door, 39)
+        door.context.awaited.update({key: b"\0" for key in door.context.awaited if key not in held})
+        door.source.answered([key for key in door.context.awaited if key not in held])
+        await sending.answered(*range(2, 40))
+
+        assert 1 not in sending.answers
+        nursery.cancel_scope.cancel()
+
+
+async def test_answers_that_came_while_nobody_asked_are_there_for_the_next_sender(aio: Asyncio) -> None:
+    async with principal(aio, **MODE) as door:
+        async with edge(aio, door.url) as sender, trio.open_nursery() as nursery:
+            Sending(sender, nursery).send(entry(5))
+            await stored(door, 1)
+            nursery.cancel_scope.cancel()
+        settle(door, Ranked.DEAD_LETTER)
+        async with edge(aio, door.url, lane=2, credential="k2") as sender, trio.open_nursery() as nursery:
+            sending = Sending(sender, nursery)
+            sending.send(entry(5))
+            await sending.answered(5)
+
+        assert [answer.outcome for answer in sending.answers[5].others.values()] == [Outcome.DEAD_LETTER]
+        assert door.numbers == [5]
+
+
+async def test_a_send_that_was_cancelled_is_answered_when_it_comes_again(aio: Asyncio) -> None:
+    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        with trio.CancelScope() as first:
+            async with trio.open_nursery() as inner:
+                Sending(sender, inner).send(entry(5))
+                await stored(door, 1)
+                first.cancel()
+        settle(door, 0)
+        sending.send(entry(6))
+        await stored(door, 2)
+        settle(door, 0)
+        await sending.answered(6)
+        sending.send(entry(5))
+        await sending.answered(5)
+
+        assert door.numbers == [5, 6]
+
+
+async def test_a_principal_that_was_started_anew_gives_the_answers(aio: Asyncio) -> None:
+    port = free_port()
+    async with edge(aio, f"http://127.0.0.1:{port}") as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        async with principal(aio, port=port, **MODE) as before:
+            sending.send(entry(1))
+            sending.send(entry(2))
+            await stored(before, 2)
+        before.context.close()
+        again = RecordingInputContext(positions=before.context.stored, aio=aio)
+        again.awaited = dict.fromkeys(before.context.awaited, b"\x01")
+        async with principal(aio, context=again, port=port, **MODE) as after:
+            await sending.answered(1, 2)
+
+            assert after.numbers == []
+            assert [answers.others[0].outcome for answers in sending.answers.values()] == [Outcome.DUPLICATE] * 2
+
+
+async def test_what_is_unknown_after_damage_is_sent_once_more(aio: Asyncio) -> None:
+    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        sending.send(entry(5))
+        await stored(door, 1)
+        door.context.awaited.clear()
+        await stored(door, 2)
+        settle(door, 0)
+        await sending.answered(5)
+
+        assert door.numbers == [5, 5]
+        assert len(set(door.ids())) == 1
+
+
+async def test_what_the_next_principal_does_not_have_is_sent_there(aio: Asyncio) -> None:
+    port = free_port()
+    async with (
+        principal(aio, **MODE) as second,
+        edge(aio, f"http://127.0.0.1:{port}", second.url) as sender,
+        trio.open_nursery() as nursery,
+    ):
+        sending = Sending(sender, nursery)
+        async with principal(aio, port=port, **MODE) as first:
+            sending.send(entry(5))
+            await stored(first, 1)
+        first.context.close()
+        await stored(second, 1)
+        settle(second, 0)
+        await sending.answered(5)
+
+        assert second.numbers == [5]
+
+
+async def test_the_mode_of_a_part_is_that_of_its_admission(aio: Asyncio) -> None:
+    async with principal(aio) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
+        await sender.send(entry(5, 1, 2).pick([0]))
+        door.source.change(
+            type(door.settings)(address=door.settings.address, edges=door.settings.edges, **MODE),
+            {**door.context.credentials},
+        )
+        assert await sender.send(entry(5, 1, 2)) == Answers(2)
+        sending = Sending(sender, nursery)
+        sending.send(entry(6))
+        await stored(door, 3)
+        assert len(door.context.awaited) == 1
+        door.source.change(door.settings, door.context.credentials)
+        settle(door, 0)
+        await sending.answered(6)
+
+
+async def test_halves_have_answers_of_their_own(aio: Asyncio) -> None:
+    whole = entry(5, 1, 2, 3)
+    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        sending.send(whole.pick([1]))
+        await stored(door, 1)
+        settle(door, Ranked.DROPPED)
+        await sending.answered(5)
+        part = sending.answers.pop(5)
+        sending.send(whole)
+        await stored(door, 3)
+        settle(door, 0, Ranked.DUPLICATE)
+        await sending.answered(5)
+
+        assert part == Answers(1, {0: Answer(Outcome.DROPPED, "dropped at the principal")})
+        others = {at: answer.outcome for at, answer in sending.answers[5].others.items()}
+        assert others == {1: Outcome.DROPPED, 2: Outcome.DUPLICATE}
+
+
+async def test_answers_that_the_edge_has_noted_are_forgotten(aio: Asyncio) -> None:
+    queue = Queue()
+    async with (
+        principal(aio, **MODE) as door,
+        edge(aio, door.url, queue=queue) as sender,
+        trio.open_nursery() as nursery,
+    ):
+        sending = Sending(sender, nursery)
+        for place in range(1, 100):
+            queue.lowest = place
+            sending.send(entry(place))
+            await stored(door, place)
+            settle(door, 0)
+            await sending.answered(place)
+
+        assert len(door.context.awaited) == 1
+        assert len(door.source._edges._edges["berlin"].done) == 1
+
+
+async def test_many_answers_come_in_pages(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_edges, "MOST_TOLD", 3)
+    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        for place in range(1, 20):
+            sending.send(entry(place))
+        await stored(door, 19)
+        settle(door, 0)
+        await sending.answered(*range(1, 20))
+
+
+async def test_without_room_an_awaited_part_is_put_off_as_any(aio: Asyncio) -> None:
+    class Staged(RecordingInputContext):
+        refuses = True
+
+        async def emit(self, *batches: Batch, **how: object) -> None:
+            if batches and self.refuses:
+                self.refuses = False
+                raise Backpressure("what processors hold cannot be awaited")
+            await super().emit(*batches, **how)  # type: ignore[arg-type]
+
+    async with (
+        principal(aio, context=Staged(aio=aio), **MODE) as door,
+        edge(aio, door.url) as sender,
+        trio.open_nursery() as nursery,
+    ):
+        sending = Sending(sender, nursery)
+        sending.send(entry(1))
+        await stored(door, 1)
+        settle(door, 0)
+        await sending.answered(1)
