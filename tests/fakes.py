@@ -289,6 +289,8 @@ class Spring:
     def __init__(self) -> None:
         self.log: list[str] = []
         self.contexts: list[InputContext] = []
+        self.answered: list[str] = []
+        """Keys of batches that have all their answers."""
         self.on_open: Callable[[InputContext], Awaitable[None]] = _nothing
         self.on_run: Callable[[InputContext], Awaitable[None]] = _for_ever
         self.on_close: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
@@ -365,6 +367,7 @@ class RelayingInput(ScriptedInput, frozen=True):
 class _Scripting:
     def __init__(self, spring: Spring, context: InputContext) -> None:
         self.spring, self.context = spring, context
+        self.answered = spring.answered.extend
         if spring.on_quiesce is not None:
             self.quiesce = partial(spring.on_quiesce, context)
 

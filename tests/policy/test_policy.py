@@ -117,6 +117,16 @@ class Both(Input, frozen=True):
     gives_state = True
 
 
+class Waiting(Input, frozen=True):
+    def awaits(self):
+        return True
+
+
+class Holds(Processor, frozen=True):
+    def open(self, context):
+        raise NotImplementedError
+
+
 class Shelf(Output, frozen=True):
     only: bool = True
     fails: bool = False
@@ -132,8 +142,8 @@ class Shelf(Output, frozen=True):
 
 REGISTRY = Registry(
     {
-        "inputs": {"tail": Tail, "facts": Facts, "both": Both},
-        "processors": {"tag": Tag, "give": Give},
+        "inputs": {"tail": Tail, "facts": Facts, "both": Both, "waiting": Waiting},
+        "processors": {"tag": Tag, "give": Give, "holds": Holds},
         "outputs": {"sink": Sink, "console": Console, "odd": Odd, "shelf": Shelf},
     }
 )
@@ -779,3 +789,26 @@ def test_keyed_state_passes_no_processors():
     assert problems(text) == [
         (5, 17, "inputs.a.processors", "keyed state passes no processors; remove the processors of this input")
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "inputs:\n  a: {type: waiting, processors: [{type: holds}]}\noutputs: {main: {type: console}}\n",
+        "inputs:\n  a: {type: waiting}\noutputs: {main: {type: console, processors: [{type: holds}]}}\n",
+        "inputs:\n  a: {type: waiting}\nprocessors: [{type: holds}]\noutputs: {main: {type: console}}\n",
+    ],
+)
+def test_an_input_that_awaits_answers_has_no_stage_on_its_way(text):
+    assert [(path, message) for _, _, path, message in problems(MINIMUM + text)] == [
+        ("inputs.a", "this input awaits the answers for its events, of which Holds makes others")
+    ]
+
+
+def test_a_stage_elsewhere_is_no_matter_to_an_input_that_awaits_answers():
+    parse(
+        MINIMUM
+        + "inputs:\n  a: {type: waiting, outputs: [main]}\n  b: {type: facts, outputs: [shelf]}\n"
+        + "outputs: {main: {type: console}, shelf: {type: shelf, processors: [{type: holds}]}}\n",
+        REGISTRY,
+    )

@@ -30,18 +30,25 @@ class Relay:
         output = f"  up: {{type: relay, name: berlin, hosts: {hosts}, credential: {credential}, {PACE}}}\n"
         return policy(paths=str(self.world.log), outputs=output)
 
-    def of_principal(self, *keys: str, port: int | None = None, outputs: str | None = None) -> str:
+    def of_principal(
+        self,
+        *keys: str,
+        port: int | None = None,
+        outputs: str | None = None,
+        mode: str = "acknowledge: stored",
+        backend: str = "backend",
+    ) -> str:
         edges = f"{{berlin: {{credentials: [{', '.join(keys)}]}}}}"
         address = f"127.0.0.1:{port or self.ports[0]}"
-        inputs = f'  edges: {{type: relay, address: "{address}", edges: {edges}}}\n'
-        return policy(url=self.world.destination.url, credential="backend", inputs=inputs, outputs=outputs)
+        inputs = f'  edges: {{type: relay, address: "{address}", edges: {edges}, {mode}}}\n'
+        return policy(url=self.world.destination.url, credential=backend, inputs=inputs, outputs=outputs)
 
     async def offer_edge(self, sidecar: Sidecar, revision: int, credential: str) -> None:
         await sidecar.policy(revision, self.of_edge(credential), {credential: secret(credential)})
         await sidecar.ack(revision, "active")
 
     async def offer_principal(self, sidecar: Sidecar, revision: int, *keys: str, **how: Any) -> None:
-        ids = keys if "outputs" in how else (*keys, "backend")
+        ids = keys if "outputs" in how else (*keys, how.get("backend", "backend"))
         await sidecar.policy(revision, self.of_principal(*keys, **how), {id: secret(id) for id in ids})
         await sidecar.ack(revision, "active")
 
@@ -271,3 +278,75 @@ async def test_the_next_principal_takes_the_place_of_one_that_is_gone(tmp_path: 
                 await relay.delivered()
                 await empty(edge)
                 await door.stop()
+
+
+DELIVERED = "acknowledge: delivered"
+
+
+async def test_t117_4_an_edge_does_not_drain_before_the_backend_has_its_events(tmp_path: Path) -> None:
+    async with open_relay(tmp_path) as relay, running(relay.edge_state) as edge:
+        relay.world.revoke("backend")
+        drained: list[Message] = []
+        async with running(relay.principal_state) as door:
+            await relay.offer_principal(door, 1, "k1", "k2", mode=DELIVERED)
+            await relay.offer_edge(edge, 1, "k1")
+            relay.world.write(300)
+            await door.state(lambda observed: observed["queue"]["events"] == 300)
+            await relay.offer_edge(edge, 2, "k2")
+            observed = await edge.observe()
+            await door.kill()
+        async with running(relay.principal_state) as door, trio.open_nursery() as nursery:
+
+            async def drain() -> None:
+                drained.append(await edge.ack(2, "drained"))
+
+            nursery.start_soon(drain)
+            await relay.offer_principal(door, 2, "k1", "k2", mode=DELIVERED)
+            relay.world.write(300)
+            await door.state(lambda observed: observed["queue"]["events"] == 600)
+            assert drained == []
+            relay.world.grant("backend")
+            await relay.delivered()
+            await empty(edge)
+
+    assert observed["queue"]["events"] == 300
+    assert drained[0]["credentials"] == {"in_use": ["k2"], "released": ["k1"]}
+    assert drained[0]["ledger"]["accepted"] == drained[0]["ledger"]["delivered"] == 300
+
+
+async def test_t117_4_answers_survive_kills_of_both_sides_and_a_rotation_at_the_principal(tmp_path: Path) -> None:
+    async with open_relay(tmp_path) as relay:
+        for round in range(1, 4):
+            async with running(relay.principal_state) as door, running(relay.edge_state) as edge:
+                await relay.offer_principal(door, 2 * round - 1, "k1", mode=DELIVERED)
+                await relay.offer_edge(edge, round, "k1")
+                relay.world.write(2000)
+                before = relay.world.destination.total
+                await relay.world.destination.wait_until(lambda before=before: relay.world.destination.total > before)
+                text = relay.of_principal("k1", mode=DELIVERED, backend=f"backend-{round}")
+                relay.world.grant(f"backend-{round}")
+                await door.policy(2 * round, text, {id: secret(id) for id in ("k1", f"backend-{round}")})
+                await door.ack(2 * round, "drained")
+                await (door if round % 2 else edge).kill()
+        async with running(relay.principal_state) as door, running(relay.edge_state) as edge:
+            await relay.offer_principal(door, 7, "k1", mode=DELIVERED)
+            await relay.offer_edge(edge, 4, "k1")
+            await relay.delivered()
+            await empty(edge)
+
+
+async def test_t117_4_a_dead_letter_of_the_principal_counts_at_both_and_is_written_there_alone(tmp_path: Path) -> None:
+    async with open_relay(tmp_path) as relay, running(relay.principal_state) as door, running(relay.edge_state) as edge:
+        relay.world.revoke("backend")
+        await relay.offer_principal(door, 1, "k1", "k2", mode=DELIVERED)
+        await relay.offer_edge(edge, 1, "k1")
+        relay.world.write(50)
+        await door.state(lambda observed: observed["queue"]["events"] == 50)
+        await relay.offer_edge(edge, 2, "k2")
+        await relay.offer_principal(door, 2, "k1", "k2", mode=DELIVERED, backend="other")
+        await door.action("dead_letter", revision=1)
+        drained = await edge.ack(2, "drained")
+        listed = [await one.action("dead_letters", list=True) for one in (edge, door)]
+        letters = [len(each["result"]["dead_letters"]) for each in listed]
+
+    assert (drained["ledger"]["dead_letter"], letters) == (50, [0, 50])

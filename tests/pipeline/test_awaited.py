@@ -1,0 +1,85 @@
+"""Batches whose answers an input awaits: it is told when all outputs have answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from shipper.plugin import Answer, Answers, Batch, InputContext, Outcome, PluginFault, Ranked
+from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, theatre
+
+OUTPUTS = "outputs:\n  main: {type: scripted, to: main}\n  other: {type: scripted, to: other}\n"
+RELAYING = "version: 1\ninputs:\n  in: {type: relaying}\n"
+BATCH = Batch.events([{"n": n} for n in range(4)]).identified(b"o" * 16, 9).pick([1, 2, 3])
+
+
+async def begun(on: Theatre, number: int = 1, text: str = RELAYING + OUTPUTS) -> InputContext:
+    await on.offer(number, text)
+    await on.ack(number, "active")
+    await SPRINGS["in"].until(lambda: "run" in SPRINGS["in"].log)
+    return SPRINGS["in"].context
+
+
+async def silent(batch: Batch) -> Answers:
+    await trio.sleep_forever()
+    raise AssertionError
+
+
+async def told(*keys: str) -> None:
+    await SPRINGS["in"].until(lambda: set(keys) <= set(SPRINGS["in"].answered))
+
+
+async def test_an_input_is_told_when_all_outputs_have_answered(tmp_path: Path) -> None:
+    go = trio.Event()
+
+    async def reject_two(batch: Batch) -> Answers:
+        await go.wait()
+        return Answers(batch.count, {1: Answer(Outcome.REJECTED, "no"), 2: Answer(Outcome.DUPLICATE)})
+
+    async with theatre(tmp_path) as on:
+        context = await begun(on)
+        DESTINATIONS["other"].send = reject_two
+        await context.emit(BATCH, awaited=["k"])
+        before = await context.answers(["k", "unknown"])
+        go.set()
+        await told("k")
+        after = await context.answers(["k"])
+        await context.emit(forgotten=["k"])
+
+        assert (before, after) == ({"k": None}, {"k": bytes([0, Ranked.DEAD_LETTER, Ranked.DUPLICATE])})
+        assert await context.answers(["k"]) == {}
+
+
+async def test_answers_outlive_the_process_and_a_revision_that_moves_the_output(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        context = await begun(on)
+        answering, DESTINATIONS["other"].send = DESTINATIONS["other"].send, silent
+        await context.emit(BATCH, awaited=["k"])
+    DESTINATIONS["other"].send = answering
+    async with theatre(tmp_path) as on:
+        context = await begun(on, 2, RELAYING + OUTPUTS.replace("to: other", "to: third"))
+        with trio.fail_after(PATIENCE):
+            while (await context.answers(["k"]))["k"] is None:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+
+        assert await context.answers(["k"]) == {"k": bytes(3)}
+
+
+async def test_what_processors_dropped_is_answered_at_once(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        context = await begun(on, text=RELAYING + "processors: [{type: scripted, does: drop}]\n" + OUTPUTS)
+        await context.emit(BATCH, BATCH.identified(b"p" * 16, 1), awaited=["k", None])
+
+        assert SPRINGS["in"].answered == ["k"]
+        assert await context.answers(["k"]) == {"k": bytes(3)}
+
+
+async def test_keys_that_are_none_are_refused(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        context = await begun(on)
+        for keys in (["a", "b"], ["a"] * 2, [b"a"]):
+            with pytest.raises(PluginFault):
+                await context.emit(*[BATCH] * (1 if len(set(keys)) > 1 else len(keys)), awaited=keys)  # type: ignore[arg-type]
