@@ -238,7 +238,7 @@ class _Job:
         self.final |= {item: final[item] for item in self.items if item in final}
         if len(self.final) == self.count:
             ranks = [self.final[item] for item in self.items]
-            others = {at: _FINAL[rank] for at, rank in enumerate(ranks) if rank is not Ranked.DELIVERED}
+            others = {at: _COUNTED[rank] for at, rank in enumerate(ranks) if rank is not Ranked.DELIVERED}
             self.end(Answers(self.count, others))
 
 
@@ -251,7 +251,7 @@ class _Request:
     ended: trio.Event = field(default_factory=trio.Event)
 
 
-_FINAL = {
+_COUNTED = {
     Ranked.DUPLICATE: Answer(Outcome.DUPLICATE),
     Ranked.SUPERSEDED: Answer(Outcome.DUPLICATE),
     Ranked.DEAD_LETTER: Answer(Outcome.DEAD_LETTER, "a dead letter of the principal, which keeps it"),
