@@ -346,6 +346,14 @@ class InputContext(Protocol):
         ...
 
     @property
+    def delivers(self) -> bool:
+        """Whether the final answers of all its outputs are those of the end of the way, as far as is known now.
+
+        Not so where an output relays to another shipper that answers when it has stored the events. From any thread.
+        """
+        ...
+
+    @property
     def is_held(self) -> bool:
         """Whether processors may hold what is emitted for a while: `emit` returns late then, to keep its word.
 
@@ -483,6 +491,10 @@ def _always() -> bool:
     return True
 
 
+def _of_no_use(said: bool) -> None:
+    """Of a context that is made by hand."""
+
+
 def _none_below() -> int:
     return 0
 
@@ -516,6 +528,9 @@ class OutputContext:
     """Below this place (`Batch.place`) every event of this lane has its final answer, durably. In trio's thread."""
     state: RoutedState | None = field(default=None, repr=False, compare=False, kw_only=True)
     """The keyed state that this lane is fed, to compare it with what the destination has."""
+    delivers: Callable[[bool], None] = field(default=_of_no_use, repr=False, compare=False, kw_only=True)
+    """An output that `relays` says here whether the final answers of its destination are those of the end of the
+    way, each time that it learns of it."""
 
 
 class Sender(Protocol):
@@ -545,6 +560,9 @@ class Output(Settings, frozen=True):
     counts_requests: ClassVar[bool] = False
     """Whether its senders tell `OutputContext.requests` of each request, so that metrics show status codes. Else each
     `send` counts as one request, which was answered, or failed by what it raised."""
+    relays: ClassVar[bool] = False
+    """Whether its destination is another shipper, which may answer when it has stored the events: see
+    `OutputContext.delivers`."""
     tells_of_answers: ClassVar[bool] = False
     """Whether it calls `OutputContext.answered`. Then it is known whether anybody can have had events of a destination
     that was never heard of, as by a typo; of an output that does not tell, that is always thought possible."""

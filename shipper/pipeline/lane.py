@@ -91,6 +91,8 @@ class Lane:
         self.id, self.key, self.active = row.id, row.key, row.active
         self.output = output
         self._feeding = output.feeding()
+        self.delivers = not output.relays
+        """Whether a final answer is one of the end of the way, as far as is known."""
         self.problem: str | None = None
         self.code: str = Code.OK
         """That of the problem."""
@@ -462,7 +464,11 @@ class Lane:
             lane=self.id,
             lowest=lambda: self._backlog.lowest(),
             state=Routed(self._spool, self.id, self._news.set) if self.output.takes_state() else None,
+            delivers=self._note_delivers,
         )
+
+    def _note_delivers(self, delivers: bool) -> None:
+        self.delivers = delivers
 
     async def _run_sessions(self, sender: Sender) -> None:
         """The last one ends when the client is closed: what goes wrong in that is trouble too."""

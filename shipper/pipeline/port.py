@@ -219,6 +219,10 @@ class Port:
         self._set_fault(None)
 
     @property
+    def delivers(self) -> bool:
+        return self._route is not None and all(lane.delivers for lane in self._route.lanes.values())
+
+    @property
     def is_held(self) -> bool:
         return self.stages.are_any
 

@@ -67,6 +67,8 @@ class RecordingInputContext:
         self.meters = Meters()
         if aio is not None:
             self.aio = aio
+        self.delivers = True
+        """See `InputContext.delivers`."""
         self.awaited: dict[str, bytes | None] = {}
         """The batches whose answers are awaited, by key; a test gives the answers."""
         self._origin = os.urandom(16)

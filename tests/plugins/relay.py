@@ -73,10 +73,11 @@ async def principal(
 
 
 class Queue:
-    """The lane of a sender: what it says of its lowest entry."""
+    """The lane of a sender: what it says of its lowest entry, and what it was told of its principal."""
 
     def __init__(self) -> None:
         self.lowest = 0
+        self.delivers: list[bool] = []
 
 
 @asynccontextmanager
@@ -86,7 +87,9 @@ async def edge(
     """A sender to these hosts, as the edge berlin."""
     queue = queue or Queue()
     output = RelayOutput(**{"name": "berlin", "hosts": urls, "credential": CredentialId(credential), **settings})
-    context = OutputContext("principal", aio, KEYS, lane=lane, lowest=lambda: queue.lowest)
+    context = OutputContext(
+        "principal", aio, KEYS, lane=lane, lowest=lambda: queue.lowest, delivers=queue.delivers.append
+    )
     async with output.open(context) as sender:
         yield sender
 

@@ -276,3 +276,21 @@ async def test_without_room_an_awaited_part_is_put_off_as_any(aio: Asyncio) -> N
         await stored(door, 1)
         settle(door, 0)
         await sending.answered(1)
+
+
+async def test_a_handshake_says_the_weakest_confirmation_of_the_way(aio: Asyncio) -> None:
+    said = []
+    for mode, is_end in (("stored", True), ("delivered", True), ("delivered", False)):
+        queue = Queue()
+        async with (
+            principal(aio, acknowledge=mode) as door,
+            edge(aio, door.url, queue=queue) as sender,
+            trio.open_nursery() as nursery,
+        ):
+            door.context.delivers = is_end
+            Sending(sender, nursery).send(entry(1))
+            await stored(door, 1)
+            nursery.cancel_scope.cancel()
+        said += queue.delivers
+
+    assert said == [False, True, False]

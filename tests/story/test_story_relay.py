@@ -350,3 +350,29 @@ async def test_t117_4_a_dead_letter_of_the_principal_counts_at_both_and_is_writt
         letters = [len(each["result"]["dead_letters"]) for each in listed]
 
     assert (drained["ledger"]["dead_letter"], letters) == (50, [0, 50])
+
+
+async def test_t117_4_the_answer_of_the_backend_passes_two_hops(tmp_path: Path) -> None:
+    far = free_port()
+    onwards = f'  on: {{type: relay, name: middle, hosts: ["http://127.0.0.1:{far}"], credential: k2, {PACE}}}\n'
+    edges = "edges: {middle: {credentials: [k2]}}"
+    text = f'  edges: {{type: relay, address: "127.0.0.1:{far}", {edges}, {DELIVERED}}}\n'
+    async with open_relay(tmp_path) as relay, running(tmp_path / "far") as last, running(relay.edge_state) as edge:
+        relay.world.revoke("backend")
+        last_policy = policy(url=relay.world.destination.url, credential="backend", inputs=text)
+        await last.policy(1, last_policy, {"k2": secret("k2"), "backend": secret("backend")})
+        await last.ack(1, "active")
+        async with running(relay.principal_state) as middle:
+            middle_policy = relay.of_principal("k1", outputs=onwards, mode=DELIVERED)
+            await middle.policy(1, middle_policy, {"k1": secret("k1"), "k2": secret("k2")})
+            await middle.ack(1, "active")
+            await relay.offer_edge(edge, 1, "k1")
+            relay.world.write(100)
+            await last.state(lambda observed: observed["queue"]["events"] == 100)
+            waiting = [(await one.observe())["queue"]["events"] for one in (edge, middle)]
+            relay.world.grant("backend")
+            await relay.delivered()
+            await empty(edge)
+            await empty(middle)
+
+    assert waiting == [100, 100]

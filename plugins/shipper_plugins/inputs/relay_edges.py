@@ -146,6 +146,11 @@ class Edges:
         self._conflicts = context.meters.counter("identity_conflicts", "Parts under the identity of another one.")
         self._clones = context.meters.counter("edges_cloned", "Sessions refused, as another process has the name.")
 
+    @property
+    def delivers(self) -> bool:
+        """See `InputContext.delivers`."""
+        return self._context.delivers
+
     async def load(self) -> None:
         """What was taken before."""
         refused: dict[str, dict[str, bytes]] = {}

@@ -186,7 +186,7 @@ class RelayServer:
         if self._served.get(edge) != hello.instance:
             self._served[edge], self._open[edge] = hello.instance, set()
         self._belongs(request, edge)
-        confirms = "delivered" if door.awaits else "stored"
+        confirms = "delivered" if door.awaits and self._edges.delivers else "stored"
         return Welcome(
             frames.PROTOCOL,
             generation,

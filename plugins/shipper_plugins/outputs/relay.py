@@ -100,6 +100,7 @@ class RelayOutput(Output, frozen=True, kw_only=True):
     """Relays log events to another shipper, which takes each of them once; and the last word of keyed state."""
 
     live: ClassVar[frozenset[str]] = frozenset({"flush", "timeout", "backoff"})
+    relays: ClassVar[bool] = True
     counts_requests: ClassVar[bool] = True
     tells_of_answers: ClassVar[bool] = True
 
@@ -499,7 +500,9 @@ class _Relay:
                 text = f"{address(hosts[at])}: this credential is not that of the edge {self._output.name}"
                 raise Held(text, code="edge_name")
             self._at = at
-            self._confirms.set(welcome.acknowledge == "delivered")
+            delivers = welcome.acknowledge == "delivered"
+            self._confirms.set(delivers)
+            self._context.delivers(delivers)
             return welcome
         raise AssertionError
 

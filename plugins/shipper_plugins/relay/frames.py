@@ -95,7 +95,8 @@ class Welcome(msgspec.Struct, frozen=True):
     edge: str
     """Who the sender is to the receiver."""
     acknowledge: str
-    """What the confirmation of a part says: `stored` by the receiver, or `delivered` by its outputs."""
+    """What a confirmation is worth: `delivered` at the end of the way, or `stored` by the receiver, or by the last one
+    on the way that is known to answer so."""
     heartbeat: Annotated[float, msgspec.Meta(gt=0)]
     """Seconds after which a sender that has nothing to send says that it is there."""
     max_part_bytes: Annotated[int, msgspec.Meta(ge=LEAST_PART_BYTES)]
