@@ -182,8 +182,6 @@ class Part(NamedTuple):
             batch = Batch.unpack(self.packed, origin=self.origin, seq=self.seq, limit=limit)
             if not 0 < batch.count <= MOST_EVENTS:
                 raise FrameError(f"a part has 1 to {MOST_EVENTS} events")
-            if batch.items is not None and any(one >= other for one, other in pairwise(batch.items)):
-                raise FrameError("the items of a part do not rise")
             batch = batch.identified(self.origin, self.seq)
             _check(batch)
             is_same = digest(batch) == self.digest
@@ -204,8 +202,8 @@ def _check(batch: Batch) -> None:
     if any(column is not None and len(column) != batch.count for column in columns):
         raise FrameError("a part has columns of another number of events")
     items = batch.items or ()
-    if len(set(items)) < len(items) or not all(0 <= item <= _MOST for item in items):
-        raise FrameError("a part has items that cannot be")
+    if any(one >= other for one, other in pairwise(items)) or not all(0 <= item <= _MOST for item in items):
+        raise FrameError("a part has items that cannot be, or do not rise")
     if batch.sizes is not None:
         is_whole = min(batch.sizes) > 0 and sum(batch.sizes) == len(batch.body)
     else:
