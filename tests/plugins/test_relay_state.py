@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +33,7 @@ from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.relay import state
 from shipper_plugins.relay.frames import FrameError, Generation
 from shipper_plugins.relay.state import StateHead
-from tests.plugins.relay import KEYS, Principal, entry, principal
+from tests.plugins.relay import KEYS, Principal, Queue, entry, principal
 from tests.plugins.test_input_relay import ask
 
 EDGES = {
@@ -89,10 +90,16 @@ def versions(*those: tuple[str, int, bytes | None], owner: str = "", collection:
 
 @asynccontextmanager
 async def edge(
-    aio: Asyncio, *urls: str, here: Here | None = None, lane: int = 1, credential: str = "k1", **settings: Any
+    aio: Asyncio,
+    *urls: str,
+    here: Here | None = None,
+    queue: Queue | None = None,
+    credential: str = "k1",
+    **settings: Any,
 ) -> AsyncIterator[Sender]:
+    here, queue = here or Here(), queue or Queue()
     output = RelayOutput(**{"name": "berlin", "hosts": urls, "credential": CredentialId(credential), **settings})
-    context = OutputContext("principal", aio, KEYS, lane=lane, state=Here() if here is None else here)
+    context = OutputContext("principal", aio, KEYS, lane=1, lowest=lambda: queue.lowest, state=here)
     async with output.open(context) as sender:
         yield sender
 
@@ -345,3 +352,44 @@ async def test_log_events_without_room_are_put_off_alone(aio: Asyncio) -> None:
 
         assert [(answer.outcome, answer.of_target) for answer in answers.others.values()] == [(Outcome.LATER, True)]
         assert answers.retry_after == 1.0
+
+
+async def test_state_goes_on_while_a_request_waits_for_answers_and_log_events_are_on_their_way(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, hung = trio.Event(), trio.Event()
+    async with door(aio, acknowledge="delivered") as far, edge(aio, far.url, workers=1) as sender:
+        answers = far.source._edges.answers
+
+        async def waits(*those: Any) -> Any:
+            asked.set()
+            return await answers(*those)
+
+        async def hangs(*_: object, **__: object) -> None:
+            hung.set()
+            await trio.sleep_forever()
+
+        monkeypatch.setattr(far.source._edges, "answers", waits)
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(sender.send, entry(1))
+                await asked.wait()
+                monkeypatch.setattr(far.source._edges, "take", hangs)
+                nursery.start_soon(sender.send, entry(2))
+                await hung.wait()
+                assert await sender.send(versions(("a", 5, ONE))) == Answers(1)
+                nursery.cancel_scope.cancel()
+
+        assert has(far) == {("berlin", "a"): ONE}
+
+
+async def test_a_session_that_entries_below_the_mark_begin_compares_too(aio: Asyncio) -> None:
+    here, queue = Here({"a": (5, ONE)}), Queue()
+    async with door(aio) as far, edge(aio, far.url, here=here, queue=queue) as sender:
+        queue.lowest = 7
+        await sender.send(entry(7))
+        await until(lambda: here.asked == 1)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        queue.lowest = 3
+        await sender.send(entry(3))
+        await until(lambda: here.asked == 2)

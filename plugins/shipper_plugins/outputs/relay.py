@@ -528,8 +528,8 @@ class _Relay:
                 await self._beat()
 
     async def _beat(self) -> None:
-        """Say that this sender is there, while it has nothing to send; until the session has ended."""
-        while (session := self._session) is not None:
+        """Say that this sender is there, while it has nothing to send; until the session that was agreed has ended."""
+        while (session := self._session) is not None and session is self._state.agreed:
             left = self._said + max(1.0, session.heartbeat) - trio.current_time()
             if left > 0:
                 with trio.move_on_after(left):

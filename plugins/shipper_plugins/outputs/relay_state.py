@@ -61,7 +61,7 @@ class StateSide:
     def __init__(self, context: OutputContext, in_session: InSession[object]) -> None:
         self._context, self._in_session = context, in_session
         self._turn = trio.Lock()
-        self._agreed: Welcome | None = None
+        self.agreed: Welcome | None = None
         """The session in which both sides have been compared."""
         self.is_routed = False
         """Whether keyed state is routed to this lane, as far as is known."""
@@ -92,14 +92,14 @@ class StateSide:
     # -- comparing -----------------------------------------------------------------------------------------------------
 
     async def _agree(self, talk: Talk) -> None:
-        routed = self._context.state
-        if routed is None or self._agreed is talk.session:
+        if self.agreed is talk.session:
             return
-        marks = await routed.marks()
+        routed = self._context.state
+        marks = None if routed is None else await routed.marks()
         self.is_routed = marks is not None
         if marks is not None:
             await self._repair(talk, await self._compare(talk, marks))
-        self._agreed = talk.session
+        self.agreed = talk.session
 
     async def _compare(self, talk: Talk, marks: list[Mark]) -> _Found:
         comparison = Comparison(await trio.to_thread.run_sync(_digests, marks))
