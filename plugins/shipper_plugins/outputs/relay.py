@@ -88,6 +88,8 @@ IDLE_SECONDS = 100.0
 _JSON = "application/json"
 _BIG = 64 << 10
 _PACKERS = 2
+POLL_SECONDS = frames.MOST_WAIT
+"""How long a request for answers waits for them, at most."""
 _SESSIONS = 3
 """Handshakes for one request."""
 T = TypeVar("T")
@@ -569,7 +571,7 @@ class _Relay:
         if not self._awaited:
             return
         after = self._told if self._asked is talk.session else 0
-        wait = min(frames.MOST_WAIT, float(self._output.timeout) / 2)
+        wait = min(POLL_SECONDS, float(self._output.timeout) / 2)
         poll = Poll(Head(talk.session.generation, self._context.lane, talk.low), after, wait)
         told = await talk.ask("answers", _JSON, [msgspec.json.encode(poll)], Told)
         self._note(told.answers)
