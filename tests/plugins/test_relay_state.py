@@ -358,7 +358,7 @@ async def test_state_goes_on_while_a_request_waits_for_answers_and_log_events_ar
     aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, hung = trio.Event(), trio.Event()
-    async with door(aio, acknowledge="delivered") as far, edge(aio, far.url, workers=1) as sender:
+    async with door(aio, acknowledge="delivered") as far, edge(aio, far.url) as sender:
         answers = far.source._edges.answers
 
         async def waits(*those: Any) -> Any:

@@ -75,8 +75,6 @@ if TYPE_CHECKING:
 
 MOST_SENT = 32
 """Batches that are on their way at once."""
-MOST_REQUESTS = 2
-"""Under way at once, of log events."""
 _BESIDE = 2
 """Connections for other requests: one for those that wait for answers, which may take long, and one for all others."""
 MOST_BYTES = 4 << 20
@@ -106,6 +104,8 @@ class RelayOutput(Output, frozen=True, kw_only=True):
     counts_requests: ClassVar[bool] = True
     tells_of_answers: ClassVar[bool] = True
 
+    workers: Annotated[int, msgspec.Meta(ge=1, le=1)] = 1
+    """Requests for log events under way at once: one, of many batches. A session has at most three connections."""
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     """Who this shipper is there: the name of its edge in the policy of the principal."""
     hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1, max_length=64)]
@@ -128,8 +128,6 @@ class RelayOutput(Output, frozen=True, kw_only=True):
                 raise BadOption(str(error), "hosts", number) from None
             if host in self.hosts[:number]:
                 raise BadOption("a host is named twice", "hosts", number)
-        if self.workers > MOST_REQUESTS:
-            raise BadOption(f"workers is at most {MOST_REQUESTS}: a request has many batches", "workers")
         if not 0 < self.timeout <= 3600:
             raise BadOption("timeout is above 0 and at most 1h", "timeout")
         if not 0 < self.backoff.first <= self.backoff.longest:
