@@ -92,7 +92,8 @@ class Disk:
 
     def scan(self) -> Scan:
         found = (
-            Found(path, (1, node.number), len(node.content), node.written) for path, node in sorted(self.names.items())
+            Found(path, (1, node.number), len(node.content), node.written, node.written)
+            for path, node in sorted(self.names.items())
         )
         return Scan(files={one.path: one for one in found})
 

@@ -17,7 +17,7 @@ def test_a_text_becomes_plain_values() -> None:
     ("text", "error"),
     [
         (b"a: 1\nb: &x [secret, secret]\nc: [*x, *x]\n", "line 2, column 4: an anchor is refused"),
-        (b"a: 1\na: secret\n", "line 2, column 1: this key stands here twice"),
+        (b"a: 1\na: secret\n", "line 2, column 1: this key is written twice"),
         (b"a: !!python/object:os.system secret\n", "line 1, column 4: a tag is refused"),
         (b"a: [secret\n", "line "),
         (b"\xff", "the text is not UTF-8"),

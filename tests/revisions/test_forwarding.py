@@ -606,7 +606,7 @@ async def test_the_same_place_on_both_lanes_does_not_end_the_process(tmp_path: P
         source = on.active["main"].id
         await on.activate(2, main="missing-2")
         target = on.active["main"].id
-        columns = "seq, kind, epoch, revision, count, bytes, at"
+        columns = "seq, kind, epoch, revision, count, bytes, at, awaited"
         copy = f"INSERT INTO todo SELECT ?, {columns} FROM todo WHERE lane = ? AND kind = 0"
         await on.spool.store.do(lambda db: db.execute(copy, (target, source)))
         order, _ = await on.spool.place_forward(source)

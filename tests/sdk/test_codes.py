@@ -78,6 +78,9 @@ def test_what_gives_no_code_has_that_of_its_kind() -> None:
         "rejected": "rejected",
         "later": "unavailable",
         "held": "refused",
+        "dead_letter": "rejected",
+        "dropped": "rejected",
+        "damaged": "damaged",
     }
 
 
