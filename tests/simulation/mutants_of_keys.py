@@ -23,11 +23,6 @@ def answers_settle_any_version(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lane, "front", property(lambda self: 0))
 
 
-def fronts_are_exact(patch: pytest.MonkeyPatch) -> None:
-    """Nobody expects that an entry is handed out before what was read of its lane is stored."""
-    patch.setattr(slots, "is_renewed", lambda db, lane, seq, place: False)
-
-
 def superseded_from_anywhere(patch: pytest.MonkeyPatch) -> None:
     """A newer version supersedes those that other destinations are still to have."""
     original = keyed._destinations
@@ -126,7 +121,6 @@ def acknowledged_without_the_newest(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     answers_settle_any_version: "K1",
-    fronts_are_exact: "K1",
     superseded_from_anywhere: "K3",
     new_destinations_get_nothing: "K1",
     old_versions_are_not_copied: "B11",
