@@ -86,8 +86,8 @@ async def test_a_relayed_batch_is_delivered_under_the_identity_that_it_came_with
         spring = await running(on, policy(inputs=RELAYING))
         DESTINATIONS["main"].feeding = {"apart": True}
         await spring.context.emit(theirs)
-    async with theatre(tmp_path) as on:
-        DESTINATIONS["main"].send = send
+    DESTINATIONS["main"].send = send  # before the next process, which sends at once
+    async with theatre(tmp_path, keep=True) as on:
         await DESTINATIONS["main"].until(lambda: len(sent) == 1)
 
     assert sent[0].id_texts() == theirs.id_texts()
