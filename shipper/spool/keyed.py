@@ -509,7 +509,9 @@ def figures(db: sqlite3.Connection) -> StateFigures:
 def make_way(db: sqlite3.Connection, source: int, target: int, seq: int) -> tuple[Counts | None, Settled | None]:
     """Before an order moves a slot to another lane: the final answer that it gets instead, and what gave way to it.
 
-    No version passes a newer one: where the target has one to do, or was fed with one, the slot is superseded.
+    No version passes a newer one: where the target has one to do, or was fed with one, the slot is superseded. Where
+    the same version waits at the target, the slot that is moved takes its place: the barrier that moves with it has to
+    wait for the answer.
     """
     row = db.execute(
         "SELECT keyed, slot.place, keyed.place, input FROM slot JOIN keyed ON keyed.id = slot.keyed"
@@ -520,17 +522,15 @@ def make_way(db: sqlite3.Connection, source: int, target: int, seq: int) -> tupl
         return None, None  # it is damaged, which shows where it is sent
     id, place, current, input = row
     there = db.execute("SELECT seq, place FROM slot WHERE keyed = ? AND lane = ?", (id, target)).fetchone()
-    if there is not None and there[1] < place:
+    if there is not None and there[1] <= place:
         return None, Settled(_supersede(db, target, there[0]), frozenset(), None, 0, 0)
     if there is not None:
-        return _instead(place, there[1]), None
+        return Counts(superseded=1), None
     is_same = not _destinations(db, [source]).isdisjoint(_destinations(db, [target]))
     is_fed = db.execute("SELECT 1 FROM fed WHERE lane = ? AND input = ?", (target, input)).fetchone() is not None
-    return (_instead(place, current), None) if is_fed and not is_same else (None, None)
-
-
-def _instead(place: int, other: int) -> Counts:
-    return Counts(superseded=1) if other > place else Counts(duplicate=1)
+    if not is_fed or is_same:
+        return None, None
+    return Counts(superseded=1) if current > place else Counts(duplicate=1), None
 
 
 # -- dead letters ------------------------------------------------------------------------------------------------------

@@ -493,8 +493,9 @@ def test_a_forward_gives_no_version_to_a_destination_that_was_fed_with_it_or_wit
     shelf.deliver_all(old)
 
     assert shelf.waiting(new) == [("waits", ONE), ("changed", TWO)]
+    assert shelf.settled() == Counts(accepted=3, duplicate=1, superseded=2), "a version that waits has its answer"
     shelf.deliver_all(new)
-    assert shelf.settled() == Counts(accepted=4, duplicate=2, superseded=2)
+    assert shelf.settled() == Counts(accepted=4, delivered=1, duplicate=1, superseded=2)
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
