@@ -12,6 +12,7 @@ from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import bulk_connections
 from shipper_plugins.outputs import relay as output
+from shipper_plugins.outputs import relay_sessions
 from shipper_plugins.relay import frames, generations
 from shipper_plugins.relay.frames import Answered
 from tests.plugins.relay import EDGES, Queue, chaos, edge, entry, principal
@@ -236,7 +237,7 @@ async def test_a_second_live_process_under_one_name_is_refused_until_the_first_i
     async with principal(aio) as door:
         async with edge(aio, door.url) as first:
             await first.send(entry(1))
-            monkeypatch.setattr(output, "_instance", "c" * 32)
+            monkeypatch.setattr(relay_sessions, "_instance", "c" * 32)
             async with edge(aio, door.url) as clone:
                 with pytest.raises(Held) as refused:
                     await clone.send(entry(1, 7, origin=b"c" * 16))
@@ -266,7 +267,7 @@ async def test_a_sender_that_has_nothing_to_send_says_that_it_is_there(
 
 
 async def test_the_connection_of_an_idle_sender_stays_open(aio: Asyncio) -> None:
-    assert frames.HEARTBEAT_SECONDS < output.IDLE_SECONDS < bulk_connections.IDLE_SECONDS
+    assert frames.HEARTBEAT_SECONDS < relay_sessions.IDLE_SECONDS < bulk_connections.IDLE_SECONDS
     async with principal(aio) as door, edge(aio, door.url) as sender:
         await sender.send(entry(1))
         before = door.source.figures()

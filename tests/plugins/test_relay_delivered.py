@@ -12,7 +12,7 @@ from shipper.plugin import Answer, Answers, Asyncio, Backpressure, Batch, Later,
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import relay_edges
-from shipper_plugins.outputs import relay as output
+from shipper_plugins.outputs import relay_awaited
 from tests.plugins.relay import Principal, Queue, edge, entry, principal
 from tests.story.http import free_port
 
@@ -27,7 +27,7 @@ async def aio() -> AsyncIterator[Asyncio]:
 
 @pytest.fixture(autouse=True)
 def short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(relay_awaited, "POLL_SECONDS", 0.2)
 
 
 def settle(door: Principal, *answers: int) -> None:

@@ -271,7 +271,7 @@ async def test_t117_8_a_slow_receiver_gets_one_copy_of_each_version_and_one_requ
 async def test_t117_9_a_request_of_an_old_session_stores_no_version(aio: Asyncio) -> None:
     async with door(aio) as far, edge(aio, far.url) as old:
         await old.send(versions(("a", 1, ONE)))
-        session = old._session  # type: ignore[attr-defined]
+        session = old._sessions.current  # type: ignore[attr-defined]
         async with edge(aio, far.url) as new:
             await new.send(versions(("a", 2, TWO)))
         head = StateHead(session.generation, 1, 0)

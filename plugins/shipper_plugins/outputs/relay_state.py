@@ -9,42 +9,19 @@ at a time, so no version is on its way twice.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 import msgspec
 import trio
 
 from shipper.plugin import Answer, Answers, Batch, Code, Later, Mark, Outcome, OutputContext
+from shipper_plugins.outputs.relay_sessions import JSON, Sessions, Talk
 from shipper_plugins.relay import state
 from shipper_plugins.relay.digests import Comparison, Differences, Digests, Unreadable
 from shipper_plugins.relay.frames import Welcome
 from shipper_plugins.relay.state import Compare, Compared, Named, Other, StateAnswered, StateHead, Surplus
 
-T = TypeVar("T")
-M = TypeVar("M", bound=msgspec.Struct)
-_JSON = "application/json"
 _FORMER = "the answer of the principal to what was compared cannot be read"
-
-
-class Talk(Protocol):
-    """What is asked in one session."""
-
-    @property
-    def session(self) -> Welcome: ...
-
-    @property
-    def low(self) -> int:
-        """The low-water mark that this session says."""
-        ...
-
-    async def ask(self, what: str, kind: str, body: list[bytes], answer: type[M]) -> M:
-        """Raises what `Sender.send` may raise."""
-        ...
-
-
-InSession = Callable[[Callable[[Talk], Awaitable[T]]], Awaitable[T]]
 
 
 @dataclass(slots=True)
@@ -56,10 +33,10 @@ class _Found:
 
 
 class StateSide:
-    """Of an open output. `in_session` runs a talk in the session of now, which may be a new one."""
+    """Of an open output."""
 
-    def __init__(self, context: OutputContext, in_session: InSession[object]) -> None:
-        self._context, self._in_session = context, in_session
+    def __init__(self, context: OutputContext, sessions: Sessions) -> None:
+        self._context, self._sessions = context, sessions
         self._turn = trio.Lock()
         self.agreed: Welcome | None = None
         """The session in which both sides have been compared."""
@@ -71,7 +48,7 @@ class StateSide:
     async def agree(self) -> None:
         """See to it that both sides were compared in the session of now. Raises what `Sender.send` may raise."""
         async with self._turn:
-            await self._in_session(self._agree)
+            await self._sessions.within(self._agree)
 
     async def send(self, batch: Batch) -> Answers:
         """See `Sender.send`; of a batch of versions."""
@@ -86,7 +63,7 @@ class StateSide:
             answers.append(_answers(batch, answered))
 
         async with self._turn:
-            await self._in_session(send)
+            await self._sessions.within(send)
         return answers[-1]
 
     # -- comparing -----------------------------------------------------------------------------------------------------
@@ -105,7 +82,7 @@ class StateSide:
         comparison = Comparison(await trio.to_thread.run_sync(_digests, marks))
         while (question := comparison.question()) is not None:
             asked = Compare(talk.session.generation, self._context.lane, question)
-            compared = await talk.ask("compare", _JSON, [msgspec.json.encode(asked)], Compared)
+            compared = await talk.ask("compare", JSON, [msgspec.json.encode(asked)], Compared)
             await self._see(compared, marks)
             try:
                 comparison.take(compared.answer)
@@ -130,7 +107,7 @@ class StateSide:
         there = sorted({point for point, _ in found.differences.theirs} - mine)
         for chunk in state.chunks(there):
             asked = Surplus(talk.session.generation, self._context.lane, list(chunk))
-            named = await talk.ask("surplus", _JSON, [msgspec.json.encode(asked)], Named)
+            named = await talk.ask("surplus", JSON, [msgspec.json.encode(asked)], Named)
             self._surplus.add(len(named.keys))
             await routed.delete(named.versions())
 

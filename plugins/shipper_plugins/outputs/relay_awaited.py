@@ -1,0 +1,105 @@
+"""Answers of a principal that come later than its confirmation, as with `acknowledge: delivered`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import trio
+
+from shipper.plugin import Code, Later
+from shipper_plugins.outputs.relay_jobs import Job
+from shipper_plugins.outputs.relay_refusals import Refused
+from shipper_plugins.outputs.relay_sessions import JSON, Sessions, Talk
+from shipper_plugins.relay import frames
+from shipper_plugins.relay.frames import FrameError, Head, Outcomes, Poll, Told, Welcome
+
+POLL_SECONDS = frames.MOST_WAIT
+"""How long a request for answers waits for them, at most."""
+
+
+class Awaited:
+    """Jobs of an open output, and what is known of their final answers.
+
+    `send_again` takes jobs that are to go once more; a request waits for half of `timeout` at most.
+    """
+
+    def __init__(
+        self, sessions: Sessions, lane: int, timeout: float, send_again: Callable[[Sequence[Job]], None]
+    ) -> None:
+        self._sessions, self._lane, self._timeout, self._send_again = sessions, lane, timeout, send_again
+        self._stored: dict[Job, Welcome] = {}
+        """What the principal has stored, in which session, and answers for later."""
+        self._news = trio.Event()
+        self._jobs: dict[tuple[str, int], list[Job]] = {}
+        """All jobs, by the identity of their batches."""
+        self._asked: Welcome | None = None
+        self._told = 0
+        """Up to where answers were told in the session that was asked last."""
+
+    def add(self, job: Job) -> None:
+        """From now on it ends when all its answers are known."""
+        self._jobs.setdefault(job.identity, []).append(job)
+
+    def remove(self, job: Job) -> None:
+        """Nobody waits for it any more."""
+        self._stored.pop(job, None)
+        same = self._jobs[job.identity]
+        same.remove(job)
+        if not same:
+            del self._jobs[job.identity]
+
+    def stored(self, job: Job, session: Welcome) -> None:
+        """The principal has stored it, and answers for it later."""
+        if not job.ended.is_set():
+            self._stored[job], job.request = session, None
+            self._news.set()
+
+    async def listen(self) -> None:
+        """Ask for answers, while some are awaited."""
+        while True:
+            while not self._stored:
+                self._news = trio.Event()
+                await self._news.wait()
+            try:
+                await self._sessions.within(self._poll)
+            except Exception as error:
+                for job in self._stored:
+                    job.end(error=_later(error))
+                self._stored.clear()
+
+    async def _poll(self, talk: Talk) -> None:
+        """Ask what became of what is awaited. In another session all of it is sent again first: so the principal, which
+        may be another one, knows of it.
+        """
+        self._leave_to(talk.session)
+        if not self._stored:
+            return
+        after = self._told if self._asked is talk.session else 0
+        wait = min(POLL_SECONDS, self._timeout / 2)
+        poll = Poll(Head(talk.session.generation, self._lane, talk.low), after, wait)
+        told = await talk.ask("answers", JSON, [msgspec.json.encode(poll)], Told)
+        self._note(told.answers)
+        self._asked, self._told = talk.session, told.upto
+
+    def _note(self, answers: Sequence[Outcomes]) -> None:
+        """Raises FrameError."""
+        for one in answers:
+            final = one.by_item()
+            for job in self._jobs.get((one.origin, one.seq), ()):
+                job.told(final)
+        self._stored = {job: at for job, at in self._stored.items() if not job.ended.is_set()}
+
+    def _leave_to(self, session: Welcome) -> None:
+        """Have what was stored in another session than this one sent again."""
+        again = [job for job, at in self._stored.items() if at is not session]
+        for job in again:
+            del self._stored[job]
+        if again:
+            self._send_again(again)
+
+
+def _later(error: Exception) -> Exception:
+    if isinstance(error, FrameError | Refused):
+        return Later("the principal gives answers that are none", code=Code.BAD_ANSWER)
+    return error

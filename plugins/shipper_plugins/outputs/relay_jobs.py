@@ -1,0 +1,70 @@
+"""What a `relay` output sends of log events: each call of `send` is a job, which ends with its answers. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import trio
+
+from shipper.plugin import Answer, Answers, Outcome, Ranked
+from shipper_plugins.relay.frames import Part
+
+_COUNTED = {
+    Ranked.DUPLICATE: Answer(Outcome.DUPLICATE),
+    Ranked.SUPERSEDED: Answer(Outcome.DUPLICATE),
+    Ranked.DEAD_LETTER: Answer(Outcome.DEAD_LETTER, "a dead letter of the principal, which keeps it"),
+    Ranked.DROPPED: Answer(Outcome.DROPPED, "dropped at the principal"),
+    Ranked.DAMAGED: Answer(Outcome.DAMAGED, "stored events of the principal were damaged"),
+}
+"""By the final answer of the principal: what this shipper counts."""
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One call of `send`."""
+
+    part: Part
+    count: int
+    size: int
+    """Of its events, as they are."""
+    items: Sequence[int]
+    is_alone: bool = False
+    """Whether it was refused together with others, and goes alone."""
+    answers: Answers | None = None
+    error: Exception | None = None
+    ended: trio.Event = field(default_factory=trio.Event)
+    request: Request | None = None
+    final: dict[int, Ranked] = field(default_factory=dict)
+    """By item, the final answers that are known, if the principal gives them later than its confirmation."""
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        return self.part.origin.hex(), self.part.seq
+
+    def end(self, answers: Answers | None = None, error: Exception | None = None) -> None:
+        """Once; what comes after that changes nothing."""
+        if not self.ended.is_set():
+            self.answers, self.error = answers, error
+            self.ended.set()
+
+    def end_all(self, answer: Answer, retry_after: float | None = None) -> None:
+        """With the same answer for each event."""
+        self.end(Answers(self.count, dict.fromkeys(range(self.count), answer), retry_after))
+
+    def told(self, final: Mapping[int, Ranked]) -> None:
+        """Ends when the answers for all its items are known."""
+        self.final |= {item: final[item] for item in self.items if item in final}
+        if len(self.final) == self.count:
+            ranks = [self.final[item] for item in self.items]
+            others = {at: _COUNTED[rank] for at, rank in enumerate(ranks) if rank is not Ranked.DELIVERED}
+            self.end(Answers(self.count, others))
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """What is under way together."""
+
+    jobs: list[Job]
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    ended: trio.Event = field(default_factory=trio.Event)

@@ -1,0 +1,221 @@
+"""The Sender of a `relay` output: what `send` is given goes in few requests.
+
+    send ──┐
+    send ──┼─ parts that wait ──> a request, of several parts ──> confirmed, each by its place
+    send ──┘
+
+One batch of the queue is one part: it is fed apart (`Feeding.apart`), since batches that are put together lose the
+identity by which the other side knows what it has. Many are on their way at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import trio
+
+from shipper.plugin import (
+    Answer,
+    Answers,
+    Batch,
+    Code,
+    Held,
+    Later,
+    NotBegun,
+    Outcome,
+    OutputContext,
+    TooLarge,
+    backoff,
+)
+from shipper_plugins.outputs.relay_awaited import Awaited
+from shipper_plugins.outputs.relay_jobs import Job, Request
+from shipper_plugins.outputs.relay_refusals import Busy, Refused
+from shipper_plugins.outputs.relay_sessions import Sessions, Talk
+from shipper_plugins.outputs.relay_state import StateSide
+from shipper_plugins.relay import frames
+from shipper_plugins.relay.frames import Answered, Head, Welcome, part_of
+
+if TYPE_CHECKING:
+    from shipper.sdk.http import Client
+    from shipper_plugins.outputs.relay import RelayOutput
+
+MOST_BYTES = 4 << 20
+"""Of the events of a request, unless one batch has more."""
+_MOST_UNKNOWN = 1 << 16
+"""The same, before the other side has said what it takes."""
+_BIG = 64 << 10
+_PACKERS = 2
+
+
+class _NoRoom(Busy):
+    """The other side has none for log events."""
+
+
+class Relay:
+    """The Sender of an open `relay` output; `deliver`, `attend` and `listen` run beside it."""
+
+    def __init__(self, output: RelayOutput, client: Client, context: OutputContext) -> None:
+        self._output, self._context = output, context
+        self._sessions = Sessions(output, client, context)
+        self._awaited = Awaited(self._sessions, context.lane, float(output.timeout), self._send_again)
+        self._state = StateSide(context, self._sessions)
+        self._waiting: list[Job] = []
+        self._news = trio.Event()
+        self._packers = trio.CapacityLimiter(_PACKERS)
+        self.listen = self._awaited.listen
+
+    async def send(self, batch: Batch) -> Answers:
+        """See `Sender.send`; returns when its part is confirmed, or its versions are answered."""
+        if batch.versions is not None:
+            return await self._send_state(batch)
+        if self._sessions.current is not None:
+            _check_size(len(batch.body), self._sessions.current)
+        is_big = len(batch.body) > _BIG
+        part = await trio.to_thread.run_sync(part_of, batch, limiter=self._packers) if is_big else part_of(batch)
+        items = range(batch.count) if batch.items is None else batch.items
+        job = Job(part, batch.count, len(batch.body), items)
+        self._waiting.append(job)
+        self._awaited.add(job)
+        self._tell()
+        try:
+            await job.ended.wait()
+        except trio.Cancelled:
+            await self._withdraw(job)
+            raise
+        finally:
+            self._awaited.remove(job)
+        if job.error is not None:
+            raise job.error
+        assert job.answers is not None
+        return job.answers
+
+    async def _send_state(self, batch: Batch) -> Answers:
+        try:
+            return await self._state.send(batch)
+        except Refused as refused:
+            if batch.count > 1 and refused.outcome is Outcome.REJECTED:
+                raise TooLarge(str(refused)) from None
+            answer = Answer(refused.outcome, str(refused), code=refused.code)
+            return Answers(batch.count, dict.fromkeys(range(batch.count), answer))
+
+    async def _withdraw(self, job: Job) -> None:
+        """Nobody waits for it: it is not sent, and a request of which nobody waits for any part is aborted."""
+        if job in self._waiting:
+            self._waiting.remove(job)
+        elif job.request is not None:
+            job.request.jobs.remove(job)
+            if not job.request.jobs:
+                job.request.scope.cancel("nobody waits for an answer")
+                with trio.CancelScope(shield=True):
+                    await job.request.ended.wait()
+
+    def _send_again(self, jobs: Sequence[Job]) -> None:
+        self._waiting += jobs
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    async def attend(self) -> None:
+        """Keep a session, also if nothing is sent: compare keyed state in each new one, and say that this sender is
+        there."""
+        waits = backoff(*self._output.feeding().backoff)
+        while True:
+            try:
+                await self._state.agree()
+            except Later as error:
+                await trio.sleep(max(next(waits), error.retry_after or 0.0))
+            except (Held, NotBegun, TooLarge, Refused):
+                await trio.sleep(next(waits))
+            else:
+                waits = backoff(*self._output.feeding().backoff)
+                await self._sessions.beat(self._state.agreed)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    async def deliver(self) -> None:
+        """Have parts sent as they come, one request after the other."""
+        while True:
+            while not self._waiting:
+                await self._news.wait()
+            request = Request(self._next())
+            for job in request.jobs:
+                job.request = request
+            try:
+                with request.scope:
+                    await self._deliver(request)
+            finally:
+                request.ended.set()
+
+    def _next(self) -> list[Job]:
+        """The parts of the next request, in the order in which they came."""
+        session = self._sessions.current
+        most = min(MOST_BYTES, _MOST_UNKNOWN if session is None else session.max_part_bytes)
+        jobs: list[Job] = []
+        size = 0
+        for job in self._waiting[: frames.MOST_PARTS]:
+            size += job.size
+            if jobs and (size > most or job.is_alone or jobs[0].is_alone):
+                break
+            jobs.append(job)
+        del self._waiting[: len(jobs)]
+        return sorted(jobs, key=lambda job: job.part.place)
+
+    async def _deliver(self, request: Request) -> None:
+        """End its jobs, or have each of them sent alone."""
+        jobs = list(request.jobs)
+        try:
+            session, said = await self._ask(jobs)
+        except _NoRoom as error:
+            for job in jobs:
+                job.end_all(Answer(Outcome.LATER, str(error), of_target=True, code=error.code), error.retry_after)
+        except (Refused, TooLarge) as error:
+            if len(jobs) > 1:
+                self._again_alone(request)
+            elif isinstance(error, Refused):
+                jobs[0].end_all(Answer(error.outcome, str(error), code=error.code))
+            else:
+                jobs[0].end(error=error)
+        except Exception as error:
+            for job in jobs:
+                job.end(error=error)
+        else:
+            confirmed, awaited = frozenset(said.confirmed), frozenset(said.awaited)
+            for job in request.jobs:
+                if job.part.place in confirmed:
+                    job.end(Answers(job.count))
+                elif job.part.place in awaited:
+                    self._awaited.stored(job, session)
+                else:
+                    job.end(error=Later("the principal did not confirm what was sent", code=Code.BAD_ANSWER))
+
+    def _again_alone(self, request: Request) -> None:
+        for job in request.jobs:
+            job.is_alone, job.request = True, None
+        self._waiting = [*request.jobs, *self._waiting]
+        self._tell()
+
+    async def _ask(self, jobs: Sequence[Job]) -> tuple[Welcome, Answered]:
+        """What is said of them, and in which session. Raises Later, Held, NotBegun, TooLarge or Refused."""
+
+        async def ask(talk: Talk) -> tuple[Welcome, Answered]:
+            for job in jobs:
+                _check_size(job.size, talk.session)
+            parts = [job.part for job in jobs]
+            head = Head(talk.session.generation, self._context.lane, talk.low, parts=len(parts))
+            return talk.session, await talk.ask("parts", frames.MEDIA_TYPE, frames.encode(head, parts), Answered)
+
+        try:
+            return await self._sessions.within(ask)
+        except Busy as busy:
+            if self._state.is_routed:
+                raise _NoRoom(str(busy), busy.retry_after) from None
+            raise
+
+
+def _check_size(size: int, session: Welcome) -> None:
+    """Raises TooLarge."""
+    if size > session.max_part_bytes:
+        raise TooLarge(f"a batch is larger than the {session.max_part_bytes} bytes that the principal takes")

@@ -1,0 +1,158 @@
+"""Sessions of a `relay` output with its principal: which host is used, the handshake, and the heartbeat.
+
+One host at a time. A host that cannot be reached gives its place to the next one; where a request got no answer, the
+same host is asked for a handshake first, as it may have the events.
+
+A session begins with a handshake. In each request the sender says up to where it has the answers durably; so the other
+side forgets what cannot come again. A principal that was started anew wants another handshake.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+import trio
+
+from shipper.plugin import Code, Held, Later, NotBegun, OutputContext
+from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
+from shipper_plugins.outputs.relay_refusals import Over, read, refusal
+from shipper_plugins.relay import frames
+from shipper_plugins.relay.frames import Head, Hello, Welcome
+
+if TYPE_CHECKING:
+    from shipper.sdk.http import Client
+    from shipper_plugins.outputs.relay import RelayOutput
+
+JSON = "application/json"
+IDLE_SECONDS = 100.0
+"""A connection stays open from heartbeat to heartbeat: by that the other side sees that this process lives."""
+_MOST = 3
+"""Handshakes for one request, beside one for each host."""
+T = TypeVar("T")
+_instance = os.urandom(16).hex()
+"""Of this process: its queues are one sender to the other side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """What is asked of one host, in one session; `low` is the low-water mark that it says."""
+
+    session: Welcome
+    low: int
+    _host: str
+    _post: Callable[[str, str, Sequence[bytes], str], Awaitable[Response]]
+
+    async def ask(self, what: str, kind: str, body: Sequence[bytes], answer: type[frames.M]) -> frames.M:
+        """Raises what `Sender.send` may raise, Refused, and Over if the session has ended."""
+        response = await self._post(self._host, what, body, kind)
+        if response.status != 200:
+            raise refusal(response, self._host)
+        return read(response, answer, self._host)
+
+
+class Sessions:
+    """Of an open output: there is one session at a time, and it is begun when something is to be asked."""
+
+    def __init__(self, output: RelayOutput, client: Client, context: OutputContext) -> None:
+        self._output, self._client, self._context = output, client, context
+        self._confirms = context.meters.gauge("confirms_delivered", "1: the principal answers when it has delivered.")
+        self._lock = trio.Lock()
+        self._at = 0
+        """The host that is used."""
+        self.current: Welcome | None = None
+        self._low = 0
+        """The mark that was said last in this session."""
+        self._said = trio.current_time()
+        self._ended = trio.Event()
+        """Set, and replaced by another one, when a session has ended."""
+
+    async def within(self, act: Callable[[Talk], Awaitable[T]]) -> T:
+        """What is done in the session of now; again in a new one, if it has ended.
+
+        Raises what `act` does, Later, Held or NotBegun.
+        """
+        for _ in range(_MOST + len(self._output.hosts)):
+            session, low, host = await self._begun()
+            try:
+                return await act(Talk(session, low, host, self._post))
+            except (Unreachable, Over):
+                self._forget(session)
+            except NoAnswer:  # the handshake comes first now, and its host need not be this one
+                self._forget(session)
+                raise
+        raise Later("the principal ends each session at once", code=Code.UNAVAILABLE)
+
+    async def _post(self, host: str, what: str, body: Sequence[bytes], kind: str = JSON) -> Response:
+        """Raises Unreachable, NoAnswer or NotBegun."""
+        self._said = trio.current_time()
+        return await self._client.post(host, f"/v1/relay/{what}", body, headers={"Content-Type": kind})
+
+    async def _begun(self) -> tuple[Welcome, int, str]:
+        """The session, its low-water mark of now, and its host."""
+        async with self._lock:
+            low = self._context.lowest()
+            if self.current is not None and low < self._low:  # entries come below the mark again, as by an order
+                self._forget(self.current)
+            if self.current is None:
+                self.current = await self._begin()
+            self._low = low
+            return self.current, low, self._output.hosts[self._at]
+
+    async def _begin(self) -> Welcome:
+        """Shake hands with the host that is used, or the next one that can be reached."""
+        hello = msgspec.json.encode(Hello(frames.PROTOCOL, _instance, self._context.lane))
+        hosts = self._output.hosts
+        for after in range(len(hosts)):
+            at = (self._at + after) % len(hosts)
+            try:
+                response = await self._post(hosts[at], "session", [hello])
+            except NoAnswer:
+                if after == len(hosts) - 1:
+                    raise
+                continue
+            welcome = self._welcome(response, hosts[at])
+            self._at = at
+            return welcome
+        raise AssertionError
+
+    def _welcome(self, response: Response, host: str) -> Welcome:
+        """The session that a host has begun. Raises an error that says why it has not."""
+        if response.status != 200:
+            raise refusal(response, host)
+        welcome = read(response, Welcome, host)
+        if welcome.edge != self._output.name:
+            text = f"{address(host)}: this credential is not that of the edge {self._output.name}"
+            raise Held(text, code="edge_name")
+        delivers = welcome.acknowledge == "delivered"
+        self._confirms.set(delivers)
+        self._context.delivers(delivers)
+        return welcome
+
+    def _forget(self, session: Welcome) -> None:
+        if self.current is session:
+            self.current = None
+            self._ended.set()
+            self._ended = trio.Event()
+
+    async def beat(self, session: Welcome | None) -> None:
+        """Say that this sender is there, while it has nothing to send; until this session has ended."""
+        while session is not None and session is self.current:
+            left = self._said + max(1.0, session.heartbeat) - trio.current_time()
+            if left > 0:
+                with trio.move_on_after(left):
+                    await self._ended.wait()
+                continue
+            head = msgspec.json.encode(Head(session.generation, self._context.lane, self._low))
+            try:
+                response = await self._post(self._output.hosts[self._at], "heartbeat", [head])
+            except Later:
+                self._forget(session)
+            except NotBegun:
+                await trio.sleep(1.0)
+            else:
+                if response.status != 200:
+                    self._forget(session)
