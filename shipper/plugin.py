@@ -78,6 +78,7 @@ from shipper.sdk.feeding import MOST_LINGER, Feeding
 from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask
 from shipper.sdk.meters import Counter, Gauge, Histogram, Meters, meters
+from shipper.sdk.peers import Confirms, Edge, Principal, Waits
 from shipper.sdk.resolve import AddressInfo, resolve
 from shipper.sdk.retry import backoff
 from shipper.sdk.secret_source import Absent, SecretSource, Unreadable, text_of
@@ -110,11 +111,13 @@ __all__ = [
     "ClientTls",
     "Code",
     "Column",
+    "Confirms",
     "Counter",
     "Credential",
     "CredentialId",
     "DataStream",
     "Duration",
+    "Edge",
     "Endpoint",
     "Failure",
     "Feeding",
@@ -140,6 +143,7 @@ __all__ = [
     "Oversized",
     "Part",
     "PluginFault",
+    "Principal",
     "Processor",
     "Quota",
     "Ranked",
@@ -158,6 +162,7 @@ __all__ = [
     "TooLarge",
     "Unreadable",
     "Version",
+    "Waits",
     "backoff",
     "client_context",
     "compact",
@@ -423,6 +428,9 @@ class Source(Protocol):
         and their `unread_bytes`, as they are now; `connections` that are open; `lost_datagrams` and `refused_peers`
         since it was opened. They are shown, and become metrics.
 
+        One that takes from other shippers may have `def edges(self) -> Sequence[Edge]`, as cheap: those that its
+        settings name, each once. Their keys are counted for it, by the owner that has the edge's name.
+
         One whose peers send nothing again, such as datagrams, has `async def quiesce(self)`: read nothing more, and
         return when all that was read is emitted. It is called once, before a cut that ends the input and before the
         process stops, and cancelled after some seconds; `run` may return then.
@@ -499,6 +507,10 @@ def _none_below() -> int:
     return 0
 
 
+def _nothing_waits() -> Waits:
+    return Waits()
+
+
 @dataclass(frozen=True, slots=True)
 class OutputContext:
     """What the shipper offers to one lane of an output."""
@@ -526,6 +538,8 @@ class OutputContext:
     """The number of this lane: the same after a restart, and never that of another lane of the state directory."""
     lowest: Callable[[], int] = field(default=_none_below, repr=False, compare=False, kw_only=True)
     """Below this place (`Batch.place`) every event of this lane has its final answer, durably. In trio's thread."""
+    waits: Callable[[], Waits] = field(default=_nothing_waits, repr=False, compare=False, kw_only=True)
+    """What waits on this lane, at no cost. In trio's thread."""
     state: RoutedState | None = field(default=None, repr=False, compare=False, kw_only=True)
     """The keyed state that this lane is fed, to compare it with what the destination has."""
     delivers: Callable[[bool], None] = field(default=_of_no_use, repr=False, compare=False, kw_only=True)
@@ -545,6 +559,8 @@ class Sender(Protocol):
         Any other error is shown as one of the output, and the events are sent again; so is an answer for another number
         of events. If it is not an OSError, nor raised from one, and comes again and again, they are sent in halves; an
         event on which `send` fails alone becomes a dead letter, if it delivers others.
+
+        One that relays to another shipper may have `def principal(self) -> Principal`, cheap and called often.
         """
         ...
 

@@ -404,6 +404,8 @@ class _Parts:
         view |= {"running": self.rollout.plan is not None, "turned_away": dict(self.intake.turned_away)}
         view |= {"outputs": self.delivery.outputs(), "inputs": self.intake.inputs()}
         view["plugins"] = self.intake.panel.view() | self.delivery.panel.view()
+        view |= {"edges": msgspec.to_builtins(self.observer.edges()), "edges_left_out": 0}
+        view |= {"principals": msgspec.to_builtins(self.observer.principals()), "principals_left_out": 0}
         view |= self._supervised(latest)
         view["lease_seconds"] = self.delivery.lease.seconds
         view["queue"] |= {"events": total.events, "bytes": total.bytes}

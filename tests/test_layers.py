@@ -35,7 +35,7 @@ LAYERS = [
 
 INSIDE = {
     "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}, {"pipes"}],
-    "status": [{"observer", "http"}, {"ages", "blame", "health", "metrics"}],
+    "status": [{"observer", "http"}, {"ages", "blame", "health", "metrics", "relays"}],
     "revisions": [
         {"deadline", "forwarding"},
         {"rollout", "orders", "requeue"},

@@ -15,7 +15,7 @@ import trio
 from shipper.pipeline.counted import Counted
 from shipper.pipeline.fenced import Fenced
 from shipper.pipeline.libraries import load
-from shipper.plugin import Output, OutputContext, Sender
+from shipper.plugin import Output, OutputContext, Principal, Sender
 from shipper.process.groups import failures_apart
 
 STUCK_SECONDS = 5.0
@@ -33,6 +33,7 @@ class Client:
         self.is_stale = False
         """Whether no further session may begin with it: it is suspect, or was opened with what counts no more."""
         self._output, self._context, self._cut_off = output, context, cut_off
+        self._sender: Sender | None = None
         self._doing: Literal["opening", "closing"] | None = None
         self._since = 0.0
 
@@ -42,6 +43,11 @@ class Client:
         if self._doing is None or seconds <= STUCK_SECONDS:
             return None
         return f"its output has been {self._doing} for {seconds // 5 * 5:.0f} s"
+
+    def principal(self) -> Principal | None:
+        """Returns what the sender says of the shipper that it relays to; None while it is not open, or says nothing."""
+        say = getattr(self._sender, "principal", None)
+        return None if say is None else say()
 
     async def live(self, work: Callable[[Sender], Awaitable[None]], failed: Callable[[Exception], None]) -> None:
         """Open the output, do the work with it, and close it.
@@ -54,12 +60,13 @@ class Client:
                 self._begin("opening")
                 await load(f"output {self._context.name}", self._output)
                 async with self._output.open(self._context) as sender:
-                    self._doing = None
+                    self._doing, self._sender = None, sender
                     try:
                         await work(self._guarded(sender))
                     except Exception as error:
                         ours = error
                     finally:
+                        self._sender = None
                         self._begin("closing")
         finally:
             self._doing = None

@@ -30,7 +30,7 @@ from shipper.pipeline.listeners import Listeners
 from shipper.pipeline.plan import InputPlan, Plan
 from shipper.pipeline.port import Port
 from shipper.pipeline.stages import Opened, Place, open_all
-from shipper.plugin import Processor, Source, StageContext
+from shipper.plugin import Edge, Processor, Source, StageContext
 from shipper.process import log
 from shipper.process.environment import REAL, Environment
 from shipper.process.groups import failures_apart
@@ -88,7 +88,7 @@ class Running:
         self.ended = False
         self.is_quiet = False
         """Whether it was asked to read nothing more, since a cut or a stop is near."""
-        self._has_no_figures = False
+        self._has_no_figures = self._has_no_edges = False
         port.read_again = lambda: self.opened.cancel("what it has emitted was not stored")
         port.answered = self.answered
 
@@ -102,6 +102,18 @@ class Running:
             _log.error("an input cannot say its figures", input=self.port.name, error=raised_at(error))
             said = {}
         return counted | said
+
+    def edges(self) -> Sequence[Edge]:
+        """The shippers that the source takes from; none if it cannot say them."""
+        say = getattr(self.source, "edges", None)
+        if say is None or self._has_no_edges:
+            return ()
+        try:
+            return tuple(Edge(*edge) for edge in say())
+        except Exception as error:
+            self._has_no_edges = True
+            _log.error("an input cannot say its edges", input=self.port.name, error=raised_at(error))
+            return ()
 
     def answered(self, keys: Sequence[str]) -> None:
         """Tell the source, if it asks for that, that batches have all their answers."""
@@ -399,6 +411,10 @@ class Intake:
         if (failure, code) != (running.failure, running.code):
             running.failure, running.code = failure, code
             self.on_change()
+
+    def edges(self) -> dict[str, Sequence[Edge]]:
+        """By input that relays: the shippers that it takes from."""
+        return {name: edges for name, running in self.running.items() if (edges := running.edges())}
 
     def inputs(self) -> dict[str, dict[str, int]]:
         """By input: what it has taken; for metrics."""

@@ -36,16 +36,20 @@ from shipper.pipeline.routed import Routed
 from shipper.pipeline.session import Session, failed
 from shipper.pipeline.slots import Slot, Slots
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Output, OutputContext, Requests, Sender
+from shipper.plugin import Output, OutputContext, Principal, Requests, Sender
+from shipper.process import log
 from shipper.process.environment import REAL, Environment
 from shipper.process.signal import Signal
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code
+from shipper.sdk.errors import raised_at
 from shipper.sdk.event import Batch
 from shipper.sdk.meters import Meters
 from shipper.sdk.retry import backoff
 from shipper.spool.revisions import LaneKey, LaneRow
 from shipper.spool.spool import Spool
+
+_log = log.get(__name__)
 
 SILENT_SECONDS = 3.0
 """Without an answer, after which a lane gives up its slot."""
@@ -136,6 +140,8 @@ class Lane:
         self._is_reached = False
         """Whether an answer of any kind came, in this process."""
         self._client: Client | None = None
+        self._says_no_principal = False
+        """Whether it failed to."""
         self._session: Session | None = None
         self._trouble: Trouble | None = None
         """What ended the last session, if it was any."""
@@ -463,9 +469,21 @@ class Lane:
             may_begin=self.may_begin,
             lane=self.id,
             lowest=lambda: self._backlog.lowest(),
+            waits=lambda: self._spool.figures.waits(self.id),
             state=Routed(self._spool, self.id, self._news.set) if self.output.takes_state() else None,
             delivers=self._note_delivers,
         )
+
+    def principal(self) -> Principal | None:
+        """Returns what its sender says of the shipper that it relays to, while it is open."""
+        if self._client is None or self._says_no_principal:
+            return None
+        try:
+            return self._client.principal()
+        except Exception as error:
+            self._says_no_principal = True
+            _log.error("an output cannot say whom it relays to", output=self.key.output, error=raised_at(error))
+            return None
 
     def _note_delivers(self, delivers: bool) -> None:
         self.delivers = delivers

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from shipper.sdk.codes import Code
+from shipper.sdk.peers import Confirms
 from shipper.values import (
     Change,
     Count,
@@ -322,6 +323,43 @@ class QueueFigures(msgspec.Struct, frozen=True):
     disk_bytes: int
 
 
+class EdgeFigures(msgspec.Struct, frozen=True):
+    """Another shipper that an input relays from; see `shipper.sdk.peers.Edge`."""
+
+    input: str
+    name: str
+    connected_seconds: float | None
+    """None: it is not connected."""
+    heard_seconds: float | None
+    """Since its last request; None: there was none since the start of this process."""
+    waiting_events: int
+    """Log events that wait there, as it said in its last request."""
+    versions_behind: int
+    """Versions of its keys that wait there, as it said in its last request."""
+    keys: int
+    """Keys that are stored here, without those that are deleted."""
+    bytes: int
+    """What the versions of these keys take here."""
+
+
+class PrincipalFigures(msgspec.Struct, frozen=True):
+    """The shipper that an output relays to; see `shipper.sdk.peers.Principal`."""
+
+    output: str
+    host: str
+    """Empty while the output is not open."""
+    connected_seconds: float | None
+    """None: it is not connected."""
+    reason: str
+    """Why it is not connected."""
+    confirms: Confirms | None
+    """None: it was not reached since the output was opened."""
+    unconfirmed_events: int
+    unconfirmed_keys: int
+    oldest_seconds: float
+    """The age of the oldest of these; 0 if there are none."""
+
+
 class Observed(Outbound, frozen=True, kw_only=True, omit_defaults=True):
     """Its lists are bounded, except those of credentials: an omitted id would count as released."""
 
@@ -340,6 +378,12 @@ class Observed(Outbound, frozen=True, kw_only=True, omit_defaults=True):
     credentials_wanted: Sequence[str]
     keyed: StateFigures | msgspec.UnsetType = msgspec.UNSET
     """Left out where there is none."""
+    edges: Sequence[EdgeFigures] = ()
+    """Of the inputs that relay, by input and name."""
+    edges_left_out: int = 0
+    principals: Sequence[PrincipalFigures] = ()
+    """Of the outputs that relay."""
+    principals_left_out: int = 0
     lease_seconds: float | msgspec.UnsetType | None = msgspec.UNSET
     """The seconds left of the lease, 0 when it has lapsed; None where none is needed."""
 

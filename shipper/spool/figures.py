@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from itertools import count, groupby
 from typing import NamedTuple
 
+from shipper.sdk.peers import Waits
 from shipper.spool import queue
 from shipper.spool.queue import Entry, Moved, Settled
-from shipper.spool.schema import BARRIER, BATCH
+from shipper.spool.schema import BARRIER, BATCH, SLOT
 from shipper.spool.seal import Sealer
 from shipper.values import Revision
 
@@ -41,6 +42,8 @@ class Figures:
     changes: dict[int, int] = field(default_factory=dict, compare=False)
     """By lane with entries, a mark that changes whenever its first entry may have changed: some were settled, or came
     from another lane."""
+    versions: Counter[int] = field(default_factory=Counter)
+    """By lane, how many of the events are versions of keys; a version waits on one lane for itself."""
     _of_lane: dict[int, set[Group]] = field(default_factory=dict, compare=False)
     _all: Amount = field(default=Amount(0, 0), compare=False)
     _marks: Iterator[int] = field(default_factory=count, compare=False)
@@ -76,6 +79,7 @@ class Figures:
             self.add(entry.revision, frozenset(lane for lane, _ in whole), entry.events, entry.room)
         for lane, entry in rests:
             self.add(entry.revision, frozenset({lane}), entry.events, entry.room)
+            self._count_versions(lane, entry, 1)
         if len(parts) > len(whole) > 0:
             self.again += sum(entry.events for _, entry in rests)
         elif len(rests) > 1:
@@ -122,8 +126,10 @@ class Figures:
             self._move(entry, others | mine, others)
         else:
             self.add(entry.revision, mine, -entry.events, -entry.room)
+        self._count_versions(lane, entry, -1)
         if change.left is not None:
             self.add(entry.revision, mine, change.left.events, change.left.room)
+            self._count_versions(lane, change.left, 1)
         if not self.events:
             self.again = 0  # it is unknown which events a rest shared that was damaged later
 
@@ -132,13 +138,31 @@ class Figures:
         for lane, gone, come in moves:
             if gone is not None:
                 self.add(gone.revision, frozenset({lane}), -gone.events, -gone.room)
+                self._count_versions(lane, gone, -1)
                 self._change(lane)
             if come is not None:
                 self.add(come.revision, frozenset({lane}), come.events, come.room)
+                self._count_versions(lane, come, 1)
+
+    def fed(self, revision: Revision, lane: int, versions: int) -> None:
+        """Adds versions of keys that a lane was fed with."""
+        self.add(revision, frozenset({lane}), versions, 0)
+        self._add_versions(lane, versions)
+
+    def _count_versions(self, lane: int, entry: Entry, sign: int) -> None:
+        if entry.kind == SLOT:
+            self._add_versions(lane, sign * entry.events)
+
+    def _add_versions(self, lane: int, number: int) -> None:
+        self.versions[lane] += number
+        if not self.versions[lane]:
+            del self.versions[lane]
 
     def rebound(self, entry: Entry, others: frozenset[int], source: int, target: int) -> None:
         """Moves an entry from one lane to another."""
         self._move(entry, others | {source}, others | {target})
+        self._count_versions(source, entry, -1)
+        self._count_versions(target, entry, 1)
         self._change(source)
         self._change(target)
 
@@ -158,6 +182,11 @@ class Figures:
     def of_lanes(self, lanes: Collection[int]) -> Amount:
         """Returns the amount that waits for any of these lanes."""
         return self._sum(self._held_by(lanes))
+
+    def waits(self, lane: int) -> Waits:
+        """Returns what waits for a lane; several parts of one batch count once for it."""
+        versions = max(0, self.versions[lane])
+        return Waits(max(0, self.of_lanes([lane]).events - versions), versions)
 
     def only_of(self, lanes: Collection[int]) -> Amount:
         """Returns the amount that waits for these lanes and no other."""

@@ -503,6 +503,12 @@ def figures(db: sqlite3.Connection) -> StateFigures:
     return StateFigures(*db.execute("SELECT (SELECT count(*) FROM keyed), (SELECT count(*) FROM slot)").fetchone())
 
 
+def holdings(db: sqlite3.Connection) -> dict[str, Quota]:
+    """What each other owner has; read from the sums that each version changes."""
+    rows = db.execute("SELECT owner, keys, bytes FROM holding").fetchall()
+    return {owner: Quota(keys, size) for owner, keys, size in rows}
+
+
 # -- orders ------------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ import trio
 
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.event import Batch, Oversized
-from shipper.sdk.state import Mark, Version
+from shipper.sdk.state import Mark, Quota, Version
 from shipper.spool import (
     audit,
     awaited,
@@ -146,6 +146,10 @@ class Spool:
     async def state(self) -> StateFigures:
         """Returns how much keyed state is stored."""
         return await self.store.read(keyed.figures)
+
+    async def holdings(self) -> dict[str, Quota]:
+        """Returns the keys that are not deleted, and their bytes, by owner; those below an owner are counted for it."""
+        return await self.store.read(keyed.holdings)
 
     # -- keyed state that is compared with another side ----------------------------------------------------------------
 
@@ -330,7 +334,7 @@ class Spool:
         figures.moved(done.retracted)
         for lane, events, gone in done.fed:
             figures.moved(queue.Moved(lane, entry, None) for entry in gone)
-            figures.add(at, frozenset({lane}), events, 0)
+            figures.fed(at, lane, events)
         self._set_limits(limits)
         return done
 

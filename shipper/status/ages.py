@@ -60,9 +60,11 @@ class Ages:
             if pair in found:
                 self._known[pair] = found[pair], mark
 
-    def oldest(self) -> float | None:
-        """Returns the oldest time of all pairs."""
-        return min((at for at, _ in self._known.values()), default=None)
+    def oldest(self, lanes: Iterable[int] | None = None) -> float | None:
+        """Returns the oldest time of all pairs, or of those of some lanes."""
+        wanted = None if lanes is None else frozenset(lanes)
+        times = (at for (_, lane), (at, _) in self._known.items() if wanted is None or lane in wanted)
+        return min(times, default=None)
 
     def oldest_of(self, pairs: Iterable[Pair]) -> dict[Revision, float]:
         """Returns the oldest known time of these pairs, by revision."""

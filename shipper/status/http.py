@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 StatusView = Mapping[str, Any]
 """The fields of an `observed`; `counters`: {output: {delivered, duplicate, dead_letter, dropped, retries}};
 `turned_away`: {input: connections}; `outputs` and `inputs`: the tallies of each (`tallies`), and the holds and retries
-of outputs; `plugins`: {unit: {name: figure}}, the meters of plugins (`meters`); `running`: whether a policy runs;
-`supervisor`: a `Supervision`, or None. State and message are those of the whole, the supervisor included."""
+of outputs; all `edges` and `principals`; `plugins`: {unit: {name: figure}}, the meters of plugins (`meters`);
+`running`: whether a policy runs; `supervisor`: a `Supervision`, or None. State and message are those of the whole, the
+supervisor included."""
 
 _CONNECTIONS = 64
 _ANSWER_SECONDS = 2.0
@@ -157,12 +158,15 @@ class _Server:
         return _json(200 if ready else 503, {"ready": ready, "reason": reason})
 
     async def metrics(self, request: web.Request) -> web.Response:
+        """In a thread: a principal may have thousands of edges."""
+        import asyncio
+
         from aiohttp import web
 
         text = await self._status()
         if text is None:
             return _json(503, {"reason": _SILENT})
-        body, content_type = exposition(orjson.loads(text))
+        body, content_type = await asyncio.to_thread(lambda: exposition(orjson.loads(text)))
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def status(self, request: web.Request) -> web.Response:

@@ -50,6 +50,21 @@ _FOLLOWED = {
     "refused_peers": "Connections and datagrams of peers that an input does not let in, since it was opened.",
 }
 
+_EDGES = {
+    "waiting_events": "Log events that wait at an edge, as it said last.",
+    "versions_behind": "Versions of keys that wait at an edge, as it said last.",
+    "keys": "Keys of an edge that are stored here, without those that are deleted.",
+    "bytes": "Bytes of the keys of an edge that are stored here.",
+    "connected_seconds": "How long an edge has been connected; missing while it is not.",
+    "heard_seconds": "Seconds since the last request of an edge; missing if there was none since the start.",
+}
+_PRINCIPALS = {
+    "unconfirmed_events": "Log events that the principal of an output has not confirmed.",
+    "unconfirmed_keys": "Keys whose last version the principal of an output has not confirmed.",
+    "oldest_seconds": "Age of the oldest of what the principal of an output has not confirmed.",
+    "connected_seconds": "How long an output has been connected to its principal; missing while it is not.",
+}
+
 Row = tuple[tuple[str, ...], float]
 
 
@@ -96,6 +111,8 @@ class _Collector:
         yield from _holds(status.get("outputs") or {})
         yield from _taken(status.get("inputs") or {})
         yield from _followed(status.get("units") or ())
+        yield from _edges(status.get("edges") or ())
+        yield from _principals(status.get("principals") or ())
         yield from _counted(status.get("plugins") or {})
         if (supervisor := status.get("supervisor")) is not None:
             yield from _supervisor(supervisor)
@@ -194,6 +211,38 @@ def _followed(units: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
     for name, text in _FOLLOWED.items():
         rows = [((input,), figures[name]) for input, figures in said.items() if name in figures]
         yield _gauge(f"input_{name}", text, ["input"], rows)
+
+
+def _edges(edges: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    """Yields the figures of the edges of a principal."""
+    if edges:
+        names = [((edge["input"], edge["name"]), edge) for edge in edges]
+        yield from _others("edge", "1 while an edge is connected.", _EDGES, ["input", "edge"], names)
+
+
+def _principals(principals: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    """Yields the figures of the principals of an edge."""
+    if principals:
+        names = [((one["output"],), one) for one in principals]
+        text = "1 while an output is connected to its principal."
+        yield from _others("principal", text, _PRINCIPALS, ["output"], names)
+        confirms = [(name, one["confirms"] == "delivered") for name, one in names if one["confirms"] is not None]
+        text = "1: what the principal of an output confirms is delivered at the end of the way; 0: it is stored."
+        yield _gauge("principal_confirms_delivered", text, ["output"], confirms)
+
+
+def _others(
+    kind: str,
+    connected: str,
+    texts: Mapping[str, str],
+    labels: list[str],
+    rows: Sequence[tuple[tuple[str, ...], Mapping[str, Any]]],
+) -> Iterator[Metric]:
+    is_connected = [(name, float(one["connected_seconds"] is not None)) for name, one in rows]
+    yield _gauge(f"{kind}_connected", connected, labels, is_connected)
+    for figure, text in texts.items():
+        known = [(name, one[figure]) for name, one in rows if one[figure] is not None]
+        yield _gauge(f"{kind}_{figure}", text, labels, known)
 
 
 def _counted(plugins: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 import orjson
@@ -15,11 +15,12 @@ from shipper.pipeline.intake import Intake, Running
 from shipper.pipeline.lane import Lane
 from shipper.process.environment import REAL, Environment
 from shipper.process.stalls import Modules, Stalls
-from shipper.protocol.messages import Observed, QueueFigures, State, Unit
+from shipper.protocol.messages import EdgeFigures, Observed, PrincipalFigures, QueueFigures, State, Unit
 from shipper.revisions.rollout import Rollout
 from shipper.sdk.codes import Code, Why
+from shipper.sdk.state import Quota
 from shipper.spool.spool import Spool
-from shipper.status import ages, blame, health
+from shipper.status import ages, blame, health, relays
 from shipper.status.ages import Ages, Pair
 from shipper.status.health import LaneView
 from shipper.values import DeadLetterFigures, Revision, StateFigures
@@ -54,6 +55,7 @@ class Observer:
         self._deadline_problem, self._wanted = deadline_problem, wanted
         self._letters = DeadLetterFigures()
         self._keyed, self._keyed_at = StateFigures(), -math.inf
+        self._holdings: Mapping[str, Quota] = {}
         self._ages = Ages()
         self.stalls = Stalls(self._blamed, environment=environment)
         """Run it beside."""
@@ -79,7 +81,7 @@ class Observer:
             configuring=self._rollout.is_configuring,
         )
         listed = health.most_important(units)
-        return Observed(
+        observed = Observed(
             state=stopping or whole.state,
             message=whole.message,
             code=whole.code,
@@ -95,6 +97,25 @@ class Observer:
             keyed=self._keyed if self._keyed.keys else msgspec.UNSET,
             lease_seconds=self._delivery.lease.seconds,
         )
+        return relays.with_bounds(observed, self.edges(), self.principals())
+
+    def edges(self) -> list[EdgeFigures]:
+        """Returns the figures of all edges; their keys as they were counted last."""
+        return relays.edges(self._intake.edges(), self._holdings)
+
+    def principals(self) -> list[PrincipalFigures]:
+        """Returns the figures of all outputs that relay, by their names; what drains counts for its output."""
+        lanes: dict[str, list[Lane]] = {}
+        for lane in sorted(self._delivery.lanes.values(), key=lambda lane: (lane.key.output, not lane.active, lane.id)):
+            if lane.output.relays:
+                lanes.setdefault(lane.key.output, []).append(lane)
+        return [self._principal(output, those) for output, those in lanes.items()]
+
+    def _principal(self, output: str, lanes: Sequence[Lane]) -> PrincipalFigures:
+        waits = [self._spool.figures.waits(lane.id) for lane in lanes]
+        since = self._ages.oldest(lane.id for lane in lanes)
+        oldest = None if since is None else self._now() - since
+        return relays.principal(output, lanes[0].principal(), lanes[0].problem, waits, oldest)
 
     def _failure(self) -> Why | None:
         store = self._spool.store
@@ -171,6 +192,7 @@ class Observer:
         """Every few seconds, since they are counted."""
         if trio.current_time() >= self._keyed_at + KEYED_SECONDS:
             self._keyed = await self._spool.state()
+            self._holdings = await self._spool.holdings() if self._intake.edges() else {}
             self._keyed_at = trio.current_time()
 
     def _has_barrier(self, lane: LaneView) -> bool:

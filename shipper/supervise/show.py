@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = tuple[str, ...]
 Table: TypeAlias = tuple[str, list[Row]]
-_COLOURS = {"HEALTHY": "green", "DEGRADED": "yellow", "FAILED": "red", "STOPPED": "dim"}
+_COLOURS = {"not connected": "yellow", "HEALTHY": "green", "DEGRADED": "yellow", "FAILED": "red", "STOPPED": "dim"}
 _LONGEST_CELL = 600
 _INDENT = 2
+_MOST_EDGES = 20
+"""Of which a line each is shown."""
 _NARROWEST = 40
 """The width of a last column that is wrapped."""
 
@@ -119,6 +121,8 @@ def of_status(status: Mapping[str, Any], directory: str = "DIR", orders: Collect
         (_headline(status), list(_overview(status, observed))),
         ("troubles", [(one["cause"], one["message"]) for one in status["troubles"]]),
         ("units", [_unit(unit) for unit in observed.get("units", ())]),
+        ("principals", [_principal(one) for one in observed.get("principals", ())]),
+        ("edges", list(_edges(observed))),
         ("draining", [row for lane in observed.get("draining", ()) for row in _draining(lane)] + _left_out(observed)),
         *_remedies(observed, directory, orders if status["supervisor"] else ()),
         ("credentials", [_credential(one, observed) for one in status["credentials"]]),
@@ -183,6 +187,58 @@ def _followed(unit: Mapping[str, Any]) -> str:
         return ""
     files = "1 file" if figures["files"] == 1 else f"{figures['files']:,} files"
     return f"{files}, {figures.get('unread_bytes', 0):,} bytes not read"
+
+
+def _principal(one: Mapping[str, Any]) -> Row:
+    oldest = f", oldest {one['oldest_seconds']:.1f} s" if one["oldest_seconds"] else ""
+    open = _amount(one["unconfirmed_events"], _keys(one["unconfirmed_keys"]) if one["unconfirmed_keys"] else "")
+    waits = f"{open or 'nothing'} unconfirmed{oldest}"
+    confirms = f"confirms {one['confirms']}" if one["confirms"] else ""
+    return f"outputs.{one['output']}", one["host"], _connected(one), confirms, waits, one["reason"]
+
+
+def _edges(observed: Mapping[str, Any]) -> Iterator[Row]:
+    """Yields the edges; of many those that are not connected, or are behind, come first and the others are counted."""
+    edges = observed.get("edges", ())
+    shown = edges if len(edges) <= _MOST_EDGES else sorted(edges, key=_is_well)[:_MOST_EDGES]
+    for edge in shown:
+        is_heard = edge["heard_seconds"] is not None
+        heard = f"heard {_span(edge['heard_seconds'])} ago" if is_heard else "not heard of since the start"
+        behind = _amount(edge["waiting_events"], _versions(edge["versions_behind"]) if edge["versions_behind"] else "")
+        waits = f"waiting there: {behind or 'nothing'}" if is_heard else ""
+        has = f"{_keys(edge['keys'])}, {_size(edge['bytes'])}"
+        yield f"inputs.{edge['input']}", edge["name"], _connected(edge), heard, has, waits
+    if more := len(edges) - len(shown) + observed.get("edges_left_out", 0):
+        yield f"{more:,} more edges", "", "", "", "", "--json has them"
+
+
+def _is_well(edge: Mapping[str, Any]) -> tuple[bool, int]:
+    return edge["connected_seconds"] is not None, -edge["versions_behind"] - edge["waiting_events"]
+
+
+def _connected(one: Mapping[str, Any]) -> str:
+    seconds = one["connected_seconds"]
+    return "not connected" if seconds is None else f"connected for {_span(seconds)}"
+
+
+def _span(seconds: float) -> str:
+    """Returns a duration for people."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _amount(events: int, versions: str) -> str:
+    return " and ".join(filter(None, (events_in_words(events) if events else "", versions)))
+
+
+def _keys(count: int) -> str:
+    return "1 key" if count == 1 else f"{count:,} keys"
+
+
+def _versions(count: int) -> str:
+    return "1 version" if count == 1 else f"{count:,} versions"
 
 
 def _draining(lane: Mapping[str, Any]) -> Iterator[Row]:

@@ -116,7 +116,7 @@ class KeyedState(RuleBasedStateMachine):
         cut = self.shelf.activate({INPUT: self.routed}, **outputs)
         for lane, events, gone in cut.fed:
             self.figures.moved(Moved(lane, entry, None) for entry in gone)
-            self.figures.add(self.shelf.at, frozenset({lane}), events, 0)
+            self.figures.fed(self.shelf.at, lane, events)
 
     @rule(data=st.data())
     def pass_a_barrier(self, data: st.DataObject) -> None:
@@ -186,6 +186,7 @@ class KeyedState(RuleBasedStateMachine):
     def the_figures_are_those_of_a_count(self) -> None:
         counted = Figures.of(self.shelf.db, self.shelf.sealer)
         assert (self.figures.events, self.figures.bytes) == (counted.events, counted.bytes)
+        assert self.figures.versions == counted.versions
         assert self.figures.total().bytes == 0
 
     # -- parts ---------------------------------------------------------------------------------------------------------

@@ -76,6 +76,66 @@ def test_drains_that_are_not_listed_are_counted() -> None:
     assert tables["draining"] == [("244 newer revisions", "", "900 events", "", "", "")]
 
 
+EDGE: dict[str, Any] = {
+    "input": "door",
+    "name": "berlin",
+    "connected_seconds": 5400.0,
+    "heard_seconds": 3.2,
+    "waiting_events": 0,
+    "versions_behind": 1,
+    "keys": 1200,
+    "bytes": 4096,
+}
+PRINCIPAL: dict[str, Any] = {
+    "output": "up",
+    "host": "principal-1:6789",
+    "connected_seconds": None,
+    "reason": "connection refused",
+    "confirms": "stored",
+    "unconfirmed_events": 3,
+    "unconfirmed_keys": 1,
+    "oldest_seconds": 9.0,
+}
+
+
+def test_the_edges_of_a_principal_are_named_with_what_waits_there() -> None:
+    unknown = {**EDGE, "name": "paris", "connected_seconds": None, "heard_seconds": None, "keys": 0, "bytes": 0}
+    tables = dict(of_status(status(edges=[EDGE, unknown])))
+
+    assert tables["edges"] == [
+        (
+            "inputs.door",
+            "berlin",
+            "connected for 90 min",
+            "heard 3 s ago",
+            "1,200 keys, 4KiB",
+            "waiting there: 1 version",
+        ),
+        ("inputs.door", "paris", "not connected", "not heard of since the start", "0 keys, 0B", ""),
+    ]
+
+
+def test_of_many_edges_those_in_trouble_are_shown_and_the_others_counted() -> None:
+    edges = [{**EDGE, "name": f"e{number}", "versions_behind": 0} for number in range(100)]
+    edges[70] |= {"connected_seconds": None}
+    edges[80] |= {"versions_behind": 5}
+    rows = dict(of_status(status(edges=edges, edges_left_out=900)))["edges"]
+
+    assert [row[1] for row in rows[:2]] == ["e70", "e80"]
+    assert rows[-1][0] == "980 more edges"
+
+
+def test_the_principal_of_an_edge_is_named_with_what_it_has_not_confirmed() -> None:
+    near = {**PRINCIPAL, "connected_seconds": 4.0, "reason": "", "unconfirmed_events": 0, "unconfirmed_keys": 0}
+    tables = dict(of_status(status(principals=[PRINCIPAL, {**near, "oldest_seconds": 0.0}])))
+
+    host, waits = "principal-1:6789", "3 events and 1 key unconfirmed, oldest 9.0 s"
+    assert tables["principals"] == [
+        ("outputs.up", host, "not connected", "confirms stored", waits, "connection refused"),
+        ("outputs.up", host, "connected for 4 s", "confirms stored", "nothing unconfirmed", ""),
+    ]
+
+
 @pytest.mark.parametrize(
     ("figures", "words"),
     [

@@ -62,6 +62,7 @@ from shipper.plugin import (
     StartFailed,
     takes,
 )
+from shipper.plugin import Edge as KnownEdge
 from shipper_plugins.inputs.bulk_limits import fingerprint
 from shipper_plugins.inputs.elasticsearch import ServerTls
 from shipper_plugins.inputs.relay_edges import Door, Edges
@@ -243,6 +244,7 @@ class _Principal:
     def __init__(self, settings: RelayInput, context: InputContext, server: type[RelayServer]) -> None:
         self._context = context
         self._tls = settings.tls
+        self._names = tuple(settings.edges)
         try:
             door = settings.door(context.credentials)
         except ValueError as error:
@@ -264,6 +266,7 @@ class _Principal:
 
     def change(self, settings: RelayInput, credentials: Mapping[str, Credential]) -> None:
         """See `Source.change`; where a credential does not fit, nobody may enter, and that is reported."""
+        self._names = tuple(settings.edges)
         is_kept = settings.tls is not None and settings.tls.is_kept(self._tls, credentials)
         tls = self._server.door.tls if is_kept else None
         try:
@@ -286,6 +289,10 @@ class _Principal:
     def figures(self) -> Mapping[str, int]:
         """See `Source.figures`."""
         return {"connections": self._server.connections}
+
+    def edges(self) -> Sequence[KnownEdge]:
+        """See `Source.edges`."""
+        return self._edges.figures(self._names, self._server.is_connected)
 
     def _report(self) -> None:
         problem = "; ".join(filter(None, (self._closed, self._crowded)))

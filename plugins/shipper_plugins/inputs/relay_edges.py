@@ -13,12 +13,13 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import trio
 
-from shipper.plugin import Backpressure, Batch, InputContext, Kept, Outdated, PluginFault
+from shipper.plugin import Backpressure, Batch, Edge, InputContext, Kept, Outdated, PluginFault
+from shipper_plugins.inputs.relay_figures import Seen
 from shipper_plugins.inputs.relay_state import Full, Keys, Sets
 from shipper_plugins.relay.digests import Unreadable
 from shipper_plugins.relay.frames import Answered, Generation, Head, Hello, Outcomes, Part, Poll, Told, digest
@@ -116,6 +117,7 @@ class _Edge:
     told: int = 0
     """The last of these numbers."""
     news: trio.Event = field(default_factory=trio.Event)
+    seen: Seen = field(default_factory=Seen)
 
     def awaited(self) -> list[Taken]:
         return [one for link in self.links.values() for one in link.memory.entries if one.awaited]
@@ -186,13 +188,14 @@ class Edges:
         """A new session; from now on no request of an older one of this link is taken. Raises Refused."""
         edge = self._edge(name)
         async with edge.lock:
+            now = time.monotonic()
+            was_live = edge.sessions.is_live(now, is_connected=is_connected)
             try:
-                generation = edge.sessions.begin(
-                    hello.instance, hello.link, time.monotonic(), is_connected=is_connected
-                )
+                generation = edge.sessions.begin(hello.instance, hello.link, now, is_connected=is_connected)
             except Cloned as cloned:
                 self._clones.add()
                 raise Refused(409, "edge_cloned", str(cloned), cloned.seconds) from None
+            edge.seen.began(now, was_live=was_live)
             for _ in range(2):
                 try:
                     await self._begin(name, edge, hello.link, generation)
@@ -218,7 +221,19 @@ class Edges:
 
     def heard(self, name: str, head: Head) -> None:
         """A heartbeat; from any thread, as there may be many of them. Raises Refused."""
-        self._heard(name, head.link, head.generation)
+        self._heard(name, head.link, head.generation).seen.said(head, time.monotonic())
+
+    def figures(self, names: Iterable[str], is_connected: Callable[[str], bool]) -> list[Edge]:
+        """Returns what is known of these edges, from any thread; `is_connected` says which have a connection."""
+        now = time.monotonic()
+        return [self._figures(name, now, is_connected) for name in names]
+
+    def _figures(self, name: str, now: float, is_connected: Callable[[str], bool]) -> Edge:
+        edge = self._edges.get(name)
+        if edge is None:
+            return Edge(name)
+        is_live = edge.sessions.is_live(now, is_connected=is_connected(name))
+        return edge.seen.edge(name, edge.sessions.heard, now, is_live=is_live)
 
     def _heard(self, name: str, link: int, generation: Generation) -> _Edge:
         """The edge that has sent this, in its newest session. Raises Refused."""
@@ -254,7 +269,10 @@ class Edges:
                 except Crowded:
                     raise busy("too many parts are not confirmed by the sender") from None
                 else:
-                    return _answered(name, edge, parts)
+                    answered = _answered(name, edge, parts)
+                    done = [batch.count for part, batch in parts if part.place in answered.confirmed]
+                    edge.seen.took(head.link, events=sum(done))
+                    return answered
         raise busy("what is stored of this edge changes")
 
     def _link(self, edge: _Edge, head: Head | StateHead) -> _Link:
@@ -263,6 +281,7 @@ class Edges:
             edge.sessions.check(head.link, head.generation, head.low, time.monotonic())
         except Stale:
             raise _over() from None
+        edge.seen.said(head, time.monotonic())
         link = edge.links.get(head.link)
         if link is None or link.memory.generation != head.generation:  # another source has begun a session
             raise _over()
@@ -365,7 +384,10 @@ class Edges:
             for _ in range(2):
                 link = self._link(edge, head)
                 try:
-                    return await edge.keys.keep(self._context, versions, limits, {_key(name, head.link): link.stored})
+                    expect = {_key(name, head.link): link.stored}
+                    answered = await edge.keys.keep(self._context, versions, limits, expect)
+                    edge.seen.took(head.link, versions=len(versions) - answered.left)
+                    return answered
                 except Outdated:
                     await self._load_again(name, edge)
                 except Full:

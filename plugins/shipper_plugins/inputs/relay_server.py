@@ -90,6 +90,10 @@ class RelayServer:
         """Of edges, as they are now."""
         return sum(len(_living(those)) for those in list(self._open.values()))
 
+    def is_connected(self, edge: str) -> bool:
+        """Whether the instance of an edge that is served has a connection; from any thread."""
+        return bool(_living(self._open.get(edge, set())))
+
     async def renew(self) -> None:
         """Close connections that were opened with a certificate of before; see `Connections.renew`."""
         if self._connections is not None:
@@ -177,7 +181,7 @@ class RelayServer:
         hello = await self._message(request, share, Hello)
         if hello.protocol != frames.PROTOCOL:
             raise Refused(400, "protocol", f"this is protocol {frames.PROTOCOL}")
-        is_connected = bool(_living(self._open.get(edge, set())))
+        is_connected = self.is_connected(edge)
 
         async def begin() -> frames.Generation:
             return await self._edges.begin(edge, hello, is_connected=is_connected)

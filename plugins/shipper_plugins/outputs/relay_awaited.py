@@ -12,7 +12,7 @@ from shipper_plugins.outputs.relay_jobs import Job
 from shipper_plugins.outputs.relay_refusals import Refused
 from shipper_plugins.outputs.relay_sessions import JSON, Sessions, Talk
 from shipper_plugins.relay import frames
-from shipper_plugins.relay.frames import FrameError, Head, Outcomes, Poll, Told, Welcome
+from shipper_plugins.relay.frames import FrameError, Outcomes, Poll, Told, Welcome
 
 POLL_SECONDS = frames.MOST_WAIT
 """How long a request for answers waits for them, at most."""
@@ -24,10 +24,8 @@ class Awaited:
     `send_again` takes jobs that are to go once more; a request waits for half of `timeout` at most.
     """
 
-    def __init__(
-        self, sessions: Sessions, lane: int, timeout: float, send_again: Callable[[Sequence[Job]], None]
-    ) -> None:
-        self._sessions, self._lane, self._timeout, self._send_again = sessions, lane, timeout, send_again
+    def __init__(self, sessions: Sessions, timeout: float, send_again: Callable[[Sequence[Job]], None]) -> None:
+        self._sessions, self._timeout, self._send_again = sessions, timeout, send_again
         self._stored: dict[Job, Welcome] = {}
         """What the principal has stored, in which session, and answers for later."""
         self._news = trio.Event()
@@ -77,7 +75,7 @@ class Awaited:
             return
         after = self._told if self._asked is talk.session else 0
         wait = min(POLL_SECONDS, self._timeout / 2)
-        poll = Poll(Head(talk.session.generation, self._lane, talk.low), after, wait)
+        poll = Poll(talk.head(), after, wait)
         told = await talk.ask("answers", JSON, [msgspec.json.encode(poll)], Told)
         self._note(told.answers)
         self._asked, self._told = talk.session, told.upto

@@ -25,6 +25,7 @@ from shipper.plugin import (
     NotBegun,
     Outcome,
     OutputContext,
+    Principal,
     TooLarge,
     backoff,
 )
@@ -34,7 +35,7 @@ from shipper_plugins.outputs.relay_refusals import Busy, Refused
 from shipper_plugins.outputs.relay_sessions import Sessions, Talk
 from shipper_plugins.outputs.relay_state import StateSide
 from shipper_plugins.relay import frames
-from shipper_plugins.relay.frames import Answered, Head, Welcome, part_of
+from shipper_plugins.relay.frames import Answered, Welcome, part_of
 
 if TYPE_CHECKING:
     from shipper.sdk.http import Client
@@ -58,7 +59,7 @@ class Relay:
     def __init__(self, output: RelayOutput, client: Client, context: OutputContext) -> None:
         self._output, self._context = output, context
         self._sessions = Sessions(output, client, context)
-        self._awaited = Awaited(self._sessions, context.lane, float(output.timeout), self._send_again)
+        self._awaited = Awaited(self._sessions, float(output.timeout), self._send_again)
         self._state = StateSide(context, self._sessions)
         self._waiting: list[Job] = []
         self._news = trio.Event()
@@ -89,6 +90,10 @@ class Relay:
             raise job.error
         assert job.answers is not None
         return job.answers
+
+    def principal(self) -> Principal:
+        """See `Sender.principal`."""
+        return self._sessions.principal
 
     async def _send_state(self, batch: Batch) -> Answers:
         try:
@@ -125,10 +130,9 @@ class Relay:
         while True:
             try:
                 await self._state.agree()
-            except Later as error:
-                await trio.sleep(max(next(waits), error.retry_after or 0.0))
-            except (Held, NotBegun, TooLarge, Refused):
-                await trio.sleep(next(waits))
+            except (Later, Held, NotBegun, TooLarge, Refused) as error:
+                self._sessions.why = str(error)
+                await trio.sleep(max(next(waits), getattr(error, "retry_after", None) or 0.0))
             else:
                 waits = backoff(*self._output.feeding().backoff)
                 await self._sessions.beat(self._state.agreed)
@@ -204,8 +208,8 @@ class Relay:
             for job in jobs:
                 _check_size(job.size, talk.session)
             parts = [job.part for job in jobs]
-            head = Head(talk.session.generation, self._context.lane, talk.low, parts=len(parts))
-            return talk.session, await talk.ask("parts", frames.MEDIA_TYPE, frames.encode(head, parts), Answered)
+            body = frames.encode(talk.head(parts=len(parts)), parts)
+            return talk.session, await talk.ask("parts", frames.MEDIA_TYPE, body, Answered)
 
         try:
             return await self._sessions.within(ask)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import trio
 
-from shipper.plugin import Code, Held, Later, NotBegun, OutputContext
+from shipper.plugin import Code, Confirms, Held, Later, NotBegun, OutputContext, Principal
 from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
 from shipper_plugins.outputs.relay_refusals import Over, read, refusal
 from shipper_plugins.relay import frames
@@ -45,6 +45,11 @@ class Talk:
     low: int
     _host: str
     _post: Callable[[str, str, Sequence[bytes], str], Awaitable[Response]]
+    _head: Callable[[Welcome, int, int], Head]
+
+    def head(self, *, parts: int = 0) -> Head:
+        """What a request says beside so many parts."""
+        return self._head(self.session, self.low, parts)
 
     async def ask(self, what: str, kind: str, body: Sequence[bytes], answer: type[frames.M]) -> frames.M:
         """Raises what `Sender.send` may raise, Refused, and Over if the session has ended."""
@@ -66,9 +71,20 @@ class Sessions:
         self.current: Welcome | None = None
         self._low = 0
         """The mark that was said last in this session."""
-        self._said = trio.current_time()
+        self._said = self._since = trio.current_time()
+        """When something was asked last, and when the session began."""
+        self.why = ""
+        """Why there is no session."""
+        self._worth: Confirms | None = None
+        """What a confirmation was worth in the last session."""
         self._ended = trio.Event()
         """Set, and replaced by another one, when a session has ended."""
+
+    @property
+    def principal(self) -> Principal:
+        """See `Sender.principal`."""
+        seconds = None if self.current is None else trio.current_time() - self._since
+        return Principal(address(self._output.hosts[self._at]), seconds, self.why, self._worth)
 
     async def within(self, act: Callable[[Talk], Awaitable[T]]) -> T:
         """What is done in the session of now; again in a new one, if it has ended.
@@ -78,13 +94,17 @@ class Sessions:
         for _ in range(_MOST + len(self._output.hosts)):
             session, low, host = await self._begun()
             try:
-                return await act(Talk(session, low, host, self._post))
+                return await act(Talk(session, low, host, self._post, self._head))
             except (Unreachable, Over):
                 self._forget(session)
             except NoAnswer:  # the handshake comes first now, and its host need not be this one
                 self._forget(session)
                 raise
         raise Later("the principal ends each session at once", code=Code.UNAVAILABLE)
+
+    def _head(self, session: Welcome, low: int, parts: int = 0) -> Head:
+        waits = self._context.waits()
+        return Head(session.generation, self._context.lane, low, parts, waits.events, waits.versions)
 
     async def _post(self, host: str, what: str, body: Sequence[bytes], kind: str = JSON) -> Response:
         """Raises Unreachable, NoAnswer or NotBegun."""
@@ -115,7 +135,7 @@ class Sessions:
                     raise
                 continue
             welcome = self._welcome(response, hosts[at])
-            self._at = at
+            self._at, self._since, self.why = at, trio.current_time(), ""
             return welcome
         raise AssertionError
 
@@ -128,6 +148,7 @@ class Sessions:
             text = f"{address(host)}: this credential is not that of the edge {self._output.name}"
             raise Held(text, code="edge_name")
         delivers = welcome.acknowledge == "delivered"
+        self._worth = "delivered" if delivers else "stored"
         self._confirms.set(delivers)
         self._context.delivers(delivers)
         return welcome
@@ -146,7 +167,7 @@ class Sessions:
                 with trio.move_on_after(left):
                     await self._ended.wait()
                 continue
-            head = msgspec.json.encode(Head(session.generation, self._context.lane, self._low))
+            head = msgspec.json.encode(self._head(session, self._low))
             try:
                 response = await self._post(self._output.hosts[self._at], "heartbeat", [head])
             except Later:

@@ -57,7 +57,14 @@ class StateSide:
 
         async def send(talk: Talk) -> None:
             await self._agree(talk)
-            head = StateHead(talk.session.generation, self._context.lane, talk.low)
+            waits = self._context.waits()
+            head = StateHead(
+                talk.session.generation,
+                self._context.lane,
+                talk.low,
+                waiting=waits.events,
+                versions=waits.versions,
+            )
             body = await trio.to_thread.run_sync(state.encode, head, batch, talk.session.max_document_bytes)
             answered = await talk.ask("versions", state.MEDIA_TYPE, body, StateAnswered)
             answers.append(_answers(batch, answered))

@@ -114,7 +114,9 @@ class Head(msgspec.Struct, frozen=True):
     """The sender has the answers for all parts of this link below this place, durably."""
     parts: Annotated[int, msgspec.Meta(ge=0, le=MOST_PARTS)] = 0
     waiting: Number = 0
-    """Events that wait at the sender, as far as it knows; 0 if it does not say."""
+    """Log events that wait at the sender for this receiver, on this link."""
+    versions: Number = 0
+    """Versions of keys that wait there."""
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):

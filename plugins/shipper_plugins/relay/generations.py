@@ -48,6 +48,15 @@ class Sessions:
         """The instance of the edge that is served."""
         return self._served
 
+    @property
+    def heard(self) -> float | None:
+        """When something of it was heard last; None if nothing was."""
+        return None if self._served is None else self._heard
+
+    def is_live(self, now: float, *, is_connected: bool) -> bool:
+        """Whether an instance is served, and keeps its place now; `is_connected` says whether it has a connection."""
+        return self._left(now, is_connected=is_connected) > 0
+
     def begin(self, instance: str, link: int, now: float, *, is_connected: bool) -> Generation:
         """A new session of a link; every older one of it has ended.
 

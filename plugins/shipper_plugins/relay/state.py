@@ -57,6 +57,10 @@ class StateHead(msgspec.Struct, frozen=True):
     low: Number
     withheld: Annotated[list[Number], msgspec.Meta(max_length=MOST_VERSIONS)] = []
     """Versions, by their positions, whose documents are too large to come."""
+    waiting: Number = 0
+    """See `frames.Head`."""
+    versions: Number = 0
+    """See `frames.Head`."""
 
 
 class Other(msgspec.Struct, frozen=True, array_like=True):
@@ -75,6 +79,11 @@ class StateAnswered(msgspec.Struct, frozen=True):
     """The answer; every other version is stored."""
 
     others: list[Other]
+
+    @property
+    def left(self) -> int:
+        """How many versions have no final answer."""
+        return sum(other.code == "full" for other in self.others)
 
 
 class Compare(msgspec.Struct, frozen=True):
