@@ -9,23 +9,27 @@ from pathlib import Path
 import click
 import trio
 
-from tests.campaign_relay.campaign import Campaign, opened
+from tests.campaign_relay.campaign import Campaign, Options, opened
 from tests.progress import Progress
 
 
 @click.command()
 @click.option("--minutes", default=1.0, show_default=True, help="How long links and processes fail.")
 @click.option("--seed", default=1, show_default=True)
+@click.option("--delivered", is_flag=True, help="Principals confirm what is delivered, not what is stored.")
+@click.option("--principals", default=1, show_default=True, type=click.IntRange(1, 2))
+@click.option("--back", is_flag=True, help="State directories go back, are lost, and are run twice.")
 @click.option("--keep", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Work in this directory.")
-def main(minutes: float, seed: int, keep: Path | None) -> None:
-    """Relay through faults, and say what was done and whether every line arrived once: else the status is 1."""
+def main(minutes: float, seed: int, delivered: bool, principals: int, back: bool, keep: Path | None) -> None:
+    """Relay through faults, and say what was done and whether all of it arrived as it must: else the status is 1."""
+    options = Options(delivered, principals, back)
     with tempfile.TemporaryDirectory(prefix="campaign-relay-") as directory:
-        sys.exit(trio.run(_run, keep or Path(directory), minutes * 60, seed))
+        sys.exit(trio.run(_run, keep or Path(directory), minutes * 60, seed, options))
 
 
-async def _run(directory: Path, seconds: float, seed: int) -> int:
+async def _run(directory: Path, seconds: float, seed: int, options: Options) -> int:
     failure: BaseException | None = None
-    async with opened(directory, seed) as campaign:
+    async with opened(directory, seed, options) as campaign:
         with Progress(campaign.summary) as tick:
             try:
                 async with trio.open_nursery() as nursery:
@@ -49,7 +53,7 @@ def _report(campaign: Campaign, seed: int, failure: BaseException | None) -> Non
     for error in _leaves(failure) if failure else ():
         print(f"FAILED (seed {seed}): {type(error).__name__}: {error}")
     if failure is None:
-        print("every line is at the backend once")
+        print("every line and the last word of every key is at the backend")
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

@@ -1,11 +1,20 @@
-"""A long run of two edges and a principal, whose links and processes fail at random; at the end the ledger adds up.
+"""A long run of two edges and their principals, whose links and processes fail at random; at the end all adds up.
 
-    python -m tests.campaign_relay --minutes 10 --seed 7
+    python -m tests.campaign_relay --minutes 10 --seed 7 [--delivered] [--principals 2] [--back]
 
-Each edge ships a growing log through a link of its own; the principal delivers to a backend that revokes keys. While
+Each edge ships a growing log through links of its own, the documents of a directory, and what a program puts at its
+door; another program puts keys at the door of a principal. The principals deliver to a backend that revokes keys. While
 that goes on, links are cut, slowed, torn and doubled, old requests are said again, processes are killed, frozen and
 started again, the backend errs, and the keys of the edges and of the backend are replaced, each revoked in the instant
-in which it is released. Then everything is well, and every line must be at the backend once.
+in which it is released. Then everything is well. What must be true:
+
+- every line is at the backend once;
+- the backend has the last word of every key, deletions too, and never wrote an older version behind a newer one.
+
+With `--back` state directories are lost, replaced by older copies, and run twice, and a second principal becomes a copy
+of the first one. Then lines of an edge whose directory went back may be there more than once, since its input reads
+them again; lines that a principal had stored may be lost with its directory, unless it waits for delivery
+(`--delivered`); and of a key that was put at a door whose memory went back the last word is that of the next document.
 
 The seed says what is done and in which order. What meets what is up to the machine: a failure may need several runs.
 """
@@ -14,10 +23,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import trio
 
@@ -25,6 +35,8 @@ from shipper.sdk.aio import open_asyncio
 from shipper.testing import BulkDestination, Document, Reply, Request, open_destination
 from tests.campaign_relay.link import Link
 from tests.campaign_relay.party import Party
+from tests.campaign_relay.things import Things
+from tests.campaign_relay.writers import Directory, Program
 from tests.canary import EVENT
 from tests.story.driver import policy
 from tests.story.http import free_port
@@ -38,6 +50,8 @@ MOST_AHEAD = 20_000
 SETTLED_SECONDS = 90.0
 PACE = "backoff: {first: 50ms, longest: 500ms}"
 EDGES = ("berlin", "paris")
+LOCAL, PROGRAMS = "local", "programs"
+"""Who puts keys at the doors of edges, and at that of the first principal; each has the credential of this name."""
 
 Fault = Callable[[], Awaitable[None]]
 
@@ -46,15 +60,32 @@ class Failed(Exception):
     """The ledger does not add up, or something has not come to its end."""
 
 
-class Edge:
-    """An edge: its process, its link, its log and its keys."""
+class Options(NamedTuple):
+    """What kind of campaign it is."""
 
-    def __init__(self, name: str, directory: Path, link: Link, party: Party) -> None:
-        self.name, self.link, self.party = name, link, party
+    delivers: bool = False
+    """Whether principals confirm what is delivered, not what is stored."""
+    principals: int = 1
+    back: bool = False
+    """Whether state directories go back, are lost, and are run twice."""
+
+
+class Edge:
+    """An edge: its process, its links, its log, what it says of things, and its keys."""
+
+    def __init__(self, name: str, directory: Path, links: Sequence[Link], party: Party, things: Things) -> None:
+        self.name, self.links, self.party = name, links, party
         self.log = directory / f"{name}.log"
         self.log.touch()
         self.lines = 0
         self.keys = 1
+        self.door = free_port()
+        self.directory = Directory(things, name, directory / f"{name}-documents")
+        self.program = Program(things, f"{name}/{LOCAL}", self.door, key(LOCAL))
+        self.went_back = False
+        """Whether its inputs may have read a line twice."""
+        self.may_be_lost = 0
+        """Lines from the first on that a principal had perhaps stored, and whose directory is lost."""
 
     @property
     def key(self) -> str:
@@ -66,33 +97,54 @@ class Edge:
             file.writelines(f"{EVENT} {self.name} {n}\n" for n in range(self.lines, self.lines + count))
         self.lines += count
 
-    def text(self) -> str:
-        """Its policy."""
-        output = (
-            f'  up: {{type: relay, name: {self.name}, hosts: ["http://127.0.0.1:{self.link.port}"], '
-            f"credential: {self.key}, {PACE}}}\n"
+    def text(self, door: int | None = None) -> str:
+        """Its policy; with another port for its own door, if given."""
+        hosts = json.dumps([f"http://127.0.0.1:{link.port}" for link in self.links])
+        output = f"  up: {{type: relay, name: {self.name}, hosts: {hosts}, credential: {self.key}, {PACE}}}\n"
+        who = f"{LOCAL}: {{credentials: [{LOCAL}], collections: [{self.program.collection}]}}"
+        inputs = (
+            f'  access: {{type: file, paths: ["{self.log}"]}}\n'
+            f'  documents: {{type: state, paths: ["{self.directory.paths}"], collection: inventory}}\n'
+            f'  door: {{type: relay, address: "127.0.0.1:{door or self.door}", edges: {{{who}}}}}\n'
         )
-        return policy(paths=str(self.log), outputs=output)
+        return policy(inputs=inputs, outputs=output)
+
+    async def offer(self) -> int:
+        """Give it its policy; returns the revision."""
+        return await self.party.offer(self.text(), self.key, LOCAL)
+
+    def doubt(self) -> None:
+        """Its state directory is not the one that it was."""
+        self.went_back = True
+        self.directory.doubt()
+        self.program.doubt()
 
 
 class Campaign:
     """Everything that runs; made by `opened`."""
 
-    def __init__(self, directory: Path, seed: int, backend: BulkDestination) -> None:
+    def __init__(self, directory: Path, seed: int, backend: BulkDestination, options: Options) -> None:
         self.done: Counter[str] = Counter()
         """How often what was done."""
+        self.things = Things()
+        self._options = options
         self._random = Random(seed)
         self._backend = backend
-        self._port = free_port()
         self._backend_key = 1
         self._errs = 0.0
-        self.principal = Party("principal", directory / "principal", self._pause)
+        self._ports = [free_port() for _ in range(options.principals)]
+        names = ["principal", *(f"principal {n + 1}" for n in range(1, options.principals))]
+        self.principals = [Party(name, directory / name, self._pause) for name in names]
         self.edges = [self._edge(name, directory) for name in EDGES]
         self._doors = {edge.name: [edge.key] for edge in self.edges}
+        self._program = Program(self.things, PROGRAMS, self._ports[0], key(PROGRAMS))
+        self._of_keys = trio.Lock()
+        """A directory goes back to a copy in which no key is revoked, and no key is replaced meanwhile."""
         backend.script = self._err
 
     def _edge(self, name: str, directory: Path) -> Edge:
-        return Edge(name, directory, Link(self._drawn(), self._port), Party(name, directory / name, self._pause))
+        links = [Link(self._drawn(), port) for port in self._ports]
+        return Edge(name, directory, links, Party(name, directory / name, self._pause), self.things)
 
     def _drawn(self) -> Random:
         return Random(self._random.random())
@@ -102,7 +154,11 @@ class Campaign:
 
     @property
     def parties(self) -> list[Party]:
-        return [self.principal, *(edge.party for edge in self.edges)]
+        return [*self.principals, *(edge.party for edge in self.edges)]
+
+    @property
+    def links(self) -> list[Link]:
+        return [link for edge in self.edges for link in edge.links]
 
     @property
     def lines(self) -> int:
@@ -110,23 +166,29 @@ class Campaign:
 
     def summary(self) -> str:
         """How far it is, in one line."""
-        return f"{self.lines} lines written, {self._backend.total} at the backend; {self._said()}"
+        return f"{self.lines} lines written, {self.arrived} at the backend; {self._said()}"
+
+    @property
+    def arrived(self) -> int:
+        """Lines at the backend."""
+        return sum(len(index) for name, index in list(self._backend.documents.items()) if name.startswith("logs"))
 
     def _said(self) -> str:
-        return ", ".join(f"{name} {count}" for name, count in sorted(self.done.items()))
+        done = self.done + self.things.seen
+        return ", ".join(f"{name} {count}" for name, count in sorted(done.items()))
 
     # -- the run -------------------------------------------------------------------------------------------------------
 
     async def run(self, seconds: float) -> None:
         """Do harm for so long, then see that all is well; raises Failed."""
         async with trio.open_nursery() as nursery:
-            for edge in self.edges:
-                await nursery.start(edge.link.serve)
+            for link in self.links:
+                await nursery.start(link.serve)
             for party in self.parties:
                 nursery.start_soon(party.run)
-            await self._offer_principal()
+            await self._offer_principals()
             for edge in self.edges:
-                await edge.party.offer(edge.text(), edge.key)
+                await edge.offer()
             await self._harm(seconds)
             await self._settle()
             nursery.cancel_scope.cancel("the campaign is over")
@@ -138,13 +200,20 @@ class Campaign:
             nursery.start_soon(self._again_and_again, self._of_links(), 0.5, over)
             nursery.start_soon(self._again_and_again, self._of_processes(), 3.0, over)
             nursery.start_soon(self._again_and_again, self._rotations(), 2.0, over)
+            if self._options.back:
+                nursery.start_soon(self._again_and_again, self._of_directories(), 5.0, over)
+            nursery.start_soon(self._put, self._program, over)
             for edge in self.edges:
                 nursery.start_soon(self._write, edge, over)
+                nursery.start_soon(self._put, edge.program, over)
             await trio.sleep(seconds)
             over.set()
-            for edge in self.edges:
-                edge.link.heal()
-            self._errs = 0.0
+            self._heal()
+
+    def _heal(self) -> None:
+        for link in self.links:
+            link.heal()
+        self._errs = 0.0
 
     async def _again_and_again(self, faults: dict[str, Fault], longest: float, over: trio.Event) -> None:
         random, names = self._drawn(), sorted(faults)
@@ -153,38 +222,62 @@ class Campaign:
             await faults[name]()
             self.done[name] += 1
             await trio.sleep(random.random() * longest)
-        for edge in self.edges:
-            edge.link.heal()
+        self._heal()
 
     async def _write(self, edge: Edge, over: trio.Event) -> None:
         random = self._drawn()
         while not over.is_set():
-            if self.lines - self._backend.total < MOST_AHEAD:
+            if self.lines - self.arrived < MOST_AHEAD:
                 edge.write(random.randrange(2 * LINES))
+            edge.directory.change(random)
+            await trio.sleep(STEP)
+
+    async def _put(self, program: Program, over: trio.Event) -> None:
+        random = self._drawn()
+        while not over.is_set():
+            await program.change(random)
             await trio.sleep(STEP)
 
     async def _settle(self) -> None:
         """All is well: everything must arrive, and nothing be left."""
         with trio.move_on_after(SETTLED_SECONDS):
-            await self._backend.wait_until(lambda: self._backend.total >= self.lines)
-            for party in self.parties:
+            await self._backend.wait_until(self.things.settled)
+            for party in (*(edge.party for edge in self.edges), *self.principals):
                 while (await party.observe())["queue"]["events"]:  # noqa: ASYNC110 (it is another process)
                     await trio.sleep(0.05)
+            await self._backend.wait_until(lambda: all(not self._lost(edge) for edge in self.edges))
         for edge in self.edges:
             self._check(edge)
+        self._check_things()
         for party in self.parties:
             await self._check_observed(party)
 
+    def _came(self, edge: Edge) -> Counter[int]:
+        lines = [event["message"].split() for event in self._backend.events if "message" in event]
+        return Counter(int(number) for _, name, number in lines if name == edge.name)
+
+    def _lost(self, edge: Edge) -> list[int]:
+        came = self._came(edge)
+        return [n for n in range(edge.may_be_lost, edge.lines) if not came[n]]
+
     def _check(self, edge: Edge) -> None:
-        came = Counter(
-            int(number)
-            for event in self._backend.events
-            for _, name, number in [event["message"].split()]
-            if name == edge.name
-        )
-        lost, more = [n for n in range(edge.lines) if not came[n]], [n for n in came if came[n] > 1]
-        if lost or more:
+        came = self._came(edge)
+        lost, more = self._lost(edge), [n for n in came if came[n] > 1]
+        self.done[f"lines of {edge.name} that were lost with a principal"] = edge.lines - len(came) - len(lost)
+        self.done[f"lines of {edge.name} that were read again"] = len(more)
+        if lost or (more and not edge.went_back):
             raise Failed(f"{edge.name}: {len(lost)} lines lost ({lost[:5]}…), {len(more)} more than once ({more[:5]}…)")
+
+    def _check_things(self) -> None:
+        """Raises Failed."""
+        found = {
+            "written in a wrong order": self.things.wrong(),
+            "not the last word": self.things.open(),
+            "not what was written last": self.things.differing(self._backend.documents),
+        }
+        for what, things in found.items():
+            if things:
+                raise Failed(f"{len(things)} keys are {what}: {things}"[:2000])
 
     async def _check_observed(self, party: Party) -> None:
         observed = await party.observe()
@@ -203,17 +296,17 @@ class Campaign:
         random = self._drawn()
 
         async def cut() -> None:
-            random.choice(self.edges).link.cut()
+            random.choice(self.links).cut()
 
         async def down() -> None:
-            link = random.choice(self.edges).link
+            link = random.choice(self.links)
             link.is_down = True
             link.cut()
             await trio.sleep(random.random() * 2)
             link.heal()
 
         async def weather(**bad: float) -> None:
-            link = random.choice(self.edges).link
+            link = random.choice(self.links)
             for name, value in bad.items():
                 setattr(link, name, value)
             if "mirrored" in bad:
@@ -223,7 +316,7 @@ class Campaign:
 
         async def repeat() -> None:
             for _ in range(random.randrange(1, 6)):
-                await random.choice(self.edges).link.repeat()
+                await random.choice(self.links).repeat()
 
         async def backend_errs() -> None:
             self._errs = 0.4
@@ -242,11 +335,14 @@ class Campaign:
 
     def _err(self, request: Request, documents: list[Document]) -> Reply | None:
         """In the backend's thread."""
-        if self._random.random() >= self._errs:
-            return None
-        return self._random.choice(
-            (Reply(status=503), Reply(status=429), Reply(cut="before"), Reply(cut="middle"), Reply(delay=0.3))
-        )
+        reply = None
+        if self._random.random() < self._errs:
+            reply = self._random.choice(
+                (Reply(status=503), Reply(status=429), Reply(cut="before"), Reply(cut="middle"), Reply(delay=0.3))
+            )
+        if reply is None or reply.status is None:
+            self.things.note(documents)
+        return reply
 
     # -- processes -----------------------------------------------------------------------------------------------------
 
@@ -257,7 +353,7 @@ class Campaign:
             random.choice(self.edges).party.kill()
 
         async def kill_principal() -> None:
-            self.principal.kill()
+            random.choice(self.principals).kill()
 
         async def kill_all() -> None:
             for party in self.parties:
@@ -294,37 +390,127 @@ class Campaign:
         }
 
     async def _rotate_edge(self, edge: Edge) -> None:
-        """The door takes both, the edge changes, the old one is revoked when it is released."""
-        old = edge.key
-        edge.keys += 1
-        self._doors[edge.name].append(edge.key)
-        await self.principal.reached("active", await self._offer_principal())
-        await edge.party.offer(edge.text(), edge.key)
-        await edge.party.released(old)
-        self._doors[edge.name].remove(old)
-        await self.principal.reached("active", await self._offer_principal())
-        await self.principal.released(old)
+        """The doors take both, the edge changes, the old one is revoked when it is released."""
+        async with self._of_keys:
+            old = edge.key
+            edge.keys += 1
+            self._doors[edge.name].append(edge.key)
+            await self._active(await self._offer_principals())
+            await edge.offer()
+            await edge.party.released(old)
+            self._doors[edge.name].remove(old)
+            await self._active(await self._offer_principals())
+            for principal in self.principals:
+                await principal.released(old)
+            self._forget_copies()
 
     async def _rotate_backend(self) -> None:
-        old, self._backend_key = f"backend-{self._backend_key}", self._backend_key + 1
-        await self._offer_principal()
-        await self.principal.released(old)
-        assert self._backend.keys is not None
-        self._backend.keys.discard(key(old))
+        async with self._of_keys:
+            old, self._backend_key = f"backend-{self._backend_key}", self._backend_key + 1
+            await self._offer_principals()
+            for principal in self.principals:
+                await principal.released(old)
+            assert self._backend.keys is not None
+            self._backend.keys.discard(key(old))
+            self._forget_copies()
 
-    async def _offer_principal(self) -> int:
+    def _forget_copies(self) -> None:
+        for party in self.parties:
+            party.forget_copy()
+
+    async def _active(self, revisions: Sequence[int]) -> None:
+        for principal, revision in zip(self.principals, revisions, strict=True):
+            await principal.reached("active", revision)
+
+    async def _offer_principals(self) -> list[int]:
+        """Give them the policy of now; returns the revision of each."""
         backend = f"backend-{self._backend_key}"
         assert self._backend.keys is not None
         self._backend.keys.add(key(backend))
-        edges = json.dumps({name: {"credentials": keys} for name, keys in self._doors.items()})
-        inputs = f'  edges: {{type: relay, address: "127.0.0.1:{self._port}", edges: {edges}}}\n'
+        edges = {
+            name: {"credentials": keys, "collections": ["inventory", "things"]} for name, keys in self._doors.items()
+        }
+        edges[PROGRAMS] = {"credentials": [PROGRAMS], "collections": ["things"]}
+        mode = "delivered" if self._options.delivers else "stored"
         outputs = f'  main: {{type: elasticsearch, hosts: ["{self._backend.url}"], {PACE}, credential: {backend}}}\n'
-        ids = [id for keys in self._doors.values() for id in keys]
-        return await self.principal.offer(policy(inputs=inputs, outputs=outputs), *ids, backend)
+        ids = [id for edge in edges.values() for id in edge["credentials"]]
+        revisions = []
+        for principal, port in zip(self.principals, self._ports, strict=True):
+            where = f'address: "127.0.0.1:{port}", acknowledge: {mode}'
+            inputs = f"  edges: {{type: relay, {where}, edges: {json.dumps(edges)}}}\n"
+            revisions.append(await principal.offer(policy(inputs=inputs, outputs=outputs), *ids, backend))
+        return revisions
+
+    # -- directories ---------------------------------------------------------------------------------------------------
+
+    def _of_directories(self) -> dict[str, Fault]:
+        random = self._drawn()
+
+        async def copy() -> None:
+            await random.choice(self.parties).copy()
+
+        async def edge_goes_back() -> None:
+            edge = random.choice(self.edges)
+            async with self._of_keys:
+                await self._have_copy(edge.party)
+                edge.doubt()
+                await edge.party.go_back()
+                edge.doubt()
+
+        async def edge_is_lost() -> None:
+            edge = random.choice(self.edges)
+            edge.doubt()
+            await edge.party.lose()
+            edge.doubt()
+
+        async def edge_is_cloned() -> None:
+            edge = random.choice(self.edges)
+            async with self._of_keys, edge.party.cloned(edge.text(free_port())):
+                edge.doubt()
+                await trio.sleep(random.random() * 4)
+            edge.doubt()
+
+        async def principal_goes_back() -> None:
+            principal = random.choice(self.principals)
+            async with self._of_keys:
+                await self._have_copy(principal)
+                await self._lose(principal, principal.go_back)
+
+        async def principal_is_lost() -> None:
+            principal = random.choice(self.principals)
+            await self._lose(principal, principal.lose)
+
+        async def principal_is_cloned() -> None:
+            first, second = self.principals
+            async with self._of_keys:
+                await self._lose(second, lambda: second.become(first))
+
+        faults = {
+            "copied": copy,
+            "edge goes back": edge_goes_back,
+            "edge is lost": edge_is_lost,
+            "edge is cloned": edge_is_cloned,
+            "principal goes back": principal_goes_back,
+            "principal is lost": principal_is_lost,
+        }
+        return faults | ({"principal is cloned": principal_is_cloned} if len(self.principals) == 2 else {})
+
+    async def _have_copy(self, party: Party) -> None:
+        while not party.has_copy:  # a process that was killed early has no directory
+            await party.copy()
+            await trio.sleep(self._random.random() * 2)
+
+    async def _lose(self, principal: Party, fault: Fault) -> None:
+        self._program.doubt()
+        await fault()
+        self._program.doubt()
+        if not self._options.delivers:
+            for edge in self.edges:
+                edge.may_be_lost = edge.lines
 
 
 @asynccontextmanager
-async def opened(directory: Path, seed: int) -> AsyncIterator[Campaign]:
+async def opened(directory: Path, seed: int, options: Options = Options()) -> AsyncIterator[Campaign]:  # noqa: B008
     """A campaign in this directory; nothing runs before `Campaign.run`."""
     async with open_asyncio() as aio, open_destination(aio, keys=()) as backend:
-        yield Campaign(directory, seed, backend)
+        yield Campaign(directory, seed, backend, options)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import trio
@@ -39,15 +40,25 @@ class Party:
         self._process: trio.Process | None = None
         self._was_killed = False
         self._speaking = trio.Lock()
+        self._change: Callable[[Path], None] | None = None
+        """What is done to the state directory before the next process starts."""
+        self._changed = trio.Event()
+        self._copy = state.with_name(f"{state.name}.copy")
 
     async def run(self) -> None:
         """Live, again and again, until cancelled. A process that ends by itself is an error."""
         while True:
+            if self._change is not None:
+                await trio.to_thread.run_sync(self._change, self._state)
+                self._change = None
+                self._changed.set()
             self._was_killed = False
             async with launched(self._state) as sidecar:
                 self._process = sidecar.process
                 sidecar.on_message = self._hear
                 self.lives += 1
+                if self._change is not None:
+                    self.kill()
                 try:
                     await self._begin(sidecar)
                 except (AssertionError, trio.BrokenResourceError, trio.ClosedResourceError):
@@ -76,6 +87,52 @@ class Party:
         if self._process is not None:
             self._was_killed = True
             self._process.kill()
+
+    async def change(self, change: Callable[[Path], None]) -> None:
+        """Kill it, and do this to its state directory before it starts again."""
+        self._change, self._changed = change, trio.Event()
+        self.kill()
+        await self._changed.wait()
+
+    async def copy(self) -> None:
+        """Keep a copy of its state directory."""
+        await self.change(lambda state: _replace(state, self._copy))
+
+    @property
+    def has_copy(self) -> bool:
+        return self._copy.exists()
+
+    def forget_copy(self) -> None:
+        """It is of no use any more, since keys in it have been revoked."""
+        shutil.rmtree(self._copy, ignore_errors=True)
+
+    async def go_back(self) -> None:
+        """Have the copy for its state directory."""
+        await self.change(lambda state: _replace(self._copy, state))
+
+    async def lose(self) -> None:
+        """Have no state directory."""
+        await self.change(lambda state: shutil.rmtree(state, ignore_errors=True))
+
+    async def become(self, other: Party) -> None:
+        """Have a copy of another one's state directory, whose revisions are other ones."""
+        self._revision = max(self._revision, other._revision) + 1
+        clone = self._state.with_name(f"{self._state.name}.clone")
+        await other.change(lambda state: _replace(state, clone))
+        await self.change(lambda state: _replace(clone, state))
+
+    @asynccontextmanager
+    async def cloned(self, text: str) -> AsyncIterator[Party]:
+        """A second one with a copy of its state directory, beside it, under this policy."""
+        clone = Party(f"clone of {self.name}", self._state.with_name(f"{self._state.name}.clone"), self._pause)
+        await self.change(lambda state: _replace(state, clone._state))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(clone.run)
+            clone._revision, clone._ids = self._revision, set(self._ids)
+            await clone.offer(text, *self._current)
+            yield clone
+            nursery.cancel_scope.cancel("the clone is not needed any more")
+        shutil.rmtree(clone._state, ignore_errors=True)
 
     async def freeze(self, seconds: float) -> None:
         """Stop its process for a while, as a debugger or a paused machine does."""
@@ -153,3 +210,10 @@ class Party:
         names = ("state", "message", "revisions", "draining", "queue", "credentials_in_use", "credentials_wanted")
         said = [m for m in self._sidecar.said if m["type"] in ("ready", "ack", "nack", "released", "error")]
         return json.dumps([self._revision, self._current, {name: observed.get(name) for name in names}, said])
+
+
+def _replace(source: Path, target: Path) -> None:
+    """A process that was killed early has made no directory."""
+    shutil.rmtree(target, ignore_errors=True)
+    if source.exists():
+        shutil.copytree(source, target)

@@ -1,4 +1,4 @@
-"""The campaign, a short while of it; and it must be able to find something wrong."""
+"""The campaign, a short while of each kind; and it must be able to find something wrong."""
 
 from __future__ import annotations
 
@@ -7,17 +7,26 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.campaign_relay.campaign import Failed, opened
+from tests.campaign_relay.campaign import Failed, Options, opened
+from tests.campaign_relay.things import Thing
 
-SECONDS = 20.0
+SECONDS = 8.0
 
 
 @pytest.mark.timeout(300)
-async def test_every_line_is_at_the_backend_once_whatever_happened_to_links_and_processes(tmp_path: Path) -> None:
-    async with opened(tmp_path, seed=1) as campaign:
+@pytest.mark.parametrize(
+    "options",
+    [Options(), Options(delivers=True, principals=2), Options(delivers=True, principals=2, back=True)],
+    ids=["stored", "delivered", "back"],
+)
+async def test_every_line_is_at_the_backend_and_the_last_word_of_every_key_whatever_failed(
+    tmp_path: Path, options: Options
+) -> None:
+    async with opened(tmp_path, seed=1, options=options) as campaign:
         await campaign.run(SECONDS)
 
     assert campaign.lines > 1000
+    assert campaign.things.seen["versions written"] > 50
     assert sum(party.lives for party in campaign.parties) > len(campaign.parties)
 
 
@@ -33,3 +42,12 @@ async def test_a_line_that_is_missing_or_there_twice_is_found(tmp_path: Path) ->
         with pytest.raises(Failed, match=r"berlin: 1 lines lost \(\[1\]…\), 1 more than once \(\[0\]…\)"):
             campaign._check(berlin)
         campaign._check(paris)
+
+
+async def test_a_key_whose_last_word_is_missing_is_found(tmp_path: Path) -> None:
+    async with opened(tmp_path, seed=1) as campaign:
+        campaign._check_things()
+        campaign.things.put(Thing("berlin", "inventory", "a"))
+        await trio.lowlevel.checkpoint()
+        with pytest.raises(Failed, match="1 keys are not the last word"):
+            campaign._check_things()
