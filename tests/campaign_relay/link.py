@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 from random import Random
 
@@ -13,6 +13,8 @@ GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 RECORDED = 50
 RECORDED_BYTES = 1 << 18
 _REQUEST = re.compile(rb"(?=POST /v1/relay/)")
+_ASKED = re.compile(rb"POST /v1/relay/([a-z]+) ")
+_ANSWERED = b"HTTP/1.1 "
 
 
 class Link:
@@ -28,6 +30,11 @@ class Link:
         """The share of pieces that end their connection in the middle."""
         self.mirrored = 0.0
         """The share of new connections that reach the other side twice, at the same time."""
+        self.passed = 0
+        """Bytes, both ways."""
+        self.asked: Counter[str] = Counter()
+        """Requests by what they are, whose first line came in one piece."""
+        self.answered = 0
         self._random = random
         self._to = to
         self._open: set[trio.CancelScope] = set()
@@ -48,6 +55,11 @@ class Link:
     def heal(self) -> None:
         """Pass everything on, at once."""
         self.is_down, self.hold_seconds, self.torn, self.mirrored = False, 0.0, 0.0, 0.0
+
+    def forget(self) -> None:
+        """Count from zero."""
+        self.passed = self.answered = 0
+        self.asked.clear()
 
     async def repeat(self) -> None:
         """Send the requests of an earlier connection again, over a connection of their own."""
@@ -87,6 +99,7 @@ class Link:
     ) -> None:
         with suppress(*GONE):
             async for data in source:
+                self._count(data)
                 if said is not None and len(said) < RECORDED_BYTES:
                     said += data
                 is_torn = self._random.random() < self.torn
@@ -96,6 +109,11 @@ class Link:
                 if is_torn:
                     break
         both.cancel("one side has ended")
+
+    def _count(self, data: bytes) -> None:
+        self.passed += len(data)
+        self.asked.update(what.decode() for what in _ASKED.findall(data))
+        self.answered += data.startswith(_ANSWERED)
 
     async def _swallow(self, stream: trio.SocketStream) -> None:
         """Read the answers that nobody asked for."""
