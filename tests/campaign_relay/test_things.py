@@ -76,8 +76,11 @@ def test_of_a_key_whose_deletion_is_in_doubt_a_document_is_judged() -> None:
     things.note([written(1, 1)])
     things.doubt("berlin", "inventory", deletions_only=True)
     assert not things.settled()
+    things.put(THING)
     things.delete(THING)
     assert things.settled()
+    things.note([written(3, 2)])
+    assert not things.settled()
 
 
 def test_a_document_that_is_another_than_was_written_is_found() -> None:

@@ -35,8 +35,9 @@ class Things:
 
     def __init__(self) -> None:
         self._said: dict[Thing, list[int | None]] = defaultdict(list)
-        self._unsure: dict[Thing, bool] = {}
-        """Keys in doubt; whether only their deletion is."""
+        self._unsure: set[Thing] = set()
+        self._undeleted: dict[Thing, int] = {}
+        """Keys of which a deletion is in doubt, unless the backend has a document of a higher number than this."""
         self._writes: dict[Thing, list[Write]] = defaultdict(list)
         self.seen: Counter[str] = Counter()
         """How many versions were written, and how many refused as older than what was there."""
@@ -47,7 +48,7 @@ class Things:
         """A new document of the key; returns it, to be said until it is taken."""
         said = self._said[thing]
         said.append(len(said) + 1)
-        self._unsure.pop(thing, None)
+        self._unsure.discard(thing)
         return b'{"n":%d}' % len(said)
 
     def delete(self, thing: Thing) -> None:
@@ -61,9 +62,14 @@ class Things:
     def doubt(self, owner: str, collection: str, *, deletions_only: bool = False) -> None:
         """Somebody's memory of these keys has gone back: what the last word is, is not known before a new document.
 
-        `deletions_only`: of keys that are there another memory, such as a directory of documents, is whole.
+        `deletions_only`: of keys that are there another memory is whole, such as a directory of documents; one that is
+        not there may be unknown to that somebody, until a new document was seen to pass.
         """
-        self._unsure |= {one: deletions_only for one in self._said if one[:2] == (owner, collection)}
+        keys = [one for one in self._said if one[:2] == (owner, collection)]
+        if deletions_only:
+            self._undeleted |= {one: len(self._said[one]) for one in keys}
+        else:
+            self._unsure |= set(keys)
 
     # -- the backend ---------------------------------------------------------------------------------------------------
 
@@ -113,8 +119,10 @@ class Things:
         return [thing for thing in has.keys() | last.keys() if has.get(thing) != last.get(thing)]
 
     def _is_in_doubt(self, thing: Thing) -> bool:
-        deletions_only = self._unsure.get(thing)
-        return deletions_only is False or (deletions_only is True and self._said[thing][-1] is None)
+        if thing in self._unsure or self._said[thing][-1] is not None:
+            return thing in self._unsure
+        above = self._undeleted.get(thing, 0)
+        return above > 0 and not any(write.n is not None and write.n > above for write in self._writes.get(thing, ()))
 
     def _last(self, thing: Thing) -> int | None:
         writes = self._writes.get(thing)
