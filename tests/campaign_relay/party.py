@@ -169,10 +169,18 @@ class Party:
         await self._until(lambda: id in self._released, f"the release of {id}")
 
     async def observe(self) -> Message:
-        """Returns its `observed`."""
-        await self._until(lambda: self._sidecar is not None, "its start")
-        assert self._sidecar is not None
-        return await self._sidecar.observe()
+        """Returns its `observed`, of the next process if this one is killed."""
+        while True:
+            await self._until(lambda: self._sidecar is not None, "its start")
+            sidecar = self._sidecar
+            assert sidecar is not None
+            try:
+                async with self._speaking:
+                    return await sidecar.observe()
+            except (AssertionError, trio.BrokenResourceError, trio.ClosedResourceError):
+                if not (self._was_killed or self._sidecar is not sidecar):
+                    raise
+            await trio.sleep(0.05)
 
     async def _say_policy(self, sidecar: Sidecar) -> None:
         await sidecar.policy(self._revision, self._text, {id: secret(id) for id in self._current})

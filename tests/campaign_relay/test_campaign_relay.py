@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from tests.campaign_relay.campaign import Failed, Options, opened
+from tests.campaign_relay.party import Party
 from tests.campaign_relay.things import Thing
 
 SECONDS = 8.0
@@ -42,6 +43,13 @@ async def test_a_line_that_is_missing_or_there_twice_is_found(tmp_path: Path) ->
         with pytest.raises(Failed, match=r"berlin: 1 lines lost \(\[1\]…\), 1 more than once \(\[0\]…\)"):
             campaign._check(berlin)
         campaign._check(paris)
+
+
+async def test_a_release_that_a_refusal_of_a_superseded_revision_names_is_heard(tmp_path: Path) -> None:
+    party = Party("principal", tmp_path / "state", lambda: 0.0)
+    party._hear({"type": "nack", "reason": "superseded", "revision": 1, "released": ["backend-1"]})
+    with trio.fail_after(5):
+        await party.released("backend-1")
 
 
 async def test_a_key_whose_last_word_is_missing_is_found(tmp_path: Path) -> None:
