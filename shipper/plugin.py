@@ -553,7 +553,8 @@ class Sender(Protocol):
     async def send(self, batch: Batch) -> Answers:
         """Deliver a batch and say what became of each event.
 
-        Called by as many tasks at once as `Feeding.in_flight` says. Raises Later, Held or TooLarge where the request as
+        Called by as many tasks at once as `Feeding.in_flight` says, and one more if it takes both log events and keyed
+        state. Raises Later, Held or TooLarge where the request as
         a whole got no answer for its events. On cancel the connection in use is aborted, never used again.
 
         Any other error is shown as one of the output, and the events are sent again; so is an answer for another number
@@ -584,7 +585,7 @@ class Output(Settings, frozen=True):
     that was never heard of, as by a typo; of an output that does not tell, that is always thought possible."""
 
     workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
-    """Requests under way at once."""
+    """Requests under way at once; one more where log events and keyed state wait together."""
     flush: Duration = Duration(0.05)
     """How long events wait at most, after a request, for more to go with them in the next one: `0ms` not at all. An
     event after a pause goes at once, and a drain, a barrier or a stop never waits."""

@@ -49,7 +49,8 @@ INSIDE = {
         {"entrance"},
         {"lane"},
         {"session", "client"},
-        {"loading", "parcels", "hold", "settling", "stages"},
+        {"feed"},
+        {"heads", "loading", "parcels", "hold", "settling", "stages"},
         {"chain"},
         {
             "attempt",

@@ -37,6 +37,8 @@ class Trouble:
     due: float = math.inf
     """When there is something to try at the latest, as `trio.current_time()`, whatever else the lane waits for."""
     code: str = Code.UNAVAILABLE
+    is_of_state: bool = False
+    """Whether it came to keyed state, and not to log events."""
     batch: int | None = None
     """The place of the batch whose events it may be for, if it may be for events, and not for the destination."""
 

@@ -110,6 +110,10 @@ class Backlog:
         if entry.is_barrier:
             self.barriers.append(entry.seq)
 
+    def pass_by(self, upto: int) -> None:
+        """There is nothing of its kind between the front and this place."""
+        self.front = max(self.front, upto)
+
     def hand_out(self, entries: Iterable[Entry]) -> None:
         """These are with a worker now."""
         self.outstanding.update((entry.seq, math.inf) for entry in entries)
@@ -184,6 +188,10 @@ class Backlog:
         if not self.barriers:
             return False
         return self._lowest_passed() > self.barriers[0]
+
+    def is_settled_below(self, barrier: int) -> bool:
+        """Whether the front has passed this place, and everything below it is settled."""
+        return self.front >= barrier and self._lowest_passed() > barrier
 
     def lowest(self) -> int:
         """Every entry below this one is settled."""
@@ -301,6 +309,10 @@ class Backlog:
         left.first = upto + 1
         if upto >= self.front:
             del self._closed[question.target]
+
+    def waiting_seconds(self, now: float) -> float:
+        """For how long the request that was sent first has had no answer."""
+        return max(0.0, now - min(self.outstanding.values(), default=math.inf))
 
     def problem(self) -> str | None:
         """Why something was left behind."""

@@ -25,12 +25,12 @@ from typing import NamedTuple
 import trio
 
 from shipper.pipeline.attempt import Trouble
-from shipper.pipeline.backlog import Backlog
 from shipper.pipeline.client import Client
+from shipper.pipeline.heads import Backlogs, Heads
 from shipper.pipeline.hold import Hold, hold
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lease import Lease
-from shipper.pipeline.loans import Borrower, Lender
+from shipper.pipeline.loans import Lender
 from shipper.pipeline.recent import Recent
 from shipper.pipeline.routed import Routed
 from shipper.pipeline.session import Session, failed
@@ -39,7 +39,6 @@ from shipper.pipeline.tap import Taps
 from shipper.plugin import Output, OutputContext, Principal, Requests, Sender
 from shipper.process import log
 from shipper.process.environment import REAL, Environment
-from shipper.process.signal import Signal
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import raised_at
@@ -112,18 +111,17 @@ class Lane:
         self._spool, self._keyring, self._lease, self._aio = spool, keyring, lease, aio
         self._environment = environment
         self._slot = Slot(slots, is_needed=not row.active)
-        self._loans = Borrower(lender)
+        self._heads = Heads(row.id, spool, lender)
         self._recent, self._taps = recent, taps
         self._on_change, self._on_barrier, self._on_success = on_change, on_barrier, on_success
         self._on_moved = on_moved
-        self._news = Signal()
         self._gone = False
         self._hurries = False
         self._suspended = 0
         self._idle = trio.Event()
         self._turn = trio.Event()
         self._scope = trio.CancelScope()
-        self._backlog = Backlog(self._backoff)
+        self._backlogs = Backlogs(self._backoff)
         self._waits = self._backoff()
         self._due = -math.inf
         """When the destination may be asked again."""
@@ -155,11 +153,11 @@ class Lane:
     def poke(self) -> None:
         """What this lane needs has changed, perhaps for the better: try at once."""
         self._waits = self._backoff()
-        self._backlog = Backlog(self._backoff)
+        self._backlogs = Backlogs(self._backoff)
         self._due = -math.inf
         self._poked = True
         self._retire_client()
-        self._news.set()
+        self._heads.wake()
 
     def hasten(self) -> None:
         """The destination took events of another lane: try at once, if it was unreachable or overloaded.
@@ -170,56 +168,56 @@ class Lane:
         if self._may_hasten:
             self._may_hasten, self._hastened = False, True
             self._due = -math.inf
-            self._news.set()
+            self._heads.wake()
 
     def has_room(self) -> None:
         """There may be room for dead letters: what was put off for want of it is tried at once."""
         if self._trouble is not None and self._trouble.code == Code.DEAD_LETTERS_FULL:
             self._due = -math.inf
-            self._news.set()
-        elif self._backlog.has_room(trio.current_time()):
+            self._heads.wake()
+        elif self._backlogs.has_room(trio.current_time()):
             if self._waits_for_left:
                 self._due = -math.inf
-            self._news.set()
+            self._heads.wake()
 
     def look(self, *, anew: bool = False) -> None:
         """There may be something to do; `anew`: also below what was handed out, so a session ends."""
         if anew:
             self._begin_anew()
-        self._news.set()
+        self._heads.wake()
 
     def _begin_anew(self) -> None:
         """At the first entry; what a session that is under way learns counts no more."""
-        self._backlog = Backlog(self._backoff)
+        self._backlogs = Backlogs(self._backoff)
         if self._session is not None:
             self._session.end()
 
     def cut_off(self) -> None:
         """It may send no more: what is under way is aborted, answers that were received count."""
         self._scope.cancel("nothing may be sent any more")
-        self._news.set()
+        self._heads.wake()
 
     def hurry(self) -> None:
         """From now on nothing waits to be sent with more."""
         self._hurries = True
-        self._news.set()
+        self._heads.wake()
 
     def arrived(self, seq: int, batch: Batch) -> None:
         """A batch was stored for this lane; it may be kept in memory until it is sent."""
-        if self._session is not None and seq > self._session.backlog.front:
+        if self._session is not None and seq > self._session.backlogs.logs.front:
             self._recent.keep(self.id, seq, batch)
-        self._news.set()
+        self._heads.logs.news.set()
 
     def look_at_barrier(self) -> None:
         """Something that waited was superseded: if that was all, what is left is not to wait for the destination."""
         if not self._spool.figures.of_lanes([self.id]).events:
             self._due = -math.inf
-        self._news.set()
+        self._heads.wake()
 
     @property
     def front(self) -> int:
-        """The newest entry that was handed out: what is above was not sent yet."""
-        return self._backlog.front
+        """The newest slot that was handed out: what is above was not sent yet."""
+        return self._backlogs.state.front
 
     def adopt(self, output: Output, *, active: bool) -> None:
         """The settings of a newer revision; a session under other ones ends when its requests have their answers."""
@@ -238,22 +236,22 @@ class Lane:
             if self._session is not None:
                 self._session.end()
             self.poke()
-        self._news.set()
+        self._heads.wake()
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
         """No request is under way within this block: answers that were received count, the rest is aborted."""
         self._suspended += 1
         self._scope.cancel("an order ends what is under way")
-        self._news.set()
+        self._heads.wake()
         try:
             await self._idle.wait()
             self._recent.forget(self.id)
-            self._backlog, self._failing = Backlog(self._backoff), None
+            self._backlogs, self._failing = Backlogs(self._backoff), None
             yield
         finally:
             self._suspended -= 1
-            self._news.set()
+            self._heads.wake()
 
     async def ended_or_active(self) -> None:
         """Wait until the lane is gone, or takes new events again."""
@@ -268,8 +266,8 @@ class Lane:
             self._done, self._moved = done, now
         if self._session is not None and now - max(self._slot.since, self._session.answered) > SILENT_SECONDS:
             self._slot.give_back()
-        if self._session is not None and self._session.waiting_seconds() > SILENT_SECONDS:
-            self._loans.set_aside()
+        if self._session is not None:
+            self._set_aside(self._session.backlogs, now)
         if self._client is not None and (stuck := self._client.stuck()) is not None:
             self._report(stuck, Code.CLIENT_STUCK)
         elif self._session is not None and (overdue := self._session.overdue()) is not None:
@@ -277,6 +275,12 @@ class Lane:
         elif self.problem is None and now - self._moved > STALLED_SECONDS:
             text = f"nothing was delivered for more than {STALLED_SECONDS:g} s{self._queue()}"
             self._report(text, Code.NO_PROGRESS)
+
+    def _set_aside(self, backlogs: Backlogs, now: float) -> None:
+        """Who gets no answer lets others have its memory."""
+        for head, backlog in zip(self._heads, backlogs, strict=True):
+            if backlog.waiting_seconds(now) > SILENT_SECONDS:
+                head.loans.set_aside()
 
     @property
     def next_attempt(self) -> float | None:
@@ -292,7 +296,7 @@ class Lane:
         return self._failing.batch, trio.current_time() - self._failing.since
 
     def _queue(self) -> str:
-        if self._loans.is_waiting:
+        if self._heads.is_waiting_for_memory:
             return ", it waits for memory that other requests hold"
         return ", others drain before it" if self._slot.is_waited_for else ""
 
@@ -312,7 +316,7 @@ class Lane:
                 await self._be_held(hold)
             elif not first and (hold is not None or not self._is_open_idle()):
                 self._report(None)
-                await self._news.wait()
+                await self._heads.logs.news.wait()
             elif self._trouble is not None and self._due > trio.current_time():
                 await self._wait_out(self._trouble)
             else:
@@ -335,13 +339,13 @@ class Lane:
     async def _be_held(self, hold: Hold) -> None:
         self._report(hold.problem, hold.code, held=True)
         self.hold = hold
-        await self._news.wait()
+        await self._heads.logs.news.wait()
         if self.may_begin():
             self._report(None)
 
     async def _rest(self) -> None:
         self._idle.set()
-        await self._news.wait()
+        await self._heads.logs.news.wait()
         if not self._suspended:
             self._idle = trio.Event()
 
@@ -350,7 +354,7 @@ class Lane:
         self._recent.forget(self.id)
         self._tell(trouble)
         if trouble.due < math.inf:
-            trouble.due = min(trouble.due, self._backlog.next_due())  # room may have been made since
+            trouble.due = min(trouble.due, self._backlogs.next_due())  # room may have been made since
         self.counters["retries"] += 1
         wait = max(next(self._waits), trouble.retry_after or 0.0)
         self._due = -math.inf if self._poked else min(trio.current_time() + wait, trouble.due)
@@ -363,7 +367,7 @@ class Lane:
         self._tell(trouble)  # again, since all may have been well while nothing waited
         with trio.move_on_at(self._due):
             while self._due > -math.inf and not self._suspended and self.may_begin() and not self._is_client_in_vain():
-                await self._news.wait()
+                await self._heads.logs.news.wait()
 
     def _backoff(self) -> Iterator[float]:
         return backoff(*self._feeding.backoff, draw=self._environment.draw)
@@ -376,7 +380,7 @@ class Lane:
             return False
         if end == "waits":
             self._report("its barrier waits for an order: dead_letter or drop", Code.ORDER_NEEDED)
-            await self._news.wait()
+            await self._heads.logs.news.wait()
         else:
             self._on_barrier()
         return True
@@ -390,15 +394,14 @@ class Lane:
             lane=self.id,
             output=self.key.output,
             targets=self.output.targets,
-            backlog=self._backlog,
+            heads=self._heads,
+            backlogs=self._backlogs,
             spool=self._spool,
             recent=self._recent,
             taps=self._taps,
-            news=self._news,
             counters=self.counters,
             report=self._report,
             slot=self._slot,
-            loans=self._loans,
             is_active=lambda: self.active,
             settle_barrier=partial(self._settle_barrier, connected=True),
             on_answer=self._note_reached,
@@ -452,7 +455,7 @@ class Lane:
         finally:
             self._client, self.is_tried = None, False
             self._slot.give_back()
-            self._loans.give_back()
+            self._heads.give_back()
             if self._session is not None:
                 self._end_session(self._session)
             if self.code == Code.CLIENT_STUCK:
@@ -468,9 +471,9 @@ class Lane:
             answered=self._note_reached,
             may_begin=self.may_begin,
             lane=self.id,
-            lowest=lambda: self._backlog.lowest(),
+            lowest=lambda: self._backlogs.logs.lowest(),
             waits=lambda: self._spool.figures.waits(self.id),
-            state=Routed(self._spool, self.id, self._news.set) if self.output.takes_state() else None,
+            state=Routed(self._spool, self.id, self._heads.wake) if self.output.takes_state() else None,
             delivers=self._note_delivers,
         )
 
@@ -502,7 +505,7 @@ class Lane:
         if last.trouble is None or not self._client.lives_on or self._is_client_in_vain():
             return None
         self._end_session(last)
-        self._loans.give_back()
+        self._heads.give_back()
         await self._wait_out(last.trouble)
         if not await self._spool.window(self.id, 0, 1):
             return None

@@ -4,14 +4,15 @@ The spool knows the sealed size of a batch alone, and DEFLATE makes up to 1032 b
 what an ordinary one takes, and loads as many of its batches as fit. A batch that does not fit by itself borrows the
 most that it can become, or all that there is: then it goes alone. What was lent in excess goes back after loading.
 
-    its own   of each lane: one ordinary request, always; so a lane waits for others with its further requests alone
+    its own   of each head of a lane (`heads`): one ordinary request, always; so it waits for others with its further
+              requests alone
     shared    by all lanes, first come, first served: further requests, and large batches
 
 A lane that has had no answer for a while keeps its requests, but what it holds of the shared memory is set aside: it
 counts no longer, and until it is back the lane borrows no more of that. As much can be set aside as is shared. So all
 lanes hold at most twice what is shared, their own, and one batch that is larger than that.
 
-After a process that was killed, perhaps for its memory, the first requests of each lane are single batches that borrow
+After a process that was killed, perhaps for its memory, the first requests of each head are single batches that borrow
 all that is shared: whatever the batch is, it had the whole process, and each start takes some off the queue.
 """
 
@@ -72,7 +73,7 @@ class Lender:
 
 
 class Borrower:
-    """One lane."""
+    """One head of a lane; below, that is what is called a lane."""
 
     def __init__(self, lender: Lender) -> None:
         self.lender = lender

@@ -4,6 +4,10 @@
             │ small ones together (`parcels`), as far as there is memory for them (`loading`)
             │ a barrier: kept, until everything taken before it is settled
 
+All of that is there twice, for the log events and for the keyed state of the lane (`heads`), which share the client and
+its trouble. Each may have as many requests under way as the output wants, and both together one more: so there is
+always a place for the other.
+
 What happens in a session is in memory only, so it may end at any moment. What the destination does not take now is
 left behind, as a small row if the others of its batch were taken, and the rest goes on (`backlog` says how it comes
 again): single events that are put off, and those of a target that refuses them, which are not even sent. Trouble with
@@ -14,28 +18,28 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from itertools import accumulate, groupby, takewhile
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from itertools import accumulate, groupby
 
 import trio
 
-from shipper.pipeline import parcels
 from shipper.pipeline.attempt import Attempt, Trouble
-from shipper.pipeline.backlog import Backlog, Question
+from shipper.pipeline.backlog import Backlog
+from shipper.pipeline.feed import Feed, HandOut
+from shipper.pipeline.heads import Backlogs, Head, Heads
 from shipper.pipeline.loading import Loading
-from shipper.pipeline.loans import Borrower, Loan
+from shipper.pipeline.loans import Loan
 from shipper.pipeline.parcels import Parcel
 from shipper.pipeline.recent import Recent
 from shipper.pipeline.settling import Settling
 from shipper.pipeline.slots import Slot
-from shipper.pipeline.suspects import WITNESSES, blames_event, code_of, said
+from shipper.pipeline.suspects import WITNESSES, Suspects, blames_event, code_of, said
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Sender
 from shipper.process import log
 from shipper.process.environment import InThread
-from shipper.process.signal import Signal
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Held, Later, StartFailed, TooLarge, raised_at
 from shipper.sdk.event import Batch, together
@@ -50,7 +54,8 @@ INLINE_BYTES = 64 << 10
 REFUSED = 4
 """Attempts in a row without a final answer, after which each next one waits."""
 NOTING = 4
-"""Attempts whose answers wait to be noted, at most: while the disk hangs, no more is sent."""
+"""Attempts under way, or whose answers wait to be noted, at most, unless the output wants more under way at once: while
+the disk hangs, no more is sent."""
 SLOW_SECONDS = 10.0
 """Without an answer, after which a request is reported."""
 LETTERS_FULL = "the dead-letter store is full, rejected events are held"
@@ -60,16 +65,29 @@ Sent = tuple[Attempt, list[tuple[Entry, range]]]
 """An attempt, and which of its events are those of which entry."""
 
 
-class Session:
-    """`lane` is the id; `news` is set when there may be something to do; `report` takes what is wrong,
-    or None, and its code.
+class _Side:
+    """A head of the lane, in one session."""
 
-    `targets` is that of the output, `backlog` the lane's: it goes on from one session to the next. A retired lane holds
-    `slot` while it sends; memory for what it sends is borrowed by `loans`. `settle_barrier` is called for a barrier
-    that an active lane has passed; a lane that is not ends its session there, also if it learns of that by the False
-    that is returned. `on_answer` is called when the destination has answered for events, before that is noted;
-    `on_success` when the first event has its final answer, `on_moved` with lanes that were given something to do.
-    `lingers` says whether entries may wait for more.
+    def __init__(self, feed: Feed, loading: Loading, in_flight: int, waits: Iterator[float]) -> None:
+        self.feed, self.backlog, self.loading = feed, feed.backlog, loading
+        self.noting = trio.Semaphore(max(NOTING, in_flight))
+        self.is_working = False
+        """Whether it has workers."""
+        self.progressed = False
+        """Whether a final answer was noted; to be refused for ever again, without room for dead letters, is none."""
+        self.refused, self.refused_waits = 0, waits
+        """Attempts in a row without a final answer."""
+
+
+class Session:
+    """`lane` is the id; `report` takes what is wrong, or None, and its code.
+
+    `targets` is that of the output, `heads` and `backlogs` those of the lane, which go on from one session to the next.
+    A retired lane holds `slot` while it sends. `settle_barrier` is called for a barrier that an active lane has passed;
+    a lane that is not ends its session there, also if it learns of that by the False that is returned. `on_answer` is
+    called when the destination has answered for events, before that is noted; `on_success` when the first event has its
+    final answer, `on_moved` with lanes that were given something to do. `lingers` says whether entries may wait for
+    more.
     """
 
     def __init__(
@@ -78,15 +96,14 @@ class Session:
         lane: int,
         output: str,
         targets: Callable[[Batch], Sequence[str]],
-        backlog: Backlog,
+        heads: Heads,
+        backlogs: Backlogs,
         spool: Spool,
         recent: Recent,
         taps: Taps,
-        news: Signal,
         counters: Counter[str],
         report: Callable[[str | None, str], None],
         slot: Slot,
-        loans: Borrower,
         is_active: Callable[[], bool],
         settle_barrier: Callable[[int], Awaitable[bool]],
         on_answer: Callable[[], None],
@@ -98,42 +115,54 @@ class Session:
         in_thread: InThread,
     ) -> None:
         self.trouble: Trouble | None = None
-        self.progressed = False
-        """Whether a final answer was noted; to be refused for ever again, without room for dead letters, is none."""
-        self.backlog = backlog
+        self.backlogs = backlogs
         self.answered = -math.inf
         """When a request had its answer last, or failed."""
         self.is_client_suspect = False
         """Whether the output failed by a bug, so that what is open may not work any more."""
         self._lane, self._output, self._targets, self._spool = lane, output, targets, spool
-        self._taps, self._news = taps, news
-        self._report, self._slot, self._loans = report, slot, loans
+        self._taps, self._heads = taps, heads
+        self._report, self._slot = report, slot
         self._is_active, self._settle_barrier = is_active, settle_barrier
         self._on_answer, self._on_success = on_answer, on_success
         self._feeding, self._lingers, self._backoff = feeding, lingers, backoff
         self._in_thread = in_thread
-        self._refused = 0
-        self._refused_waits = backoff()
         self._over = trio.Event()
-        self._gathered: list[Entry] = []
-        """Entries above the front that wait for more to be sent with them."""
-        self._handed = -math.inf
-        """When the front handed out entries last."""
-        self._loading = Loading(
-            lane=lane,
-            spool=spool,
-            recent=recent,
-            loans=loans,
-            most_bytes=feeding.bytes,
-            is_ending=lambda: self._ending,
-            on_damage=self._note_damage,
-            on_gone=self._note_gone,
-        )
+        self._turn = trio.Lock()
+        """To wait for the slot."""
+        self._places = trio.Semaphore(feeding.in_flight + 1)
+        self._recent = recent
+        self._logs, self._state = self._side(heads.logs, backlogs.logs), self._side(heads.state, backlogs.state)
+        self._sides = self._logs, self._state
         self._settling = Settling(
             lane=lane, output=output, spool=spool, counters=counters, is_quiet=self._is_quiet, on_moved=on_moved
         )
-        self._noting = trio.Semaphore(NOTING)
         self._ending = False
+
+    def _side(self, head: Head, backlog: Backlog) -> _Side:
+        feed = Feed(
+            head,
+            backlog,
+            self._feeding,
+            lingers=lambda: self._lingers() and self._is_quiet(),
+            on_nothing_asked=self._tell_problem,
+        )
+        loading = Loading(
+            lane=self._lane,
+            spool=self._spool,
+            recent=self._recent,
+            loans=head.loans,
+            most_bytes=self._feeding.bytes,
+            is_ending=lambda: self._ending,
+            on_damage=partial(self._note_damage, backlog),
+            on_gone=partial(self._note_gone, backlog),
+        )
+        return _Side(feed, loading, self._feeding.in_flight, self._backoff())
+
+    @property
+    def progressed(self) -> bool:
+        """Whether a final answer was noted."""
+        return any(side.progressed for side in self._sides)
 
     def end(self, trouble: Trouble | None = None) -> None:
         """Hand out no more entries; the session is over when what is under way has its answers.
@@ -147,8 +176,9 @@ class Session:
         self._ending = True
         self._over.set()
         self._slot.leave_queue()
-        self._loans.leave_queue()
-        self._news.set()
+        for head in self._heads:
+            head.loans.leave_queue()
+        self._heads.wake()
 
     def overdue(self) -> str | None:
         """What to report if a request has had no answer for long, whatever became of others."""
@@ -157,147 +187,117 @@ class Session:
 
     def waiting_seconds(self) -> float:
         """For how long the request that was sent first has had no answer."""
-        return max(0.0, trio.current_time() - min(self.backlog.outstanding.values(), default=math.inf))
+        now = trio.current_time()
+        return max(backlog.waiting_seconds(now) for backlog in self.backlogs)
 
     async def run(self, sender: Sender, last: Trouble | None, *, asks: bool) -> None:
         """Deliver until trouble, or until a retired lane has passed its barrier.
 
         After trouble, or if it `asks` whether the destination answers, it sends one request first.
         """
-        self.backlog.rewind()
+        self.backlogs.rewind()
         if (last is None and not asks) or await self._probe(sender, last):
             await self._deliver(sender)
 
     async def _deliver(self, sender: Sender) -> None:
         async with trio.open_nursery() as nursery:
-            send, receive = trio.open_memory_channel[Parcel](0)
-            async with receive:
-                for _ in range(self._feeding.in_flight):
-                    nursery.start_soon(self._work, sender, receive.clone(), nursery)
-            async with send:
-                await self._feed(send)
-                self._over.set()
+            for side in self._sides:
+                nursery.start_soon(self._deliver_side, side, sender)
+
+    async def _deliver_side(self, side: _Side, sender: Sender) -> None:
+        """Workers are there from the first entry on: most lanes have no state."""
+        send, receive = trio.open_memory_channel[Parcel](0)
+        async with trio.open_nursery() as nursery, send, receive:
+
+            async def hand_out(parcel: Parcel) -> bool:
+                if not side.is_working:
+                    side.is_working = True
+                    for _ in range(self._feeding.in_flight):
+                        nursery.start_soon(self._work, side, sender, receive.clone(), nursery)
+                    await receive.aclose()
+                return await self._hand_out(side, send, parcel)
+
+            await self._feed(side, hand_out)
 
     async def _probe(self, sender: Sender, last: Trouble | None) -> bool:
         """One request, and after a refusal a small one; true if the destination answers again."""
-        backlog = self.backlog
-        first = await self._spool.window(self._lane, backlog.front, 1)
-        if not first or first[0].is_barrier:
-            first = await self._spool.window(self._lane, 0, 1)
-        if first and not first[0].is_barrier:
-            if backlog.suspects.are_known([first[0].seq]) and not self._feeding.ordered:
-                await self._ask_witness(sender, first[0])
-            if self.trouble is None:
-                few = PROBE_EVENTS if last is not None and last.held else None
-                await self._ask_with(sender, first[0], few)
-        backlog.rewind()
+        for side in self._sides_to_ask(last):
+            if first := await side.feed.first():
+                await self._ask(side, sender, first, PROBE_EVENTS if last is not None and last.held else None)
+                break
+        self.backlogs.rewind()
         return self.trouble is None
 
-    async def _ask_witness(self, sender: Sender, suspect: Entry) -> None:
-        """Send a later entry on which the output has not failed yet, to see whether it works at all."""
-        above = await self._spool.window(self._lane, suspect.seq, parcels.WINDOW)
-        before_barrier = takewhile(lambda entry: not entry.is_barrier, above)
-        fresh = [entry for entry in before_barrier if entry.seq not in self.backlog.suspects]
-        for witness in fresh[:WITNESSES]:
-            if self.trouble is None and not self.progressed:
-                await self._ask_with(sender, witness, None, is_witness=True)
-        if self.progressed:
-            self.backlog.suspects.output_works()
+    def _sides_to_ask(self, last: Trouble | None) -> Sequence[_Side]:
+        """First the one that did not have the trouble: it may be with the other alone, and then this one goes on."""
+        return self._sides if last is None or last.is_of_state else self._sides[::-1]
 
-    async def _ask_with(self, sender: Sender, entry: Entry, few: int | None, *, is_witness: bool = False) -> None:
+    async def _ask(self, side: _Side, sender: Sender, entry: Entry, few: int | None) -> None:
+        if side.backlog.suspects.are_known([entry.seq]) and not self._feeding.ordered:
+            await self._ask_witness(side, sender, entry)
+        if self.trouble is None:
+            await self._ask_with(side, sender, entry, few)
+
+    async def _ask_witness(self, side: _Side, sender: Sender, suspect: Entry) -> None:
+        """Send a later entry on which the output has not failed yet, to see whether it works at all."""
+        above = await side.feed.above(suspect.seq)
+        fresh = [entry for entry in above if entry.seq not in side.backlog.suspects]
+        for witness in fresh[:WITNESSES]:
+            if self.trouble is None and not side.progressed:
+                await self._ask_with(side, sender, witness, None, is_witness=True)
+        if side.progressed:
+            side.backlog.suspects.output_works()
+
+    async def _ask_with(
+        self, side: _Side, sender: Sender, entry: Entry, few: int | None, *, is_witness: bool = False
+    ) -> None:
         """Send one entry, or a few events of it, before all others."""
-        loan, sent, _ = await self._attempt(sender, Parcel([entry]), few, is_witness=is_witness)
-        await self._note(sent, loan)
-        if entry.seq <= self.backlog.front:  # it was left behind before
-            self.backlog.outstanding.pop(entry.seq, None)
+        loan, sent, _ = await self._attempt(side, sender, Parcel([entry]), few, is_witness=is_witness)
+        await self._note(side, sent, loan)
+        if entry.seq <= side.backlog.front:  # it was left behind before
+            side.backlog.outstanding.pop(entry.seq, None)
 
     # -- entries, in order ---------------------------------------------------------------------------------------------
 
-    async def _feed(self, send: trio.MemorySendChannel[Parcel]) -> None:
-        """Hand out entries until the session ends; see to barriers that everything below has passed."""
-        backlog = self.backlog
+    async def _feed(self, side: _Side, hand_out: HandOut) -> None:
+        """Hand out entries of a head until the session ends; see to barriers that everything below has passed."""
         while not self._ending:
-            if backlog.barrier_is_reached() and not (
-                self._is_active() and await self._settle_barrier(backlog.barriers.pop(0))
-            ):
-                return None
-            more = await self._feed_front(send)
-            more |= await self._feed_pass(send)
-            more |= await self._ask_target(send)
-            if more or self._ending or backlog.barrier_is_reached():
+            if side is self._logs and self.backlogs.barrier_is_reached():
+                barrier = self.backlogs.logs.barriers.pop(0)
+                if not (self._is_active() and await self._settle_barrier(barrier)):
+                    return self.end()
+            more = await side.feed.next(hand_out)
+            self._tell_of_barrier()
+            if more or self._ending:
                 continue
-            if not self._is_active() and backlog.has_left and not backlog.is_worth_a_slot(trio.current_time()):
+            side.feed.is_idle = True
+            if not self._is_active() and self._is_in_vain():
                 return self.end(self._left_behind())
-            with trio.move_on_at(min(backlog.next_due(), self._gathers_until())):
-                await self._news.wait()
+            await side.feed.wait()
         return None
 
-    async def _feed_front(self, send: trio.MemorySendChannel[Parcel]) -> bool:
-        """Hand out the next entries, unless they wait for more; returns whether there may be more."""
-        newest = self._gathered[-1].seq if self._gathered else self.backlog.front
-        more = await self._spool.window(self._lane, newest, parcels.WINDOW - len(self._gathered))
-        self._gathered += more
-        if self._gathers_until() > trio.current_time():
-            return False
-        entries, self._gathered = self._gathered, []
-        for parcel in parcels.of(entries, self._feeding):
-            for entry in parcel:
-                self.backlog.at_front(entry)
-            if not parcel[0].is_barrier and not await self._hand_out(send, Parcel(parcel)):
-                return False
-            self._handed = trio.current_time()
-        return len(entries) == parcels.WINDOW
+    def _tell_of_barrier(self) -> None:
+        """Have the state pass a barrier that the log events have passed, or have that settled."""
+        barrier = self.backlogs.barrier
+        if barrier is not None and self.backlogs.state.front < barrier:
+            self._state.feed.news.set()
+        elif self.backlogs.barrier_is_reached():
+            self._logs.feed.news.set()
 
-    def _gathers_until(self) -> float:
-        lingers = self._lingers() and self._is_quiet()
-        feeding = self._feeding if lingers else replace(self._feeding, linger=0.0)
-        return parcels.gathers_until(self._gathered, self._handed, feeding)
-
-    async def _feed_pass(self, send: trio.MemorySendChannel[Parcel]) -> bool:
-        """Hand out again what was left behind and may be taken now; returns whether there may be more."""
+    def _is_in_vain(self) -> bool:
+        """Whether only what was left behind is there, and not due soon."""
         now = trio.current_time()
-        self.backlog.begin_due(now)
-        after = self.backlog.passing_after(now)
-        if after is None:
+        if not any(backlog.has_left for backlog in self.backlogs) or self.backlogs.barrier_is_reached():
             return False
-        under_way = frozenset(self.backlog.outstanding)
-        found = await self._spool.window(self._lane, after, parcels.WINDOW)
-        entries = self.backlog.passed(after, found, under_way)
-        self.backlog.hand_out(
-            entries
-        )  # all of them: the pass has gone by, also if the session ends before they are sent
-        for parcel in parcels.of(entries, self._feeding):
-            if not await self._hand_out(send, Parcel(parcel)):
-                return False
-        return self.backlog.is_passing
+        return all(side.feed.is_idle and not side.backlog.is_worth_a_slot(now) for side in self._sides)
 
-    async def _ask_target(self, send: trio.MemorySendChannel[Parcel]) -> bool:
-        """Ask a target that refused events whether it takes them now, if one is due."""
-        question = self.backlog.ask(trio.current_time())
-        if question is None:
-            return False
-        front, under_way = self.backlog.front, frozenset(self.backlog.outstanding)
-        found = await self._spool.window(self._lane, question.first - 1, 1)
-        if not found or found[0].seq > front:
-            self._nothing_asked(question, front)
-        elif found[0].is_barrier:
-            self._nothing_asked(question, found[0].seq)
-        elif found[0].seq in under_way:
-            self._nothing_asked(question, found[0].seq - 1)
-        elif not await self._hand_out(send, Parcel(found, question)):
-            self.backlog.left(found[0].seq, {question.target}, trio.current_time(), None, 0.0)
-        return True
-
-    def _nothing_asked(self, question: Question, upto: int) -> None:
-        self.backlog.nothing_asked(question, upto)
-        if self.trouble is None:  # perhaps nothing is held any more
-            self._report(*self._problem())
-
-    async def _hand_out(self, send: trio.MemorySendChannel[Parcel], parcel: Parcel) -> bool:
+    async def _hand_out(self, side: _Side, send: trio.MemorySendChannel[Parcel], parcel: Parcel) -> bool:
         """Give it to a worker that has time; false if the session ends instead."""
-        self.backlog.hand_out(parcel.entries)
-        if not self._ending:
-            await self._slot.take_to_drain()
+        side.backlog.hand_out(parcel.entries)
+        if self._slot.is_needed:
+            async with self._turn:
+                if not self._ending:
+                    await self._slot.take_to_drain()
         with suppress(trio.BrokenResourceError):  # all workers have stopped, for trouble
             if not self._ending:
                 await send.send(parcel)
@@ -306,86 +306,104 @@ class Session:
 
     def _left_behind(self) -> Trouble:
         """The destination answers, so its targets are asked when they are due: nothing else is waited for."""
-        reason = self.backlog.problem() or "events were put off"
-        backlog = self.backlog
-        return Trouble(reason, held=bool(backlog.closed), due=backlog.next_due(), code=backlog.code())
+        problem, code = self.backlogs.problem()
+        held = any(backlog.closed for backlog in self.backlogs)
+        return Trouble(problem or "events were put off", held=held, due=self.backlogs.next_due(), code=code)
 
-    async def _work(self, sender: Sender, entries: trio.MemoryReceiveChannel[Parcel], nursery: trio.Nursery) -> None:
+    async def _work(
+        self, side: _Side, sender: Sender, entries: trio.MemoryReceiveChannel[Parcel], nursery: trio.Nursery
+    ) -> None:
         async with entries:
             async for parcel in entries:
                 left: Sequence[Entry] = parcel.entries
                 while left:
-                    await self._noting.acquire()
-                    loan, sent, left = await self._attempt(sender, Parcel(left, parcel.question))
+                    await side.noting.acquire()
+                    async with self._place():
+                        loan, sent, left = await self._attempt(side, sender, Parcel(left, parcel.question))
                     if self._feeding.ordered and any(attempt.has_rejected for attempt, _ in sent):
-                        await self._note_beside(sent, loan)  # there may be no room for them as dead letters
+                        await self._note_beside(side, sent, loan)  # there may be no room for them as dead letters
                     else:
-                        nursery.start_soon(self._note_beside, sent, loan)
-                    await self._slow_down_if_refused(sent)
+                        nursery.start_soon(self._note_beside, side, sent, loan)
+                    await self._slow_down_if_refused(side, sent)
                     if self._ending:
                         return
 
-    async def _slow_down_if_refused(self, sent: list[Sent]) -> None:
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        try:
+            self._places.acquire_nowait()
+        except trio.WouldBlock:
+            await self._places.acquire()
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    async def _slow_down_if_refused(self, side: _Side, sent: list[Sent]) -> None:
         """Batch after batch refused event by event: the others still get their turn, but no storm of requests."""
         if any(attempt.progress for attempt, _ in sent):
-            self._refused, self._refused_waits = 0, self._backoff()
+            side.refused, side.refused_waits = 0, self._backoff()
             return
         if not any(attempt.is_singly_put_off and attempt.asked_place is None for attempt, _ in sent):
             return
-        self._refused += 1
-        if self._refused >= REFUSED and not self._ending:
-            with trio.move_on_after(next(self._refused_waits)):
+        side.refused += 1
+        if side.refused >= REFUSED and not self._ending:
+            with trio.move_on_after(next(side.refused_waits)):
                 await self._over.wait()
 
-    async def _note_beside(self, sent: list[Sent], loan: Loan | None) -> None:
+    async def _note_beside(self, side: _Side, sent: list[Sent], loan: Loan | None) -> None:
         try:
-            await self._note(sent, loan)
+            await self._note(side, sent, loan)
         finally:
-            self._noting.release()
+            side.noting.release()
 
     # -- a parcel ------------------------------------------------------------------------------------------------------
 
     async def _attempt(
-        self, sender: Sender, parcel: Parcel, few: int | None = None, *, is_witness: bool = False
+        self, side: _Side, sender: Sender, parcel: Parcel, few: int | None = None, *, is_witness: bool = False
     ) -> tuple[Loan | None, list[Sent], Sequence[Entry]]:
         """Send what entries hold (the first `few` events), as far as memory goes; the loan, and the entries left.
 
         Notes what was answered if it is cancelled.
         """
-        outstanding = self.backlog.outstanding
+        outstanding = side.backlog.outstanding
         question = parcel.question
         target = None if question is None else question.target
-        loan, loaded, left = await self._loading.load(parcel.entries)
+        loan, loaded, left = await side.loading.load(parcel.entries)
         outstanding.update((entry.seq, trio.current_time()) for entry, _ in loaded)
         ways = groupby(loaded, key=lambda pair: pair[1].way(self._feeding.grouping))
-        sent = [await self._prepared(list(group), target, few) for _, group in ways]
+        sent = [await self._prepared(side.backlog, list(group), target, few) for _, group in ways]
         if question is not None and not left and not any(attempt.is_asked for attempt, _ in sent):
-            self._nothing_asked(question, parcel.entries[0].seq)  # also if it was damaged
-        is_suspect = self.backlog.suspects.are_known([entry.seq for entry, _ in loaded])
+            side.feed.nothing_asked(question, parcel.entries[0].seq)  # also if it was damaged
+        is_suspect = side.backlog.suspects.are_known([entry.seq for entry, _ in loaded])
         try:
             for attempt, parts in sent:
                 if self.trouble is not None:
                     break
-                works = self.progressed or self.backlog.suspects.is_witnessed(parts[0][0].seq)
+                works = side.progressed or side.backlog.suspects.is_witnessed(parts[0][0].seq)
                 await self._send(sender, attempt, in_halves=is_suspect, works_otherwise=works)
-                await self._close_targets(attempt)
+                await self._close_targets(side.backlog, attempt)
                 works = works or attempt.progress > 0
-                trouble = self._trouble_of(attempt, parts[0][0], works=works, is_witness=is_witness)
+                trouble = self._trouble_of(
+                    side.backlog.suspects, attempt, parts[0][0], works=works, is_witness=is_witness
+                )
                 if trouble is not None:
+                    trouble.is_of_state = side is self._state
                     if attempt.blames_events:
                         trouble.batch = next((entry.seq for entry, part in parts if attempt.is_open(part)), None)
                     self.end(trouble)
             outstanding.update((entry.seq, math.inf) for entry, _ in loaded if entry.seq in outstanding)
         except trio.Cancelled:
-            await self._note(sent, loan)
+            await self._note(side, sent, loan)
             raise
         return loan, sent, left
 
-    def _trouble_of(self, attempt: Attempt, first: Entry, *, works: bool, is_witness: bool) -> Trouble | None:
+    def _trouble_of(
+        self, suspects: Suspects, attempt: Attempt, first: Entry, *, works: bool, is_witness: bool
+    ) -> Trouble | None:
         """What ends the session after an attempt; gives up its events that the output cannot handle (`suspects`)."""
         if attempt.doubt is None:
             return attempt.overloaded()
-        suspects = self.backlog.suspects
         suspects.failed(first.seq)
         if is_witness:
             return None
@@ -399,18 +417,20 @@ class Session:
                 attempt.failed(attempt.doubt)
         return attempt.overloaded()
 
-    async def _prepared(self, group: Sequence[tuple[Entry, Batch]], target: str | None, few: int | None) -> Sent:
+    async def _prepared(
+        self, backlog: Backlog, group: Sequence[tuple[Entry, Batch]], target: str | None, few: int | None
+    ) -> Sent:
         """One attempt for all that goes the same way, without what goes to targets that refuse it."""
         attempt, parts = await self._sent(group, few)
         attempt.ordered = self._feeding.ordered
-        if target is not None or self.backlog.closed:
+        if target is not None or backlog.closed:
             attempt.targets = await self._targets_of(attempt.batch)
         if attempt.targets is None:
             attempt.asked_place = target
         elif target is not None:
             attempt.ask_target(target, PROBE_EVENTS)
-        elif few is None and self.backlog.closed:
-            attempt.leave_out(self.backlog.closed)
+        elif few is None and backlog.closed:
+            attempt.leave_out(backlog.closed)
         return attempt, parts
 
     async def _targets_of(self, batch: Batch) -> Sequence[str] | None:
@@ -434,7 +454,7 @@ class Session:
         parts = [(entry, range(end - batch.count, end)) for (entry, batch), end in zip(group, ends, strict=True)]
         return (Attempt.probe(batch, only) if only is not None else Attempt(batch)), parts
 
-    async def _close_targets(self, attempt: Attempt) -> None:
+    async def _close_targets(self, backlog: Backlog, attempt: Attempt) -> None:
         """From now on nothing is sent to targets that refused events of this attempt."""
         if attempt.ordered or not attempt.refusals():
             return
@@ -442,17 +462,16 @@ class Session:
             attempt.targets = await self._targets_of(attempt.batch)
         now, wait = trio.current_time(), attempt.retry_after or 0.0
         for name, answer in attempt.refused_targets().items():
-            self.backlog.refuse(name, answer.reason, now, wait, answer.code)
+            backlog.refuse(name, answer.reason, now, wait, answer.code)
 
-    async def _note_damage(self, entry: Entry) -> None:
+    async def _note_damage(self, backlog: Backlog, entry: Entry) -> None:
         with trio.CancelScope(shield=True):
             await self._settling.damaged(entry)
-        self.backlog.settled(entry.seq)
-        self._news.set()
+        self._note_gone(backlog, entry)
 
-    def _note_gone(self, entry: Entry) -> None:
-        self.backlog.settled(entry.seq)
-        self._news.set()
+    def _note_gone(self, backlog: Backlog, entry: Entry) -> None:
+        backlog.settled(entry.seq)
+        self._heads.wake()
 
     async def _send(self, sender: Sender, attempt: Attempt, *, in_halves: bool, works_otherwise: bool) -> None:
         """Send all of an attempt; `in_halves`, to find single events, where the output fails unexpectedly."""
@@ -481,61 +500,68 @@ class Session:
                     attempt.doubt = attempt.trouble if blames_event(error) else None
             self.answered = trio.current_time()
 
-    async def _note(self, sent: list[Sent], loan: Loan | None) -> None:
+    async def _note(self, side: _Side, sent: list[Sent], loan: Loan | None) -> None:
         """Settle what was answered, and see to what is left. Not cancelled: the destination has said yes."""
         with trio.CancelScope(shield=True):
             for attempt, parts in sent:
-                await self._note_answers(attempt, parts)
+                await self._note_answers(side, attempt, parts)
         if loan is not None:
             loan.give_back()
-        if self.backlog.has_left or self.backlog.is_passing or not self._is_quiet():
-            self._news.set()
+        if side.backlog.has_left or side.backlog.is_passing or not self._is_quiet():
+            self._heads.wake()
 
     def _is_quiet(self) -> bool:
         """Whether nobody waits for answers to be noted: no barrier, and no end."""
-        return not self.backlog.barriers and not self._ending and self._is_active()
+        return self.backlogs.barrier is None and not self._ending and self._is_active()
 
-    async def _note_answers(self, attempt: Attempt, parts: Sequence[tuple[Entry, range]]) -> None:
+    async def _note_answers(self, side: _Side, attempt: Attempt, parts: Sequence[tuple[Entry, range]]) -> None:
+        backlog = side.backlog
         worst, freed = attempt.worst(), self._spool.letters_freed
         settlements, renewed = await self._settling.settle(attempt, parts)
-        if not self.progressed and any(settlement is not None for settlement in settlements.values()):
-            self.progressed = True
-            self._on_success()
+        if any(settlement is not None for settlement in settlements.values()):
+            is_first, side.progressed = not self.progressed, True
+            if is_first:
+                self._on_success()
         now, wait = trio.current_time(), attempt.retry_after or 0.0
         for entry, part in parts:
             settlement = settlements[entry.seq]
             lacks_room = attempt.rejected(part) > (0 if settlement is None else len(settlement.letters))
             if entry.seq in renewed:
-                self.backlog.renewed(entry.seq)
-                self._news.set()
+                backlog.renewed(entry.seq)
+                side.feed.news.set()
             elif settlement is not None and settlement.rest is None:
-                self.backlog.settled(entry.seq)
+                backlog.settled(entry.seq)
             elif lacks_room and attempt.ordered:
                 self.end(Trouble(LETTERS_FULL, code=Code.DEAD_LETTERS_FULL))
             elif (keys := attempt.keeps(part)) is not None:
-                self.backlog.left(entry.seq, keys, now, worst.reason, wait, worst.code)
+                backlog.left(entry.seq, keys, now, worst.reason, wait, worst.code)
                 if lacks_room:
-                    self.backlog.left_for_room(entry.seq, now, LETTERS_FULL)
+                    backlog.left_for_room(entry.seq, now, LETTERS_FULL)
         if freed != self._spool.letters_freed:
-            self.backlog.has_room(now)
-        self._open_targets(attempt)
+            backlog.has_room(now)
+        self._open_targets(backlog, attempt)
+        self._tell_problem()
+
+    def _tell_problem(self) -> None:
+        """Perhaps nothing is held any more."""
         if self.trouble is None:
             self._report(*self._problem())
 
-    def _open_targets(self, attempt: Attempt) -> None:
+    def _open_targets(self, backlog: Backlog, attempt: Attempt) -> None:
         """What was left behind for targets that took events is sent again."""
         now, asked = trio.current_time(), attempt.asked_place
-        takes = attempt.taking_targets().intersection(self.backlog.closed)
+        takes = attempt.taking_targets().intersection(backlog.closed)
         if asked is not None and attempt.is_asked and asked not in takes:
             put_off_singly = attempt.is_singly_put_off and attempt.trouble is None
-            self.backlog.answered(asked, now, takes=put_off_singly and asked not in attempt.refused_targets())
+            backlog.answered(asked, now, takes=put_off_singly and asked not in attempt.refused_targets())
         for name in takes:
-            self.backlog.answered(name, now, takes=True)
+            backlog.answered(name, now, takes=True)
 
     def _problem(self) -> tuple[str | None, str]:
         """What is wrong, and its code."""
-        if left := self.backlog.problem():
-            return (f"{left}, events held" if self.backlog.closed else left), self.backlog.code()
+        left, code = self.backlogs.problem()
+        if left:
+            return (f"{left}, events held" if any(backlog.closed for backlog in self.backlogs) else left), code
         if overdue := self.overdue():
             return overdue, Code.NO_ANSWER
         return self._settling.rejected_reason, Code.REJECTED

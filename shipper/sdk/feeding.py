@@ -28,9 +28,10 @@ class Feeding:
     """The longest wait of events, after a request, for more to share the next one, in seconds. A drain, a barrier, an
     order or a stop ends the wait."""
     in_flight: int = 2
-    """Requests under way at once; 1 where `ordered`."""
+    """Requests under way at once; 1 where `ordered`. Where keyed state and log events wait on one lane, each has so
+    many, and both together one more: neither waits until the other has its answers."""
     ordered: bool = False
-    """Whether each event of a lane waits for the earlier ones: one request is under way, and events without a final
+    """Whether each log event of a lane waits for the earlier ones: one request is under way, and events without a final
     answer are sent again before later ones. An event that is put off, held or without room as a dead letter stops the
     lane; a rejected one becomes a dead letter, and the lane continues. Within a request the output itself keeps the
     order: from the first event that was not accepted on, it answers LATER. Lanes deliver in parallel, so there is no

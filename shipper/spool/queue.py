@@ -202,13 +202,52 @@ def position(db: sqlite3.Connection, input: str, key: str) -> bytes | None:
     return None if row is None else row[0]
 
 
+class Window(NamedTuple):
+    """The next entries of one kind, in order; no others of it are up to the place `upto`."""
+
+    entries: list[Entry]
+    upto: int
+
+
+_COLUMNS = "seq, kind, epoch, revision, count, bytes, at"
+
+
 def window(db: sqlite3.Connection, lane: int, after: int, limit: int) -> list[Entry]:
     """Returns the next entries of a lane, in order."""
     rows = db.execute(
-        "SELECT seq, kind, epoch, revision, count, bytes, at FROM todo WHERE lane = ? AND seq > ? ORDER BY seq LIMIT ?",
-        (lane, after, limit),
+        f"SELECT {_COLUMNS} FROM todo WHERE lane = ? AND seq > ? ORDER BY seq LIMIT ?", (lane, after, limit)
     ).fetchall()
     return [entry_of(row) for row in rows]
+
+
+def window_of_logs(db: sqlite3.Connection, lane: int, after: int, limit: int) -> Window:
+    """Returns the next log entries and barriers of a lane.
+
+    It goes by the slots that are between them, each of which it passes once if the next call is for those above `upto`.
+    """
+    rows = db.execute(
+        f"SELECT {_COLUMNS} FROM todo WHERE lane = ? AND seq > ? AND kind != {SLOT} ORDER BY seq LIMIT ?",
+        (lane, after, limit),
+    ).fetchall()
+    return _window(db, lane, after, limit, rows)
+
+
+def window_of_state(db: sqlite3.Connection, lane: int, after: int, limit: int) -> Window:
+    """Returns the next slots of a lane."""
+    rows = db.execute(
+        f"SELECT {_COLUMNS} FROM todo INDEXED BY todo_slots WHERE lane = ? AND seq > ? AND kind = {SLOT}"
+        " ORDER BY seq LIMIT ?",
+        (lane, after, limit),
+    ).fetchall()
+    return _window(db, lane, after, limit, rows)
+
+
+def _window(db: sqlite3.Connection, lane: int, after: int, limit: int, rows: Sequence[Sequence[Any]]) -> Window:
+    entries = [entry_of(row) for row in rows]
+    if len(entries) == limit:
+        return Window(entries, entries[-1].seq)
+    newest = db.execute("SELECT seq FROM todo WHERE lane = ? ORDER BY seq DESC LIMIT 1", (lane,)).fetchone()
+    return Window(entries, after if newest is None else max(after, newest[0]))
 
 
 _BYTES = "CAST(origin AS BLOB), CAST(body AS BLOB)"

@@ -41,7 +41,7 @@ from shipper.spool.keyed import Admitted
 from shipper.spool.keys import StateKey
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.limits import SpoolLimits
-from shipper.spool.queue import Arrival, Entered, Entry, Settlement
+from shipper.spool.queue import Arrival, Entered, Entry, Settlement, Window
 from shipper.spool.revisions import Cut, Known, LaneKey, LaneRow, Stored, Text
 from shipper.spool.seal import Damaged
 from shipper.spool.store import Store, StoreFailed, open_store
@@ -214,6 +214,14 @@ class Spool:
     async def window(self, lane: int, after: int, limit: int = 64) -> list[Entry]:
         """Returns the next entries of a lane."""
         return await self.store.read(lambda db: queue.window(db, lane, after, limit))
+
+    async def window_of_logs(self, lane: int, after: int, limit: int) -> Window:
+        """Returns the next log entries and barriers of a lane."""
+        return await self.store.read(lambda db: queue.window_of_logs(db, lane, after, limit))
+
+    async def window_of_state(self, lane: int, after: int, limit: int) -> Window:
+        """Returns the next slots of a lane."""
+        return await self.store.read(lambda db: queue.window_of_state(db, lane, after, limit))
 
     async def load(self, lane: int, entry: Entry) -> Batch:
         """Returns the events of an entry, from disk. Raises Damaged."""

@@ -342,6 +342,19 @@ def test_a_barrier_is_reached_when_all_below_it_is_settled(what: str) -> None:
     assert backlog.barrier_is_reached() is (what == "settled")
 
 
+@pytest.mark.parametrize("what", ["outstanding", "put off", "in a pass", "not passed", "settled"])
+def test_a_barrier_of_the_other_head_waits_for_all_below_it(what: str) -> None:
+    backlog = handed_out(1)
+    backlog.pass_by(1 if what == "not passed" else 2)
+    if what in ("put off", "in a pass"):
+        backlog.left(1, {None}, 0.0, None, 0.0)
+        backlog.begin_due(1.0 if what == "in a pass" else 0.0)
+    elif what != "outstanding":
+        backlog.settled(1)
+
+    assert backlog.is_settled_below(2) is (what == "settled")
+
+
 def test_the_next_session_goes_on_where_everything_was_settled_or_left_behind() -> None:
     backlog = left_at("a", 1, 2)
     for seq in (3, 4, 5):
@@ -400,9 +413,12 @@ class Lanes(RuleBasedStateMachine):
     @precondition(lambda self: self.read is None)  # the same task does both
     @rule()
     def front(self) -> None:
-        for each in self.window(self.backlog.front, 2):
+        above = self.window(self.backlog.front, 2)
+        for each in above:
             self.backlog.at_front(each)
             self.give([each])
+        if len(above) < 2:
+            self.backlog.pass_by(self.next - 1)
 
     @rule()
     def ask_the_store_for_a_pass(self) -> None:

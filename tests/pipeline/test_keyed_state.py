@@ -148,9 +148,10 @@ async def test_a_version_that_was_replaced_while_it_was_handed_out_is_sent_again
         await keep(context, "a", n=1)
         await main.until(lambda: main.sending == 1)
         (lane,) = on.delivery.lanes.values()
-        lane._backlog.front, front = 0, lane._backlog.front
+        state = lane._backlogs.state
+        state.front, front = 0, state.front
         await keep(context, "a", n=2)
-        lane._backlog.front = front
+        state.front = front
         go.set()
         await settled(on)
 

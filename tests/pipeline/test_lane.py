@@ -15,7 +15,8 @@ import orjson
 import pytest
 import trio
 
-from shipper.pipeline.backlog import ASK_SECONDS, Backlog
+from shipper.pipeline.backlog import ASK_SECONDS
+from shipper.pipeline.heads import Backlogs
 from shipper.pipeline.loans import CAREFUL_REQUESTS, REQUEST_BYTES, Borrower
 from shipper.pipeline.session import REFUSED
 from shipper.plugin import (
@@ -38,7 +39,7 @@ from shipper.sdk.event import Batch, Fields
 from shipper.spool import queue
 from shipper.spool.dead_letters import Limits
 from shipper.spool.limits import SpoolLimits
-from shipper.spool.queue import Arrival, Entry, Packed
+from shipper.spool.queue import Arrival, Entry, Packed, Window
 from shipper.spool.report import Report
 from shipper.spool.revisions import Text
 from shipper.values import Counts, Revision
@@ -215,10 +216,10 @@ async def test_a_session_that_ends_waits_for_no_memory(tmp_path: Path) -> None:
         lender = on.delivery._lender
         await Borrower(lender).borrow(lender.shared)
         await on.enter(padding=2 * REQUEST_BYTES)
-        await script.until(lambda: on.active["main"]._loans.is_waiting)
+        await script.until(lambda: on.active["main"]._heads.is_waiting_for_memory)
         with trio.fail_after(PATIENCE):
             async with on.active["main"].suspended():
-                assert not on.active["main"]._loans.loans
+                assert not on.active["main"]._heads.logs.loans.loans
 
 
 async def test_a_session_that_is_aborted_gives_back_what_it_borrowed(
@@ -236,9 +237,9 @@ async def test_a_session_that_is_aborted_gives_back_what_it_borrowed(
         await on.enter()
         await loading.wait()
         (lane,) = on.active.values()
-        assert lane._loans.loans
+        assert lane._heads.logs.loans.loans
         async with lane.suspended():
-            assert not lane._loans.loans
+            assert not lane._heads.logs.loans.loans
 
 
 async def test_after_a_process_that_was_killed_batches_are_sent_one_by_one(tmp_path: Path) -> None:
@@ -983,17 +984,17 @@ async def test_what_a_place_refused_is_not_read_again_after_a_trouble_of_the_des
     async with odd_refused(tmp_path) as (on, script):
         await on.enter(2, batches=20)
         await script.until(lambda: len(script.received) == 20 and on.spool.figures.total().events == 20)
-        window = on.spool.window
+        window = on.spool.window_of_logs
 
-        async def spied(lane: int, after: int, limit: int) -> list[Entry]:
+        async def spied(lane: int, after: int, limit: int) -> Window:
             read.extend([after] if limit > 1 else [])
             return await window(lane, after, limit)
 
-        monkeypatch.setattr(on.spool, "window", spied)
+        monkeypatch.setattr(on.spool, "window_of_logs", spied)
         script.send = script.raising(Later("503"), times=1)
         await on.enter(2)
         await script.until(lambda: len(script.received) == 21 and script.log.count("open nobody") == 2)
-        await script.until(lambda: on.active["main"]._backlog.front == on.seqs[-1])
+        await script.until(lambda: on.active["main"]._backlogs.logs.front == on.seqs[-1])
         assert min(read) >= on.seqs[-2]
 
         script.refused = set()
@@ -1005,7 +1006,7 @@ async def test_a_retired_lane_asks_each_place_when_that_is_due(tmp_path: Path) -
     async with one_output(tmp_path) as (on, script):
         script.target, script.refused = lambda n: ("even", "odd")[n % 2], {"even", "odd"}
         lane = on.active["main"]
-        lane._backlog = Backlog(lambda: repeat(2 * ASK_SECONDS))  # so long that it gives up its slot meanwhile
+        lane._backlogs = Backlogs(lambda: repeat(2 * ASK_SECONDS))  # so long that it gives up its slot meanwhile
         await on.enter(1, batches=2)
         await on.activate(2, main="k2")
         await script.until(lambda: "close nobody" in script.log and script.open_senders == 0)
@@ -1025,13 +1026,13 @@ async def test_a_question_without_an_answer_has_nothing_read_again(
     async with odd_refused(tmp_path) as (on, script):
         await on.enter(2, batches=20)
         await script.until(lambda: len(script.received) == 20 and on.spool.figures.total().events == 20)
-        window = on.spool.window
+        window = on.spool.window_of_logs
 
-        async def spied(lane: int, after: int, limit: int) -> list[Entry]:
+        async def spied(lane: int, after: int, limit: int) -> Window:
             read.extend([after] if limit > 1 else [])
             return await window(lane, after, limit)
 
-        monkeypatch.setattr(on.spool, "window", spied)
+        monkeypatch.setattr(on.spool, "window_of_logs", spied)
         asked = len(script.asked)
         script.send = script.raising(Later("503"), times=3)
         await script.until(lambda: script.log.count("open nobody") == 4 and len(script.asked) > asked + 4)

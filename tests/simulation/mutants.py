@@ -74,11 +74,11 @@ def barrier_settled_when_handed_out(patch: pytest.MonkeyPatch) -> None:
 
     feed = Session._feed
 
-    async def early(self: Session, send: Any) -> None:
+    async def early(self: Session, *arguments: Any) -> None:
         for entry in await self._spool.window(self._lane, 0, 512):
             if entry.is_barrier:
                 await self._settle_barrier(entry.seq)
-        await feed(self, send)
+        await feed(self, *arguments)
 
     patch.setattr(revisions, "settle_barrier", settle)
     patch.setattr(Session, "_feed", early)
@@ -195,10 +195,10 @@ def released_while_connected(patch: pytest.MonkeyPatch) -> None:
     """A retired lane settles its barrier within the session, its connections open."""
     original = Session._feed
 
-    async def feed(self: Session, send: Any) -> None:
+    async def feed(self: Session, *arguments: Any) -> None:
         is_active, self._is_active = self._is_active, lambda: True
         try:
-            await original(self, send)
+            await original(self, *arguments)
         finally:
             self._is_active = is_active
 

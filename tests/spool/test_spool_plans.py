@@ -64,6 +64,8 @@ def test_what_is_done_for_each_batch_searches_and_never_scans() -> None:
         keyed.keep(db, sealer, 0.0, keyed.Arrival(at, "in", lanes, changes))
     *_, slot = queue.window(db, lanes[0], 0, 10)
     queue.load(db, sealer, lanes[0], slot)
+    assert queue.window_of_state(db, lanes[0], 0, 10).entries[-1] == slot
+    assert slot not in queue.window_of_logs(db, lanes[0], 0, 10).entries
     fenced = Settlement(Counts(superseded=1), place=1, fence=(9, b""))
     keyed.reissue(db, sealer, 0.0, lanes[0], slot.seq, fenced, 0)
     queue.settle(db, sealer, lanes[0], slot.seq, Settlement(Counts(delivered=1)), limits, 0.0)

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from shipper.spool import drain_orders, revisions, schema
+from shipper.spool import drain_orders, queue, revisions, schema
 from shipper.spool.database import columns, expected_columns
 from shipper.spool.drain_orders import Order
 from shipper.values import Revision
@@ -34,6 +34,16 @@ def test_the_credential_of_a_lane_becomes_a_set(old: sqlite3.Connection) -> None
     found = [row.key.credentials for row in revisions.lanes(old, new_sealer())]
     assert found == [() if id is None else (id,) for id in IDS]
     assert columns(old) == expected_columns(schema.prepare)
+
+
+def test_an_earlier_version_has_its_slots_found() -> None:
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    schema.prepare(db)
+    db.execute("DROP INDEX todo_slots")
+    db.executemany("INSERT INTO todo VALUES (1, ?, ?, 0, 1, 1, 9, 0, 0)", [(5, schema.BATCH), (6, schema.SLOT)])
+    schema.prepare(db)
+
+    assert [entry.seq for entry in queue.window_of_state(db, 1, 0, 9).entries] == [6]
 
 
 def test_rows_that_a_repair_copied_as_they_were_become_sets_too(old: sqlite3.Connection) -> None:

@@ -200,7 +200,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
             headers,
             tls,
             server_name=self.tls.server_name,
-            connections=self.workers,
+            connections=self.workers + 1,  # see `Feeding.in_flight`
             seconds=self.timeout,
             answered=context.answered,
             may_begin=context.may_begin,
