@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from shipper.plugin import (
     PluginFault,
 )
 from shipper.sdk.aio import open_asyncio
+from shipper.sdk.http import open_client
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import relay_server
 from shipper_plugins.inputs.relay import Edge, RelayInput, RelayTls
@@ -236,6 +238,49 @@ async def test_a_second_instance_is_refused_and_told_when_to_come_again(aio: Asy
 
         assert (reply.status, reply.code) == (409, "edge_cloned")
         assert 1 <= int(reply.headers["retry-after"]) <= 2
+
+
+@asynccontextmanager
+async def heartbeats(aio: Asyncio, door: Principal) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+    """Sends the same heartbeat of a session each time, as an edge does; returns the status of the answer."""
+    body = msgspec.json.encode(Head(await hello(door), 1, 0))
+    shown = {"Authorization": KEYS[CredentialId("k1")].authorization()}
+    async with open_client(aio, shown, False, connections=1, seconds=10) as client:
+
+        async def beat() -> int:
+            reply = await client.post(door.url, "/v1/relay/heartbeat", [body], headers={"Content-Type": JSON})
+            return reply.status
+
+        yield beat
+
+
+async def test_a_heartbeat_that_repeats_the_last_one_is_heard_and_is_no_request_of_its_own(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = []
+    async with principal(aio) as door, heartbeats(aio, door) as beat:
+        monkeypatch.setattr(door.source._edges, "heard", lambda name, head: heard.append((name, head.link)))
+        before = door.source._server._server.requests_count
+        statuses = [await beat() for _ in range(3)]
+
+        assert (statuses, heard) == ([200] * 3, [("berlin", 1)] * 3)
+        assert door.source._server._server.requests_count - before == 1
+
+
+async def test_a_heartbeat_that_repeats_the_last_one_is_refused_once_its_session_has_ended(aio: Asyncio) -> None:
+    async with principal(aio) as door, heartbeats(aio, door) as beat:
+        before = [await beat(), await beat()]
+        await hello(door)
+
+        assert (before, await beat()) == ([200, 200], 409)
+
+
+async def test_a_heartbeat_that_repeats_the_last_one_is_refused_once_its_credential_is_withdrawn(aio: Asyncio) -> None:
+    async with principal(aio) as door, heartbeats(aio, door) as beat:
+        before = [await beat(), await beat()]
+        door.source.change(door.settings, {id: secret for id, secret in KEYS.items() if id != "k1"})
+
+        assert (before, await beat()) == ([200, 200], 401)
 
 
 async def test_links_that_were_not_used_for_longest_are_forgotten(

@@ -4,17 +4,23 @@
 
 `shipper.sdk.rooms` decides; a client without room is answered 429. Closed connections are reported while there is no
 room, at most every `TELL_SECONDS`. A connection with a descriptor of the reserve is closed at once.
+
+A request that a client sends again and again, byte by byte, can be answered without parsing it (`Connections.repeat`):
+of a heartbeat, aiohttp's parser, objects and tasks, and what a handler does, are two thirds of the cost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
@@ -34,6 +40,8 @@ LEAVING_SECONDS = 60.0
 SHUTDOWN_SECONDS = 1.0
 """The time for a peer's answer to the end of a TLS connection."""
 IDLE_SECONDS = 120.0
+MOST_REPEATED = 2 << 10
+"""Bytes of a request that can be recognized when it is repeated."""
 TELL_SECONDS = 10.0
 PAUSE_SECONDS = 0.5
 
@@ -43,6 +51,14 @@ _TLS_SECONDS = {"ssl_handshake_timeout": HANDSHAKE_SECONDS, "ssl_shutdown_timeou
 
 Tell = Callable[[int, str | None], Awaitable[None]]
 """Takes the number of connections that were turned away since the last call, and the problem; 0 and None at its end."""
+
+Again = Callable[[], bytes | None]
+"""Returns the answer to a repeated request, head and body; None if it must be judged like a new one. Does not block."""
+
+
+class _Repeated(NamedTuple):
+    digest: bytes
+    again: Again
 
 
 class Connections:
@@ -66,6 +82,7 @@ class Connections:
         """Accepts until cancelled; connections that are being opened end then."""
         async with asyncio.TaskGroup() as openings:
             openings.create_task(self._tell_of_crowds())
+            openings.create_task(self._close_idle())
             while True:
                 try:
                     connection, address = await _accepted(listener)
@@ -142,8 +159,26 @@ class Connections:
         """Marks the connection of a request as busy within the block; yields it."""
         connection = request.protocol
         assert isinstance(connection, _Connection)
-        with self._rooms.busy(connection):
-            yield connection
+        connection.idle_since = None
+        try:
+            with self._rooms.busy(connection):
+                yield connection
+        finally:
+            connection.idle_since = time.monotonic()
+
+    def repeat(self, request: web.BaseRequest, body: bytes, again: Again) -> None:
+        """Answers what repeats this request byte by byte by `again`, until anything else comes on its connection."""
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        connection.repeat(request, body, lambda: again() if self._rooms.let_in(connection) else None)
+
+    async def _close_idle(self) -> None:
+        while True:
+            await asyncio.sleep(IDLE_SECONDS / 8)
+            since = time.monotonic() - IDLE_SECONDS
+            for one in list(self._open_ones):
+                if one.idle_since is not None and one.idle_since <= since:
+                    one.leave(at_once=True)
 
     # -- crowds ----------------------------------------------------------------------------------------------------
 
@@ -176,7 +211,7 @@ class _Connection(web.RequestHandler):
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
-            keepalive_timeout=IDLE_SECONDS,
+            keepalive_timeout=math.inf,  # `Connections` closes idle ones: aiohttp does not see repeated requests
             access_log=None,  # type: ignore[arg-type]  # falsy means off
             auto_decompress=False,
             read_bufsize=1 << 16,
@@ -188,6 +223,11 @@ class _Connection(web.RequestHandler):
         self.ended = asyncio.Event()
         self.leaves = False
         """Whether it ends with the request under way."""
+        self.idle_since: float | None = time.monotonic()
+        """When its last request was answered, or when it was accepted; None while a request is under way."""
+        self._arrived = b""
+        """The digest of what aiohttp was given last, if that was little; a digest, as credentials are not kept."""
+        self._repeated: _Repeated | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -195,8 +235,38 @@ class _Connection(web.RequestHandler):
             transport.set_write_buffer_limits(high=1, low=0)
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        self._repeated = None
         self._gone(self)
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Takes what has arrived; aiohttp calls it with nothing, to go on with what it has."""
+        if data:
+            digest = sha256(data).digest() if len(data) <= MOST_REPEATED else b""
+            if self._repeated is not None and digest == self._repeated.digest and self._answer(self._repeated.again):
+                return
+            self._arrived, self._repeated = digest, None
+        super().data_received(data)
+
+    def repeat(self, request: web.BaseRequest, body: bytes, again: Again) -> None:
+        """See `Connections.repeat`. Nothing is repeated if the request came in pieces, or something came with it."""
+        others = getattr(self, "_messages", True)  # aiohttp's queue of requests that came at once
+        if not others and self._arrived == sha256(_as_sent(request, body)).digest():
+            self._repeated = _Repeated(self._arrived, again)
+
+    def _answer(self, again: Again) -> bool:
+        """Returns whether a repeated request was answered; ends the connection of a peer that leaves answers unread."""
+        transport = self.transport
+        if self.leaves or self.idle_since is None or self.writing_paused or transport is None or transport.is_closing():
+            return False
+        answer = again()
+        if answer is None:
+            return False
+        transport.write(answer)
+        self.idle_since = time.monotonic()
+        if self.writing_paused:
+            abort(self)
+        return True
 
     def leave(self, *, at_once: bool) -> None:
         """Closes the connection in order, after the request under way or at once."""
@@ -230,6 +300,17 @@ class _Connection(web.RequestHandler):
         response = refused(request, refusal)
         response.force_close()
         return response
+
+
+def _as_sent(request: web.BaseRequest, body: bytes) -> bytes:
+    """Returns the bytes of a request with this body, written in the common way.
+
+    No shorter end of them is the same request. So if they are what was read last, that is this request alone, from its
+    first byte to its last.
+    """
+    first = f"{request.method} {request.raw_path} HTTP/{request.version.major}.{request.version.minor}"
+    fields = [name + b": " + value for name, value in request.raw_headers]
+    return b"\r\n".join([first.encode(errors="surrogateescape"), *fields, b"", body])
 
 
 async def _accepted(listener: socket.socket) -> tuple[socket.socket, Any]:

@@ -12,7 +12,7 @@ All resources are bounded against hostile clients:
 | body, received and decompressed | the policy's limits, then 413; inflated in steps of 256 KiB |
 | objects that a body becomes | a step of 256 KiB at a time, of one request after the other; 32 MiB of one document |
 | answers of one request | 64 MiB, then 413 |
-| time | a body arrives at 1 KiB/s after 30 s (408); an answer is read within 60 s; idle connections end at 120 s |
+| time | a body arrives at 1 KiB/s after 30 s (408); an answer is read within 60 s; idle connections end after 120 s |
 | connections of clients | 256; the next one displaces the longest idle one, or is answered 429 |
 | connections without an admitted request, TLS handshakes included | 128; the next one displaces another of them |
 | a TLS handshake | 10 s |

@@ -8,7 +8,7 @@ A request is judged by its headers before a byte of its body is read. Nothing he
 | the same of one edge | 32 MiB, then 429; one request alone is always let in |
 | a body | the largest part and 64 KiB, then 413 |
 | the parts of a request, decompressed | `max_part_bytes` together, then 413 |
-| time | after 30 s a body comes at 1 KiB/s (408); an answer is read within 60 s; idle connections end at 120 s |
+| time | after 30 s a body comes at 1 KiB/s (408); an answer is read within 60 s; idle connections end after 120 s |
 | connections of one edge | 16, then 429 |
 | connections of edges | 4096; the next one displaces the one that is idle for longest |
 | connections without a request that was let in, TLS handshakes too | 128; the next one displaces another of them |
@@ -23,6 +23,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
+from email.utils import formatdate
 from typing import TypeVar
 from urllib.parse import unquote
 
@@ -60,6 +61,9 @@ MOST_UNPACKED = 16
 """Times the size of a body: the memory that is asked for before it is known what the body holds."""
 UNPACKING = 2
 """Bodies that are unpacked at once: what they hold beyond that is not asked for before."""
+
+_HEADERS = {"Content-Type": _JSON, "Server": "shipper", "Cache-Control": "no-store"}
+_HEARD = msgspec.json.encode(Answered([]))
 
 M = TypeVar("M", bound=msgspec.Struct)
 T = TypeVar("T")
@@ -202,9 +206,24 @@ class RelayServer:
         )
 
     async def _hear(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Answered:
-        self._edges.heard(edge, await self._message(request, share, Head))
+        body = await self._read(request, share, _JSON, _SMALL)
+        head = frames.read(body, Head)
+        self._edges.heard(edge, head)
         self._belongs(request, edge)
+        assert self._connections is not None
+        self._connections.repeat(request, body, lambda: self._hear_again(door, edge, head))
         return Answered([])
+
+    def _hear_again(self, door: Door, edge: str, head: Head) -> bytes | None:
+        """The answer to a heartbeat that repeats the last one on its connection; None if that is not admitted any
+        more."""
+        if self.door is not door:
+            return None
+        try:
+            self._edges.heard(edge, head)
+        except Refused:
+            return None
+        return _written(_HEARD)
 
     async def _take(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Answered:
         body = await self._read(request, share, frames.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)
@@ -382,8 +401,14 @@ def _too_large(most: int) -> Refused:
 
 
 def _response(status: int, body: bytes, **headers: str) -> web.Response:
-    own = {"Content-Type": _JSON, "Server": "shipper", "Cache-Control": "no-store"}
-    return web.Response(status=status, body=body, headers=own | headers)
+    return web.Response(status=status, body=body, headers=_HEADERS | headers)
+
+
+def _written(body: bytes) -> bytes:
+    """A response with status 200, as it is sent."""
+    fields = {**_HEADERS, "Content-Length": str(len(body)), "Date": formatdate(usegmt=True)}
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"HTTP/1.1 200 OK\r\n{head}\r\n".encode() + body
 
 
 def _refused(request: web.BaseRequest, refusal: Refused) -> web.Response:
