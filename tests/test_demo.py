@@ -20,8 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shipper_demo
+from shipper.testing.destination import Document
 from shipper_demo.access_log import AccessLog, number
+from shipper_demo.backend import Record
 from shipper_demo.destination import opened
+from shipper_demo.inventory import Inventory
 from shipper_demo.key import Key
 from shipper_demo.relay import Story
 from shipper_demo.rotation import Rotations
@@ -178,6 +181,8 @@ async def test_two_edges_lose_nothing_through_cuts_kills_and_rotations(tmp_path:
     assert columns(text, "accepted") == columns(text, "delivered") == written
     assert min(written) > 300
     assert [columns(text, name) for name in ("lost", "double")] == [[0, 0], [0, 0]]
+    assert columns(text, "state equal") == columns(text, "keys of state")
+    assert min(columns(text, "keys of state")) > 20
     assert figure(text, "requests refused") == 0
     assert figure(text, "keys revoked") == text.count("is revoked, and answered 401") > 0
     assert "the principal is killed" in text
@@ -209,11 +214,52 @@ async def test_a_line_that_an_edge_lost_is_seen(tmp_path: Path, lines_of_log: in
     event = {"_id": "a", "message": line, "data_stream": {"dataset": "berlin"}}
     (tmp_path / "record").write_text(json.dumps(event) + "\n")
     stream = StringIO()
-    told = Story(tmp_path, 1, Screen(stream), tmp_path / "record", trio.Event())
+    told = Story(tmp_path, 1, Screen(stream), Record(tmp_path / "record"), trio.Event())
     told.edges[0].log.written = lines_of_log
 
     assert await told.conclude() is as_promised
     assert columns(stream.getvalue(), "lost") == [lines_of_log - 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("there", "equal"),
+    [
+        ([], 1),
+        ([("a", 1, {"n": 1}), ("b", 1, None)], 2),
+        ([("a", 2, {"n": 1}), ("a", 1, {"n": 0})], 2),
+        ([("a", 1, {"n": 0})], 1),
+        ([("a", 1, {"n": 1}), ("b", 1, {"n": 1})], 1),
+        ([("a", 1, {"n": 1}), ("c", 1, {"n": 1})], 1),
+    ],
+    ids=["missing", "equal", "an older one comes late", "another document", "not deleted", "never written"],
+)
+async def test_a_key_whose_last_word_did_not_arrive_is_seen(
+    tmp_path: Path, there: list[tuple[str, int, dict[str, int] | None]], equal: int
+) -> None:
+    stream = StringIO()
+    with Record(tmp_path / "record") as taken:
+        taken.take([version(key, place, document) for key, place, document in there])
+        told = Story(tmp_path, 1, Screen(stream), taken, trio.Event())
+        told.edges[0].inventory.documents = {"a": {"n": 1}, "b": None}
+
+        assert await told.conclude() is (equal == 2)
+    assert columns(stream.getvalue(), "keys of state") == [2, 0]
+    assert columns(stream.getvalue(), "state equal") == [equal, 0]
+
+
+def version(key: str, place: int, document: dict[str, int] | None) -> Document:
+    said = {"owner": "berlin", "key": key, "deleted": document is None}
+    return Document("index", "state-machines", key, json.dumps({"shipper": said, **(document or {})}).encode(), place)
+
+
+async def test_an_inventory_says_what_is_in_its_directory(tmp_path: Path, autojump_clock: object) -> None:
+    inventory = Inventory(tmp_path / "machines")
+    with trio.move_on_after(60):
+        await inventory.change()
+    files = {path.stem: json.loads(path.read_text()) for path in inventory.directory.glob("*.json")}
+
+    assert {key: document for key, document in inventory.documents.items() if document is not None} == files != {}
+    assert None in inventory.documents.values()
 
 
 def columns(text: str, name: str) -> list[int]:

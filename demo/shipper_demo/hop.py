@@ -1,4 +1,4 @@
-"""The two ends of a hop, as the demo drives them: edges that relay their logs, and the principal that lets them in."""
+"""The two ends of a hop, as the demo drives them: edges that relay, and the principal that lets them in."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import json
 from pathlib import Path
 
 from shipper_demo.access_log import AccessLog
+from shipper_demo.inventory import Inventory
 from shipper_demo.key import Key, answer_to
 from shipper_demo.sidecar import Sidecar
 from shipper_demo.tally import Tally
 from shipper_demo.wire import Wire
 
+_COLLECTION = "machines"
 _BACKOFF = {"first": "50ms", "longest": "500ms"}
 
 
 class Edge:
-    """Follows a log of its own, and relays it over a wire of its own."""
+    """Follows a log and an inventory of its own, and relays both over a wire of its own."""
 
     def __init__(self, name: str, directory: Path, record: Path) -> None:
         self.name = name
         self.log = AccessLog(directory / f"{name}.log")
+        self.inventory = Inventory(directory / f"{name}-{_COLLECTION}")
         self.wire = Wire()
         self.sidecar = Sidecar(name, directory / name)
         self.tally = Tally(record, name)
@@ -34,9 +37,11 @@ class Edge:
         """Relay with this key from now on; returns the revision of the policy."""
         self.key = key
         log = {"type": "file", "paths": [str(self.log.path)], "data_stream": {"dataset": self.name}}
+        documents = str(self.inventory.directory / "*.json")
+        state = {"type": "state", "paths": [documents], "collection": _COLLECTION}
         host = f"http://127.0.0.1:{self.wire.port}"
         up = {"type": "relay", "name": self.name, "hosts": [host], "credential": key.name, "backoff": _BACKOFF}
-        return await self.sidecar.offer(_policy({"log": log}, {"principal": up}), {key.name: key})
+        return await self.sidecar.offer(_policy({"log": log, "state": state}, {"principal": up}), {key.name: key})
 
 
 class Principal:
@@ -60,7 +65,10 @@ class Principal:
 
     async def change(self) -> int:
         """Make what was decided active; returns the revision of the policy."""
-        edges = {edge: {"credentials": [key.name for key in keys]} for edge, keys in self._doors.items()}
+        edges = {
+            edge: {"credentials": [key.name for key in keys], "collections": [_COLLECTION]}
+            for edge, keys in self._doors.items()
+        }
         door = {"type": "relay", "address": f"127.0.0.1:{self.port}", "edges": edges}
         host = f"http://127.0.0.1:{self._backend}"
         out = {"type": "elasticsearch", "hosts": [host], "credential": self.key.name, "backoff": _BACKOFF}

@@ -1,8 +1,8 @@
-"""`shipper demo relay`: two edges relay their logs over a principal, and all that can happen to them happens.
+"""`shipper demo relay`: two edges relay logs and keyed state over a principal, and all that can happen to them happens.
 
-berlin.log ──> edge berlin ──> wire ──┐
-                                      ├──> principal ──> wire ──> destination ──> record ──> a tally for each edge
-paris.log ───> edge paris ───> wire ──┘
+log, machines ──> edge berlin ──> wire ──┐                              ┌──> record ──> a tally for each edge
+                                         ├──> principal ──> wire ──> backend
+log, machines ──> edge paris ───> wire ──┘                              └──> the last word of each key
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 
 import trio
 
-from shipper_demo.destination import Destination, free_port, opened
+from shipper_demo.backend import Backend, Record, opened
+from shipper_demo.destination import free_port
 from shipper_demo.hop import Edge, Principal
 from shipper_demo.key import Key
 from shipper_demo.screen import BAD, Figure, Row, Screen
@@ -22,16 +23,18 @@ from shipper_demo.sidecar import Sidecar
 from shipper_demo.wire import Wire
 
 WHAT = """\
-shipper demo relay: two edges relay their logs to a principal, which delivers them to a backend.
+shipper demo relay: two edges relay their logs and their keyed state to a principal, which delivers them to a backend.
 
-  Each is a `shipper run` with a state directory of its own. While the logs grow, connections are cut, processes are
-  killed (kill -9) and started again, and every key is replaced and revoked in the instant in which it is released.
+  Each is a `shipper run` with a state directory of its own. While the logs grow and documents are written, changed and
+  removed, connections are cut, processes are killed (kill -9) and started again, and every key is replaced and revoked
+  in the instant in which it is released.
 
   It takes less than a minute; Ctrl-C ends it earlier, with the same count at the end.
 """
-COUNT = "\nThe lines of each edge's log, against the backend's own record of what it took:\n"
+COUNT = "\nThe lines of each edge's log and the documents of its directory, against what the backend itself took:\n"
 GOOD = """
-As promised: no event was lost, none came twice, and no request met a revoked key.
+As promised: no event was lost, none came twice, of each document the last word arrived, and no request met a revoked
+key.
 """
 _LATEST_STEP = 35.0
 """Seconds after which no other step begins: on a slow machine fewer things happen."""
@@ -49,9 +52,10 @@ async def show(directory: Path, rate: int, screen: Screen) -> int:
         over = trio.Event()
         await nursery.start(heed_signals, over)
         screen.say(WHAT)
-        async with opened(directory / "destination") as destination:
-            story = Story(directory, rate, screen, destination.record, over)
-            await story.run(destination)
+        record = Record(directory / "record.ndjson")
+        async with opened(record) as backend:
+            story = Story(directory, rate, screen, record, over)
+            await story.run(backend)
         good = await story.conclude()
         nursery.cancel_scope.cancel("the demo is over")
     return 0 if good else 1
@@ -60,13 +64,14 @@ async def show(directory: Path, rate: int, screen: Screen) -> int:
 class Story:
     """What happens, and what is counted at the end."""
 
-    def __init__(self, directory: Path, rate: int, screen: Screen, record: Path, over: trio.Event) -> None:
+    def __init__(self, directory: Path, rate: int, screen: Screen, record: Record, over: trio.Event) -> None:
         self._rate = rate
         self._screen = screen
         self._over = over
         self._wire = Wire()
         self._directory = directory
-        self.edges = [Edge(name, directory, record) for name in ("berlin", "paris")]
+        self._record = record
+        self.edges = [Edge(name, directory, record.path) for name in ("berlin", "paris")]
         self._keys = 0
         self._refused: list[int] = []
         """What the replaced keys were answered since."""
@@ -75,16 +80,16 @@ class Story:
         self._looked = trio.Event()
         """Set, and made anew, whenever the record was read."""
         self._principal: Principal
-        self._destination: Destination
+        self._backend: Backend
 
-    async def run(self, destination: Destination) -> None:
-        """Everything between the start of the destination and its end."""
-        self._destination = destination
+    async def run(self, backend: Backend) -> None:
+        """Everything between the start of the backend and its end."""
+        self._backend = backend
         with ExitStack() as logs:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self._wire.serve, self._destination.port)
-                backend = await self._backend_key()
-                self._principal = Principal(self._directory, free_port(), self._wire.port, backend)
+                await nursery.start(self._wire.serve, self._backend.port)
+                key = await self._backend_key()
+                self._principal = Principal(self._directory, free_port(), self._wire.port, key)
                 for edge in self.edges:
                     logs.enter_context(edge.log)
                     await nursery.start(edge.wire.serve, self._principal.port)
@@ -140,10 +145,11 @@ class Story:
 
     @asynccontextmanager
     async def _growing(self) -> AsyncIterator[None]:
-        """The logs grow as long as the block runs."""
+        """The logs grow, and documents change, as long as the block runs."""
         async with trio.open_nursery() as nursery:
             for edge in self.edges:
                 nursery.start_soon(edge.log.grow, self._rate)
+                nursery.start_soon(edge.inventory.change)
             yield
             nursery.cancel_scope.cancel("the story is told")
 
@@ -170,8 +176,8 @@ class Story:
     async def _rotate_backend(self) -> str:
         old, self._principal.key = self._principal.key, await self._backend_key()
         said = await self._principal.sidecar.reached(await self._principal.change(), "drained")
-        await self._destination.revoke(old)
-        return self._revoked(old, said["ledger"]["accepted"], await self._destination.answer_to(old))
+        await self._backend.revoke(old)
+        return self._revoked(old, said["ledger"]["accepted"], await self._backend.answer_to(old))
 
     async def _rotate_cut_off(self, edge: Edge) -> str:
         """Its `drained` waits until it can reach the principal again."""
@@ -187,7 +193,7 @@ class Story:
 
     async def _backend_key(self) -> Key:
         key = self._drawn("backend")
-        await self._destination.admit(key)
+        await self._backend.admit(key)
         return key
 
     def _drawn(self, of: str) -> Key:
@@ -222,10 +228,16 @@ class Story:
 
     async def _settled(self) -> None:
         """Wait until everything has arrived, or until nothing moves any more."""
-        self._doing = "the last lines arrive"
+        self._doing = "the last of them arrives"
         self._moved = trio.current_time()
-        while any(edge.under_way for edge in self.edges) and trio.current_time() < self._moved + _STUCK:
+        while self._is_under_way() and trio.current_time() < self._moved + _STUCK:
             await self._looked.wait()
+
+    def _is_under_way(self) -> bool:
+        return any(edge.under_way or self._equal(edge) < len(edge.inventory.documents) for edge in self.edges)
+
+    def _equal(self, edge: Edge) -> int:
+        return edge.inventory.equal(self._record.state(edge.name))
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -244,15 +256,19 @@ class Story:
         return good
 
     def _rows(self) -> list[Row]:
-        """A column for each edge. A row is what holds for every edge: that its keyed state is equal would be one."""
+        """A column for each edge; a row is what is counted of each."""
         tallies = [edge.tally for edge in self.edges]
         lost = [edge.under_way for edge in self.edges]
+        keys = [len(edge.inventory.documents) for edge in self.edges]
+        equal = [self._equal(edge) for edge in self.edges]
         double = [tally.double + tally.shared_ids + tally.foreign for tally in tallies]
         return [
             Row("accepted", [edge.log.written for edge in self.edges]),
             Row("delivered", [tally.delivered for tally in tallies]),
             Row("lost", lost, not any(lost)),
             Row("double", double, not any(double)),
+            Row("keys of state", keys),
+            Row("state equal", equal, equal == keys),
         ]
 
     def _figures(self) -> list[Figure]:

@@ -56,9 +56,11 @@ def command(context: click.Context, seconds: float, every: float, rate: int, kee
 @click.option("--rate", default=1000, show_default=True, type=click.IntRange(1, 20_000), help="Lines a second, each.")
 @_keep
 def relay(rate: int, keep: Path | None) -> int:
-    """Relay the logs of two edges over a principal, while connections are cut, processes killed and keys replaced.
+    """Relay the logs and the keyed state of two edges over a principal, while connections are cut, processes killed
+    and keys replaced.
 
-    The status is 0 if every line arrived, none of them twice, and every replaced key is refused.
+    The status is 0 if every line arrived, none of them twice, the last word of every document too, and every replaced
+    key is refused.
 
     \b
     Example:
