@@ -86,7 +86,11 @@ class Stage:
 
     def note(self, kind: str, /, **facts: Any) -> Note:
         """Write down what an outsider saw."""
-        note = Note(len(self.notes), self.clock.now, self.life, kind, facts)
+        return self.record(self.life, kind, facts)
+
+    def record(self, life: int, kind: str, facts: dict[str, Any]) -> Note:
+        """The same, of a process of this number."""
+        note = Note(len(self.notes), self.clock.now, life, kind, facts)
         self.notes.append(note)
         self._changed.set()
         self._changed = trio.Event()

@@ -72,7 +72,7 @@ def run(scenario: Scenario) -> Outcome:
     was_on = gc.isenabled()
     gc.disable()
     try:
-        with _scheduled(scenario.seed), _limited(scenario), stage.clock.at_work():
+        with scheduled(scenario.seed), _limited(scenario), stage.clock.at_work():
             violations += trio.run(_live, stage, disk, clock=stage.clock)
     finally:
         disk.db.close()
@@ -83,7 +83,7 @@ def run(scenario: Scenario) -> Outcome:
 
 
 @contextmanager
-def _scheduled(seed: int) -> Iterator[None]:
+def scheduled(seed: int) -> Iterator[None]:
     """trio draws the order of tasks from this seed (as its own support for Hypothesis does)."""
     with mock.patch.object(trio._core._run, "_ALLOW_DETERMINISTIC_SCHEDULING", True):
         trio._core._run._r.seed(f"schedule {seed}")

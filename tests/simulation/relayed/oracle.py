@@ -1,0 +1,322 @@
+"""The judge: from what was written, what went over the wires, what the backend got and what was said, nothing else.
+
+L1 and F1 are judged by the world itself, which waits in vain. The numbers are those of the contract's rules:
+
+    E1  a principal delivered an event twice, though it had its answer
+    E2  an event has two ids, or an id two events
+    E3  an event was confirmed to nobody's use: it never reached the backend
+    E4  `drained` before an event that it covers was confirmed; or, where that is promised, delivered
+    E5  a version was on its way twice at once
+    E8  a request of a session that was over was answered as if it were not
+    E9  events were given up though nobody refused them
+    C1  two processes were served under one name
+    K1  the backend does not have the last word about a key       K2  it got an older version after a newer one
+    B3  a credential was used after its release                   B11 the counts of a ledger do not add up
+    L1  it does not come to rest                                  L6  a hot loop
+    F1  a key waits for other keys, or for log events             P6  a process, or a request, failed by itself
+
+What is promised where a state directory goes back, or is used twice, is less: see `Case.went_back`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tests.simulation.case import FINAL, Violation
+from tests.simulation.relayed.scenario import Relayed
+from tests.simulation.stage import Note
+
+DURABLE_SECONDS = 8.0
+"""After which an answer that was heard survives a crash."""
+GONE_SECONDS = 2.0
+"""For which a process keeps its name, at least, after its last request."""
+Event = tuple[str, int]
+"""An edge, and a number."""
+
+
+class Case:
+    """The notes, sorted by what they are about."""
+
+    def __init__(self, notes: Sequence[Note], scenario: Relayed) -> None:
+        self.notes, self.scenario = notes, scenario
+        self.is_over = any(note.kind == "at_rest" for note in notes)
+        self.events: dict[str, set[Event]] = defaultdict(set)
+        """By id."""
+        self.ids: dict[Event, set[str]] = defaultdict(set)
+        self.stored: dict[Event, int] = {}
+        """When it first reached the backend."""
+        self.delivered: dict[Event, int] = {}
+        """When a principal first heard the final answer."""
+        self.arrived: dict[int, Note] = {}
+        """By number, requests, as they arrived."""
+        self.replied: dict[int, Note] = {}
+        self.confirmed: dict[Event, list[Note]] = defaultdict(list)
+        """The answers that say so."""
+        self.heard: dict[Event, int] = {}
+        """When an edge first heard that."""
+        self.copied: dict[str, list[int]] = defaultdict(list)
+        self.went_back: dict[str, list[int]] = defaultdict(list)
+        for note in notes:
+            self._sort(note)
+
+    def _sort(self, note: Note) -> None:
+        facts = note.facts
+        match note.kind:
+            case "stored":
+                for id, edge, number in facts["events"]:
+                    self.events[id].add((edge, number))
+                    self.ids[edge, number].add(id)
+                    self.stored.setdefault((edge, number), note.n)
+            case "answered":
+                for id, outcome in zip(facts["ids"], facts["outcomes"], strict=True):
+                    for event in self.events[id] if outcome in FINAL else ():
+                        self.delivered.setdefault(event, note.n)
+            case "arrived":
+                self.arrived[facts["request"]] = note
+            case "replied":
+                self.replied[facts["request"]] = note
+                for event in self._confirmed_by(note):
+                    self.confirmed[event].append(note)
+            case "heard" if (reply := self.replied.get(facts["request"])) is not None:
+                for event in self._confirmed_by(reply):
+                    self.heard.setdefault(event, note.n)
+            case "copied":
+                self.copied[facts["of"]].append(note.n)
+            case "went_back":
+                self.went_back[facts["of"]].append(note.n)
+
+    def _confirmed_by(self, reply: Note) -> Iterator[Event]:
+        asked = self.arrived[reply.facts["request"]].facts
+        for place in reply.facts.get("confirmed", ()):
+            for number in asked["numbers"][place]:
+                yield asked["edge"], number
+
+    def said(self, type: str, **fields: Any) -> Iterator[tuple[Note, dict[str, Any]]]:
+        """Messages of processes."""
+        for note in self.notes:
+            if note.kind == "said" and note.facts["message"]["type"] == type:
+                message = note.facts["message"]
+                if all(message.get(name) == value for name, value in fields.items()):
+                    yield note, message
+
+
+def judge(notes: Sequence[Note], scenario: Relayed) -> list[Violation]:
+    """All that was violated in a world, one of each law."""
+    case = Case(notes, scenario)
+    found: dict[str, Violation] = {}
+    for law in LAWS:
+        for violation in law(case):
+            found.setdefault(violation.law, violation)
+    return [found[name] for name in sorted(found)]
+
+
+# -- log events --------------------------------------------------------------------------------------------------------
+
+
+def each_event_enters_once(case: Case) -> Iterator[Violation]:
+    """E1: a principal that has had the final answer for an event does not deliver it again.
+
+    Unless the answer was not durable yet when the process died.
+    """
+    answered: dict[tuple[str, str], list[Note]] = defaultdict(list)
+    died: dict[tuple[str, int], float] = {}
+    for note in case.notes:
+        if note.kind == "crashed":
+            died[note.facts["site"], note.life] = note.at
+        if note.kind != "answered" or case.went_back[note.facts["site"]]:
+            continue
+        for id, outcome in zip(note.facts["ids"], note.facts["outcomes"], strict=True):
+            if outcome not in FINAL or any(case.went_back[edge] for edge, _ in case.events[id]):
+                continue
+            site = note.facts["site"]
+            for before in answered[site, id]:
+                if before.life == note.life or died.get((site, before.life), 0.0) - before.at > DURABLE_SECONDS:
+                    yield Violation("E1", f"{site} delivered {id} {sorted(case.events[id])} again")
+            answered[site, id].append(note)
+
+
+def an_id_stays(case: Case) -> Iterator[Violation]:
+    """E2: over all principals; an edge whose directory went back gives what it reads again another id."""
+    for id, events in case.events.items():
+        if len(events) > 1:
+            yield Violation("E2", f"{id} is of {sorted(events)}")
+    for (edge, number), ids in case.ids.items():
+        if len(ids) > 1 + len(case.went_back[edge]):
+            yield Violation("E2", f"{number} of {edge} has the ids {sorted(ids)}")
+
+
+def nothing_is_lost(case: Case) -> Iterator[Violation]:
+    """E3: at the end every event has been at the backend, with a final answer.
+
+    Unless a principal stored and confirmed it, and its directory went back to a copy of before.
+    """
+    if not case.is_over:
+        return
+    written = {note.facts["edge"]: note.facts["upto"] for note in case.notes if note.kind == "written"}
+    for event in ((edge, number) for edge, upto in written.items() for number in range(1, upto + 1)):
+        if event not in case.delivered and not _was_forgotten(case, event):
+            yield Violation("E3", f"{event} never arrived")
+
+
+def _was_forgotten(case: Case, event: Event) -> bool:
+    if case.scenario.delivers:
+        return False
+    return any(
+        copied < note.n < back
+        for note in case.confirmed[event]
+        for copied, back in zip(case.copied[note.facts["site"]], case.went_back[note.facts["site"]], strict=False)
+    )
+
+
+def drained_means_confirmed(case: Case) -> Iterator[Violation]:
+    """E4: whatever an edge had accepted when a policy was sent."""
+    accepted: dict[str, int] = defaultdict(int)
+    covered: dict[tuple[str, int], int] = {}
+    reached = case.delivered if case.scenario.delivers else case.heard
+    for note in case.notes:
+        site = note.facts.get("site", "")
+        match note.kind:
+            case "accepted":
+                accepted[site] = max(accepted[site], note.facts["upto"])
+            case "sent":
+                covered[site, note.facts["revision"]] = accepted[site]
+            case "said" if note.facts["message"].get("stage") == "drained" and site in case.scenario.edges:
+                upto = covered.get((site, note.facts["message"]["revision"]), 0)
+                for event in ((site, number) for number in range(1, upto + 1)):
+                    if reached.get(event, len(case.notes)) > note.n:
+                        yield Violation("E4", f"drained was said before {event} was there")
+
+
+def nothing_is_given_up(case: Case) -> Iterator[Violation]:
+    """E9, B11: at an edge, what is a dead letter was refused at the backend, where that is told."""
+    for note, ack in case.said("ack", stage="drained"):
+        ledger = dict(ack["ledger"])
+        if ledger.pop("accepted") != sum(ledger.values()):
+            yield Violation("B11", f"{note.facts['site']}: {ack['ledger']}")
+        may_refuse = "poison" in case.scenario.rates and (
+            case.scenario.delivers or note.facts["site"] not in case.scenario.edges
+        )
+        if ledger["dropped"] or ledger["damaged"] or (ledger["dead_letter"] and not may_refuse):
+            yield Violation("E9", f"{note.facts['site']}: {ack['ledger']}")
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------------
+
+
+def an_old_session_is_over(case: Case) -> Iterator[Violation]:
+    """E8: of each link the newest session is served, and none of another process of the principal."""
+    newest: dict[tuple[str, int, str, int], str] = {}
+    stale: set[int] = set()
+    for note in case.notes:
+        facts = note.facts
+        if note.kind == "arrived" and "generation" in facts:
+            if newest.get((facts["site"], note.life, facts["edge"], facts["link"])) != facts["generation"]:
+                stale.add(facts["request"])
+        elif note.kind == "replied" and facts["status"] == 200:
+            asked = case.arrived[facts["request"]].facts
+            if "begun" in facts:
+                newest[facts["site"], note.life, asked["edge"], asked["link"]] = facts["begun"]
+            elif facts["request"] in stale:
+                yield Violation("E8", f"{facts['site']} answered request {facts['request']}, of an old session")
+
+
+def one_process_has_a_name(case: Case) -> Iterator[Violation]:
+    """C1: another process is served only when the one before was not heard of for a while."""
+    served: dict[tuple[str, int, str], str] = {}
+    heard: dict[tuple[str, int, str], float] = {}
+    instances: dict[str, str] = {}
+    for note in case.notes:
+        facts = note.facts
+        if note.kind != "replied" or facts["status"] != 200:
+            continue
+        asked = case.arrived[facts["request"]]
+        place = (facts["site"], note.life, asked.facts["edge"])
+        if "begun" not in facts:
+            if instances.get(asked.facts["generation"]) == served.get(place):
+                heard[place] = asked.at
+            continue
+        instance = instances[facts["begun"]] = asked.facts["instance"]
+        if served.get(place, instance) != instance and note.at < heard[place] + GONE_SECONDS:
+            yield Violation("C1", f"{facts['site']} serves {asked.facts['by']} as another process of this name")
+        served[place], heard[place] = instance, asked.at
+
+
+def released_means_unused(case: Case) -> Iterator[Violation]:
+    """B3: after its release, no request with a credential."""
+    revoked: set[str] = set()
+    for note in case.notes:
+        if note.kind == "revoked":
+            revoked.add(note.facts["credential"])
+        elif note.kind == "asked" and note.facts["credential"] in revoked and not case.went_back[note.facts["site"]]:
+            yield Violation("B3", f"a request with {note.facts['credential']} was sent after its release")
+
+
+# -- keyed state -------------------------------------------------------------------------------------------------------
+
+
+def the_last_word_arrives(case: Case) -> Iterator[Violation]:
+    """K1: a key that was deleted may be there again if the directory of its edge went back."""
+    if not case.is_over:
+        return
+    last = {(note.facts["edge"], note.facts["key"]): note.facts for note in case.notes if note.kind == "changed"}
+    applied = {(note.facts["owner"], note.facts["key"]): note.facts for note in case.notes if note.kind == "applied"}
+    for key, word in last.items():
+        wanted = None if word["deleted"] else word["number"]
+        has = applied[key]["number"] if key in applied else None
+        if has != wanted and not (word["deleted"] and case.went_back[key[0]]):
+            yield Violation("K1", f"the backend has {has} of {key}, not {wanted}")
+
+
+def nothing_older_is_applied(case: Case) -> Iterator[Violation]:
+    """K2: by the numbers, which the shipper does not know."""
+    newest: Counter[tuple[str, str]] = Counter()
+    for note in case.notes:
+        if note.kind == "applied" and note.facts["number"] is not None:
+            key = (note.facts["owner"], note.facts["key"])
+            if note.facts["number"] < newest[key]:
+                yield Violation("K2", f"the backend got {note.facts['number']} of {key} after {newest[key]}")
+            newest[key] = max(newest[key], note.facts["number"])
+
+
+def a_version_is_on_its_way_once(case: Case) -> Iterator[Violation]:
+    """E5: a link of a process sends none while a request with it is under way."""
+    under_way: dict[int, tuple[Any, Any]] = {}
+    for note in case.notes:
+        if note.kind == "asked_no_more":
+            under_way.pop(note.facts["request"], None)
+        elif note.kind == "asked" and note.facts["what"] == "versions":
+            sender = (note.facts["site"], note.life, note.facts["link"])
+            for other, versions in under_way.values():
+                if other == sender and not set(versions).isdisjoint(note.facts["versions"]):
+                    yield Violation("E5", f"{note.facts['site']} sends a version that is on its way")
+            under_way[note.facts["request"]] = (sender, note.facts["versions"])
+
+
+# -- the processes -----------------------------------------------------------------------------------------------------
+
+
+def nothing_fails(case: Case) -> Iterator[Violation]:
+    """P6, L6."""
+    for note in case.notes:
+        if note.kind == "failed":
+            yield Violation("P6", note.facts["error"])
+        if note.kind == "livelock":
+            yield Violation("L6", f"no end after {note.at:.1f} s")
+
+
+LAWS: Sequence[Callable[[Case], Iterator[Violation]]] = (
+    each_event_enters_once,
+    an_id_stays,
+    nothing_is_lost,
+    drained_means_confirmed,
+    nothing_is_given_up,
+    an_old_session_is_over,
+    one_process_has_a_name,
+    released_means_unused,
+    the_last_word_arrives,
+    nothing_older_is_applied,
+    a_version_is_on_its_way_once,
+    nothing_fails,
+)

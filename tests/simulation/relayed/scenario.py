@@ -1,0 +1,93 @@
+"""What a seed draws of a world with edges and principals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from tests.simulation.scenario import Scenario, Step
+
+RATES: dict[str, tuple[float, float]] = {
+    "lost_before": (0.02, 0.3),
+    "lost_after": (0.02, 0.3),
+    "unreachable": (0.02, 0.3),
+    "again": (0.05, 0.6),
+    "slow_wire": (0.02, 0.3),
+    "busy": (0.05, 0.4),
+    "item_later": (0.05, 0.3),
+    "answer_lost": (0.05, 0.3),
+    "poison": (1.0, 1.0),
+    "commit_fails": (0.01, 0.08),
+}
+"""Faults that strike at every opportunity with some probability: the least and the most that a seed draws."""
+
+STEPS: dict[str, tuple[int, int]] = {
+    "rotate": (1, 3),
+    "kill": (1, 4),
+    "kill_soon": (1, 4),
+    "part": (1, 3),
+    "down": (1, 2),
+    "hot": (1, 2),
+    "tune_principal": (1, 2),
+    "part_for_long": (1, 1),
+}
+"""Things done at drawn moments: how many of a kind there are, if there are any."""
+
+Lost = Literal["nothing", "edge", "principal", "clone"]
+LOST: tuple[Lost, ...] = ("nothing", "nothing", "nothing", "edge", "principal", "clone")
+"""Which directories go back to an older copy, or are used twice."""
+Trial = Literal["full", "hot"]
+"""When all faults are over, what other keys get past: log events that nobody takes, or a key that always changes."""
+TRIALS: dict[bool, tuple[Trial | None, ...]] = {False: (None, None, "full", "hot"), True: (None, None, "hot")}
+"""By whether principals wait for delivery: there, log events that wait may take all the places of what is under way."""
+SHARES = (0.1, 0.3, 0.6)
+
+
+@dataclass(frozen=True)
+class Relayed(Scenario):
+    """All that is drawn before such a world begins."""
+
+    delivers: bool = False
+    """Whether principals confirm what is delivered, not what is stored."""
+    principals: int = 1
+    edges: tuple[str, ...] = ("berlin",)
+    lost: Lost = "nothing"
+    trial: Trial | None = None
+
+    @classmethod
+    def draw(cls, seed: int) -> Relayed:
+        """The scenario of a seed."""
+        random = Random(f"relayed {seed}")
+        share = random.choice(SHARES)
+        rates = {name: random.uniform(*bounds) for name, bounds in RATES.items() if random.random() < share}
+        seconds = random.choice((5.0, 20.0, 60.0))
+        kinds = [kind for kind in STEPS if random.random() < max(0.3, share)]
+        steps = [_step(random, seconds, kind) for kind in kinds for _ in range(random.randint(*STEPS[kind]))]
+        steps += [_step(random, seconds, "write") for _ in range(random.randint(2, 8))]
+        keys = random.choice((0, 1, 3, 8))
+        if keys:
+            steps += [_step(random, seconds, "change") for _ in range(random.randint(3, 8))]
+        steps = [step for step in steps if keys or step.kind != "hot"]
+        lost = random.choice(LOST)
+        if lost != "nothing":
+            steps += [_step(random, seconds, f"{lost}_goes_back" if lost != "clone" else "clone")]
+        delivers = random.random() < 0.5
+        return cls(
+            seed=seed,
+            rates=rates,
+            steps=tuple(sorted(steps, key=lambda step: step.at)),
+            chaos_seconds=seconds,
+            queue_bytes=random.choice((1 << 14, 1 << 20, 1 << 20)),
+            workers=1,
+            keys=keys,
+            delivers=delivers,
+            principals=random.choice((1, 1, 2)),
+            edges=random.choice((("berlin",), ("berlin",), ("berlin", "paris"))),
+            lost=lost,
+            trial=random.choice(TRIALS[delivers] if keys > 1 else (None,)),
+        )
+
+
+def _step(random: Random, seconds: float, kind: str) -> Step:
+    return Step(random.uniform(0.0, seconds), kind, random.getrandbits(32))
