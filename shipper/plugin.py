@@ -77,6 +77,7 @@ from shipper.sdk.event import Batch, Fields, Oversized, merged, nested, tagged
 from shipper.sdk.feeding import MOST_LINGER, Feeding
 from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask
+from shipper.sdk.lineage import Confirmed, Lineages
 from shipper.sdk.meters import Counter, Gauge, Histogram, Meters, meters
 from shipper.sdk.peers import Confirms, Edge, Principal, Waits
 from shipper.sdk.resolve import AddressInfo, resolve
@@ -111,6 +112,7 @@ __all__ = [
     "ClientTls",
     "Code",
     "Column",
+    "Confirmed",
     "Confirms",
     "Counter",
     "Credential",
@@ -131,6 +133,7 @@ __all__ = [
     "Kept",
     "Later",
     "Ledger",
+    "Lineages",
     "Mark",
     "Mask",
     "Material",
@@ -503,6 +506,10 @@ def _of_no_use(said: bool) -> None:
     """Of a context that is made by hand."""
 
 
+def _unheard(text: str | None, code: str) -> None:
+    """Of a context that is made by hand."""
+
+
 def _none_below() -> int:
     return 0
 
@@ -545,6 +552,11 @@ class OutputContext:
     delivers: Callable[[bool], None] = field(default=_of_no_use, repr=False, compare=False, kw_only=True)
     """An output that `relays` says here whether the final answers of its destination are those of the end of the
     way, each time that it learns of it."""
+    lineages: Lineages | None = field(default=None, repr=False, compare=False, kw_only=True)
+    """What the state directories of a destination that is a shipper have confirmed."""
+    notice: Callable[[str | None, str], None] = field(default=_unheard, repr=False, compare=False, kw_only=True)
+    """Have the output be DEGRADED, with a text and a code, though events are delivered; None ends it. It is shown while
+    nothing else is wrong."""
 
 
 class Sender(Protocol):

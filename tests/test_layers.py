@@ -62,6 +62,7 @@ INSIDE = {
             "keyring",
             "lease",
             "libraries",
+            "lineages",
             "listeners",
             "loans",
             "plan",

@@ -30,6 +30,7 @@ from shipper.pipeline.heads import Backlogs, Heads
 from shipper.pipeline.hold import Hold, hold
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lease import Lease
+from shipper.pipeline.lineages import LaneLineages
 from shipper.pipeline.loans import Lender
 from shipper.pipeline.recent import Recent
 from shipper.pipeline.routed import Routed
@@ -40,7 +41,7 @@ from shipper.plugin import Output, OutputContext, Principal, Requests, Sender
 from shipper.process import log
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.aio import Asyncio
-from shipper.sdk.codes import Code
+from shipper.sdk.codes import Code, Why, checked
 from shipper.sdk.errors import raised_at
 from shipper.sdk.event import Batch
 from shipper.sdk.meters import Meters
@@ -101,6 +102,10 @@ class Lane:
         """That of the problem."""
         self.is_held = False
         """Whether `problem` is one that only a person or a supervisor can end: a refusal, or `hold`."""
+        self._own: Why | None = None
+        """What the lane has reported itself."""
+        self._notice: Why | None = None
+        """What its output wants to be seen, though the lane delivers."""
         self.hold: Hold | None = None
         """What holds its events, whatever its destination says: a lease, or a credential; as `problem` says it."""
         self.is_tried = False
@@ -144,7 +149,7 @@ class Lane:
         self._trouble: Trouble | None = None
         """What ended the last session, if it was any."""
         self._failing: Failing | None = None
-        self._done: tuple[int, str | None] = 0, None
+        self._done: tuple[int, Why | None] = 0, None
         self._moved = trio.current_time()
         """When the lane had nothing to do, made progress or said what is wrong, as `watch` has seen."""
 
@@ -261,7 +266,7 @@ class Lane:
     def watch(self, *, holds_events: bool) -> None:
         """Look at the clock: who gets no answer gives up its slot; who delivers nothing does not look healthy."""
         now = trio.current_time()
-        done = self.counters.total(), self.problem
+        done = self.counters.total(), self._own
         if done != self._done or not holds_events:
             self._done, self._moved = done, now
         if self._session is not None and now - max(self._slot.since, self._session.answered) > SILENT_SECONDS:
@@ -272,7 +277,7 @@ class Lane:
             self._report(stuck, Code.CLIENT_STUCK)
         elif self._session is not None and (overdue := self._session.overdue()) is not None:
             self._report(overdue, Code.NO_ANSWER)
-        elif self.problem is None and now - self._moved > STALLED_SECONDS:
+        elif self._own is None and now - self._moved > STALLED_SECONDS:
             text = f"nothing was delivered for more than {STALLED_SECONDS:g} s{self._queue()}"
             self._report(text, Code.NO_PROGRESS)
 
@@ -475,6 +480,8 @@ class Lane:
             waits=lambda: self._spool.figures.waits(self.id),
             state=Routed(self._spool, self.id, self._heads.wake) if self.output.takes_state() else None,
             delivers=self._note_delivers,
+            lineages=LaneLineages(self._spool, self.id),
+            notice=self._take_notice,
         )
 
     def principal(self) -> Principal | None:
@@ -544,7 +551,15 @@ class Lane:
 
     def _report(self, problem: str | None, code: str = Code.OK, *, held: bool = False) -> None:
         self.is_held, self.hold = held, None
-        code = Code.OK if problem is None else code
+        self._own = None if problem is None else Why(problem, code)
+        self._show()
+
+    def _take_notice(self, text: str | None, code: str) -> None:
+        self._notice = None if text is None else Why(text, checked(code))
+        self._show()
+
+    def _show(self) -> None:
+        problem, code = self._own or self._notice or (None, Code.OK)
         if (problem, code) != (self.problem, self.code):
             self.problem, self.code = problem, code
             self._on_change()

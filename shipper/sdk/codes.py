@@ -114,6 +114,10 @@ class Code(StrEnum):
     LEASE_LAPSED = "lease_lapsed", "The lease has run out: nothing is sent, and events are held."
     DEADLINE_PASSED = "deadline_passed", "A drain is past its deadline."
     ORDER_NEEDED = "order_needed", "A barrier waits for an order: dead_letter or drop."
+    PRINCIPAL_WENT_BACK = (
+        "principal_went_back",
+        "The principal of a relay has an older copy of its state directory: it lacks what it had confirmed.",
+    )
     CLIENT_STUCK = (
         "client_stuck",
         "An output has not opened or closed its connections for a while; its lane waits.",

@@ -147,6 +147,10 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         "answers": _is_bytes,
         "items": _or_none(_is_items),
     },
+    "lineage": {
+        **dict.fromkeys(("id", "lane", "events", "state"), _is_count),
+        **dict.fromkeys(("lineage", "host"), _is_text),
+    },
     "fed": {"lane": _is_count, "input": _is_text, "retracts": _among(0, 1)},
     "meta": {"key": _is_text, "value": lambda value: _is_count(value) or (_is_text(value) and _is_revision(value))},
 }

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from shipper.process import log
-from shipper.spool import credentials, doubt, keyed
+from shipper.spool import credentials, doubt, keyed, lineages
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.queue import Moved
 from shipper.spool.schema import BARRIER, get_meta, next_seq, packed_ids, set_meta
@@ -383,6 +383,8 @@ def drop_empty_lane(db: sqlite3.Connection, lane: int) -> bool:
     gone = db.execute(
         "DELETE FROM lane WHERE id = ? AND active = 0 AND NOT EXISTS (SELECT 1 FROM todo WHERE lane = ?)", (lane, lane)
     )
+    if gone.rowcount > 0:
+        lineages.forget(db, lane)
     return gone.rowcount > 0
 
 

@@ -16,6 +16,7 @@
     place_epoch  the epochs of all places that this directory has given
     fed      which input of keyed state is routed to which active lane (0: to none), and whether its keys are deleted
              once the policy has it no more
+    lineage  what each state directory of a lane's destination has confirmed
     awaited  batches whose answers their input waits for; `open` counts the entries that name it
     requeue  unfinished orders to requeue dead letters, and their progress
     revision received policies; `stage` is received, superseded or active; older active ones stay until drained
@@ -106,6 +107,9 @@ CREATE TABLE IF NOT EXISTS holding (
 CREATE TABLE IF NOT EXISTS awaited (
     id INTEGER PRIMARY KEY, input TEXT NOT NULL, key TEXT NOT NULL, open INTEGER NOT NULL, answers BLOB NOT NULL,
     items BLOB, UNIQUE (input, key));
+CREATE TABLE IF NOT EXISTS lineage (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, lane INTEGER NOT NULL, lineage TEXT NOT NULL, events INTEGER NOT NULL,
+    state INTEGER NOT NULL, host TEXT NOT NULL, UNIQUE (lane, lineage));
 CREATE TABLE IF NOT EXISTS fed (
     lane INTEGER NOT NULL, input TEXT NOT NULL, retracts INTEGER NOT NULL, PRIMARY KEY (lane, input)) WITHOUT ROWID;
 """

@@ -16,6 +16,7 @@ import trio
 
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.event import Batch, Oversized
+from shipper.sdk.lineage import Confirmed
 from shipper.sdk.state import Mark, Quota, Version
 from shipper.spool import (
     audit,
@@ -26,6 +27,7 @@ from shipper.spool import (
     drain_orders,
     forward,
     keyed,
+    lineages,
     queue,
     requeue,
     resync,
@@ -445,6 +447,15 @@ class Spool:
         """Stores that the destination of a lane has answered; durable before later calls are."""
         with suppress(StoreFailed):  # the process ends then, and some callers must not raise
             self.store.post(lambda db: forward.note_reached(db, lane), urgent=True)
+
+    async def lineages(self, lane: int) -> dict[str, Confirmed]:
+        """Returns what the destination of a lane has confirmed, by its lineage, with all that was noted before."""
+        return await self.store.do(lambda db: lineages.of_lane(db, lane), patient=True)
+
+    def note_confirmed(self, lane: int, lineage: str, confirmed: Confirmed) -> None:
+        """Stores what a lineage has confirmed; it goes with the next commit, as do settlements that come after it."""
+        with suppress(StoreFailed):
+            self.store.post(lambda db: lineages.note(db, lane, lineage, confirmed), patient=True)
 
     async def standing_orders(self) -> list[drain_orders.Order]:
         return await self._config(drain_orders.standing)

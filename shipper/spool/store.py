@@ -107,9 +107,9 @@ class Store:
         task = trio.lowlevel.current_task()
         return cast(T, await self._submit(Operation(op, task, abandoned=abandoned, needs_room=True, waits=wait)))
 
-    def post(self, op: Callable[[sqlite3.Connection], object], *, urgent: bool = False) -> None:
+    def post(self, op: Callable[[sqlite3.Connection], object], *, urgent: bool = False, patient: bool = False) -> None:
         """As `do`, without waiting. `op` must not raise: `open_store` would end with its error."""
-        self._hand_over(Operation(op, urgent=urgent))
+        self._hand_over(Operation(op, urgent=urgent, patient=patient))
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Runs a query on a snapshot with every durable operation; it must return values, never a cursor.

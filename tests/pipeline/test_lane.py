@@ -522,6 +522,29 @@ async def test_a_destination_that_takes_us_again_gets_all_after_one_probe(tmp_pa
         assert on.active["main"].problem is None
 
 
+async def test_a_notice_of_the_output_outlasts_deliveries_and_gives_way_to_a_problem(
+    tmp_path: Path,
+) -> None:
+    async with one_output(tmp_path) as (on, script):
+        await on.enter(1)
+        await on.empty()
+        lane = on.active["main"]
+        script.contexts[-1].notice("it went back", "went_back")
+        await on.enter(1)
+        await on.empty()
+        assert (lane.problem, lane.code, lane.is_held) == ("it went back", "went_back", False)
+
+        script.send = script.raising(Held("401 Unauthorized"))
+        await on.enter(1)
+        await script.until(lambda: lane.code == Code.REFUSED)
+        script.send = script.deliver
+        await on.empty()
+        assert lane.code == "went_back"
+
+        script.contexts[-1].notice(None, Code.OK)
+        assert (lane.problem, lane.code) == (None, Code.OK)
+
+
 async def test_a_probe_whose_events_are_all_put_off_is_no_success(tmp_path: Path) -> None:
     async with one_output(tmp_path) as (on, script):
         script.send = script.raising(Held("401"), times=1)

@@ -11,7 +11,19 @@ from typing import Any
 
 import trio
 
-from shipper.plugin import Asyncio, Batch, Credential, CredentialId, Endpoint, Fields, OutputContext, Sender
+from shipper.plugin import (
+    Asyncio,
+    Batch,
+    Code,
+    Confirmed,
+    Credential,
+    CredentialId,
+    Endpoint,
+    Fields,
+    OutputContext,
+    RoutedState,
+    Sender,
+)
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay import Edge, RelayInput
 from shipper_plugins.outputs.relay import RelayOutput
@@ -78,6 +90,36 @@ class Queue:
     def __init__(self) -> None:
         self.lowest = 0
         self.delivers: list[bool] = []
+        self.confirmed: dict[str, Confirmed] = {}
+        """By lineage, what was noted."""
+        self.notice: tuple[str | None, str] = (None, Code.OK)
+
+    async def known(self) -> Mapping[str, Confirmed]:
+        """See `Lineages.known`."""
+        await trio.lowlevel.checkpoint()
+        return dict(self.confirmed)
+
+    def note(self, lineage: str, confirmed: Confirmed) -> None:
+        """See `Lineages.note`."""
+        self.confirmed[lineage] = confirmed
+
+    def take_notice(self, text: str | None, code: str) -> None:
+        """See `OutputContext.notice`."""
+        self.notice = text, code
+
+    def context(self, aio: Asyncio, lane: int = 1, state: RoutedState | None = None) -> OutputContext:
+        """What its output sees."""
+        return OutputContext(
+            "principal",
+            aio,
+            KEYS,
+            lane=lane,
+            lowest=lambda: self.lowest,
+            delivers=self.delivers.append,
+            lineages=self,
+            notice=self.take_notice,
+            state=state,
+        )
 
 
 @asynccontextmanager
@@ -87,10 +129,7 @@ async def edge(
     """A sender to these hosts, as the edge berlin."""
     queue = queue or Queue()
     output = RelayOutput(**{"name": "berlin", "hosts": urls, "credential": CredentialId(credential), **settings})
-    context = OutputContext(
-        "principal", aio, KEYS, lane=lane, lowest=lambda: queue.lowest, delivers=queue.delivers.append
-    )
-    async with output.open(context) as sender:
+    async with output.open(queue.context(aio, lane)) as sender:
         yield sender
 
 

@@ -20,7 +20,6 @@ from shipper.plugin import (
     Kept,
     Mark,
     Outcome,
-    OutputContext,
     Sender,
     Version,
     digest_of,
@@ -33,7 +32,7 @@ from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.relay import state
 from shipper_plugins.relay.frames import FrameError, Generation
 from shipper_plugins.relay.state import StateHead
-from tests.plugins.relay import KEYS, Principal, Queue, entry, principal
+from tests.plugins.relay import Principal, Queue, entry, principal
 from tests.plugins.test_input_relay import ask
 
 EDGES = {
@@ -99,8 +98,7 @@ async def edge(
 ) -> AsyncIterator[Sender]:
     here, queue = here or Here(), queue or Queue()
     output = RelayOutput(**{"name": "berlin", "hosts": urls, "credential": CredentialId(credential), **settings})
-    context = OutputContext("principal", aio, KEYS, lane=1, lowest=lambda: queue.lowest, state=here)
-    async with output.open(context) as sender:
+    async with output.open(queue.context(aio, state=here)) as sender:
         yield sender
 
 

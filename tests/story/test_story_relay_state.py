@@ -262,3 +262,30 @@ async def test_keyed_state_passes_log_events_that_the_principal_has_no_room_for(
                     lambda: all(context.state[owner, COLLECTION, key][0] == b'{"n":2}' for key in "ab")
                 )
             await edge.state(lambda observed: observed["queue"]["events"] == 2000)
+
+
+async def test_t117_4_a_principal_that_went_back_is_reported_and_has_the_same_keys_again(tmp_path: Path) -> None:
+    async with open_chain(tmp_path) as chain, chain.sink(), running(chain.edge_state) as edge:
+        async with running(chain.principal_state) as middle:
+            await chain.offer_edge(edge)
+            await chain.offer_principal(middle)
+            await chain.put("a", "b", n=1)
+            await chain.agreed()
+            await empty(edge, middle)
+            await middle.stop()
+        shutil.copytree(chain.principal_state, tmp_path / "copy")
+        async with running(chain.principal_state) as middle:
+            await chain.offer_principal(middle, 2)
+            await chain.put("b", "c", n=2)
+            await chain.agreed()
+            await empty(edge, middle)
+            await middle.kill()
+        shutil.rmtree(chain.principal_state)
+        (tmp_path / "copy").rename(chain.principal_state)
+        chain.context.state.clear()  # what is there comes from this principal's directory alone
+        async with running(chain.principal_state) as middle:
+            await chain.offer_principal(middle, 2)
+            await chain.put("d", n=3)
+            await chain.agreed()
+            await edge.state(lambda observed: "principal_went_back" in [unit["code"] for unit in observed["units"]])
+            await empty(edge, middle)

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import trio
 
@@ -42,6 +44,8 @@ _log = logging.getLogger(__name__)
 _NONE = Generation("0" * 32, 0)
 _REFUSED = "refused/"
 """Of positions that are no memory of a link; no name of an edge has the slash."""
+_LINEAGE = "lineage"
+"""Of the position that names this state directory; that of a link has a slash."""
 FULL_SECONDS = 10.0
 """After which a program may ask again whether there is room for another key."""
 MOST_TOLD = 64
@@ -98,6 +102,14 @@ class Door:
         return edges.pop()
 
 
+class Begun(NamedTuple):
+    """A session that has begun; see `frames.Welcome`."""
+
+    generation: Generation
+    lineage: str
+    highest: int
+
+
 @dataclass(slots=True)
 class _Link:
     """The memory of a link, and the bytes of it that are stored."""
@@ -142,6 +154,9 @@ class Edges:
     def __init__(self, context: InputContext) -> None:
         self._context = context
         self._instance = os.urandom(16).hex()
+        self._lineage = os.urandom(16).hex()
+        self._stored_lineage: bytes | None = None
+        """The position that has it, once there is one; it is stored with the first session."""
         self._edges: dict[str, _Edge] = {}
         self._sets = Sets(context)
         self._again = context.meters.counter("parts_again", "Parts that had been taken before, and came again.")
@@ -156,7 +171,9 @@ class Edges:
     async def load(self) -> None:
         """What was taken before."""
         refused: dict[str, dict[str, bytes]] = {}
-        for key, stored in (await self._context.positions()).items():
+        positions = await self._context.positions()
+        self._see_lineage(positions.get(_LINEAGE))
+        for key, stored in positions.items():
             if key.startswith(_REFUSED):
                 refused.setdefault(key.split("/")[1], {})[key] = stored
             else:
@@ -165,6 +182,12 @@ class Edges:
             self._edge(name).keys.load(positions)
         for name, edge in self._edges.items():
             await self._look(name, edge)
+
+    def _see_lineage(self, stored: bytes | None) -> None:
+        """What is stored of it; one that cannot be read is another one from now on."""
+        self._stored_lineage = stored
+        if stored is not None and re.fullmatch(rb"[0-9a-f]{32}", stored):
+            self._lineage = stored.decode()
 
     def _put(self, key: str, stored: bytes) -> None:
         name, _, link = key.rpartition("/")
@@ -184,7 +207,7 @@ class Edges:
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
-    async def begin(self, name: str, hello: Hello, *, is_connected: bool) -> Generation:
+    async def begin(self, name: str, hello: Hello, *, is_connected: bool) -> Begun:
         """A new session; from now on no request of an older one of this link is taken. Raises Refused."""
         edge = self._edge(name)
         async with edge.lock:
@@ -203,7 +226,7 @@ class Edges:
                     await self._load_again(name, edge)
                 else:
                     await self._look(name, edge)
-                    return generation
+                    return Begun(generation, self._lineage, edge.links[hello.link].memory.highest)
         raise busy("what is stored of this edge changes")
 
     async def _begin(self, name: str, edge: _Edge, link: int, generation: Generation) -> None:
@@ -213,7 +236,10 @@ class Edges:
         oldest = sorted(edge.links, key=lambda each: edge.links[each].memory.used)
         gone = [each for each in oldest if each != link][: max(0, len(edge.links.keys() | {link}) - MOST_LINKS)]
         awaited = [one.key(name) for each in gone for one in edge.links[each].memory.entries if one.awaited]
-        await self._store(name, link, before, memory, {_key(name, each): None for each in gone}, forgotten=awaited)
+        lineage = self._lineage.encode()
+        more = {_key(name, each): None for each in gone} | {_LINEAGE: lineage}
+        await self._store(name, link, before, memory, more, {_LINEAGE: self._stored_lineage}, forgotten=awaited)
+        self._stored_lineage = lineage
         edge.links[link] = _Link(memory, memory.pack())
         for each in gone:
             del edge.links[each]
@@ -306,6 +332,7 @@ class Edges:
                 raise _over()
             known = [one for each in (memory, *others) for one in each.of(batch.origin, batch.seq)]
             positions = fresh(batch, part.digest, known, digest)
+            memory = memory.reaching(part.place)
             if positions:
                 mode = known[0].awaited if known else awaits  # of one batch all is confirmed in the same way
                 new, entry = _new(part, batch, positions, awaited=mode)
@@ -314,9 +341,9 @@ class Edges:
                 keys.append(entry.key(name) if mode else None)
             else:
                 self._again.add()
-        if batches:
+        if batches or memory.highest > link.memory.highest:
             gone = [one.key(name) for one in link.memory.entries if one.awaited and one not in memory.entries]
-            await self._store(name, number, link, memory, {}, batches, keys, gone)
+            await self._store(name, number, link, memory, {}, {}, batches, keys, gone)
             edge.links[number] = _Link(memory, memory.pack())
             for key in gone:
                 edge.done.pop(key, None)
@@ -400,7 +427,7 @@ class Edges:
         """Answer a question about an edge's keys. Raises Refused."""
         edge = self._heard(name, asked.link, asked.generation)
         try:
-            return Compared(*await self._sets.answer(name, edge.keys, limits, asked.question))
+            return await self._sets.answer(name, edge.keys, limits, asked.question)
         except Unreadable as error:
             raise Refused(400, "bad_request", str(error)) from None
 
@@ -432,6 +459,7 @@ class Edges:
         before: _Link,
         memory: Memory,
         more: Mapping[str, bytes | None],
+        expect: Mapping[str, bytes | None],
         batches: Sequence[Batch] = (),
         awaited: Sequence[str | None] = (),
         forgotten: Sequence[str] = (),
@@ -442,7 +470,7 @@ class Edges:
             await self._context.emit(
                 *batches,
                 positions={key: memory.pack(), **more},
-                expect={key: before.stored},
+                expect={key: before.stored, **expect},
                 wait=False,
                 awaited=awaited if any(awaited) else (),
                 forgotten=forgotten,
@@ -455,7 +483,9 @@ class Edges:
     async def _load_again(self, name: str, edge: _Edge) -> None:
         """After an emit that was cancelled, or when another source of this input has stored something."""
         edge.links.clear()
-        for key, stored in (await self._context.positions()).items():
+        positions = await self._context.positions()
+        self._see_lineage(positions.get(_LINEAGE))
+        for key, stored in positions.items():
             if key.rpartition("/")[0] == name:
                 self._put(key, stored)
         edge.keys.load(await self._context.positions(edge.keys.prefix))

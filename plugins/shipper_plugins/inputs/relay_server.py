@@ -36,7 +36,7 @@ from shipper_plugins.inputs.bulk_answer import RequestRefused
 from shipper_plugins.inputs.bulk_connections import Connections, Tell
 from shipper_plugins.inputs.bulk_http import next_block, send, tell_to_continue
 from shipper_plugins.inputs.bulk_limits import Memory, Share, fingerprint
-from shipper_plugins.inputs.relay_edges import Door, Edges, Refused
+from shipper_plugins.inputs.relay_edges import Begun, Door, Edges, Refused
 from shipper_plugins.relay import frames, state
 from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Poll, Request, Told, Welcome
 from shipper_plugins.relay.state import Compare, Compared, Named, StateAnswered, Surplus
@@ -187,10 +187,10 @@ class RelayServer:
             raise Refused(400, "protocol", f"this is protocol {frames.PROTOCOL}")
         is_connected = self.is_connected(edge)
 
-        async def begin() -> frames.Generation:
+        async def begin() -> Begun:
             return await self._edges.begin(edge, hello, is_connected=is_connected)
 
-        generation = await self._aio.answer(begin)
+        generation, lineage, highest = await self._aio.answer(begin)
         if self._served.get(edge) != hello.instance:
             self._served[edge], self._open[edge] = hello.instance, set()
         self._belongs(request, edge)
@@ -202,6 +202,8 @@ class RelayServer:
             confirms,
             frames.HEARTBEAT_SECONDS,
             max_part_bytes=door.max_part_bytes,
+            lineage=lineage,
+            highest=highest,
             max_document_bytes=door.limits_of(edge).max_document_bytes,
         )
 

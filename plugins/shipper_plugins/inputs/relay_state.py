@@ -15,7 +15,17 @@ import trio
 from shipper.plugin import Backpressure, Change, InputContext, Kept
 from shipper_plugins.relay import state
 from shipper_plugins.relay.digests import Digests
-from shipper_plugins.relay.state import Arrived, Limits, Named, Other, Refusal, StateAnswered, owner_at, owner_from
+from shipper_plugins.relay.state import (
+    Arrived,
+    Compared,
+    Limits,
+    Named,
+    Other,
+    Refusal,
+    StateAnswered,
+    owner_at,
+    owner_from,
+)
 
 MOST_SETS = 2
 """Of edges that compare, kept from one question to the next; a set that is not there is read again."""
@@ -124,13 +134,13 @@ class Sets:
         self._sets: dict[str, _Set] = {}
         self._building = trio.CapacityLimiter(1)
 
-    async def answer(self, name: str, keys: Keys, limits: Limits, question: bytes) -> tuple[bytes, int]:
-        """The answer to a question, and the highest place of the edge's own keys. Raises `digests.Unreadable`."""
+    async def answer(self, name: str, keys: Keys, limits: Limits, question: bytes) -> Compared:
+        """The answer to a question. Raises `digests.Unreadable`."""
         found = await self._get(name, keys, limits, is_new=question.startswith(_FIRST))
         answer = found.digests.answer(question)
         if answer == _FIRST:
             self._sets.pop(name, None)
-        return answer, found.highest
+        return Compared(answer, found.highest, found.highest_of_all)
 
     async def named(self, name: str, keys: Keys, limits: Limits, points: Sequence[int]) -> Named:
         """The names of an edge's keys at these points."""
@@ -154,16 +164,19 @@ class Sets:
         refused = list(keys.refused.values())
 
         def build() -> _Set:
-            highest = max((one.place for one in refused if not one.owner), default=0)
             digests = state.digests_of(marks, refused, limits, edge=name)
-            return _Set(digests, max(highest, state.highest(marks, name)), sorted({mark.owner for mark in marks}))
+            own = [one.place for one in refused if not one.owner]
+            below = [one.place for one in refused] + [mark.place for mark in marks]
+            highest = max([*own, state.highest(marks, name)])
+            return _Set(digests, highest, max(below, default=0), sorted({mark.owner for mark in marks}))
 
         return await trio.to_thread.run_sync(build)
 
 
 class _Set(NamedTuple):
-    """What an edge has, the highest place of its own keys, and the owners of all."""
+    """What an edge has, the highest place of its own keys and that of all, and the owners of these."""
 
     digests: Digests
     highest: int
+    highest_of_all: int
     owners: Sequence[str]

@@ -86,6 +86,8 @@ class Awaited:
             final = one.by_item()
             for job in self._jobs.get((one.origin, one.seq), ()):
                 job.told(final)
+                if job.ended.is_set() and job in self._stored:
+                    self._sessions.lineage.confirmed(self._stored[job].lineage, events=job.part.place)
         self._stored = {job: at for job, at in self._stored.items() if not job.ended.is_set()}
 
     def _leave_to(self, session: Welcome) -> None:

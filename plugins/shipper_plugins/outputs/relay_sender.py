@@ -187,6 +187,8 @@ class Relay:
                 job.end(error=error)
         else:
             confirmed, awaited = frozenset(said.confirmed), frozenset(said.awaited)
+            highest = max(confirmed & {job.part.place for job in jobs}, default=0)
+            self._sessions.lineage.confirmed(session.lineage, events=highest)
             for job in request.jobs:
                 if job.part.place in confirmed:
                     job.end(Answers(job.count))

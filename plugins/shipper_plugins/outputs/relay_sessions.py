@@ -19,6 +19,7 @@ import trio
 
 from shipper.plugin import Code, Confirms, Held, Later, NotBegun, OutputContext, Principal
 from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
+from shipper_plugins.outputs.relay_lineage import Lineage
 from shipper_plugins.outputs.relay_refusals import Over, read, refusal
 from shipper_plugins.relay import frames
 from shipper_plugins.relay.frames import Head, Hello, Welcome
@@ -65,6 +66,7 @@ class Sessions:
     def __init__(self, output: RelayOutput, client: Client, context: OutputContext) -> None:
         self._output, self._client, self._context = output, client, context
         self._confirms = context.meters.gauge("confirms_delivered", "1: the principal answers when it has delivered.")
+        self.lineage = Lineage(context)
         self._lock = trio.Lock()
         self._at = 0
         """The host that is used."""
@@ -135,6 +137,7 @@ class Sessions:
                     raise
                 continue
             welcome = self._welcome(response, hosts[at])
+            await self.lineage.begin(welcome, hosts[at])
             self._at, self._since, self.why = at, trio.current_time(), ""
             return welcome
         raise AssertionError

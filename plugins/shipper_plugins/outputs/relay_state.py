@@ -68,6 +68,7 @@ class StateSide:
             body = await trio.to_thread.run_sync(state.encode, head, batch, talk.session.max_document_bytes)
             answered = await talk.ask("versions", state.MEDIA_TYPE, body, StateAnswered)
             answers.append(_answers(batch, answered))
+            self._sessions.lineage.confirmed(talk.session.lineage, state=_highest(batch, answered))
 
         async with self._turn:
             await self._sessions.within(send)
@@ -90,15 +91,16 @@ class StateSide:
         while (question := comparison.question()) is not None:
             asked = Compare(talk.session.generation, self._context.lane, question)
             compared = await talk.ask("compare", JSON, [msgspec.json.encode(asked)], Compared)
-            await self._see(compared, marks)
+            await self._see(talk.session, compared, marks)
             try:
                 comparison.take(compared.answer)
             except Unreadable:
                 raise Later(_FORMER, code=Code.BAD_ANSWER) from None
         return _Found(marks, comparison.differences())
 
-    async def _see(self, compared: Compared, marks: list[Mark]) -> None:
-        """Places above what the other side knows, as after a loss of the directory."""
+    async def _see(self, session: Welcome, compared: Compared, marks: list[Mark]) -> None:
+        """Places above what the other side knows, as after a loss of the directory; or below, as it lost its own."""
+        self._sessions.lineage.compared(session.lineage, compared.highest_of_all)
         assert self._context.state is not None
         if compared.highest > state.highest(marks, ""):
             await self._context.state.place_above(compared.highest)
@@ -132,6 +134,12 @@ def _answers(batch: Batch, answered: StateAnswered) -> Answers:
     if not all(0 <= at < batch.count for at in others):
         raise Later("the principal answered for versions that were not sent", code=Code.BAD_ANSWER)
     return Answers(batch.count, others)
+
+
+def _highest(batch: Batch, answered: StateAnswered) -> int:
+    """The highest place of a version that the other side has; 0 if there is none."""
+    lacking = {other.at for other in answered.others if other.code not in ("duplicate", "fenced")}
+    return max((one.place for at, one in enumerate(batch.versions or ()) if one and at not in lacking), default=0)
 
 
 def _answer(other: Other) -> Answer:

@@ -101,6 +101,10 @@ class Welcome(msgspec.Struct, frozen=True):
     """Seconds after which a sender that has nothing to send says that it is there."""
     max_part_bytes: Annotated[int, msgspec.Meta(ge=LEAST_PART_BYTES)]
     """Of the events of a request."""
+    lineage: Instance
+    """Of the receiver's state directory: drawn with it, and there is no other one with the same, but for copies."""
+    highest: Number = 0
+    """The highest place of a part of this link that was ever confirmed; less than before in an older directory."""
     max_document_bytes: Number = 0
     """Of a document of keyed state; a larger one is withheld."""
 

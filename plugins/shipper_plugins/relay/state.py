@@ -95,10 +95,11 @@ class Compare(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """Its answer, and the highest place that the receiver knows of the edge's own keys."""
+    """Its answer, and the highest place that the receiver knows of the edge's own keys; and of those below it, too."""
 
     answer: bytes
     highest: Number = 0
+    highest_of_all: Number = 0
 
 
 class Surplus(msgspec.Struct, frozen=True):

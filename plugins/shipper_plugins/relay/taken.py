@@ -70,21 +70,23 @@ class Memory:
     generation: Generation
     used: int = 0
     entries: tuple[Taken, ...] = ()
+    highest: int = 0
+    """The highest place of a part that was ever confirmed."""
 
     def pack(self) -> bytes:
         """As a position of the input."""
-        return msgspec.msgpack.encode((_VERSION, self.generation, self.used, self.entries))
+        return msgspec.msgpack.encode(_Packed(_VERSION, self.generation, self.used, self.entries, self.highest))
 
     @classmethod
     def unpack(cls, packed: bytes) -> Memory:
         """Raises ValueError for what `pack` has not made."""
         try:
-            version, generation, used, entries = msgspec.msgpack.decode(packed, type=_Packed)
+            read = msgspec.msgpack.decode(packed, type=_Packed)
         except msgspec.MsgspecError as error:
             raise ValueError("not the memory of a link") from error
-        if version != _VERSION:
+        if read.version != _VERSION:
             raise ValueError("the memory of a link as another version of this program keeps it")
-        return cls(generation, used, entries)
+        return cls(read.generation, read.used, read.entries, read.highest)
 
     def above(self, low: int) -> Memory:
         """Without the parts below the low-water mark."""
@@ -97,6 +99,10 @@ class Memory:
     def begun(self, generation: Generation, used: int) -> Memory:
         """In a newer session."""
         return replace(self, generation=generation, used=used)
+
+    def reaching(self, place: int) -> Memory:
+        """With the part at this place confirmed, whichever link it was taken from."""
+        return self if place <= self.highest else replace(self, highest=place)
 
     def taking(self, fresh: Iterable[Taken]) -> Memory:
         """With these parts. Raises Crowded."""
@@ -111,7 +117,14 @@ class Memory:
 
 
 _VERSION: Final = 1
-_Packed = tuple[int, Generation, int, tuple[Taken, ...]]
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    version: int
+    generation: Generation
+    used: int
+    entries: tuple[Taken, ...]
+    highest: int = 0
 
 
 def fresh(batch: Batch, digest: bytes, known: Sequence[Taken], digest_of: Callable[[Batch], bytes]) -> Sequence[int]:
