@@ -101,7 +101,7 @@ PUBLIC = {
     "sdk.state",
 }
 """Beside `shipper.plugin`: what plugins may import and what is too large, or too slow to import, for that door."""
-MAY_BE_SHOWN = {"plugin", "testing", "sdk.errors"}
+MAY_BE_SHOWN = {"plugin", "testing", "sdk.aio", "sdk.errors"}
 """Of shipper, to the demo, which is a program of its own beside it."""
 FOR_PLUGIN_AUTHORS = "testing"
 """`shipper.testing` stands beside the layers: nothing of shipper imports it, and it imports what plugins may import."""
