@@ -49,6 +49,21 @@ def test_every_module_and_function_that_a_document_names_exists(document: Path) 
         assert not function or f"def {function}(" in path.read_text(), (name, function)
 
 
+def test_every_fault_of_a_relay_has_a_test_and_every_test_that_has_its_number_is_named() -> None:
+    text = (ROOT / "docs/relay-history.md").read_text()
+    faults = dict(re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |\Z)", text, re.M | re.S))
+    numbered = {
+        (function, number)
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for function, number in re.findall(r"^(?:async )?def (test_a(\d+)_\w+)", path.read_text(), re.M)
+    }
+
+    assert list(faults) == [str(number) for number in range(1, 21)]
+    assert all(NAMED.search(fault) for fault in faults.values())
+    assert len(numbered) > 10
+    assert [function for function, number in sorted(numbered) if f"::{function}`" not in faults[number]] == []
+
+
 @pytest.mark.parametrize(("file", "text"), SKETCHES, ids=[file for file, _ in SKETCHES])
 def test_a_sketch_is_short(file: str, text: str) -> None:
     assert len(text.splitlines()) <= LONGEST

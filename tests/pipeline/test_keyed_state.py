@@ -265,6 +265,38 @@ async def test_t117_10_log_events_are_never_coalesced(tmp_path: Path) -> None:
         assert main.shelf["a"][1] == document(19)
 
 
+async def test_a20_no_number_of_failures_makes_anything_be_given_up_also_over_restarts(tmp_path: Path) -> None:
+    inputs = "{in: {type: state}, log: {type: scripted, of: more}}"
+    failures = 0
+
+    async def fail(batch: Batch) -> Answers:
+        nonlocal failures
+        failures += 1
+        raise Later("down")
+
+    async def take(batch: Batch) -> Answers:
+        await trio.lowlevel.checkpoint()
+        return main.answer(batch, {}) if batch.versions is None else main.shelve_now(batch, ())
+
+    for life in range(1, 4):
+        async with theatre(tmp_path, keep=life > 1) as on:
+            main = script()
+            main.feeding = {"backoff": (0.001, 0.001)}
+            main.send = fail
+            context = await begun(on, life, policy(inputs=inputs))
+            await SPRINGS["more"].until(lambda: "run" in SPRINGS["more"].log)
+            if life == 1:
+                await keep(context, "a")
+                await SPRINGS["more"].context.emit(Batch.documents([document(7)]))
+            await main.until(lambda life=life: failures >= 40 * life)  # type: ignore[misc]
+            assert on.spool.figures.total().events == 2
+            if life == 3:
+                main.send = take
+                await settled(on)
+                assert (main.received, main.shelf["a"][1]) == ([7], document(0))
+        SPRINGS["in"], SPRINGS["more"] = Spring(), Spring()
+
+
 async def test_a_barrier_waits_for_the_version_that_stood_there(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         main, context = script(), await begun(on, 1, policy("k1"), "k1")

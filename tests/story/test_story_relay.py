@@ -215,6 +215,21 @@ async def test_t117_9_an_edge_that_is_killed_again_and_again_goes_on_where_it_wa
             await empty(edge)
 
 
+async def test_a2_what_was_written_before_the_first_connection_arrives(tmp_path: Path) -> None:
+    async with open_relay(tmp_path) as relay:
+        async with running(relay.edge_state) as edge:
+            await relay.offer_edge(edge, 1, "k1")
+            relay.world.write(500)
+            await edge.state(lambda observed: observed["queue"]["events"] == 500)
+            await edge.kill()
+        async with running(relay.edge_state) as edge, running(relay.principal_state) as door:
+            await relay.offer_edge(edge, 2, "k1")
+            relay.world.write(500)
+            await relay.offer_principal(door, 1, "k1")
+            await relay.delivered()
+            await empty(edge)
+
+
 async def test_ids_survive_two_hops_and_a_kill_in_the_middle(tmp_path: Path) -> None:
     far = free_port()
     onwards = f'  on: {{type: relay, name: middle, hosts: ["http://127.0.0.1:{far}"], credential: k2, {PACE}}}\n'
