@@ -85,7 +85,7 @@ from shipper.sdk.retry import backoff
 from shipper.sdk.secret_source import Absent, SecretSource, Unreadable, text_of
 from shipper.sdk.sockets import newly_lost, receive_buffer
 from shipper.sdk.stage import Ledger, Part, Stage, StageContext
-from shipper.sdk.state import Change, Kept, Mark, Quota, RoutedState, Version, compact, digest_of
+from shipper.sdk.state import Change, Kept, Mark, Quota, RoutedState, Version, answers_key, compact, digest_of
 from shipper.sdk.tallies import Failure, Requests
 from shipper.sdk.tls import ClientTls, Material, client_context, server_context
 from shipper.sdk.units import Duration, Size
@@ -166,6 +166,7 @@ __all__ = [
     "Unreadable",
     "Version",
     "Waits",
+    "answers_key",
     "backoff",
     "client_context",
     "compact",
@@ -315,6 +316,7 @@ class InputContext(Protocol):
         *,
         wait: bool = True,
         quota: Quota | None = None,
+        awaited: bool = False,
     ) -> tuple[Kept, ...]:
         """Store new versions of keys (see `shipper.sdk.state`) together with the input's new positions, as `emit` does.
 
@@ -323,6 +325,10 @@ class InputContext(Protocol):
         the place decides: see `Kept`. State waits for no room in the queue, since no key has more than one version for
         a destination there; it is for the input to limit how many keys there are, and how large: what a `quota` has no
         room for is not stored, and its answer says so. `wait` is as in `emit`, for a disk that is full.
+
+        If they are `awaited`, the final answers for these versions are kept, by `answers_key`, until their keys have
+        other versions: see `answers`. `Kept` says whether some are missing. A version that comes again has the answers
+        that it had, and is sent again if they are lost. An input that uses it says so by `Input.awaits`.
 
         `expect` are positions that have to be stored as they are said here (None: not there), or Outdated is raised and
         nothing is stored. Raises PluginFault for a change that cannot be, such as one whose document is not compact,
@@ -340,7 +346,8 @@ class InputContext(Protocol):
         ...
 
     async def answers(self, keys: Collection[str]) -> Mapping[str, bytes | None]:
-        """What became of batches that are awaited, by key: one byte for each event, in their order, a `Ranked`.
+        """What became of batches that are awaited, by key: one byte for each event, in their order, a `Ranked`; and of
+        versions (see `keep`), one byte.
 
         It is the worst of the answers of all outputs that the batch went to; what processors dropped is delivered. None
         says that not every output has answered for all events yet. A key that is missing is not known: it was

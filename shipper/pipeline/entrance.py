@@ -172,6 +172,7 @@ class Entrance:
         *,
         wait: bool,
         quota: Quota | None,
+        awaited: bool,
     ) -> tuple[Kept, ...] | None:
         """Stores versions of keyed state; None if the revision of the route is not the active one any more.
 
@@ -181,7 +182,7 @@ class Entrance:
         lanes = route.lanes.values()
         fronts = {lane.id: lane.front for lane in lanes}
         ids = [lane.id for lane in lanes]
-        arrival = keyed.Arrival(route.revision, port.source, ids, changes, positions, expect, fronts, quota)
+        arrival = keyed.Arrival(route.revision, port.source, ids, changes, positions, expect, fronts, quota, awaited)
         port.storing += 1
         if self.spool.store.problem is not None:
             self._on_change()

@@ -143,6 +143,7 @@ class Port:
         *,
         wait: bool = True,
         quota: Quota | None = None,
+        awaited: bool = False,
     ) -> tuple[Kept, ...]:
         with self._faults():
             door.check_changes(changes, positions or {}, expect or {})
@@ -150,7 +151,7 @@ class Port:
             route, switched = self._route, self._switched
             if route is not None:
                 kept = await self._entrance.keep(
-                    self, route, changes, positions or {}, expect or {}, wait=wait, quota=quota
+                    self, route, changes, positions or {}, expect or {}, wait=wait, quota=quota, awaited=awaited
                 )
                 if kept is not None:
                     self._count_kept(changes, kept)

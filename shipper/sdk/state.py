@@ -20,6 +20,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from shipper.sdk.answers import Ranked
+
 LONGEST_NAME = 255
 """Of an owner or a collection, in bytes of UTF-8."""
 LONGEST_KEY = 4096
@@ -62,6 +64,7 @@ class Kept(NamedTuple):
     `is_new`: it was stored as a new version. Neither new nor `fenced`: this very version, or the same document of an
     own key, was there before. `fenced`: refused for its place, since the key has a newer version, or at the same place
     another one; `place` and `digest` are those of that one. `is_full`: not stored, since the quota has no room for it.
+    `awaited`: its final answers are awaited, and some are missing. `final`: all are there, and this is the worst.
     """
 
     place: int
@@ -69,6 +72,8 @@ class Kept(NamedTuple):
     is_new: bool
     fenced: bool
     is_full: bool = False
+    awaited: bool = False
+    final: Ranked | None = None
 
 
 class Quota(NamedTuple):
@@ -132,6 +137,11 @@ def digest_of_names(*names: str) -> bytes:
         encoded = name.encode()
         digest.update(len(encoded).to_bytes(4, "big") + encoded)
     return digest.digest()
+
+
+def answers_key(owner: str, collection: str, key: str, place: int) -> str:
+    """By which the final answers for a version are kept: it begins with the first part of the owner and a slash."""
+    return f"{owner.partition('/')[0]}/{digest_of_names(owner, collection, key).hex()[:32]}/{place}"
 
 
 def compact(document: bytes) -> bytes:

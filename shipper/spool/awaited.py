@@ -1,5 +1,7 @@
 """Batches whose final answers their input waits for, in rows: the input answers for them to a peer of its own.
 
+Versions of keyed state are awaited in the same way, each as a batch of one event: see `keyed_answers`.
+
 A row is made in the transaction that stores the batch, and belongs to a key of the input's choice. It counts the open
 entries of lanes, which name it (`todo.awaited`), and holds one byte for each event: the worst answer that any lane had
 for it. Each settlement of such an entry folds its answers in, in the same transaction, whoever settles: a destination,

@@ -38,7 +38,7 @@ from shipper.sdk.state import (
     place_of,
     point_of,
 )
-from shipper.spool import queue, slots
+from shipper.spool import keyed_answers, queue, slots
 from shipper.spool.queue import Entry, Moved, NotActive, Settled, Settlement
 from shipper.spool.schema import SLOT, get_meta, next_seq, set_meta
 from shipper.spool.seal import Damaged, Sealer
@@ -65,6 +65,8 @@ class Arrival:
     fronts: Mapping[int, int] = field(default_factory=dict)
     quota: Quota | None = None
     """Of each owner of these changes, with all owners below it (`owner/…`)."""
+    awaited: bool = False
+    """Whether the final answers for these versions are to be kept: see `keyed_answers`."""
 
 
 class Admitted(NamedTuple):
@@ -168,14 +170,33 @@ def _keep(
     known = _known(has, change)
     is_from_another = has is not None and known is not None and not known.fenced and has.input != arrival.input
     if known is not None and not is_from_another:
-        return known
+        is_here = has is not None and change.place is not None and not known.fenced
+        return _again(db, now, arrival, has, change, known, moved) if has is not None and is_here else known
     place = change.place if change.place is not None else _next_place(db, 0 if has is None else has.place)
     version = slots.version_of(change, place)
     new = _Admission(name, has, version, change.document, change.place is None)
     if not _has_room(db, arrival.quota, new):
         return Kept(place, version.digest, False, False, is_full=True)
     _admit(db, sealer, now, arrival, new, moved)
-    return Kept(place, version.digest, known is None or change.place is None, False)
+    kept = Kept(place, version.digest, known is None or change.place is None, False)
+    return keyed_answers.with_answers(db, arrival.input, version, kept) if arrival.awaited else kept
+
+
+def _again(
+    db: sqlite3.Connection, now: float, arrival: Arrival, has: _Key, change: Change, known: Kept, moved: list[Moved]
+) -> Kept:
+    """The answer for a version that came again. Where its answers are lost, as by damage, it is sent once more."""
+    if arrival.awaited and not keyed_answers.is_awaited(db, has.input, change, has.place):
+        reference = keyed_answers.add(db, has.input, change, has.place, len(arrival.lanes))
+        there = {slot.lane: slot for slot in _slots(db, has.id)}
+        for lane in arrival.lanes:
+            slot = there.get(lane)
+            if slot is None or slot.is_copy:
+                waits = has.id, has.place, has.size
+                moved.append(_put(db, now, arrival, lane, slot, waits, reference))
+            else:
+                db.execute("UPDATE todo SET awaited = ? WHERE lane = ? AND seq = ?", (reference, lane, slot.seq))
+    return keyed_answers.with_answers(db, has.input, change, known)
 
 
 def _known(has: _Key | None, change: Change) -> Kept | None:
@@ -245,13 +266,23 @@ def _admit(
     places = _destinations(db, arrival.lanes) if others else frozenset()
     elsewhere = [slot for slot in others if slot.destination not in places]
     _keep_old(db, [slot for slot in elsewhere if not slot.is_copy])
+    reference = _await(db, arrival, new)
     id, size = _store(db, sealer, arrival.input, new)
     for slot in others:
         if slot.destination in places:
             moved.append(Moved(slot.lane, _supersede(db, slot.lane, slot.seq), None))
     for lane in arrival.lanes:
-        moved.append(_put(db, now, arrival, lane, mine.get(lane), (id, new.version.place, size)))
+        moved.append(_put(db, now, arrival, lane, mine.get(lane), (id, new.version.place, size), reference))
     slots.forget_deleted(db, id)
+
+
+def _await(db: sqlite3.Connection, arrival: Arrival, new: _Admission) -> int:
+    """Have the answers for a new version kept, and not those for the one before; what its entries name for that."""
+    if new.has is not None:
+        keyed_answers.forget(db, new.has.input, new.version, new.has.place)
+    if not arrival.awaited:
+        return 0
+    return keyed_answers.add(db, arrival.input, new.version, new.version.place, len(arrival.lanes))
 
 
 def _slots(db: sqlite3.Connection, id: int) -> list[_Slot]:
@@ -318,19 +349,28 @@ def _entry(db: sqlite3.Connection, lane: int, seq: int) -> Entry:
 
 
 def _put(
-    db: sqlite3.Connection, now: float, arrival: Arrival, lane: int, slot: _Slot | None, new: tuple[int, int, int]
+    db: sqlite3.Connection,
+    now: float,
+    arrival: Arrival,
+    lane: int,
+    slot: _Slot | None,
+    new: tuple[int, int, int],
+    reference: int,
 ) -> Moved:
-    """Let the new version (key, place, size) wait on a lane, in the slot that is there if that keeps its turn."""
+    """Let the new version (key, place, size) wait on a lane, in the slot that is there if that keeps its turn.
+
+    `reference` is the id of its row of answers, or 0.
+    """
     _, place, size = new
     if slot is None:
-        return Moved(lane, None, _insert(db, now, arrival.revision, lane, new))
+        return Moved(lane, None, _insert(db, now, arrival.revision, lane, new, reference))
     if slot.seq <= arrival.fronts.get(lane, slot.seq) or _is_below_barrier(db, lane, slot.seq):
-        return Moved(lane, _supersede(db, lane, slot.seq), _insert(db, now, arrival.revision, lane, new))
+        return Moved(lane, _supersede(db, lane, slot.seq), _insert(db, now, arrival.revision, lane, new, reference))
     gone = _entry(db, lane, slot.seq)
     db.execute("UPDATE slot SET place = ?, body = NULL WHERE lane = ? AND seq = ?", (place, lane, slot.seq))
     db.execute(
-        "UPDATE todo SET epoch = ?, revision = ?, bytes = ? WHERE lane = ? AND seq = ?",
-        (*arrival.revision, size, lane, slot.seq),
+        "UPDATE todo SET epoch = ?, revision = ?, bytes = ?, awaited = ? WHERE lane = ? AND seq = ?",
+        (*arrival.revision, size, reference, lane, slot.seq),
     )
     return Moved(lane, gone, gone._replace(revision=arrival.revision, size=size))
 
@@ -339,11 +379,15 @@ def _is_below_barrier(db: sqlite3.Connection, lane: int, seq: int) -> bool:
     return db.execute("SELECT 1 FROM barrier WHERE lane = ? AND seq > ?", (lane, seq)).fetchone() is not None
 
 
-def _insert(db: sqlite3.Connection, now: float, revision: Revision, lane: int, new: tuple[int, int, int]) -> Entry:
+def _insert(
+    db: sqlite3.Connection, now: float, revision: Revision, lane: int, new: tuple[int, int, int], reference: int = 0
+) -> Entry:
     id, place, size = new
     seq = next_seq(db)
     db.execute("INSERT INTO slot VALUES (?, ?, ?, ?, NULL)", (lane, seq, id, place))
-    db.execute("INSERT INTO todo VALUES (?, ?, ?, ?, ?, 1, ?, ?, 0)", (lane, seq, SLOT, *revision, size, now))
+    db.execute(
+        "INSERT INTO todo VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?)", (lane, seq, SLOT, *revision, size, now, reference)
+    )
     return Entry(seq, SLOT, revision, 1, size, now)
 
 
@@ -529,6 +573,8 @@ def make_way(db: sqlite3.Connection, source: int, target: int, seq: int) -> tupl
     id, place, current, input = row
     there = db.execute("SELECT seq, place FROM slot WHERE keyed = ? AND lane = ?", (id, target)).fetchone()
     if there is not None and there[1] <= place:
+        if there[1] == place:
+            keyed_answers.give_way(db, (target, there[0]), (source, seq))
         return None, Settled(_supersede(db, target, there[0]), frozenset(), None, 0, 0)
     if there is not None:
         return Counts(superseded=1), None

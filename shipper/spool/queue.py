@@ -316,10 +316,10 @@ def settle(
         raise AssertionError(f"lane {lane}: {entry.events} != {settlement.counts.answered} + {left_count}")
     dropped = dead_letters.add(db, sealer, lane, entry.revision, seq, settlement.letters, limits, now)
     count_answers(db, lane, seq, settlement.counts)
+    answered = _fold(db, sealer, lane, entry, reference, settlement) if reference else None
     if entry.kind == SLOT:
         remove_slot(db, lane, seq)
-        return Settled(entry, frozenset(), None, dropped, 0)
-    answered = _fold(db, sealer, lane, entry, reference, settlement) if reference else None
+        return Settled(entry, frozenset(), None, dropped, 0, answered=answered)
     sharers = _sharers(db, lane, seq)
     others = frozenset(id for id, kind in sharers.items() if kind == BATCH)
     again = _more_again(db, sealer, lane, entry, settlement.rest, sharers) if sharers else 0
@@ -344,6 +344,8 @@ def _fold(
         except Damaged:
             return None
 
+    if entry.kind == SLOT:  # of one event, whatever it was sent with
+        return awaited.fold(db, reference, settlement.counts, None, lambda: None, is_last=True)
     is_last = settlement.rest is None
     return awaited.fold(db, reference, settlement.counts, settlement.answers, own_items, is_last=is_last)
 

@@ -17,7 +17,7 @@
     fed      which input of keyed state is routed to which active lane (0: to none), and whether its keys are deleted
              once the policy has it no more
     lineage  what each state directory of a lane's destination has confirmed
-    awaited  batches whose answers their input waits for; `open` counts the entries that name it
+    awaited  batches, and versions, whose answers their input waits for; `open` counts the entries that name it
     requeue  unfinished orders to requeue dead letters, and their progress
     revision received policies; `stage` is received, superseded or active; older active ones stay until drained
 

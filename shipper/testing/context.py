@@ -27,7 +27,9 @@ from shipper.plugin import (
     Outdated,
     PluginFault,
     Quota,
+    Ranked,
     Version,
+    answers_key,
     compact,
     digest_of,
 )
@@ -70,7 +72,7 @@ class RecordingInputContext:
         self.delivers = True
         """See `InputContext.delivers`."""
         self.awaited: dict[str, bytes | None] = {}
-        """The batches whose answers are awaited, by key; a test gives the answers."""
+        """The batches and versions whose answers are awaited, by key; a test gives the answers."""
         self._origin = os.urandom(16)
         self._full = False
         self._count = 0
@@ -152,6 +154,7 @@ class RecordingInputContext:
         *,
         wait: bool = True,
         quota: Quota | None = None,
+        awaited: bool = False,
     ) -> tuple[Kept, ...]:
         """See `InputContext.keep`."""
         await trio.lowlevel.checkpoint()
@@ -159,7 +162,7 @@ class RecordingInputContext:
             raise Backpressure("the test says that there is no room")
         await self.wait_until(lambda: not self._full)
         self._require(expect or {})
-        kept = tuple([self._keep(change, quota) for change in changes])
+        kept = tuple([self._answered(change, self._keep(change, quota), awaited=awaited) for change in changes])
         self._place(positions or {})
         self._notify()
         return kept
@@ -181,6 +184,17 @@ class RecordingInputContext:
         kept = Kept(self._places if change.place is None else change.place, digest, True, False)
         self.state[name] = change.document, kept
         return kept
+
+    def _answered(self, change: Change, kept: Kept, *, awaited: bool) -> Kept:
+        key = answers_key(change.owner, change.collection, change.key, kept.place)
+        if awaited and not kept.fenced and not kept.is_full:
+            begin = key.rpartition("/")[0] + "/"
+            self.awaited = {one: said for one, said in self.awaited.items() if one == key or not one.startswith(begin)}
+            self.awaited.setdefault(key, None)
+        if kept.fenced or key not in self.awaited:
+            return kept
+        said = self.awaited[key]
+        return kept._replace(awaited=said is None, final=None if said is None else Ranked(said[0]))
 
     def _has_room(self, name: tuple[str, str, str], document: bytes, quota: Quota) -> bool:
         has = {key: one for key, (one, _) in self.state.items() if key[0] == name[0] and one is not None} | {

@@ -57,9 +57,15 @@ class Shelf:
         self.lanes = {row.key.output: row.id for row in cut.lanes}
         return cut
 
-    def admit(self, *changes: Change, fronts: Mapping[int, int] | None = None, input: str = INPUT) -> Admitted:
+    def admit(
+        self,
+        *changes: Change,
+        fronts: Mapping[int, int] | None = None,
+        input: str = INPUT,
+        awaited: bool = False,
+    ) -> Admitted:
         """Admit changes for all active lanes."""
-        arrival = Arrival(self.at, input, list(self.lanes.values()), changes, fronts=fronts or {})
+        arrival = Arrival(self.at, input, list(self.lanes.values()), changes, fronts=fronts or {}, awaited=awaited)
         return keyed.keep(self.db, self.sealer, NOW, arrival)
 
     def keep(self, key: str, document: bytes | None, *, fronts: Mapping[int, int] | None = None) -> Kept:

@@ -1,0 +1,61 @@
+"""The final answers for versions of keyed state that their input waits for. Pure functions of the database.
+
+They are rows of `awaited`, like those of batches, and are settled like those: each entry of a lane that has the version
+names its row. There is at most one row a key, that of its current version: a newer one takes its place, and an older
+one is superseded by it. It stays when it is complete, so a version that comes again has the answer that it had.
+
+Rejected: columns of `keyed`. To note an answer would write the document once more.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from shipper.sdk.answers import Ranked
+from shipper.sdk.state import Change, Kept, Version, answers_key
+from shipper.spool import awaited
+from shipper.spool.awaited import Awaited
+from shipper.values import Counts
+
+
+def add(db: sqlite3.Connection, input: str, of: Version | Change, place: int, entries: int) -> int:
+    """Makes the row of a version that waits on so many lanes; returns its id."""
+    return awaited.add(db, input, Awaited(_key(of, place), 1), entries)
+
+
+def forget(db: sqlite3.Connection, input: str, of: Version | Change, place: int) -> None:
+    """Deletes the row of a version that is the current one no longer, if it has one."""
+    awaited.forget(db, input, [_key(of, place)])
+
+
+def is_awaited(db: sqlite3.Connection, input: str, of: Version | Change, place: int) -> bool:
+    """Whether a version has a row."""
+    return _key(of, place) in awaited.answers(db, input, [_key(of, place)])
+
+
+def with_answers(db: sqlite3.Connection, input: str, of: Version | Change, kept: Kept) -> Kept:
+    """Adds what is known of the answers for the version that a key has."""
+    key = _key(of, kept.place)
+    found = awaited.answers(db, input, [key])
+    if key not in found:
+        return kept
+    answers = found[key]
+    return kept._replace(awaited=answers is None, final=None if answers is None else Ranked(answers[0]))
+
+
+def give_way(db: sqlite3.Connection, gone: tuple[int, int], instead: tuple[int, int]) -> None:
+    """Before one of two entries (lane, seq) of the same version is deleted: the other one is awaited in its place."""
+    reference, other = _reference(db, gone), _reference(db, instead)
+    if reference and other:
+        awaited.fold(db, reference, Counts(), None, lambda: None, is_last=True)
+    elif reference:
+        db.execute("UPDATE todo SET awaited = ? WHERE lane = ? AND seq = ?", (reference, *instead))
+
+
+def _reference(db: sqlite3.Connection, entry: tuple[int, int]) -> int:
+    row = db.execute("SELECT awaited FROM todo WHERE lane = ? AND seq = ?", entry).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _key(of: Version | Change, place: int) -> str:
+    return answers_key(of.owner, of.collection, of.key, place)
