@@ -155,8 +155,8 @@ class RelayInput(Input, frozen=True, kw_only=True):
     tls: RelayTls | None = None
     """Serve HTTPS."""
     acknowledge: Literal["stored", "delivered"] = "stored"
-    """When an edge may forget an event: when it is `stored` here; or `delivered`, when all outputs here have given
-    their final answers. A change applies to what is taken from then on."""
+    """When an edge may forget an event, or a version of keyed state: when it is `stored` here; or `delivered`, when all
+    outputs here have given their final answers. A change applies to what is taken from then on."""
     edges: Annotated[dict[Name, Edge], msgspec.Meta(min_length=1, max_length=MOST_EDGES)]
     """Who may send, by name."""
     max_part_bytes: Size = Size(16 << 20)

@@ -18,13 +18,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import trio
 
-from shipper.plugin import Backpressure, Batch, Edge, InputContext, Kept, Outdated, PluginFault
+from shipper.plugin import Backpressure, Batch, Edge, InputContext, Kept, Outdated, PluginFault, Ranked
 from shipper_plugins.inputs.relay_figures import Seen
+from shipper_plugins.inputs.relay_settled import Page, Settled, is_of_version
 from shipper_plugins.inputs.relay_state import Full, Keys, Sets
 from shipper_plugins.relay.digests import Unreadable
-from shipper_plugins.relay.frames import Answered, Generation, Head, Hello, Outcomes, Part, Poll, Told, digest
+from shipper_plugins.relay.frames import (
+    Answered,
+    Generation,
+    Head,
+    Hello,
+    Outcomes,
+    Part,
+    Poll,
+    Told,
+    VersionOutcome,
+    digest,
+)
 from shipper_plugins.relay.generations import Cloned, Sessions, Stale
 from shipper_plugins.relay.state import (
     NOTHING,
@@ -51,6 +64,8 @@ FULL_SECONDS = 10.0
 MOST_TOLD = 64
 MOST_TOLD_EVENTS = 1 << 16
 """Of one request for answers; one part alone may have more."""
+MOST_VERSIONS_TOLD = 1000
+"""The same of versions."""
 MOST_LINKS = 32
 """Of one edge; a sender has one for each credential or destination that it still sends with."""
 
@@ -128,6 +143,8 @@ class _Edge:
     """By key, awaited parts that have all their answers; they are told in the order of these numbers."""
     told: int = 0
     """The last of these numbers."""
+    settled: Settled = field(default_factory=Settled)
+    """Awaited versions that have all their answers."""
     news: trio.Event = field(default_factory=trio.Event)
     seen: Seen = field(default_factory=Seen)
 
@@ -144,8 +161,16 @@ class _Edge:
         for key in keys:
             self.told += 1
             self.done[key] = self.told
+        self.wake()
+
+    def wake(self) -> None:
+        """There is something to tell."""
         self.news.set()
         self.news = trio.Event()
+
+    def has_news(self, poll: Poll) -> bool:
+        """Whether something was not told yet."""
+        return self.told > poll.after or self.settled.upto > poll.versions_after
 
 
 class Edges:
@@ -167,6 +192,11 @@ class Edges:
     def delivers(self) -> bool:
         """See `InputContext.delivers`."""
         return self._context.delivers
+
+    def told(self, name: str) -> int:
+        """See `Welcome.told`; from any thread."""
+        edge = self._edges.get(name)
+        return 0 if edge is None else edge.settled.upto
 
     async def load(self) -> None:
         """What was taken before."""
@@ -351,10 +381,15 @@ class Edges:
     # -- answers -------------------------------------------------------------------------------------------------------
 
     def answered(self, keys: Iterable[str]) -> None:
-        """Parts have all their answers."""
+        """Parts, or versions, have all their answers."""
         for key in keys:
             edge = self._edges.get(key.partition("/")[0])
-            if edge is not None and key not in edge.done:
+            if edge is None:
+                continue
+            if is_of_version(key):
+                edge.settled.note(key, len(self._edges))
+                edge.wake()
+            elif key not in edge.done:
                 edge.tell([key])
 
     async def answers(self, name: str, poll: Poll) -> Told:
@@ -362,13 +397,24 @@ class Edges:
         self.heard(name, poll.head)
         edge = self._edges[name]
         with trio.move_on_after(poll.wait):
-            while edge.told <= poll.after:
+            while not edge.has_news(poll):
                 await edge.news.wait()
-        if edge.told <= poll.after:
+        if not edge.has_news(poll):
             async with edge.lock:
                 await self._look(name, edge)
         self.heard(name, poll.head)
-        return await self._told(name, edge, poll.after)
+        page = edge.settled.above(poll.versions_after, MOST_VERSIONS_TOLD)
+        if page is None:  # in another session it sends again what it waits for
+            edge.sessions.forget(poll.head.link)
+            raise _over()
+        told = await self._told(name, edge, poll.after)
+        return msgspec.structs.replace(told, versions=await self._outcomes(page), versions_upto=page.upto)
+
+    async def _outcomes(self, page: Page) -> list[VersionOutcome]:
+        """Of versions that are still the newest of their keys; those of others are known by the newer ones."""
+        known = await self._context.answers(page.keys) if page.keys else {}
+        found = [(key.split("/"), known.get(key)) for key in page.keys]
+        return [VersionOutcome(name, int(place), Ranked(answers[0])) for (_, name, place), answers in found if answers]
 
     async def _told(self, name: str, edge: _Edge, after: int) -> Told:
         """What is new above a number, or the first of it."""
@@ -404,15 +450,20 @@ class Edges:
 
     # -- keyed state ---------------------------------------------------------------------------------------------------
 
-    async def keep(self, name: str, head: StateHead, versions: Sequence[Arrived], limits: Limits) -> StateAnswered:
-        """Store versions of an edge's keys; says what became of each. Raises Refused."""
+    async def keep(
+        self, name: str, head: StateHead, versions: Sequence[Arrived], limits: Limits, *, awaits: bool = False
+    ) -> StateAnswered:
+        """Store versions of an edge's keys; says what became of each. Raises Refused.
+
+        If it `awaits`, new ones are confirmed only by their final answers.
+        """
         edge = self._edge(name)
         async with edge.lock:
             for _ in range(2):
                 link = self._link(edge, head)
                 try:
                     expect = {_key(name, head.link): link.stored}
-                    answered = await edge.keys.keep(self._context, versions, limits, expect)
+                    answered = await edge.keys.keep(self._context, versions, limits, expect, awaits=awaits)
                     edge.seen.took(head.link, versions=len(versions) - answered.left)
                     return answered
                 except Outdated:

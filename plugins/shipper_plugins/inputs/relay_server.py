@@ -205,6 +205,7 @@ class RelayServer:
             lineage=lineage,
             highest=highest,
             max_document_bytes=door.limits_of(edge).max_document_bytes,
+            told=self._edges.told(edge),
         )
 
     async def _hear(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Answered:
@@ -256,7 +257,7 @@ class RelayServer:
             share.resize(len(body) + sum(len(one.document or b"") for one in versions))
 
         async def keep() -> StateAnswered:
-            return await self._edges.keep(edge, head, versions, door.limits_of(edge))
+            return await self._edges.keep(edge, head, versions, door.limits_of(edge), awaits=door.awaits)
 
         answered = await self._aio.answer(keep)
         self._belongs(request, edge)

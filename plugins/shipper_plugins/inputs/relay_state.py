@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import trio
 
-from shipper.plugin import Backpressure, Change, InputContext, Kept
+from shipper.plugin import Backpressure, Change, InputContext, Kept, Ranked
 from shipper_plugins.relay import state
 from shipper_plugins.relay.digests import Digests
 from shipper_plugins.relay.state import (
@@ -30,6 +30,14 @@ from shipper_plugins.relay.state import (
 MOST_SETS = 2
 """Of edges that compare, kept from one question to the next; a set that is not there is read again."""
 _FIRST = b"\0"
+_FINAL: Mapping[Ranked, state.Code] = {
+    Ranked.DUPLICATE: "duplicate",
+    Ranked.SUPERSEDED: "superseded",
+    Ranked.DEAD_LETTER: "dead_letter",
+    Ranked.DROPPED: "dropped",
+    Ranked.DAMAGED: "damaged",
+}
+"""By the worst answer of the outputs; a version that they simply took is stored."""
 
 
 class Full(Exception):
@@ -58,9 +66,18 @@ class Keys:
         return f"refused/{self._name}/"
 
     async def keep(
-        self, context: InputContext, arrived: Sequence[Arrived], limits: Limits, expect: Mapping[str, bytes | None]
+        self,
+        context: InputContext,
+        arrived: Sequence[Arrived],
+        limits: Limits,
+        expect: Mapping[str, bytes | None],
+        *,
+        awaits: bool = False,
     ) -> StateAnswered:
-        """Store versions. Raises Outdated if other positions are stored than expected, Full, or PluginFault."""
+        """Store versions; if it `awaits`, new ones are answered when all outputs have answered.
+
+        Raises Outdated if other positions are stored than expected, Full, or PluginFault.
+        """
         others: dict[int, Other] = {}
         changes: dict[int, Change] = {}
         refused: dict[str, Refusal | None] = {}
@@ -79,7 +96,7 @@ class Keys:
                 changes[at] = Change(version.collection, version.key, one.document, owner, version.place)
                 if before is not None:
                     refused[name] = None
-        kept = await self._store(context, list(changes.values()), limits, refused, expect)
+        kept = await self._store(context, list(changes.values()), limits, refused, expect, awaits=awaits)
         others |= {at: other for at, one in zip(changes, kept, strict=True) if (other := _other(at, one)) is not None}
         return state.answered(others)
 
@@ -100,10 +117,12 @@ class Keys:
         limits: Limits,
         refused: Mapping[str, Refusal | None],
         expect: Mapping[str, bytes | None],
+        *,
+        awaits: bool = False,
     ) -> tuple[Kept, ...]:
         positions = {self.prefix + name: None if one is None else one.pack() for name, one in refused.items()}
         try:
-            kept = await context.keep(changes, positions, expect, wait=False, quota=limits.quota)
+            kept = await context.keep(changes, positions, expect, wait=False, quota=limits.quota, awaited=awaits)
         except Backpressure:
             raise Full from None
         self.refused |= {name: one for name, one in refused.items() if one is not None}
@@ -123,6 +142,11 @@ def _other(at: int, kept: Kept) -> Other | None:
         return Other(at, "full")
     if kept.fenced:
         return Other(at, "fenced", kept.place, kept.digest.hex())
+    if kept.awaited:
+        return Other(at, "awaited")
+    if kept.final is not None:
+        code = _FINAL.get(kept.final)
+        return None if code is None else Other(at, code)
     return None if kept.is_new else Other(at, "duplicate")
 
 

@@ -11,6 +11,7 @@ from shipper.plugin import Code, Later
 from shipper_plugins.outputs.relay_jobs import Job
 from shipper_plugins.outputs.relay_refusals import Refused
 from shipper_plugins.outputs.relay_sessions import JSON, Sessions, Talk
+from shipper_plugins.outputs.relay_versions import WaitingVersions
 from shipper_plugins.relay import frames
 from shipper_plugins.relay.frames import FrameError, Outcomes, Poll, Told, Welcome
 
@@ -25,6 +26,8 @@ class Awaited:
     """
 
     def __init__(self, sessions: Sessions, timeout: float, send_again: Callable[[Sequence[Job]], None]) -> None:
+        self.versions = WaitingVersions(self._wake)
+        """Of keyed state: they are asked for by the same requests."""
         self._sessions, self._timeout, self._send_again = sessions, timeout, send_again
         self._stored: dict[Job, Welcome] = {}
         """What the principal has stored, in which session, and answers for later."""
@@ -51,12 +54,15 @@ class Awaited:
         """The principal has stored it, and answers for it later."""
         if not job.ended.is_set():
             self._stored[job], job.request = session, None
-            self._news.set()
+            self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()
 
     async def listen(self) -> None:
         """Ask for answers, while some are awaited."""
         while True:
-            while not self._stored:
+            while not (self._stored or self.versions.is_any):
                 self._news = trio.Event()
                 await self._news.wait()
             try:
@@ -65,19 +71,22 @@ class Awaited:
                 for job in self._stored:
                     job.end(error=_later(error))
                 self._stored.clear()
+                self.versions.fail(_later(error))
 
     async def _poll(self, talk: Talk) -> None:
         """Ask what became of what is awaited. In another session all of it is sent again first: so the principal, which
         may be another one, knows of it.
         """
         self._leave_to(talk.session)
-        if not self._stored:
+        self.versions.leave_to(talk.session)
+        if not (self._stored or self.versions.is_any):
             return
         after = self._told if self._asked is talk.session else 0
         wait = min(POLL_SECONDS, self._timeout / 2)
-        poll = Poll(talk.head(), after, wait)
+        poll = Poll(talk.head(), after, wait, self.versions.told_in(talk.session))
         told = await talk.ask("answers", JSON, [msgspec.json.encode(poll)], Told)
         self._note(told.answers)
+        self._sessions.lineage.confirmed(talk.session.lineage, state=self.versions.note(talk.session, told))
         self._asked, self._told = talk.session, told.upto
 
     def _note(self, answers: Sequence[Outcomes]) -> None:

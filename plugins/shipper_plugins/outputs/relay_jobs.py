@@ -10,7 +10,7 @@ import trio
 from shipper.plugin import Answer, Answers, Outcome, Ranked
 from shipper_plugins.relay.frames import Part
 
-_COUNTED = {
+COUNTED = {
     Ranked.DUPLICATE: Answer(Outcome.DUPLICATE),
     Ranked.SUPERSEDED: Answer(Outcome.DUPLICATE),
     Ranked.DEAD_LETTER: Answer(Outcome.DEAD_LETTER, "a dead letter of the principal, which keeps it"),
@@ -57,7 +57,7 @@ class Job:
         self.final |= {item: final[item] for item in self.items if item in final}
         if len(self.final) == self.count:
             ranks = [self.final[item] for item in self.items]
-            others = {at: _COUNTED[rank] for at, rank in enumerate(ranks) if rank is not Ranked.DELIVERED}
+            others = {at: COUNTED[rank] for at, rank in enumerate(ranks) if rank is not Ranked.DELIVERED}
             self.end(Answers(self.count, others))
 
 

@@ -60,7 +60,7 @@ class Relay:
         self._output, self._context = output, context
         self._sessions = Sessions(output, client, context)
         self._awaited = Awaited(self._sessions, float(output.timeout), self._send_again)
-        self._state = StateSide(context, self._sessions)
+        self._state = StateSide(context, self._sessions, self._awaited.versions)
         self._waiting: list[Job] = []
         self._news = trio.Event()
         self._packers = trio.CapacityLimiter(_PACKERS)

@@ -4,23 +4,32 @@
     there and was given by this directory is deleted; then versions go, in the order of the queue
 
 A request for versions is apart from those for log events, and on a connection that these leave free. One is under way
-at a time, so no version is on its way twice.
+at a time, so no version is on its way twice. Versions for which the principal answers later wait in `relay_versions`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 import trio
 
-from shipper.plugin import Answer, Answers, Batch, Code, Later, Mark, Outcome, OutputContext
+from shipper.plugin import Answer, Answers, Batch, Code, Later, Mark, Outcome, OutputContext, Ranked
 from shipper_plugins.outputs.relay_sessions import JSON, Sessions, Talk
+from shipper_plugins.outputs.relay_versions import VersionsJob, WaitingVersions, answer_of
 from shipper_plugins.relay import state
 from shipper_plugins.relay.digests import Comparison, Differences, Digests, Unreadable
 from shipper_plugins.relay.frames import Welcome
 from shipper_plugins.relay.state import Compare, Compared, Named, Other, StateAnswered, StateHead, Surplus
 
+_FINAL = {
+    "duplicate": Ranked.DUPLICATE,
+    "superseded": Ranked.SUPERSEDED,
+    "dead_letter": Ranked.DEAD_LETTER,
+    "dropped": Ranked.DROPPED,
+    "damaged": Ranked.DAMAGED,
+}
 _FORMER = "the answer of the principal to what was compared cannot be read"
 
 
@@ -33,10 +42,10 @@ class _Found:
 
 
 class StateSide:
-    """Of an open output."""
+    """Of an open output; `waiting` are the versions that the principal answers for later."""
 
-    def __init__(self, context: OutputContext, sessions: Sessions) -> None:
-        self._context, self._sessions = context, sessions
+    def __init__(self, context: OutputContext, sessions: Sessions, waiting: WaitingVersions) -> None:
+        self._context, self._sessions, self._waiting = context, sessions, waiting
         self._turn = trio.Lock()
         self.agreed: Welcome | None = None
         """The session in which both sides have been compared."""
@@ -51,13 +60,15 @@ class StateSide:
             await self._sessions.within(self._agree)
 
     async def send(self, batch: Batch) -> Answers:
-        """See `Sender.send`; of a batch of versions."""
-        answers: list[Answers] = []
+        """See `Sender.send`; of a batch of versions. Others go while it waits for final answers."""
         self.is_routed = True
+        job = VersionsJob(batch)
 
         async def send(talk: Talk) -> None:
             await self._agree(talk)
             waits = self._context.waits()
+            positions = job.open()
+            left = batch if len(positions) == batch.count else batch.pick(positions)
             head = StateHead(
                 talk.session.generation,
                 self._context.lane,
@@ -65,14 +76,18 @@ class StateSide:
                 waiting=waits.events,
                 versions=waits.versions,
             )
-            body = await trio.to_thread.run_sync(state.encode, head, batch, talk.session.max_document_bytes)
+            body = await trio.to_thread.run_sync(state.encode, head, left, talk.session.max_document_bytes)
+            self._waiting.begin(job, positions, talk.session)
             answered = await talk.ask("versions", state.MEDIA_TYPE, body, StateAnswered)
-            answers.append(_answers(batch, answered))
-            self._sessions.lineage.confirmed(talk.session.lineage, state=_highest(batch, answered))
+            confirmed = self._waiting.said(job, _answers(positions, answered), talk.session)
+            self._sessions.lineage.confirmed(talk.session.lineage, state=confirmed)
 
-        async with self._turn:
-            await self._sessions.within(send)
-        return answers[-1]
+        with self._waiting.of(job):
+            while not job.is_over:
+                async with self._turn:
+                    await self._sessions.within(send)
+                await job.wait()
+        return job.answers()
 
     # -- comparing -----------------------------------------------------------------------------------------------------
 
@@ -128,23 +143,21 @@ def _digests(marks: list[Mark]) -> Digests:
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 
-def _answers(batch: Batch, answered: StateAnswered) -> Answers:
-    """Raises Later for an answer that cannot be."""
-    others = {other.at: _answer(other) for other in answered.others}
-    if not all(0 <= at < batch.count for at in others):
+def _answers(positions: Sequence[int], answered: StateAnswered) -> dict[int, Answer | None]:
+    """By position, what was answered for versions that were sent, None if they are stored; awaited ones are missing.
+
+    Raises Later for an answer that cannot be.
+    """
+    if not all(0 <= other.at < len(positions) for other in answered.others):
         raise Later("the principal answered for versions that were not sent", code=Code.BAD_ANSWER)
-    return Answers(batch.count, others)
+    awaited = {positions[other.at] for other in answered.others if other.code == "awaited"}
+    others = {positions[other.at]: _answer(other) for other in answered.others if other.code != "awaited"}
+    return {at: others.get(at) for at in positions if at not in awaited}
 
 
-def _highest(batch: Batch, answered: StateAnswered) -> int:
-    """The highest place of a version that the other side has; 0 if there is none."""
-    lacking = {other.at for other in answered.others if other.code not in ("duplicate", "fenced")}
-    return max((one.place for at, one in enumerate(batch.versions or ()) if one and at not in lacking), default=0)
-
-
-def _answer(other: Other) -> Answer:
-    if other.code == "duplicate":
-        return Answer(Outcome.DUPLICATE)
+def _answer(other: Other) -> Answer | None:
+    if rank := _FINAL.get(other.code):
+        return answer_of(rank)
     if other.code == "fenced":
         try:
             return Answer(Outcome.SUPERSEDED, fence=(other.place, bytes.fromhex(other.digest)))

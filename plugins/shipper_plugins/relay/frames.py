@@ -107,6 +107,8 @@ class Welcome(msgspec.Struct, frozen=True):
     """The highest place of a part of this link that was ever confirmed; less than before in an older directory."""
     max_document_bytes: Number = 0
     """Of a document of keyed state; a larger one is withheld."""
+    told: Number = 0
+    """The `Poll.versions_after` of the first request for answers of this session."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -139,6 +141,8 @@ class Poll(msgspec.Struct, frozen=True):
     after: Number
     """The `upto` of the last `Told` of this session, or 0."""
     wait: Annotated[float, msgspec.Meta(ge=0, le=MOST_WAIT)]
+    versions_after: Number = 0
+    """Its `versions_upto`, or `Welcome.told`."""
 
 
 class Outcomes(msgspec.Struct, frozen=True, array_like=True):
@@ -160,11 +164,22 @@ class Outcomes(msgspec.Struct, frozen=True, array_like=True):
         return {item: Ranked(answer) for item, answer in zip(items, self.answers, strict=True)}
 
 
+class VersionOutcome(msgspec.Struct, frozen=True, array_like=True):
+    """The final answer for a version of keyed state; `name` is the digest of the key as the receiver names it."""
+
+    name: Instance
+    place: Number
+    answer: Ranked
+
+
 class Told(msgspec.Struct, frozen=True):
-    """Its answer. Whatever link of the edge the parts came by, all are told; the sender knows which it waits for."""
+    """Its answer. Whatever link of the edge the parts and the versions came by, all are told; the sender knows which it
+    waits for. `upto` and `versions_upto` are where the next request goes on."""
 
     upto: Number
     answers: list[Outcomes]
+    versions: list[VersionOutcome] = []
+    versions_upto: Number = 0
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------

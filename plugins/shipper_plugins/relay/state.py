@@ -46,7 +46,18 @@ _LENGTH: Final = struct.Struct(">I")
 _POINTS: Final = 1 << 64
 
 Point = Annotated[int, msgspec.Meta(ge=0)]
-Code = Literal["duplicate", "fenced", "collection", "too_large", "full"]
+Code = Literal[
+    "duplicate",
+    "fenced",
+    "collection",
+    "too_large",
+    "full",
+    "awaited",
+    "superseded",
+    "dead_letter",
+    "dropped",
+    "damaged",
+]
 
 
 class StateHead(msgspec.Struct, frozen=True):
@@ -66,7 +77,8 @@ class StateHead(msgspec.Struct, frozen=True):
 class Other(msgspec.Struct, frozen=True, array_like=True):
     """The answer for a version that was not simply stored; `place` and `digest` (in hexadecimal) are those of a fence.
 
-    `collection` and `too_large` refuse it for ever; `full` does not.
+    `collection` and `too_large` refuse it for ever; `full` does not. `awaited`: it is stored, and its final answer
+    follows (`frames.Told`). The others are final answers of outputs, of a version that came before.
     """
 
     at: Number
@@ -76,14 +88,14 @@ class Other(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StateAnswered(msgspec.Struct, frozen=True):
-    """The answer; every other version is stored."""
+    """The answer; every other version is stored, or delivered if it came before and was awaited."""
 
     others: list[Other]
 
     @property
     def left(self) -> int:
         """How many versions have no final answer."""
-        return sum(other.code == "full" for other in self.others)
+        return sum(other.code in ("full", "awaited") for other in self.others)
 
 
 class Compare(msgspec.Struct, frozen=True):
@@ -182,6 +194,11 @@ def owner_at(edge: str, owner: str) -> str:
 def owner_from(edge: str, owner: str) -> str:
     """The same backwards."""
     return owner[len(edge) + 1 :]
+
+
+def name_at(edge: str, version: Version) -> str:
+    """The digest of a key of the sender's as the receiver names it: `frames.VersionOutcome`."""
+    return digest_of_names(owner_at(edge, version.owner), version.collection, version.key).hex()[:32]
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

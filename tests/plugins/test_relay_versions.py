@@ -1,0 +1,361 @@
+"""`acknowledge: delivered` for keyed state: an edge has its answers when the outputs of its principal have answered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper.plugin import Answers, Asyncio, Batch, Later, Outcome, Ranked, Sender
+from shipper.sdk.aio import open_asyncio
+from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs import relay_edges, relay_settled
+from shipper_plugins.inputs.relay_settled import Settled
+from shipper_plugins.outputs import relay_awaited, relay_versions
+from shipper_plugins.outputs.relay_versions import VersionsJob, WaitingVersions
+from shipper_plugins.relay import state
+from shipper_plugins.relay.frames import Generation, Told, VersionOutcome, Welcome
+from tests.plugins.relay import Principal
+from tests.plugins.test_relay_state import ONE, TWO, door, edge, has, outcomes, versions
+from tests.story.http import free_port
+
+MODE = {"acknowledge": "delivered"}
+
+
+@pytest.fixture
+async def aio() -> AsyncIterator[Asyncio]:
+    async with open_asyncio() as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_awaited, "POLL_SECONDS", 0.2)
+
+
+def settle(far: Principal, rank: int = 0, *, but: frozenset[str] | set[str] = frozenset()) -> None:
+    """All outputs of the principal have answered for the versions that are open there, with this as the worst."""
+    open = [key for key, said in far.context.awaited.items() if said is None and key not in but]
+    far.context.awaited.update(dict.fromkeys(open, bytes([rank])))
+    far.source.answered(open)
+
+
+class Sending:
+    """Sends batches of versions until they are answered; the answers are those of each, by number."""
+
+    def __init__(self, sender: Sender, nursery: trio.Nursery) -> None:
+        self.answers: dict[int, list[str]] = {}
+        self._count = 0
+        self._news = trio.Event()
+        self._sender, self._nursery = sender, nursery
+
+    def send(self, *those: tuple[str, int, bytes | None]) -> None:
+        self._nursery.start_soon(self._send, self._count, versions(*those))
+        self._count += 1
+
+    async def _send(self, number: int, batch: Batch) -> None:
+        while number not in self.answers:
+            try:
+                self.answers[number] = outcomes(await self._sender.send(batch))
+                self._news.set()
+                self._news = trio.Event()
+            except Later:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+
+    async def answered(self, *numbers: int) -> None:
+        with trio.fail_after(20):
+            while not set(numbers) <= self.answers.keys():
+                await self._news.wait()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(20):
+        while not condition():
+            await trio.testing.wait_all_tasks_blocked(0.001)
+
+
+async def asked(far: Principal) -> None:
+    """All that was sent is awaited, and the edge asks for it."""
+    await until(lambda: far.context.awaited != {})
+    await trio.testing.wait_all_tasks_blocked(0.05)
+
+
+async def test_a_version_is_confirmed_when_all_outputs_of_the_principal_have_answered(aio: Asyncio) -> None:
+    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        for number, rank in enumerate(Ranked):
+            sending.send(("a", number + 1, b'{"n":%d}' % number))
+            await asked(far)
+            before = dict(sending.answers)
+            settle(far, rank)
+            await sending.answered(number)
+            assert number not in before
+
+        found = [answer for number in range(len(Ranked)) for answer in sending.answers[number]]
+        assert found == ["stored", "duplicate", "superseded", "dead_letter", "dropped", "damaged"]
+
+
+async def test_a_batch_ends_when_all_its_versions_are_answered(aio: Asyncio) -> None:
+    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        sending.send(("a", 1, ONE), ("b", 2, ONE), ("c", 3, b'{"n":"%s"}' % (b"x" * 2000)))
+        await asked(far)
+        (first, second) = far.context.awaited
+        settle(far, Ranked.DROPPED, but={first})
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        before = dict(sending.answers)
+        settle(far)
+        await sending.answered(0)
+
+        assert before == {}
+        assert sending.answers[0] == ["stored", "dropped", "rejected"]
+        assert second.startswith("berlin/")
+
+
+async def test_t117_6_one_without_an_answer_delays_no_other_key_and_no_newer_version(aio: Asyncio) -> None:
+    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        sending.send(("a", 1, ONE))
+        await asked(far)
+        held = set(far.context.awaited)
+        sending.send(("b", 2, ONE))
+        await until(lambda: len(far.context.awaited) == 2)
+        settle(far, but=held)
+        await sending.answered(1)
+        assert sending.answers == {1: ["stored"]}
+        sending.send(("a", 3, TWO))
+        await sending.answered(0)
+        assert sending.answers[0] == ["superseded"]
+        await until(lambda: has(far) == {("berlin", "a"): TWO, ("berlin", "b"): ONE})
+        assert 2 not in sending.answers
+        settle(far)
+        await sending.answered(2)
+
+
+async def test_a_hot_key_waits_once(aio: Asyncio) -> None:
+    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        for place in range(1, 50):
+            sending.send(("a", place, b'{"n":%d}' % place))
+            await until(lambda place=place: has(far) == {("berlin", "a"): b'{"n":%d}' % place})
+        await sending.answered(*range(48))
+        assert [key.rpartition("/")[2] for key in far.context.awaited] == ["49"]
+        settle(far)
+        await sending.answered(48)
+
+
+async def test_a_version_that_another_link_has_superseded_is_not_waited_for(aio: Asyncio) -> None:
+    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        sending.send(("a", 1, ONE))
+        await asked(far)
+        async with edge(aio, far.url, credential="k2", lane=2) as other:
+            Sending(other, nursery).send(("a", 2, TWO))
+            await until(lambda: has(far) == {("berlin", "a"): TWO})
+            settle(far)
+            await sending.answered(0)
+            nursery.cancel_scope.cancel()
+
+        assert sending.answers[0] == ["superseded"]
+
+
+async def test_a_principal_that_was_started_anew_gives_the_answers(aio: Asyncio) -> None:
+    port = free_port()
+    async with edge(aio, f"http://127.0.0.1:{port}") as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        async with door(aio, port=port, **MODE) as before:
+            sending.send(("a", 1, ONE))
+            sending.send(("b", 2, ONE))
+            await until(lambda: len(before.context.awaited) == 2)
+        before.context.close()
+        again = RecordingInputContext(positions=before.context.stored, aio=aio)
+        again.state, again.awaited = before.context.state, dict(before.context.awaited)
+        (first,) = [key for key in again.awaited if key.endswith("/1")]
+        again.awaited[first] = bytes([Ranked.DEAD_LETTER])
+        async with door(aio, context=again, port=port, **MODE) as after:
+            await sending.answered(0)
+            assert sending.answers == {0: ["dead_letter"]}
+            settle(after, Ranked.DUPLICATE)
+            await sending.answered(1)
+
+    assert sending.answers[1] == ["duplicate"]
+
+
+async def test_an_edge_that_was_started_anew_has_the_answers(aio: Asyncio) -> None:
+    async with door(aio, **MODE) as far:
+        async with edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+            Sending(sender, nursery).send(("a", 1, ONE), ("b", 2, ONE))
+            await until(lambda: len(far.context.awaited) == 2)
+            nursery.cancel_scope.cancel()
+        settle(far, Ranked.DROPPED)
+        async with edge(aio, far.url) as sender:
+            assert outcomes(await sender.send(versions(("a", 1, ONE), ("b", 2, ONE)))) == ["dropped", "dropped"]
+
+
+async def test_a_send_that_was_cancelled_is_answered_when_it_comes_again(aio: Asyncio) -> None:
+    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+        async with trio.open_nursery() as inner:
+            Sending(sender, inner).send(("a", 1, ONE))
+            await asked(far)
+            inner.cancel_scope.cancel()
+        sending = Sending(sender, nursery)
+        sending.send(("a", 1, ONE))
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        before = dict(sending.answers)
+        settle(far)
+        await sending.answered(0)
+
+        assert (before, sending.answers) == ({}, {0: ["stored"]})
+
+
+async def test_the_mode_of_a_version_is_that_of_its_admission(aio: Asyncio) -> None:
+    async with door(aio) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+        assert await sender.send(versions(("a", 1, ONE))) == Answers(1)
+        delivered = type(far.settings)(address=far.settings.address, edges=far.settings.edges, acknowledge="delivered")
+        far.source.change(delivered, far.context.credentials)
+        sending = Sending(sender, nursery)
+        sending.send(("b", 2, ONE))
+        await asked(far)
+        far.source.change(far.settings, far.context.credentials)
+        assert await sender.send(versions(("c", 3, ONE))) == Answers(1)
+        assert sending.answers == {}
+        settle(far)
+        await sending.answered(0)
+
+
+async def test_a_version_whose_answers_are_lost_is_sent_again_after_a_while(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_versions, "AGAIN_SECONDS", 0.1)
+    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        sending.send(("a", 1, ONE))
+        await until(lambda: far.context.awaited != {})
+        far.context.awaited.clear()
+        await until(lambda: far.context.awaited != {})
+        settle(far)
+        await sending.answered(0)
+
+
+async def test_many_answers_come_in_pages(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_edges, "MOST_VERSIONS_TOLD", 3)
+    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        sending.send(*((f"k{n}", n, ONE) for n in range(1, 20)))
+        await asked(far)
+        settle(far)
+        await sending.answered(0)
+
+
+async def test_of_more_answers_than_are_remembered_an_edge_hears_in_another_session(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_settled, "MOST_SETTLED", 1)
+    monkeypatch.setattr(relay_settled, "LEAST_SETTLED", 4)
+    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+        sending = Sending(sender, nursery)
+        sending.send(*((f"k{n}", n, ONE) for n in range(1, 20)))
+        await asked(far)
+        settle(far, Ranked.DROPPED)
+        await sending.answered(0)
+
+        assert sending.answers[0] == ["dropped"] * 19
+
+
+async def test_an_edge_is_told_of_its_own_versions_only(aio: Asyncio) -> None:
+    async with (
+        door(aio, **MODE) as far,
+        edge(aio, far.url) as sender,
+        edge(aio, far.url, credential="other", name="paris") as stranger,
+        trio.open_nursery() as nursery,
+    ):
+        others, sending = Sending(stranger, nursery), Sending(sender, nursery)
+        others.send(("a", 1, ONE))
+        await asked(far)
+        sending.send(("a", 1, ONE))
+        await until(lambda: len(far.context.awaited) == 2)
+        settle(far, but={key for key in far.context.awaited if key.startswith("berlin/")})
+        await others.answered(0)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert sending.answers == {}
+        nursery.cancel_scope.cancel()
+
+
+# -- without a wire ----------------------------------------------------------------------------------------------------
+
+
+def welcome(counter: int = 1) -> Welcome:
+    return Welcome(1, Generation("0" * 32, counter), "berlin", "delivered", 25.0, 1 << 16)
+
+
+def begun(waiting: WaitingVersions, session: Welcome, *those: tuple[str, int, bytes | None]) -> VersionsJob:
+    job = VersionsJob(versions(*those))
+    waiting.begin(job, job.open(), session)
+    return job
+
+
+def test_an_answer_that_overtakes_the_confirmation_counts() -> None:
+    waiting, session = WaitingVersions(lambda: None), welcome()
+    job = begun(waiting, session, ("a", 5, ONE))
+    name = state.name_at("berlin", job.version(0))
+    waiting.note(session, Told(0, [], [VersionOutcome(name, 4, Ranked.DAMAGED)], 1))
+    waiting.note(session, Told(0, [], [VersionOutcome(name, 5, Ranked.DROPPED)], 2))
+    waiting.said(job, {}, session)
+
+    assert not waiting.is_any
+    assert [answer.outcome for answer in job.answers().others.values()] == [Outcome.DROPPED]
+
+
+def test_what_was_told_in_another_session_is_no_mark_for_this_one() -> None:
+    waiting, first, second = WaitingVersions(lambda: None), welcome(1), welcome(2)
+    before = waiting.told_in(first)
+    waiting.note(first, Told(0, [], [], 7))
+
+    assert (before, waiting.told_in(first), waiting.told_in(second)) == (0, 7, 0)
+
+
+async def test_what_nobody_can_ask_for_fails_and_is_not_asked_for() -> None:
+    waiting, session = WaitingVersions(lambda: None), welcome()
+    job = begun(waiting, session, ("a", 5, ONE))
+    with waiting.of(job):
+        waiting.said(job, {}, session)
+        waiting.fail(Later("gone"))
+        assert not waiting.is_any
+        with pytest.raises(Later):
+            await job.wait()
+    assert waiting._named == {}
+
+
+@given(st.lists(st.integers(0, 30), max_size=60), st.integers(1, 5), st.integers(1, 4))
+def test_each_settled_version_is_told_once_in_the_order_of_the_last_word(
+    numbers: list[int], most: int, edges: int
+) -> None:
+    settled, told = Settled(), list[str]()
+    for number in numbers:
+        settled.note(f"berlin/{number}/1", edges)
+    after = 0
+    while (page := settled.above(after, most)) is not None and page.keys:
+        told += page.keys
+        after = page.upto
+    last = list(dict.fromkeys(f"berlin/{number}/1" for number in reversed(numbers)))[::-1]
+
+    assert told == last
+    assert settled.upto == len(numbers)
+
+
+def test_an_edge_that_is_too_late_is_not_told_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_settled, "LEAST_SETTLED", 2)
+    monkeypatch.setattr(relay_settled, "MOST_SETTLED", 6)
+    pages: list[Any] = []
+    settled = Settled()
+    for key in "abc":
+        settled.note(key, 3)
+        pages.append(settled.above(0, 10))
+
+    assert [page and list(page.keys) for page in pages] == [["a"], ["a", "b"], None]
+    assert list((settled.above(1, 10) or pages[0]).keys) == ["b", "c"]
