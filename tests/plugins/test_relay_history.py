@@ -15,7 +15,7 @@ from shipper.sdk.aio import open_asyncio
 from shipper.sdk.state import point_of
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay_edges import MOST_LINKS
-from shipper_plugins.outputs import relay as output
+from shipper_plugins.outputs import relay_awaited, relay_sessions
 from shipper_plugins.relay import generations
 from tests.plugins import relay
 from tests.plugins.relay import ORIGIN, Queue, entry, principal
@@ -167,7 +167,7 @@ async def test_a12_a_hundred_lives_of_an_edge_take_as_much_memory_as_a_few(
     lives = 3 * MOST_LINKS
     async with door(aio) as far:
         for life in range(1, lives):
-            monkeypatch.setattr(output, "_instance", f"{life:032x}")
+            monkeypatch.setattr(relay_sessions, "_instance", f"{life:032x}")
             async with relay.edge(aio, far.url, lane=life) as sender:
                 await sent(sender, entry(life, origin=life.to_bytes(16, "big")))
         (berlin,) = far.source._edges._edges.values()
@@ -192,18 +192,18 @@ async def test_a14_the_end_of_an_old_connection_does_not_end_the_new_one(aio: As
         async with edge(aio, far.url) as old:
             await old.send(entry(1))
             await new.send(entry(2))
-            generation = new._session  # type: ignore[attr-defined]
+            generation = new._sessions.current  # type: ignore[attr-defined]
         with trio.fail_after(PATIENCE):
             while far.source.figures()["connections"] != 1:
                 await trio.testing.wait_all_tasks_blocked(0.001)
         await new.send(entry(3))
 
-        assert new._session is generation  # type: ignore[attr-defined]
+        assert new._sessions.current is generation  # type: ignore[attr-defined]
         assert far.numbers == [1, 2, 3]
 
 
 async def test_a15_the_answer_for_one_edge_is_none_for_another(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(relay_awaited, "POLL_SECONDS", 0.05)
     async with (
         door(aio, acknowledge="delivered") as far,
         edge(aio, far.url) as berlin,

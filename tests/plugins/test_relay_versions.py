@@ -290,7 +290,7 @@ async def test_an_edge_is_told_of_its_own_versions_only(aio: Asyncio) -> None:
 
 
 def welcome(counter: int = 1) -> Welcome:
-    return Welcome(1, Generation("0" * 32, counter), "berlin", "delivered", 25.0, 1 << 16)
+    return Welcome(1, Generation("0" * 32, counter), "berlin", "delivered", 25.0, 1 << 16, "1" * 32)
 
 
 def begun(waiting: WaitingVersions, session: Welcome, *those: tuple[str, int, bytes | None]) -> VersionsJob:
