@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from shipper.plugin import (
     Answers,
     Asyncio,
+    Backpressure,
     Batch,
     CredentialId,
     Kept,
+    Later,
     Mark,
     Outcome,
     Sender,
@@ -351,6 +353,31 @@ async def test_log_events_without_room_are_put_off_alone(aio: Asyncio) -> None:
 
         assert [(answer.outcome, answer.of_target) for answer in answers.others.values()] == [(Outcome.LATER, True)]
         assert answers.retry_after == 1.0
+
+
+async def test_versions_without_room_are_put_off_alone_while_log_events_are_on_their_way(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the session would end, and wait for answers that may take hours."""
+
+    async def full(*_: object, **__: object) -> tuple[Kept, ...]:
+        raise Backpressure("no room")
+
+    async with (
+        door(aio, acknowledge="delivered") as far,
+        edge(aio, far.url) as sender,
+        trio.open_nursery() as nursery,
+    ):
+        monkeypatch.setattr(far.context, "keep", full)
+        with pytest.raises(Later):
+            await sender.send(versions(("a", 5, ONE)))
+        nursery.start_soon(sender.send, entry(1))
+        with trio.fail_after(10):
+            await far.context.wait_for(1)
+        answers = await sender.send(versions(("a", 5, ONE)))
+        nursery.cancel_scope.cancel()
+
+    assert (outcomes(answers), answers.others[0].of_target, answers.retry_after) == (["later"], True, 1.0)
 
 
 async def test_state_goes_on_while_a_request_waits_for_answers_and_log_events_are_on_their_way(

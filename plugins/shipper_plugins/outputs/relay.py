@@ -103,7 +103,7 @@ class RelayOutput(Output, frozen=True, kw_only=True):
         return True
 
     def targets(self, batch: Batch) -> Sequence[str]:
-        """See `Output.targets`: where log events have no room, keyed state goes on."""
+        """See `Output.targets`: where log events have no room, keyed state goes on, and the other way round."""
         return ["events" if batch.versions is None else "state"] * batch.count
 
     def warnings(self) -> Sequence[str]:

@@ -38,6 +38,11 @@ class Awaited:
         self._told = 0
         """Up to where answers were told in the session that was asked last."""
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether any job is."""
+        return bool(self._jobs)
+
     def add(self, job: Job) -> None:
         """From now on it ends when all its answers are known."""
         self._jobs.setdefault(job.identity, []).append(job)

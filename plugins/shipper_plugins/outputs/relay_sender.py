@@ -98,6 +98,11 @@ class Relay:
     async def _send_state(self, batch: Batch) -> Answers:
         try:
             return await self._state.send(batch)
+        except Busy as busy:
+            if not self._awaited.is_under_way:
+                raise
+            answer = Answer(Outcome.LATER, str(busy), of_target=True, code=busy.code)
+            return Answers(batch.count, dict.fromkeys(range(batch.count), answer), busy.retry_after)
         except Refused as refused:
             if batch.count > 1 and refused.outcome is Outcome.REJECTED:
                 raise TooLarge(str(refused)) from None
