@@ -18,11 +18,14 @@ from tests.progress import Progress
 @click.option("--seed", default=1, show_default=True)
 @click.option("--delivered", is_flag=True, help="Principals confirm what is delivered, not what is stored.")
 @click.option("--principals", default=1, show_default=True, type=click.IntRange(1, 2))
+@click.option("--far", is_flag=True, help="The one principal relays to another one, which delivers.")
 @click.option("--back", is_flag=True, help="State directories go back, are lost, and are run twice.")
 @click.option("--keep", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Work in this directory.")
-def main(minutes: float, seed: int, delivered: bool, principals: int, back: bool, keep: Path | None) -> None:
+def main(minutes: float, seed: int, delivered: bool, principals: int, far: bool, back: bool, keep: Path | None) -> None:
     """Relay through faults, and say what was done and whether all of it arrived as it must: else the status is 1."""
-    options = Options(delivered, principals, back)
+    if far and principals > 1:
+        raise click.UsageError("--far is for one principal: two would give each key two owners")
+    options = Options(delivered, principals, far, back)
     with tempfile.TemporaryDirectory(prefix="campaign-relay-") as directory:
         sys.exit(trio.run(_run, keep or Path(directory), minutes * 60, seed, options))
 

@@ -1,6 +1,6 @@
 """A long run of two edges and their principals, whose links and processes fail at random; at the end all adds up.
 
-    python -m tests.campaign_relay --minutes 10 --seed 7 [--delivered] [--principals 2] [--back]
+    python -m tests.campaign_relay --minutes 10 --seed 7 [--delivered] [--principals 2] [--far] [--back]
 
 Each edge ships a growing log through links of its own, the documents of a directory, and what a program puts at its
 door; another program puts keys at the door of a principal. The principals deliver to a backend that revokes keys. While
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -50,6 +50,8 @@ MOST_AHEAD = 20_000
 SETTLED_SECONDS = 90.0
 PACE = "backoff: {first: 50ms, longest: 500ms}"
 EDGES = ("berlin", "paris")
+MIDDLE = "middle"
+"""What a principal is called at a further one, and its credential there."""
 LOCAL, PROGRAMS = "local", "programs"
 """Who puts keys at the doors of edges, and at that of the first principal; each has the credential of this name."""
 
@@ -66,6 +68,8 @@ class Options(NamedTuple):
     delivers: bool = False
     """Whether principals confirm what is delivered, not what is stored."""
     principals: int = 1
+    far: bool = False
+    """Whether the one principal relays to another one, which delivers."""
     back: bool = False
     """Whether state directories go back, are lost, and are run twice."""
 
@@ -73,15 +77,17 @@ class Options(NamedTuple):
 class Edge:
     """An edge: its process, its links, its log, what it says of things, and its keys."""
 
-    def __init__(self, name: str, directory: Path, links: Sequence[Link], party: Party, things: Things) -> None:
+    def __init__(
+        self, name: str, directory: Path, links: Sequence[Link], party: Party, things: Things, owner: str
+    ) -> None:
         self.name, self.links, self.party = name, links, party
         self.log = directory / f"{name}.log"
         self.log.touch()
         self.lines = 0
         self.keys = 1
         self.door = free_port()
-        self.directory = Directory(things, name, directory / f"{name}-documents")
-        self.program = Program(things, f"{name}/{LOCAL}", self.door, key(LOCAL))
+        self.directory = Directory(things, owner, directory / f"{name}-documents")
+        self.program = Program(things, f"{owner}/{LOCAL}", self.door, key(LOCAL))
         self.went_back = False
         """Whether its inputs may have read a line twice."""
         self.may_be_lost = 0
@@ -135,16 +141,22 @@ class Campaign:
         self._ports = [free_port() for _ in range(options.principals)]
         names = ["principal", *(f"principal {n + 1}" for n in range(1, options.principals))]
         self.principals = [Party(name, directory / name, self._pause) for name in names]
+        self.far = Party("far principal", directory / "far", self._pause) if options.far else None
+        self._far_port = free_port()
+        self._far_link = Link(self._drawn(), self._far_port)
+        self._above = f"{MIDDLE}/" if options.far else ""
+        """What is before the name of each owner at the backend."""
         self.edges = [self._edge(name, directory) for name in EDGES]
         self._doors = {edge.name: [edge.key] for edge in self.edges}
-        self._program = Program(self.things, PROGRAMS, self._ports[0], key(PROGRAMS))
+        self._program = Program(self.things, f"{self._above}{PROGRAMS}", self._ports[0], key(PROGRAMS))
         self._of_keys = trio.Lock()
         """A directory goes back to a copy in which no key is revoked, and no key is replaced meanwhile."""
         backend.script = self._err
 
     def _edge(self, name: str, directory: Path) -> Edge:
         links = [Link(self._drawn(), port) for port in self._ports]
-        return Edge(name, directory, links, Party(name, directory / name, self._pause), self.things)
+        party = Party(name, directory / name, self._pause)
+        return Edge(name, directory, links, party, self.things, self._above + name)
 
     def _drawn(self) -> Random:
         return Random(self._random.random())
@@ -154,11 +166,21 @@ class Campaign:
 
     @property
     def parties(self) -> list[Party]:
-        return [*self.principals, *(edge.party for edge in self.edges)]
+        return [*self.receivers, *(edge.party for edge in self.edges)]
+
+    @property
+    def receivers(self) -> list[Party]:
+        """The principals, in the order of the way."""
+        return [*self.principals, *([self.far] if self.far else [])]
+
+    @property
+    def _delivering(self) -> list[Party]:
+        """Those that deliver to the backend."""
+        return [self.far] if self.far else self.principals
 
     @property
     def links(self) -> list[Link]:
-        return [link for edge in self.edges for link in edge.links]
+        return [*(link for edge in self.edges for link in edge.links), *([self._far_link] if self.far else [])]
 
     @property
     def lines(self) -> int:
@@ -186,6 +208,8 @@ class Campaign:
                 await nursery.start(link.serve)
             for party in self.parties:
                 nursery.start_soon(party.run)
+            if self.far:
+                await self._offer_far(self.far)
             await self._offer_principals()
             for edge in self.edges:
                 await edge.offer()
@@ -242,7 +266,7 @@ class Campaign:
         """All is well: everything must arrive, and nothing be left."""
         with trio.move_on_after(SETTLED_SECONDS):
             await self._backend.wait_until(self.things.settled)
-            for party in (*(edge.party for edge in self.edges), *self.principals):
+            for party in (*(edge.party for edge in self.edges), *self.receivers):
                 while (await party.observe())["queue"]["events"]:  # noqa: ASYNC110 (it is another process)
                     await trio.sleep(0.05)
             await self._backend.wait_until(lambda: all(not self._lost(edge) for edge in self.edges))
@@ -353,7 +377,7 @@ class Campaign:
             random.choice(self.edges).party.kill()
 
         async def kill_principal() -> None:
-            random.choice(self.principals).kill()
+            random.choice(self.receivers).kill()
 
         async def kill_all() -> None:
             for party in self.parties:
@@ -407,8 +431,8 @@ class Campaign:
     async def _rotate_backend(self) -> None:
         async with self._of_keys:
             old, self._backend_key = f"backend-{self._backend_key}", self._backend_key + 1
-            await self._offer_principals()
-            for principal in self.principals:
+            await (self._offer_far(self.far) if self.far else self._offer_principals())
+            for principal in self._delivering:
                 await principal.released(old)
             assert self._backend.keys is not None
             self._backend.keys.discard(key(old))
@@ -424,22 +448,38 @@ class Campaign:
 
     async def _offer_principals(self) -> list[int]:
         """Give them the policy of now; returns the revision of each."""
-        backend = f"backend-{self._backend_key}"
-        assert self._backend.keys is not None
-        self._backend.keys.add(key(backend))
-        edges = {
-            name: {"credentials": keys, "collections": ["inventory", "things"]} for name, keys in self._doors.items()
-        }
-        edges[PROGRAMS] = {"credentials": [PROGRAMS], "collections": ["things"]}
-        mode = "delivered" if self._options.delivers else "stored"
-        outputs = f'  main: {{type: elasticsearch, hosts: ["{self._backend.url}"], {PACE}, credential: {backend}}}\n'
-        ids = [id for edge in edges.values() for id in edge["credentials"]]
+        doors = self._doors | {PROGRAMS: [PROGRAMS]}
+        ids = [id for keys in doors.values() for id in keys]
+        outputs, credential = self._to_far() if self.far else self._to_backend()
         revisions = []
         for principal, port in zip(self.principals, self._ports, strict=True):
-            where = f'address: "127.0.0.1:{port}", acknowledge: {mode}'
-            inputs = f"  edges: {{type: relay, {where}, edges: {json.dumps(edges)}}}\n"
-            revisions.append(await principal.offer(policy(inputs=inputs, outputs=outputs), *ids, backend))
+            text = policy(inputs=self._door(port, doors), outputs=outputs)
+            revisions.append(await principal.offer(text, *ids, credential))
         return revisions
+
+    async def _offer_far(self, far: Party) -> None:
+        outputs, credential = self._to_backend()
+        text = policy(inputs=self._door(self._far_port, {MIDDLE: [MIDDLE]}), outputs=outputs)
+        await far.offer(text, MIDDLE, credential)
+
+    def _door(self, port: int, doors: Mapping[str, Sequence[str]]) -> str:
+        allowed = ["inventory", "things"]
+        edges = {name: {"credentials": list(keys), "collections": allowed} for name, keys in doors.items()}
+        mode = "delivered" if self._options.delivers else "stored"
+        where = f'address: "127.0.0.1:{port}", acknowledge: {mode}'
+        return f"  edges: {{type: relay, {where}, edges: {json.dumps(edges)}}}\n"
+
+    def _to_backend(self) -> tuple[str, str]:
+        """Of a policy, its outputs, and the credential that they name, which the backend knows."""
+        credential = f"backend-{self._backend_key}"
+        assert self._backend.keys is not None
+        self._backend.keys.add(key(credential))
+        hosts = f'["{self._backend.url}"]'
+        return f"  main: {{type: elasticsearch, hosts: {hosts}, {PACE}, credential: {credential}}}\n", credential
+
+    def _to_far(self) -> tuple[str, str]:
+        hosts = f'["http://127.0.0.1:{self._far_link.port}"]'
+        return f"  on: {{type: relay, name: {MIDDLE}, hosts: {hosts}, {PACE}, credential: {MIDDLE}}}\n", MIDDLE
 
     # -- directories ---------------------------------------------------------------------------------------------------
 
@@ -471,13 +511,13 @@ class Campaign:
             edge.doubt()
 
         async def principal_goes_back() -> None:
-            principal = random.choice(self.principals)
+            principal = random.choice(self.receivers)
             async with self._of_keys:
                 await self._have_copy(principal)
                 await self._lose(principal, principal.go_back)
 
         async def principal_is_lost() -> None:
-            principal = random.choice(self.principals)
+            principal = random.choice(self.receivers)
             await self._lose(principal, principal.lose)
 
         async def principal_is_cloned() -> None:

@@ -11,14 +11,19 @@ from tests.campaign_relay.campaign import Failed, Options, opened
 from tests.campaign_relay.party import Party
 from tests.campaign_relay.things import Thing
 
-SECONDS = 8.0
+SECONDS = 6.0
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "options",
-    [Options(), Options(delivers=True, principals=2), Options(delivers=True, principals=2, back=True)],
-    ids=["stored", "delivered", "back"],
+    [
+        Options(),
+        Options(delivers=True, principals=2),
+        Options(delivers=True, far=True),
+        Options(delivers=True, principals=2, back=True),
+    ],
+    ids=["stored", "delivered", "far", "back"],
 )
 async def test_every_line_is_at_the_backend_and_the_last_word_of_every_key_whatever_failed(
     tmp_path: Path, options: Options
@@ -26,8 +31,8 @@ async def test_every_line_is_at_the_backend_and_the_last_word_of_every_key_whate
     async with opened(tmp_path, seed=1, options=options) as campaign:
         await campaign.run(SECONDS)
 
-    assert campaign.lines > 1000
-    assert campaign.things.seen["versions written"] > 50
+    assert campaign.lines > 500
+    assert campaign.things.seen["versions written"] > 20
     assert sum(party.lives for party in campaign.parties) > len(campaign.parties)
 
 
