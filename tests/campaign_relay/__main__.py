@@ -12,22 +12,47 @@ import trio
 from tests.campaign_relay.campaign import Campaign, Options, opened
 from tests.progress import Progress
 
+KINDS = [
+    Options(delivers=delivers, principals=principals, far=far, back=back)
+    for back in (False, True)
+    for principals, far in ((1, False), (2, False), (1, True))
+    for delivers in (False, True)
+]
+
 
 @click.command()
-@click.option("--minutes", default=1.0, show_default=True, help="How long links and processes fail.")
-@click.option("--seed", default=1, show_default=True)
+@click.option("--minutes", default=1.0, show_default=True, help="How long links and processes fail, in each run.")
+@click.option("--seed", default=1, show_default=True, help="Of the first run; each one has the next.")
+@click.option("--runs", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--mixed", is_flag=True, help="Each run is of the next kind, of all that there are.")
 @click.option("--delivered", is_flag=True, help="Principals confirm what is delivered, not what is stored.")
 @click.option("--principals", default=1, show_default=True, type=click.IntRange(1, 2))
 @click.option("--far", is_flag=True, help="The one principal relays to another one, which delivers.")
 @click.option("--back", is_flag=True, help="State directories go back, are lost, and are run twice.")
 @click.option("--keep", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Work in this directory.")
-def main(minutes: float, seed: int, delivered: bool, principals: int, far: bool, back: bool, keep: Path | None) -> None:
+def main(
+    minutes: float,
+    seed: int,
+    runs: int,
+    mixed: bool,
+    delivered: bool,
+    principals: int,
+    far: bool,
+    back: bool,
+    keep: Path | None,
+) -> None:
     """Relay through faults, and say what was done and whether all of it arrived as it must: else the status is 1."""
     if far and principals > 1:
         raise click.UsageError("--far is for one principal: two would give each key two owners")
-    options = Options(delivered, principals, far, back)
-    with tempfile.TemporaryDirectory(prefix="campaign-relay-") as directory:
-        sys.exit(trio.run(_run, keep or Path(directory), minutes * 60, seed, options))
+    if keep and runs > 1:
+        raise click.UsageError("--keep is for one run")
+    failed = 0
+    for number in range(runs):
+        options = KINDS[number % len(KINDS)] if mixed else Options(delivered, principals, far, back)
+        print(f"-- seed {seed + number}: {options}", flush=True)
+        with tempfile.TemporaryDirectory(prefix="campaign-relay-") as directory:
+            failed += trio.run(_run, keep or Path(directory), minutes * 60, seed + number, options)
+    sys.exit(1 if failed else 0)
 
 
 async def _run(directory: Path, seconds: float, seed: int, options: Options) -> int:

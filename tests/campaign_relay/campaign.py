@@ -1,6 +1,7 @@
 """A long run of two edges and their principals, whose links and processes fail at random; at the end all adds up.
 
-    python -m tests.campaign_relay --minutes 10 --seed 7 [--delivered] [--principals 2] [--far] [--back]
+    python -m tests.campaign_relay --minutes 10 --seed 7 [--delivered] [--principals 2 | --far] [--back]
+    python -m tests.campaign_relay --minutes 0.5 --runs 48 --mixed
 
 Each edge ships a growing log through links of its own, the documents of a directory, and what a program puts at its
 door; another program puts keys at the door of a principal. The principals deliver to a backend that revokes keys. While
@@ -536,7 +537,8 @@ class Campaign:
         return faults | ({"principal is cloned": principal_is_cloned} if len(self.principals) == 2 else {})
 
     async def _have_copy(self, party: Party) -> None:
-        while not party.has_copy:  # a process that was killed early has no directory
+        while not party.has_copy:
+            await party.observe()  # a process that is killed early has no directory
             await party.copy()
             await trio.sleep(self._random.random() * 2)
 
