@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 
+from shipper.pipeline.heads import Backlogs
 from shipper.pipeline.loans import Borrower
 from shipper.plugin import Answer, Answers, Batch, Change, InputContext, Later, Outcome
-from shipper.values import Counts
+from shipper.spool.queue import Entry
+from shipper.spool.schema import BARRIER, BATCH, SLOT
+from shipper.values import Counts, Revision
 from tests.fakes import SPRINGS, Destination, Theatre, theatre
-from tests.pipeline.test_keyed_state import begun, document, keep, policy, script, settled
+from tests.pipeline.test_keyed_state import ROOM, begun, document, keep, policy, script, settled
 
 INPUTS = "{in: {type: state}, log: {type: scripted, of: more}}"
 MANY = 70
@@ -177,11 +181,27 @@ async def test_a_barrier_waits_for_both(tmp_path: Path, held: str, is_back: bool
         newest = 3 if is_back else 2
         assert f"{newest} drained" not in on.lines()
         at.go.set()
-        drained = await on.ack(newest, "drained")
+        with trio.fail_after(ROOM):
+            drained = await on.ack(newest, "drained")
         await settled(on)
 
         ledger = drained.ledger
         assert ledger.accepted == ledger.delivered + ledger.superseded > 0
+
+
+@pytest.mark.parametrize("what", ["neither", "state has not passed", "state", "logs"])
+def test_a_barrier_is_reached_when_both_heads_have_settled_all_below_it(what: str) -> None:
+    backlogs = Backlogs(lambda: repeat(1.0))
+    kinds = enumerate((BATCH, SLOT, BARRIER), start=1)
+    log, slot, barrier = (Entry(seq, kind, Revision(0, 1), 1, 9, 0.0) for seq, kind in kinds)
+    backlogs.logs.at_front(log)
+    backlogs.logs.at_front(barrier)
+    backlogs.logs.hand_out([log] if what == "logs" else [])
+    backlogs.state.at_front(slot)
+    backlogs.state.hand_out([slot] if what == "state" else [])
+    backlogs.state.pass_by(2 if what == "state has not passed" else 3)
+
+    assert (backlogs.barrier, backlogs.barrier_is_reached()) == (3, what == "neither")
 
 
 async def test_a_retired_lane_is_drained_of_both_though_they_are_mixed_in_its_queue(tmp_path: Path) -> None:
