@@ -40,6 +40,7 @@ DEPTHS: Final = 16
 
 _MODULUS: Final = 1 << 80
 _SUM: Final = 10
+_POINT: Final = 8
 _RANGE: Final = struct.Struct(">BQ")
 _ENTRY: Final = struct.Struct(">Q16s")
 _COUNT: Final = struct.Struct(">H")
@@ -82,14 +83,16 @@ class Digests:
     """One side's set; it answers the questions of the other."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self._entries = sorted(set(entries))
-        self._points = [point for point, _ in self._entries]
-        self._sums: list[int] = [0, *accumulate(map(_hash, self._entries), lambda one, other: (one + other) % _MODULUS)]
+        pack, blake2b, number = _ENTRY.pack, hashlib.blake2b, int.from_bytes  # a hundred thousand times
+        self._entries = sorted({pack(point, digest) for point, digest in entries})
+        """Packed: bytes are sorted three times as fast as numbers, in the same order."""
+        hashes = [number(blake2b(entry, digest_size=_SUM).digest(), "big") for entry in self._entries]
+        self._sums: list[int] = [0, *accumulate(hashes, lambda one, other: (one + other) % _MODULUS)]
 
     def within(self, range: Range) -> list[Entry]:
         """The entries of a range, in order."""
         begin, end = self._bounds(range)
-        return self._entries[begin:end]
+        return [_unpacked(entry) for entry in self._entries[begin:end]]
 
     def sum(self, range: Range) -> bytes:
         """The sum of a range."""
@@ -109,10 +112,14 @@ class Digests:
         if end - begin > FEW and range.depth < DEPTHS:
             return bytes([_SUMS]) + b"".join([self.sum(part) for part in range.parts()])
         listed = self._entries[begin:end][:MOST_LISTED]
-        return bytes([_LISTING]) + _COUNT.pack(len(listed)) + b"".join([_ENTRY.pack(*entry) for entry in listed])
+        return bytes([_LISTING]) + _COUNT.pack(len(listed)) + b"".join(listed)
 
     def _bounds(self, range: Range) -> tuple[int, int]:
-        return bisect_left(self._points, range.first), bisect_left(self._points, range.end)
+        return self._place(range.first), self._place(range.end)
+
+    def _place(self, point: int) -> int:
+        """How many entries are below a point."""
+        return bisect_left(self._entries, point.to_bytes(_POINT)) if point < 1 << 64 else len(self._entries)
 
 
 class Comparison:
@@ -191,8 +198,9 @@ def _ranges(question: bytes) -> list[Range]:
     return ranges
 
 
-def _hash(entry: Entry) -> int:
-    return int.from_bytes(hashlib.blake2b(_ENTRY.pack(*entry), digest_size=_SUM).digest(), "big")
+def _unpacked(entry: bytes) -> Entry:
+    point, digest = _ENTRY.unpack(entry)
+    return point, digest
 
 
 def _steps(begin: int, end: int, step: int) -> range:
