@@ -36,7 +36,7 @@ GOOD = """
 As promised: no event was lost, none came twice, of each document the last word arrived, and no request met a revoked
 key.
 """
-_LATEST_STEP = 35.0
+_LATEST_STEP = 30.0
 """Seconds after which no other step begins: on a slow machine fewer things happen."""
 _CAUGHT_UP = 10.0
 _STUCK = 10.0
