@@ -1,16 +1,23 @@
-"""The cost of a hop, on each side of it; and that of edges that are connected and have nothing to say.
+"""The cost of a hop, of its barrier, of a resync, and of edges that are connected and have nothing to say.
 
-    python -m tests.benchmarks.relay [--runs 3] [--lines 500000] [--edges 1000] [--seconds 30]
+    python -m tests.benchmarks.relay [--only hop,idle,barrier,resync] [--runs 3] [--lines 500000] …
 
-direct       a log into bulk requests, by one shipper
-edge         the same log, by a shipper that relays it
-principal    what that one relays into bulk requests, at the same time
-idle         one principal with so many edges over TLS, all driven from this process: a heartbeat of each every 25 s
+hop: direct      a log into bulk requests, by one shipper
+     edge        the same log, by a shipper that relays it
+     principal   what that one relays into bulk requests, at the same time
+idle             one principal with so many edges over TLS, all driven from this process: a heartbeat of each every 25 s
+barrier          200 events of an edge wait at a backend that answers after 150 ms, behind a principal that acknowledges
+                 what is delivered, and a revision with another credential is active at the edge: from the instant at
+                 which the backend answers the last request, noted by itself, to the instant at which the supervisor of
+                 the edge has read `drained`
+resync           an edge and its principal have so many keys; the link between them, which counts bytes, is down until
+                 the edge has noticed, and up again: what passes until nothing does for two seconds, and what both
+                 processes spend on it; in turns without a change, and with 10 keys that changed meanwhile
 
 The aims: a side of a hop costs at most 1.3 times what the direct way costs; 1,000 idle edges cost at most 2 % of a core
-and 100 MB. `--runs 0` or `--edges 0` leaves one of the two out. The kinds of runs take turns, each with fresh processes
-and empty state directories. CPU is that of the whole process from the policy to the moment when nothing waits, system
-time included.
+and 100 MB; `drained` comes within 30 ms (p99); the resync of 100,000 keys takes 64 KiB and a second of a processor. The
+kinds of runs of a hop take turns, each with fresh processes and empty state directories. CPU is that of the whole
+process, system time included; of a hop, from the policy to the moment when nothing waits.
 """
 
 from __future__ import annotations
@@ -22,7 +29,6 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from http.client import HTTPResponse
@@ -31,7 +37,9 @@ from typing import Any
 
 from shipper.plugin import Credential
 from shipper_plugins.relay.frames import PROTOCOL
+from tests.benchmarks import far_barrier, resync
 from tests.benchmarks.child import Shipper
+from tests.benchmarks.doors import Clock, Cost, door, relay_output, secret
 from tests.benchmarks.figures import Table, progress, spread
 from tests.benchmarks.job import access_log
 from tests.benchmarks.pipeline import (
@@ -50,15 +58,6 @@ AIM_FACTOR = 1.3
 AIM_MIB = 100e6 / (1 << 20)
 AIM_SHARE = 0.02
 HEARTBEAT = 25.0
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Of one process that has shipped a log."""
-
-    cpu: float
-    seconds: float
-    peak_mib: float
 
 
 @dataclass(frozen=True)
@@ -99,46 +98,11 @@ def hop(log: Path, lines: int, target: Sink) -> dict[str, Cost]:
     ):
         port, name = free_port(), "berlin"
         clocks = {"edge": Clock(edge), "principal": Clock(principal)}
-        door(principal, port, [name], {"main": bulk_output(target.port)})
-        output = {"type": "relay", "name": name, "hosts": [f"http://127.0.0.1:{port}"], "credential": name}
-        activate(edge, 1, {"log": file_input(log)}, {"main": {**output, "backoff": IMPATIENT}})
+        door(principal, port, {name: {"credentials": [name]}}, {"main": bulk_output(target.port)})
+        activate(edge, 1, {"log": file_input(log)}, {"main": relay_output(port, name, backoff=IMPATIENT)})
         until_settled(principal, target, lines)
         until_settled(edge, target, lines)
         return {side: clock.stop() for side, clock in clocks.items()}
-
-
-def door(
-    child: Shipper,
-    port: int,
-    names: Iterable[str],
-    outputs: Mapping[str, Any],
-    **options: Any,
-) -> None:
-    """Let these edges in, each with a key of its name; returns when it is active."""
-    edges = {name: {"credentials": [name]} for name in names}
-    inputs = {"edges": {"type": "relay", "address": f"127.0.0.1:{port}", "edges": edges, **options}}
-    policy = {"version": 1, "inputs": inputs, "outputs": outputs}
-    secrets = {name: secret(name) for name in names}
-    child.say(type="policy", revision=1, policy=json.dumps(policy), credentials=secrets)
-    child.wait("ack", stage="active", revision=1)
-
-
-def secret(name: str) -> dict[str, str]:
-    """The key of a credential."""
-    return {"api_key": f"{name}:secret"}
-
-
-class Clock:
-    """What a process costs from here on."""
-
-    def __init__(self, child: Shipper) -> None:
-        self._child = child
-        self._cpu, self._since = child.cpu_seconds(), time.monotonic()
-
-    def stop(self) -> Cost:
-        """What it has cost so far."""
-        cpu, seconds = self._child.cpu_seconds() - self._cpu, time.monotonic() - self._since
-        return Cost(cpu, seconds, self._child.peak_mib())
 
 
 # -- edges that have nothing to say ------------------------------------------------------------------------------------
@@ -190,7 +154,7 @@ def idle(edges: int, seconds: float) -> Idle:
         authority.configure_trust(context)
         archive = {"type": "file", "path": str(directory / "archive.ndjson")}
         tls = {"certificate": str(chain), "key": str(key)}
-        door(child, port, names, {"main": archive}, tls=tls)
+        door(child, port, {name: {"credentials": [name]} for name in names}, {"main": archive}, tls=tls)
         first = Session(names[0], port, context)  # what is imported for the first one belongs to no edge
         stack.callback(first.close)
         before = child.resident_mib()
@@ -230,27 +194,52 @@ def hops(runs: list[dict[str, Cost]], lines: int) -> Table:
     return Table(["", "CPU µs / event", "events / s", "peak MiB", f"× direct (aim {AIM_FACTOR})"], rows)
 
 
+def hop_table(options: argparse.Namespace) -> Table:
+    log = access_log(options.lines)
+    runs = []
+    with sink() as target:
+        for number in range(options.runs):
+            progress(f"hop: run {number + 1} of {options.runs}")
+            runs.append(measure(log, options.lines, target))
+    return hops(runs, options.lines)
+
+
+def idle_table(options: argparse.Namespace) -> Table:
+    found = idle(options.edges, options.seconds)
+    rows = [[f"{found.edges:,}", f"{found.share:.2%}", f"{found.grown_mib:.1f}"]]
+    return Table(["idle edges", f"of a core (aim {AIM_SHARE:.0%})", f"MiB more (aim {AIM_MIB:.0f})"], rows)
+
+
+def barrier_table(options: argparse.Namespace) -> Table:
+    with sink() as target:
+        return far_barrier.table(far_barrier.drains(target, options.rotations))
+
+
+def resync_table(options: argparse.Namespace) -> Table:
+    with sink() as target:
+        return resync.table(resync.resyncs(target, options.keys, options.runs), options.keys)
+
+
+PARTS = {"hop": hop_table, "idle": idle_table, "barrier": barrier_table, "resync": resync_table}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", default=",".join(PARTS), help="parts of it, with commas between")
+    parser.add_argument("--runs", type=int, default=3, help="of a hop, and of a resync")
     parser.add_argument("--lines", type=int, default=500_000)
     parser.add_argument("--edges", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--seconds", type=float, default=30.0, help="for which edges are idle")
+    parser.add_argument("--rotations", type=int, default=200)
+    parser.add_argument("--keys", type=int, default=100_000)
     options = parser.parse_args()
-    if options.runs:
-        log = access_log(options.lines)
-        runs = []
-        with sink() as target:
-            for number in range(options.runs):
-                progress(f"hop: run {number + 1} of {options.runs}")
-                runs.append(measure(log, options.lines, target))
+    only = options.only.split(",")
+    if unknown := set(only) - PARTS.keys():
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    for name in only:
+        table = PARTS[name](options)
         progress()
-        print(hops(runs, options.lines), end="\n\n")
-    if options.edges:
-        found = idle(options.edges, options.seconds)
-        progress()
-        rows = [[f"{found.edges:,}", f"{found.share:.2%}", f"{found.grown_mib:.1f}"]]
-        print(Table(["idle edges", f"of a core (aim {AIM_SHARE:.0%})", f"MiB more (aim {AIM_MIB:.0f})"], rows))
+        print(table, end="\n\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -32,10 +32,14 @@ class Rotation:
     def turn(self) -> float:
         """The next revision, until it is active; returns what that took."""
         self.revision += 1
-        output = bulk_output(self.port, credential=f"c{self.revision}", backoff=self.backoff)
+        output = self.output(f"c{self.revision}")
         begun = time.monotonic()
         activate(self.child, self.revision, self.inputs, {"main": output}, **self.more)
         return time.monotonic() - begun
+
+    def output(self, credential: str) -> dict[str, Any]:
+        """The output of a revision."""
+        return bulk_output(self.port, credential=credential, backoff=self.backoff)
 
     def until_drained(self) -> float:
         """Until `drained` of the newest revision is read; returns when that was."""

@@ -9,6 +9,7 @@
  * POST /reset     GET /count -> what `counts` in events.h holds, first and last in seconds
  * POST /probes: from now on, until a reset, note when an item came that has `~probe:NUMBER` in it (a search that costs
  * as much as the rest of an item, so not always)     GET /probes -> [[NUMBER,NS],...], NS of CLOCK_MONOTONIC
+ * POST /delay/MICROSECONDS: from now on, until a reset, wait for so long before each answer to a bulk request
  *
  * One thread, epoll, keep-alive connections. A request is taken when all of it is here; bodies by Content-Length or in
  * chunks, at most 256 MiB. An answer that does not fit the socket's buffer is sent on when there is room, and the next
@@ -54,6 +55,7 @@ struct request {
 };
 
 static int probing;
+static unsigned long delay;        /* of each answer to a bulk request, in microseconds */
 static struct buffer probes;       /* [NUMBER,NS], for each that came */
 static struct buffer plain;        /* scratch for decompressed bodies */
 
@@ -259,6 +261,7 @@ static void bulk(struct connection *c, struct request *r, const char *target, si
         return;
     }
     LITERAL(&body, "]}");
+    if (delay) usleep(delay);
     count(items, r->body_length, r->wire_length);
     if (probing) note_probes(r);
     answer(c, "200 OK", "json", body.at, body.length);
@@ -320,7 +323,10 @@ static void respond(struct connection *c, struct request *r) {
         otlp(c, r);
     } else if (path == 6 && !memcmp(target, "/reset", 6)) {
         memset(&counts, 0, sizeof counts);
-        probing = probes.length = 0;
+        probing = probes.length = delay = 0;
+        answer_text(c, "200 OK", "{}");
+    } else if (path > 7 && !memcmp(target, "/delay/", 7)) {
+        delay = strtoul(target + 7, NULL, 10);
         answer_text(c, "200 OK", "{}");
     } else if (path == 7 && !memcmp(target, "/probes", 7)) {
         probing = 1;

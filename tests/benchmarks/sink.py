@@ -33,8 +33,13 @@ class Sink:
         return counts
 
     def reset(self) -> None:
-        """Count from zero, without probes."""
+        """Count from zero, without probes and without a delay."""
         urllib.request.urlopen(f"http://127.0.0.1:{self.port}/reset", data=b"", timeout=30).close()
+
+    def answer_after(self, seconds: float) -> None:
+        """Answer bulk requests one after the other from now on, each only after so long."""
+        url = f"http://127.0.0.1:{self.port}/delay/{round(1e6 * seconds)}"
+        urllib.request.urlopen(url, data=b"", timeout=30).close()
 
     def note_probes(self) -> None:
         """Note from now on when items come that have `~probe:NUMBER` in them."""

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.benchmarks import barrier, classes, growth, latency, relay, spools, startup
+from tests.benchmarks import barrier, classes, far_barrier, growth, latency, relay, resync, spools, startup
 from tests.benchmarks.figures import Table, percentile, spread
 from tests.benchmarks.job import access_log
 from tests.benchmarks.pipeline import workplace
@@ -167,3 +167,21 @@ def test_idle_edges_stay_connected_over_their_heartbeats():
 
     assert found.edges == 5
     assert found.share > 0
+
+
+def test_an_edge_says_drained_after_the_last_answer_of_the_backend(target):
+    taken = far_barrier.drains(target, 3)
+
+    assert len(taken) == 3
+    assert min(taken) > 0
+    assert _numbers(str(far_barrier.table(taken)).splitlines()[1].split()[-6:-3]) != [None] * 3
+
+
+def test_a_reconnect_costs_a_comparison_and_what_has_changed(target):
+    found = resync.resyncs(target, 500, 1)
+    (unchanged,), (changed,) = found.values()
+
+    assert 0 < unchanged.there + unchanged.back < changed.there + changed.back < 64 << 10
+    assert unchanged.requests < changed.requests
+    assert min(unchanged.cpu, changed.cpu) > 0
+    assert len(resync.table(found, 500).rows) == 2

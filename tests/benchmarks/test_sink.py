@@ -221,6 +221,17 @@ def test_a_hung_sink_answers_what_came_meanwhile_when_it_goes_on(sink):
     connection.close()
 
 
+def test_answers_come_as_late_as_was_said_until_a_reset(ask, sink):
+    taken = []
+    for late in (True, False):
+        sink.answer_after(0.2) if late else sink.reset()
+        begun = time.monotonic()
+        ask("/_bulk", TWO)
+        taken.append((time.monotonic() - begun, sink.counts()["last"] - begun))
+
+    assert min(taken[0]) >= 0.2 > min(taken[1])
+
+
 def test_the_lines_are_the_same_each_time():
     first, second = (list(access_lines(1000)) for _ in range(2))
 
