@@ -20,6 +20,8 @@ PAGE = 5000
 MOST_KEYS = 1000
 """Of one call."""
 _POINTS = 1 << 64
+_FIRST = (-(1 << 63), -1)
+"""Before all points and rows of an owner."""
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -40,30 +42,23 @@ def of_input(db: sqlite3.Connection, input: str, after: int) -> tuple[list[Mark]
     return marks, rows[-1][0] if len(rows) == PAGE else None
 
 
-def owners(db: sqlite3.Connection, owner: str) -> list[str]:
-    """An owner and those below it that have keys."""
-    found = [owner]
-    last, end = owner + "/", owner + "0"  # the character behind the slash
-    while row := db.execute(
-        "SELECT owner FROM keyed WHERE owner > ? AND owner < ? ORDER BY owner LIMIT 1", (last, end)
-    ).fetchone():
-        (last,) = row
-        found.append(last)
-    return found
+Place = tuple[str, int, int]
+"""Of a key among those of owners: its owner, its point as it is stored, and its row."""
 
 
-def of_owner(
-    db: sqlite3.Connection, owner: str, after: tuple[int, int] | None
-) -> tuple[list[Mark], tuple[int, int] | None]:
-    """The same of one owner, by points."""
-    begin = after or (-(1 << 63), -1)
-    rows = db.execute(
-        "SELECT point, id, place, digest, deleted FROM keyed WHERE owner = ? AND (point, id) > (?, ?)"
-        " ORDER BY point, id LIMIT ?",
-        (owner, *begin, PAGE),
-    ).fetchall()
-    marks = [Mark(owner, point % _POINTS, place, digest, bool(gone)) for point, _, place, digest, gone in rows]
-    return marks, (rows[-1][0], rows[-1][1]) if len(rows) == PAGE else None
+def of_owner(db: sqlite3.Connection, owner: str, after: Place | None) -> tuple[list[Mark], Place | None]:
+    """The same of an owner and all below it, by owners and points."""
+    rows: list[tuple[str, int, int, int, bytes, int]] = []
+    below, end = owner + "/", owner + "0"  # the character behind the slash
+    for first, beyond in ((owner, owner + "\0"), (below, end)):
+        begin = max(after or (owner, *_FIRST), (first, *_FIRST))
+        rows += db.execute(
+            "SELECT owner, point, id, place, digest, deleted FROM keyed WHERE (owner, point, id) > (?, ?, ?)"
+            " AND owner < ? ORDER BY owner, point, id LIMIT ?",
+            (*begin, beyond, PAGE - len(rows)),
+        ).fetchall()
+    marks = [Mark(of, point % _POINTS, place, digest, bool(gone)) for of, point, _, place, digest, gone in rows]
+    return marks, rows[-1][:3] if len(rows) == PAGE else None
 
 
 def versions(db: sqlite3.Connection, sealer: Sealer, keys: Sequence[tuple[str, int]]) -> list[Version]:

@@ -168,14 +168,10 @@ class Spool:
 
     async def marks_of_owner(self, owner: str) -> list[Mark]:
         """Returns the keys of an owner and of those below it."""
-        found: list[Mark] = []
-        for each in await self.store.read(lambda db: resync.owners(db, owner)):
-            after = None
-            while True:
-                marks, after = await self.store.read(partial(resync.of_owner, owner=each, after=after))
-                found += marks
-                if after is None:
-                    break
+        found, after = await self.store.read(partial(resync.of_owner, owner=owner, after=None))
+        while after is not None:
+            marks, after = await self.store.read(partial(resync.of_owner, owner=owner, after=after))
+            found += marks
         return found
 
     async def versions(self, keys: Sequence[tuple[str, int]]) -> list[Version]:

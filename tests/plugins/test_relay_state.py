@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -17,6 +18,7 @@ from shipper.plugin import (
     Asyncio,
     Backpressure,
     Batch,
+    Change,
     CredentialId,
     Kept,
     Later,
@@ -29,10 +31,11 @@ from shipper.plugin import (
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.state import point_of
 from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs import relay_state
 from shipper_plugins.inputs.relay import Edge
 from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.relay import state
-from shipper_plugins.relay.frames import FrameError, Generation
+from shipper_plugins.relay.frames import FrameError, Generation, Hello
 from shipper_plugins.relay.state import StateHead
 from tests.plugins.relay import Principal, Queue, entry, principal
 from tests.plugins.test_input_relay import ask
@@ -202,6 +205,31 @@ async def test_an_edge_writes_and_compares_only_what_is_its_own(aio: Asyncio) ->
             ("paris/../berlin", "b"): TWO,
         }
         assert here.deleted == []
+
+
+@pytest.mark.parametrize(("keys", "named"), [(["a", "b"], 300), (["a"], 8)])
+async def test_names_of_keys_under_many_owners_are_looked_for_where_they_are(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch, keys: list[str], named: int
+) -> None:
+    looked: list[tuple[str, int]] = []
+    if named == 8:
+        monkeypatch.setattr(relay_state, "MOST_NAMED", named)
+
+    class Looked(RecordingInputContext):
+        async def versions(self, keys: Sequence[tuple[str, int]]) -> list[Version]:
+            looked.extend(keys)
+            return await super().versions(keys)
+
+    context = Looked(aio=aio)
+    async with door(aio, context=context) as far:
+        changes = [Change("things", key, ONE, f"berlin/{at}", 5 + at) for at, key in enumerate(keys * 150)]
+        await context.keep([*changes, Change("things", "c", ONE, "paris/c", 5)])
+        welcome = await ask(far, "session", msgspec.json.encode(Hello(1, "1" * 32, 1)))
+        points = [point_of("things", key) for key in (*keys, "c", "unknown")]
+        asked = state.Surplus(Generation(*welcome.said["generation"]), 1, points)
+        answer = await ask(far, "surplus", msgspec.json.encode(asked))
+
+    assert len(looked) == len(answer.said["keys"]) == min(named, len(changes))
 
 
 async def test_both_sides_agree_in_a_new_session_before_a_version_goes(aio: Asyncio) -> None:

@@ -64,11 +64,21 @@ def test_the_marks_of_an_owner_are_read_page_by_page(shelf: Shelf, monkeypatch: 
     assert at is not None
 
 
-def test_the_owners_below_one_are_known_by_the_slash(shelf: Shelf) -> None:
-    for owner in ("berlin", "berlin/mitte", "berlin/mitte/x", "berlin-2", "berlin0", "berli", "paris/berlin"):
+@pytest.mark.parametrize("page", range(1, 8))
+def test_the_owners_below_one_are_known_by_the_slash(shelf: Shelf, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
+    monkeypatch.setattr(resync, "PAGE", page)
+    below = ("berlin/", "berlin/mitte", "berlin/mitte/x")
+    for owner in ("berlin", *below, "berlin-2", "berlin.", "berlin0", "berli", "paris/berlin"):
+        put(shelf, owner, "j", ONE, 1)
         put(shelf, owner, "k", ONE, 1)
+    found, after = resync.of_owner(shelf.db, "berlin", None)
+    while after is not None:
+        more, after = resync.of_owner(shelf.db, "berlin", after)
+        found += more
 
-    assert resync.owners(shelf.db, "berlin") == ["berlin", "berlin/mitte", "berlin/mitte/x"]
+    assert sorted((mark.owner, mark.point) for mark in found) == sorted(
+        (owner, point(key)) for owner in ("berlin", *below) for key in "jk"
+    )
 
 
 def test_versions_are_read_by_owner_and_point(shelf: Shelf) -> None:

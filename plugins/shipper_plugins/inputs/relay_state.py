@@ -7,6 +7,7 @@ input, up to as many as the edge may have keys.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ from shipper_plugins.relay.state import (
 
 MOST_SETS = 2
 """Of edges that compare, kept from one question to the next; a set that is not there is read again."""
+MOST_NAMED = 4096
+"""Keys of one answer: an edge may have a key under many owners. What is missing is found by the next comparison."""
 _FIRST = b"\0"
 _FINAL: Mapping[Ranked, state.Code] = {
     Ranked.DUPLICATE: "duplicate",
@@ -167,9 +170,9 @@ class Sets:
         return Compared(answer, found.highest, found.highest_of_all)
 
     async def named(self, name: str, keys: Keys, limits: Limits, points: Sequence[int]) -> Named:
-        """The names of an edge's keys at these points."""
+        """The names of an edge's keys at these points, of `MOST_NAMED` at most."""
         found = await self._get(name, keys, limits, is_new=False)
-        versions = await self._context.versions([(owner, point) for point in points for owner in found.owners])
+        versions = await self._context.versions(found.at(points))
         return Named([(owner_from(name, one.owner), one.collection, one.key, one.place) for one in versions])
 
     async def _get(self, name: str, keys: Keys, limits: Limits, *, is_new: bool) -> _Set:
@@ -192,15 +195,25 @@ class Sets:
             own = [one.place for one in refused if not one.owner]
             below = [one.place for one in refused] + [mark.place for mark in marks]
             highest = max([*own, state.highest(marks, name)])
-            return _Set(digests, highest, max(below, default=0), sorted({mark.owner for mark in marks}))
+            owners = sorted((mark.point, mark.owner) for mark in marks if not mark.deleted)
+            return _Set(digests, highest, max(below, default=0), owners)
 
         return await trio.to_thread.run_sync(build)
 
 
 class _Set(NamedTuple):
-    """What an edge has, the highest place of its own keys and that of all, and the owners of these."""
+    """What an edge has, the highest place of its own keys and that of all, and the point and owner of each key, in
+    order."""
 
     digests: Digests
     highest: int
     highest_of_all: int
-    owners: Sequence[str]
+    owners: Sequence[tuple[int, str]]
+
+    def at(self, points: Sequence[int]) -> list[tuple[str, int]]:
+        """The keys at these points, by owner and point, up to `MOST_NAMED`."""
+        found: list[tuple[str, int]] = []
+        for point in points:
+            begin, end = bisect_left(self.owners, (point, "")), bisect_left(self.owners, (point + 1, ""))
+            found += [(owner, point) for _, owner in self.owners[begin : min(end, begin + MOST_NAMED)]]
+        return found[:MOST_NAMED]

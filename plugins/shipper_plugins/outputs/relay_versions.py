@@ -31,9 +31,9 @@ def answer_of(rank: Ranked) -> Answer | None:
 
 
 def _confirmed(version: Version, answer: Answer | None) -> int:
-    """The place of an own key that the principal knows, as this answer says; else 0."""
+    """The place of a version that the principal knows, as this answer says; else 0."""
     is_known = answer is None or answer.outcome not in (Outcome.HELD, Outcome.REJECTED)
-    return version.place if is_known and not version.owner else 0
+    return version.place if is_known else 0
 
 
 @dataclass(eq=False, slots=True)
@@ -141,7 +141,7 @@ class WaitingVersions:
     def said(self, job: VersionsJob, answers: Mapping[int, Answer | None], session: Welcome) -> int:
         """The principal has answered for these positions of a job; the answers for its other versions follow.
 
-        Returns the highest place of own keys that it has confirmed so, 0 if there is none.
+        Returns the highest place that it has confirmed so, 0 if there is none.
         """
         for at, answer in answers.items():
             self._answer(job, at, answer)
