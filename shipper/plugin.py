@@ -85,7 +85,7 @@ from shipper.sdk.retry import backoff
 from shipper.sdk.secret_source import Absent, SecretSource, Unreadable, text_of
 from shipper.sdk.sockets import newly_lost, receive_buffer
 from shipper.sdk.stage import Ledger, Part, Stage, StageContext
-from shipper.sdk.state import Change, Kept, Mark, Quota, RoutedState, Version, answers_key, compact, digest_of
+from shipper.sdk.state import Change, Decided, Kept, Mark, Quota, RoutedState, Version, answers_key, compact, digest_of
 from shipper.sdk.tallies import Failure, Requests
 from shipper.sdk.tls import ClientTls, Material, client_context, server_context
 from shipper.sdk.units import Duration, Size
@@ -118,6 +118,7 @@ __all__ = [
     "Credential",
     "CredentialId",
     "DataStream",
+    "Decided",
     "Duration",
     "Edge",
     "Endpoint",
@@ -345,6 +346,17 @@ class InputContext(Protocol):
         """The current versions of keys that are not deleted, by owner and point (see `Mark`); some may be missing."""
         ...
 
+    async def documents(self, keys: Sequence[tuple[str, int]], most: int) -> tuple[list[tuple[Version, bytes]], int]:
+        """The same with their documents, and of how many of these keys that is all.
+
+        The documents have `most` bytes together, unless those of the first key have more.
+        """
+        ...
+
+    def complete(self, is_complete: bool) -> None:
+        """Whether all keys that there are have been kept, since the start: said by an input that `is_source`."""
+        ...
+
     async def answers(self, keys: Collection[str]) -> Mapping[str, bytes | None]:
         """What became of batches that are awaited, by key: one byte for each event, in their order, a `Ranked`; and of
         versions (see `keep`), one byte.
@@ -469,6 +481,10 @@ class Input(Settings, frozen=True):
     """Whether its own keys are deleted once a policy does not have the input any more. As of the two before, a property
     may say it by the settings."""
 
+    is_source: ClassVar[bool] = False
+    """Whether it reads all its keys again at each start, so that it can say which of them there are: it calls
+    `InputContext.complete`."""
+
     data_stream: DataStream = msgspec.field(default_factory=DataStream)
     """The data stream of the events."""
 
@@ -480,6 +496,10 @@ class Input(Settings, frozen=True):
     def gives_state(self) -> bool:
         """Whether it calls `InputContext.keep`: then each output that it is routed to has to take state."""
         return False
+
+    def has_keys(self, owner: str, collection: str) -> bool:
+        """Whether keys of this owner and collection come by this input, if it gives keyed state."""
+        return self.gives_state and not owner
 
     def awaits(self) -> bool:
         """Whether it asks for the final answers of what it emits. Then no processor on its way may be a stage, which

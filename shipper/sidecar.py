@@ -293,6 +293,7 @@ class _Parts:
             aio=aio,
             registry=registry,
             taps=self.intake.entrance.taps,
+            sources=self.intake.sources,
             on_change=changed,
             on_barrier=settled.set,
             lease=lease,

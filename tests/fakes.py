@@ -641,6 +641,7 @@ class Theatre:
             aio=None,  # type: ignore[arg-type]
             registry=REGISTRY,
             taps=self.intake.entrance.taps,
+            sources=self.intake.sources,
             on_change=lambda: None,
             on_barrier=settled.set,
         )

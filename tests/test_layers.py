@@ -50,7 +50,7 @@ INSIDE = {
         {"lane"},
         {"session", "client"},
         {"feed"},
-        {"heads", "loading", "parcels", "hold", "settling", "stages"},
+        {"heads", "loading", "parcels", "hold", "routed", "settling", "stages"},
         {"chain"},
         {
             "attempt",
@@ -67,9 +67,8 @@ INSIDE = {
             "loans",
             "plan",
             "recent",
-            "routed",
         }
-        | {"slots", "tap"},
+        | {"slots", "sources", "tap"},
         {"suspects"},
     ],
     "policy": [{"policy", "schema"}, {"secret_sources"}, {"registry"}, {"uses"}, {"settings", "strict"}, {"document"}],

@@ -19,6 +19,7 @@ from shipper.pipeline.lease import Lease
 from shipper.pipeline.loans import Lender
 from shipper.pipeline.recent import Recent
 from shipper.pipeline.slots import Slots
+from shipper.pipeline.sources import Sources
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Output, Requests
 from shipper.policy.policy import restore_output
@@ -56,8 +57,10 @@ class Delivery:
         on_change: Callable[[], None],
         on_barrier: Callable[[], None],
         lease: Lease | None = None,
+        sources: Sources | None = None,
         environment: Environment = REAL,
     ) -> None:
+        self._sources = Sources() if sources is None else sources
         self.lease = Lease() if lease is None else lease
         self.lanes: dict[int, Lane] = {}
         self._unreadable: dict[int, tuple[str, Why]] = {}
@@ -147,6 +150,7 @@ class Delivery:
             on_success=self._hasten_others,
             environment=self._environment,
             on_moved=self._look_at,
+            sources=self._sources,
             requests=self._requests.setdefault(row.key.output, Requests()),
             meters=self.panel.of(f"outputs.{row.key.output}", row.key.type),
         )

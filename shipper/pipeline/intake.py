@@ -29,6 +29,7 @@ from shipper.pipeline.libraries import load
 from shipper.pipeline.listeners import Listeners
 from shipper.pipeline.plan import InputPlan, Plan
 from shipper.pipeline.port import Port
+from shipper.pipeline.sources import Sources
 from shipper.pipeline.stages import Opened, Place, open_all
 from shipper.plugin import Edge, Processor, Source, StageContext
 from shipper.process import log
@@ -164,6 +165,7 @@ class Intake:
         """By input of the active revision: connections that were closed for lack of room."""
         self.panel = Panel()
         """What inputs and processors count of themselves."""
+        self.sources = Sources()
         self.taken: dict[str, Taken] = {}
         """By input of the active revision, and of one that is being prepared."""
         self._plan: Plan | None = None
@@ -203,7 +205,7 @@ class Intake:
         return prepared
 
     def _port(self, name: str, input: InputPlan) -> Port:
-        return Port(
+        port = Port(
             name,
             input.spec.type,
             self._keyring.of(input.credentials),
@@ -217,6 +219,8 @@ class Intake:
             turn_away=partial(self._turn_away, name),
             on_change=self.on_change,
         )
+        port.on_complete = self.sources.tell
+        return port
 
     def _turn_away(self, name: str, peers: int) -> None:
         self.turned_away[name] += peers
@@ -294,6 +298,7 @@ class Intake:
             if running.port.stages.switch(way, opened, is_kept=is_way_kept):
                 self._nursery.start_soon(running.port.stages.run)
             running.go.set()
+        self.sources.switch({name: (running.plan.spec.config, running.port) for name, running in self.running.items()})
         self._plan = plan
         self.entrance.spool.made_room()
         return closing

@@ -36,6 +36,7 @@ from shipper.pipeline.recent import Recent
 from shipper.pipeline.routed import Routed
 from shipper.pipeline.session import Session, failed
 from shipper.pipeline.slots import Slot, Slots
+from shipper.pipeline.sources import Sources
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Output, OutputContext, Principal, Requests, Sender
 from shipper.process import log
@@ -90,6 +91,7 @@ class Lane:
         on_moved: Callable[[Collection[int]], None] = lambda lanes: None,
         requests: Requests | None = None,
         meters: Meters | None = None,
+        sources: Sources | None = None,
         environment: Environment = REAL,
     ) -> None:
         self.id, self.key, self.active = row.id, row.key, row.active
@@ -120,6 +122,7 @@ class Lane:
         self._recent, self._taps = recent, taps
         self._on_change, self._on_barrier, self._on_success = on_change, on_barrier, on_success
         self._on_moved = on_moved
+        self._sources = Sources() if sources is None else sources
         self._gone = False
         self._hurries = False
         self._suspended = 0
@@ -478,11 +481,16 @@ class Lane:
             lane=self.id,
             lowest=lambda: self._backlogs.logs.lowest(),
             waits=lambda: self._spool.figures.waits(self.id),
-            state=Routed(self._spool, self.id, self._heads.wake) if self.output.takes_state() else None,
+            state=Routed(self._spool, self.id, self._sources, self._have_looked) if self.output.takes_state() else None,
             delivers=self._note_delivers,
             lineages=LaneLineages(self._spool, self.id),
             notice=self._take_notice,
         )
+
+    def _have_looked(self, lanes: Collection[int]) -> None:
+        """These lanes may have something to do."""
+        self._heads.wake()
+        self._on_moved(lanes)
 
     def principal(self) -> Principal | None:
         """Returns what its sender says of the shipper that it relays to, while it is open."""

@@ -61,6 +61,9 @@ class Port:
         """Why its last batch could not be stored, until one can: also if the input goes on as if nothing were."""
         self.code: str = Code.OK
         """That of the problem."""
+        self.is_complete = False
+        """Whether it has read all its keys, as it says."""
+        self.on_complete: Callable[[], None] = lambda: None
         self.waiting = 0
         self.storing = 0
         self.taken, self.meters = taken, meters
@@ -166,6 +169,14 @@ class Port:
 
     async def versions(self, keys: Sequence[tuple[str, int]]) -> list[Version]:
         return await self._entrance.spool.versions(keys)
+
+    async def documents(self, keys: Sequence[tuple[str, int]], most: int) -> tuple[list[tuple[Version, bytes]], int]:
+        return await self._entrance.spool.documents(keys, most)
+
+    def complete(self, is_complete: bool) -> None:
+        is_new, self.is_complete = is_complete and not self.is_complete, is_complete
+        if is_new:
+            self.on_complete()
 
     # -- the owner of its stages ---------------------------------------------------------------------------------------
 

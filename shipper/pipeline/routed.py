@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from shipper.plugin import Mark, Version
+from shipper.pipeline import door
+from shipper.pipeline.sources import Sources
+from shipper.plugin import Change, Decided, Mark, Version
 from shipper.spool.spool import Spool
 
 
 class Routed:
-    """See `RoutedState`; `on_moved` is called when the lane may have been given something to do."""
+    """See `RoutedState`; `on_moved` is called with lanes that may have been given something to do."""
 
-    def __init__(self, spool: Spool, lane: int, on_moved: Callable[[], None]) -> None:
-        self._spool, self._lane, self._on_moved = spool, lane, on_moved
+    def __init__(self, spool: Spool, lane: int, sources: Sources, on_moved: Callable[[Collection[int]], None]) -> None:
+        self._spool, self._lane, self._sources, self._on_moved = spool, lane, sources, on_moved
 
     async def marks(self) -> list[Mark] | None:
         return await self._spool.marks_of_lane(self._lane)
 
     async def send_again(self, keys: Sequence[tuple[str, int]]) -> None:
         await self._spool.send_again(self._lane, keys)
-        self._on_moved()
+        self._on_moved([self._lane])
 
-    async def delete(self, surplus: Sequence[Version]) -> None:
-        await self._spool.delete_surplus(self._lane, surplus)
-        self._on_moved()
+    async def decide(self, surplus: Sequence[Version]) -> Decided:
+        news = self._sources.news
+        claimed = [(one, self._sources.claim(one.owner, one.collection)) for one in surplus]
+        wanted, waits = await self._spool.decide_surplus(self._lane, claimed)
+        self._on_moved([self._lane])
+        return Decided(wanted, news if waits else None)
+
+    async def adopt(self, changes: Sequence[Change]) -> None:
+        door.check_changes(changes, {}, {})
+        claimed = [(one, self._sources.claim(one.owner, one.collection)) for one in changes]
+        self._on_moved(await self._spool.adopt(self._lane, claimed))
 
     async def place_above(self, place: int) -> None:
         await self._spool.place_above(place)

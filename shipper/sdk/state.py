@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
+import trio
 
 from shipper.sdk.answers import Ranked
 
@@ -96,6 +97,13 @@ class Mark(NamedTuple):
     deleted: bool
 
 
+class Decided(NamedTuple):
+    """Versions that are wanted from the destination; and, if it is to be asked again, when."""
+
+    wanted: Sequence[Version] = ()
+    again: trio.Event | None = None
+
+
 class RoutedState(Protocol):
     """The current versions of all keys that are routed to a lane; deletions that wait there are its versions too."""
 
@@ -107,12 +115,17 @@ class RoutedState(Protocol):
         """Have the current versions of these keys (by owner and point) sent, deletions too; unknown ones are not."""
         ...
 
-    async def delete(self, surplus: Sequence[Version]) -> None:
-        """Have keys deleted that the destination has in these versions, and that are not here.
+    async def decide(self, surplus: Sequence[Version]) -> Decided:
+        """Have both sides agree about keys of which the destination has these versions, which are not here.
 
-        Only at places that this directory has given: what another one has sent, it says itself, and what came from a
-        newer copy of this directory is not lost. A key that is here is sent instead.
+        What this directory gave is deleted there. What another one gave, a newer copy of it or a lost one, is wanted if
+        only those who were sent it can have it; the documents of an input that reads its source again count instead, as
+        soon as it has read all. A key that has a newer version here is sent.
         """
+        ...
+
+    async def adopt(self, changes: Sequence[Change]) -> None:
+        """Take what was wanted, with its place, unless the key has a newer version. Raises PluginFault."""
         ...
 
     async def place_above(self, place: int) -> None:

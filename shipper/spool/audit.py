@@ -138,7 +138,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         **dict.fromkeys(("output", "reason"), _or_none(_is_text)),
         "ids": _or_none(_is_numbers),
     },
-    "place_epoch": {"epoch": _is_count},
+    "place_epoch": {"epoch": _is_count, "last": _is_count},
     "awaited": {
         "id": _is_count,
         "input": _is_text,
@@ -156,7 +156,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
 }
 _KEYED = (
     "length(name) = 16 AND typeof(name) = 'blob' AND typeof(owner) = 'text' AND typeof(collection) = 'text'"
-    " AND typeof(input) = 'text' AND typeof(digest) = 'blob' AND deleted IN (0, 1) AND own IN (0, 1)"
+    " AND typeof(input) = 'text' AND typeof(digest) = 'blob' AND deleted IN (0, 1) AND own IN (0, 1, 2)"
     " AND min(id, place, bytes) >= 0"
     " AND typeof(place) = 'integer' AND typeof(bytes) = 'integer' AND typeof(point) = 'integer'"
     " AND typeof(body) = 'blob'"

@@ -117,8 +117,12 @@ def begin(db: sqlite3.Connection, now: float) -> int:
 
 
 def has_given(db: sqlite3.Connection, place: int) -> bool:
-    """Whether this is a place of an epoch of this directory; not one of a newer copy of it, or of another one."""
-    return db.execute("SELECT 1 FROM place_epoch WHERE epoch = ?", (epoch_of(place),)).fetchone() is not None
+    """Whether this directory has given the place; not a newer copy of it, or another one."""
+    epoch, sequence = epoch_of(place), place - place_of(epoch_of(place), 0)
+    if epoch == int(get_meta(db, "place_epoch") or 0):
+        return sequence <= int(get_meta(db, "place_sequence") or 0)
+    row = db.execute("SELECT last FROM place_epoch WHERE epoch = ?", (epoch,)).fetchone()
+    return row is not None and sequence <= row[0]
 
 
 def raise_above(db: sqlite3.Connection, place: int) -> bool:
@@ -132,9 +136,11 @@ def raise_above(db: sqlite3.Connection, place: int) -> bool:
 
 def _set_epoch(db: sqlite3.Connection, epoch: int) -> int:
     epoch = min(epoch, _LARGEST_EPOCH)
+    ended = int(get_meta(db, "place_epoch") or 0), min(int(get_meta(db, "place_sequence") or 0), _LARGEST_SEQUENCE)
+    db.execute("UPDATE place_epoch SET last = ? WHERE epoch = ?", ended[::-1])
     set_meta(db, "place_epoch", epoch)
     set_meta(db, "place_sequence", 0)
-    db.execute("INSERT OR IGNORE INTO place_epoch VALUES (?)", (epoch,))
+    db.execute("INSERT OR IGNORE INTO place_epoch (epoch) VALUES (?)", (epoch,))
     return epoch
 
 
@@ -317,7 +323,8 @@ def _store(db: sqlite3.Connection, sealer: Sealer, input: str, new: _Admission) 
     _note_holding(db, new, len(sealed))
     if new.has is not None:
         db.execute(
-            "UPDATE keyed SET place = ?, digest = ?, deleted = ?, own = ?, bytes = ?, body = ? WHERE id = ?",
+            "UPDATE keyed SET place = ?, digest = ?, deleted = ?, own = iif(own = 1, 1, 2) * ?, bytes = ?, body = ?"
+            " WHERE id = ?",
             (*values, new.has.id),
         )
         if new.has.input != input:
@@ -407,7 +414,7 @@ def reissue(
         return []
     fence, _ = settlement.fence
     row = db.execute(
-        "SELECT keyed.id, name, keyed.place, digest, deleted, keyed.bytes, input, keyed.body FROM slot"
+        "SELECT name, keyed.id, input, keyed.place, digest, deleted, keyed.bytes, keyed.body FROM slot"
         " JOIN keyed ON keyed.id = slot.keyed WHERE lane = ? AND seq = ? AND slot.place = ?"
         " AND keyed.place = slot.place AND own",
         (lane, seq, settlement.place),
@@ -415,20 +422,31 @@ def reissue(
     active = get_meta(db, "active")
     if row is None or active is None:
         return []
-    id, name, place, digest, deleted, size, input, body = row
-    lanes = [each for (each,) in db.execute("SELECT lane FROM fed WHERE input = ? AND lane ORDER BY lane", (input,))]
+    name, has, body = row[0], _Key(*row[1:-1]), row[-1]
+    lanes = lanes_of(db, has.input)
     is_active = not _destinations(db, [lane]).isdisjoint(_destinations(db, lanes))
-    if not raise_above(db, max(fence, place)) or epoch_of(place) < since or not is_active:
+    if not raise_above(db, max(fence, has.place)) or epoch_of(has.place) < since or not is_active:
         return []
+    return _give_again(db, sealer, now, Arrival(Revision.parse(active), has.input, lanes, ()), (name, has, body), fence)
+
+
+def lanes_of(db: sqlite3.Connection, input: str) -> list[int]:
+    """The active lanes that an input is routed to."""
+    return [lane for (lane,) in db.execute("SELECT lane FROM fed WHERE input = ? AND lane ORDER BY lane", (input,))]
+
+
+def _give_again(
+    db: sqlite3.Connection, sealer: Sealer, now: float, arrival: Arrival, stored: tuple[bytes, _Key, bytes], above: int
+) -> list[Moved]:
+    """Give the current version of a key (its name, what it has, and its body) another place, above this one."""
+    name, has, body = stored
     try:
-        batch = slots.unseal(sealer, name, place, body)
+        batch = slots.unseal(sealer, name, has.place, body)
     except Damaged:
         return []
     version = slots.version_in(batch)
-    again = version._replace(place=_next_place(db, max(fence, place)))
-    document = None if version.deleted else batch.body[:-1]
-    arrival, moved = Arrival(Revision.parse(active), input, lanes, ()), list[Moved]()
-    has = _Key(id, input, place, digest, deleted, size)
+    again = version._replace(place=_next_place(db, max(above, has.place)))
+    document, moved = None if version.deleted else batch.body[:-1], list[Moved]()
     _admit(db, sealer, now, arrival, _Admission(name, has, again, document), moved)
     return moved
 
@@ -603,10 +621,39 @@ def again(db: sqlite3.Connection, now: float, at: Revision, lane: int, version: 
 # -- at a resync -------------------------------------------------------------------------------------------------------
 
 
-def is_known(db: sqlite3.Connection, version: Version) -> bool:
-    """Whether its key is here, deleted or not."""
+class Here(NamedTuple):
+    """What is here of a key, deleted or not."""
+
+    input: str
+    place: int
+    is_own: bool
+
+
+def here(db: sqlite3.Connection, version: Version) -> Here | None:
+    """What is here of the key of a version."""
     name = name_of(version.owner, version.collection, version.key)
-    return db.execute("SELECT 1 FROM keyed WHERE name = ?", (name,)).fetchone() is not None
+    row = db.execute("SELECT input, place, own FROM keyed WHERE name = ?", (name,)).fetchone()
+    return None if row is None else Here(row[0], row[1], bool(row[2]))
+
+
+def lift(db: sqlite3.Connection, sealer: Sealer, now: float, at: Revision, version: Version) -> list[Moved]:
+    """Give the current version of the key of a version a place above that."""
+    name = name_of(version.owner, version.collection, version.key)
+    row = db.execute(
+        "SELECT id, input, place, digest, deleted, bytes, body FROM keyed WHERE name = ?", (name,)
+    ).fetchone()
+    if row is None or not raise_above(db, version.place):
+        return []
+    has = _Key(*row[:-1])
+    arrival = Arrival(at, has.input, lanes_of(db, has.input), ())
+    return _give_again(db, sealer, now, arrival, (name, has, row[-1]), version.place)
+
+
+def adopt(db: sqlite3.Connection, sealer: Sealer, now: float, arrival: Arrival, change: Change) -> list[Moved]:
+    """Take a version that a destination has under its place, unless a newer one is here."""
+    moved: list[Moved] = []
+    _keep(db, sealer, now, arrival, change, moved)
+    return moved
 
 
 def wait(db: sqlite3.Connection, now: float, at: Revision, lane: int, key: tuple[int, int, int]) -> Entry:

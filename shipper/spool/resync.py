@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Literal, NamedTuple
 
-from shipper.sdk.state import Mark, Version, point_of
+from shipper.sdk.event import Batch
+from shipper.sdk.state import Change, Mark, Version, epoch_of, point_of
 from shipper.spool import keyed, slots
 from shipper.spool.queue import Moved
 from shipper.spool.schema import get_meta
@@ -63,18 +66,34 @@ def of_owner(db: sqlite3.Connection, owner: str, after: Place | None) -> tuple[l
 
 def versions(db: sqlite3.Connection, sealer: Sealer, keys: Sequence[tuple[str, int]]) -> list[Version]:
     """The current versions of keys that are not deleted; those that cannot be read are missing."""
-    found: list[Version] = []
-    for owner, point in keys[:MOST_KEYS]:
-        rows = db.execute(
-            "SELECT name, place, CAST(body AS BLOB) FROM keyed WHERE owner = ? AND point = ? AND NOT deleted",
-            (owner, keyed.signed(point)),
-        ).fetchall()
-        for name, place, body in rows:
-            try:
-                batch = slots.unseal(sealer, name, place, body)
-            except Damaged:
-                continue
-            found += [version for version in batch.versions or () if version is not None]
+    return [slots.version_in(batch) for key in keys[:MOST_KEYS] for batch in _current(db, sealer, *key)]
+
+
+def documents(
+    db: sqlite3.Connection, sealer: Sealer, keys: Sequence[tuple[str, int]], most: int
+) -> tuple[list[tuple[Version, bytes]], int]:
+    """The same with their documents, and of how many keys these are; `most` bytes, unless the first has more."""
+    found: list[tuple[Version, bytes]] = []
+    size = 0
+    for number, key in enumerate(keys[:MOST_KEYS]):
+        batches = _current(db, sealer, *key)
+        size += sum(len(batch.body) for batch in batches)
+        if size > most and number:
+            return found, number
+        found += [(slots.version_in(batch), batch.body[:-1]) for batch in batches]
+    return found, len(keys[:MOST_KEYS])
+
+
+def _current(db: sqlite3.Connection, sealer: Sealer, owner: str, point: int) -> list[Batch]:
+    """The version at a point, mostly one; unless it is deleted, or cannot be read."""
+    rows = db.execute(
+        "SELECT name, place, CAST(body AS BLOB) FROM keyed WHERE owner = ? AND point = ? AND NOT deleted",
+        (owner, keyed.signed(point)),
+    ).fetchall()
+    found: list[Batch] = []
+    for name, place, body in rows:
+        with suppress(Damaged):
+            found.append(slots.unseal(sealer, name, place, body))
     return found
 
 
@@ -98,15 +117,75 @@ def send_again(db: sqlite3.Connection, now: float, lane: int, keys: Sequence[tup
     return moved
 
 
-def delete(db: sqlite3.Connection, sealer: Sealer, now: float, lane: int, surplus: Sequence[Version]) -> list[Moved]:
-    """Send deletions, newer than these versions, of own keys that are not here; what is here is sent again."""
+class Claim(NamedTuple):
+    """Whose word counts for keys: the input that gives them, by its name.
+
+    `source`: it has read all that there is, so what it did not give is gone. `unread`: it will have, or which one it is
+    will be known. `adopt`: nobody has them but who was sent them.
+    """
+
+    input: str
+    rule: Literal["source", "unread", "adopt"]
+
+
+class Decision(NamedTuple):
+    """What was done of versions that a destination has: lanes have other things to do, these are wanted from there, and
+    some wait until an input has read its keys."""
+
+    moved: list[Moved]
+    wanted: list[Version]
+    waits: bool
+
+
+def decide(
+    db: sqlite3.Connection,
+    sealer: Sealer,
+    now: float,
+    lane: int,
+    surplus: Sequence[tuple[Version, Claim | None]],
+    since: int,
+) -> Decision:
+    """Have keys agree of which a destination has a version that is not here.
+
+    One that this directory gave was deleted since, and is deleted there. What a newer copy of this directory gave, or
+    another one, follows the claim. What has a newer version here is sent again, and the last word of this process,
+    whose epochs are those from `since` on, is left to its answer.
+    """
     active, inputs = get_meta(db, "active"), inputs_of(db, lane)
+    decision = Decision([], [], waits=False)
     if active is None or not inputs:
-        return []
+        return decision
+    at = Revision.parse(active)
+    for version, claim in surplus[:MOST_KEYS]:
+        here = keyed.here(db, version)
+        if here is not None and here.place >= version.place:
+            key = version.owner, point_of(version.collection, version.key)
+            decision.moved.extend(send_again(db, now, lane, [key]))
+        elif here is None and keyed.has_given(db, version.place):
+            input = claim.input if claim is not None and claim.input else inputs[0]
+            decision.moved.extend(keyed.bury(db, sealer, now, at, input, lane, version))
+        elif claim is None or (here is not None and here.is_own and epoch_of(here.place) >= since):
+            continue
+        elif claim.rule == "adopt":
+            decision.wanted.append(version)
+        elif claim.rule == "unread":
+            decision = decision._replace(waits=True)
+        elif here is None:
+            decision.moved.extend(keyed.bury(db, sealer, now, at, claim.input, lane, version))
+        else:
+            decision.moved.extend(keyed.lift(db, sealer, now, at, version))
+    return decision
+
+
+def adopt(
+    db: sqlite3.Connection, sealer: Sealer, now: float, lane: int, changes: Sequence[tuple[Change, Claim | None]]
+) -> list[Moved]:
+    """Take versions that the destination of a lane has, with their places; for the other lanes that have such keys."""
+    active = get_meta(db, "active")
     moved: list[Moved] = []
-    for version in surplus[:MOST_KEYS]:
-        if keyed.is_known(db, version):
-            moved += send_again(db, now, lane, [(version.owner, point_of(version.collection, version.key))])
-        elif keyed.has_given(db, version.place):
-            moved += keyed.bury(db, sealer, now, Revision.parse(active), inputs[0], lane, version)
+    for change, claim in changes[:MOST_KEYS]:
+        if active is not None and claim is not None and claim.rule == "adopt":
+            lanes = [each for each in keyed.lanes_of(db, claim.input) if each != lane]
+            arrival = keyed.Arrival(Revision.parse(active), claim.input, lanes, ())
+            moved += keyed.adopt(db, sealer, now, arrival, change)
     return moved

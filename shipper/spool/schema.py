@@ -9,11 +9,11 @@
     barrier  the counts of each open barrier; (lane, seq) of its entry
     lane     one destination identity, with the ids of its credentials as a JSON list; `active` where the active
              revision routes events to it, `reached` once its destination has given any answer
-    keyed    the current version of each key of keyed state, `own` if its place was given here; `name` and `point` are
-             digests, the key itself is sealed
+    keyed    the current version of each key of keyed state; `own` is 1 if its place was given here, 2 if those of its
+             key before were not all; `name` and `point` are digests, the key itself is sealed
     slot     the one version of a key that waits on a lane; `body` is NULL while that is the key's current one
     holding  how many keys that are not deleted each other owner has, with those below it, and the bytes of its versions
-    place_epoch  the epochs of all places that this directory has given
+    place_epoch  the epochs of all places that this directory has given, and the last sequence of each that has ended
     fed      which input of keyed state is routed to which active lane (0: to none), and whether its keys are deleted
              once the policy has it no more
     lineage  what each state directory of a lane's destination has confirmed
@@ -101,7 +101,7 @@ CREATE INDEX IF NOT EXISTS keyed_input ON keyed (input);
 CREATE TABLE IF NOT EXISTS slot (
     lane INTEGER NOT NULL, seq INTEGER NOT NULL, keyed INTEGER NOT NULL, place INTEGER NOT NULL, body BLOB,
     PRIMARY KEY (lane, seq), UNIQUE (keyed, lane));
-CREATE TABLE IF NOT EXISTS place_epoch (epoch INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS place_epoch (epoch INTEGER PRIMARY KEY, last INTEGER NOT NULL DEFAULT 2147483647);
 CREATE TABLE IF NOT EXISTS holding (
     owner TEXT PRIMARY KEY, keys INTEGER NOT NULL, bytes INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS awaited (
@@ -121,6 +121,7 @@ _LATER: Final = (
     ("barrier", "superseded", "INTEGER NOT NULL DEFAULT 0"),
     ("settled", "superseded", "INTEGER NOT NULL DEFAULT 0"),
     ("todo", "awaited", "INTEGER NOT NULL DEFAULT 0"),
+    ("place_epoch", "last", "INTEGER NOT NULL DEFAULT 2147483647"),
 )
 """Columns that tables of an earlier version lack; each stands last in its table, and its default is for old rows."""
 

@@ -84,8 +84,11 @@ def remove(db: sqlite3.Connection, lane: int, seq: int) -> None:
 
 
 def forget_deleted(db: sqlite3.Connection, id: int) -> None:
-    """Forget an own key that is deleted, if nothing of it waits: those of other owners stay, to fence old versions."""
+    """Forget an own key that is deleted, if nothing of it waits.
+
+    Where others have given places of the key, the deletion stays: it fences their old versions.
+    """
     db.execute(
-        "DELETE FROM keyed WHERE id = ? AND deleted AND own AND NOT EXISTS (SELECT 1 FROM slot WHERE keyed = ?)",
+        "DELETE FROM keyed WHERE id = ? AND deleted AND own = 1 AND NOT EXISTS (SELECT 1 FROM slot WHERE keyed = ?)",
         (id, id),
     )

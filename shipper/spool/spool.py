@@ -17,7 +17,7 @@ import trio
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.event import Batch, Oversized
 from shipper.sdk.lineage import Confirmed
-from shipper.sdk.state import Mark, Quota, Version
+from shipper.sdk.state import Change, Mark, Quota, Version
 from shipper.spool import (
     audit,
     awaited,
@@ -44,6 +44,7 @@ from shipper.spool.keys import StateKey
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.limits import SpoolLimits
 from shipper.spool.queue import Arrival, Entered, Entry, Settlement, Window
+from shipper.spool.resync import Claim
 from shipper.spool.revisions import Cut, Known, LaneKey, LaneRow, Stored, Text
 from shipper.spool.seal import Damaged
 from shipper.spool.store import Store, StoreFailed, open_store
@@ -187,15 +188,42 @@ class Spool:
         for chunk in _chunks(keys):
             await self._move(partial(resync.send_again, now=now, lane=lane, keys=chunk))
 
-    async def delete_surplus(self, lane: int, surplus: Sequence[Version]) -> None:
-        """Puts deletions of own keys that are not here into slots of a lane, above the places of these versions."""
-        now, sealer = self._now(), self.store.sealer
-        for chunk in _chunks(surplus):
-            await self._move(partial(resync.delete, sealer=sealer, now=now, lane=lane, surplus=chunk))
+    async def decide_surplus(
+        self, lane: int, surplus: Sequence[tuple[Version, Claim | None]]
+    ) -> tuple[list[Version], bool]:
+        """Has keys agree of which the destination of a lane has versions that are not here; see `resync.decide`.
 
-    async def _move(self, op: Callable[[sqlite3.Connection], list[queue.Moved]]) -> None:
+        Returns those that are wanted from there, and whether some wait for an input.
+        """
+        now, sealer, since = self._now(), self.store.sealer, self._first_epoch
+        wanted, waits = list[Version](), False
+        for chunk in _chunks(surplus):
+            op = partial(resync.decide, sealer=sealer, now=now, lane=lane, surplus=chunk, since=since)
+            decision, figures = await self.store.do(self._counted(op))
+            figures.moved(decision.moved)
+            wanted += decision.wanted
+            waits |= decision.waits
+        return wanted, waits
+
+    async def adopt(self, lane: int, changes: Sequence[tuple[Change, Claim | None]]) -> frozenset[int]:
+        """Takes versions that the destination of a lane has; returns the lanes that have something to do since."""
+        now, sealer = self._now(), self.store.sealer
+        lanes: set[int] = set()
+        for chunk in _chunks(changes):
+            lanes |= await self._move(partial(resync.adopt, sealer=sealer, now=now, lane=lane, changes=chunk))
+        return frozenset(lanes)
+
+    async def _move(self, op: Callable[[sqlite3.Connection], list[queue.Moved]]) -> set[int]:
         moved, figures = await self.store.do(self._counted(op))
         figures.moved(moved)
+        return {each.lane for each in moved}
+
+    async def documents(self, keys: Sequence[tuple[str, int]], most: int) -> tuple[list[tuple[Version, bytes]], int]:
+        """Returns current versions with their documents, as `versions` does, and how many of the keys were read.
+
+        The documents have `most` bytes together, unless the first alone has more.
+        """
+        return await self.store.read(lambda db: resync.documents(db, self.store.sealer, keys, most))
 
     async def place_above(self, place: int) -> None:
         """Has all places that are given from now on be above this one."""

@@ -66,6 +66,8 @@ class RecordingInputContext:
         self.peers_turned_away = 0
         self.is_held = False
         """See `InputContext.is_held`."""
+        self.is_complete = False
+        """See `InputContext.complete`."""
         self.meters = Meters()
         if aio is not None:
             self.aio = aio
@@ -220,6 +222,22 @@ class RecordingInputContext:
             for (of, collection, key), (document, kept) in self.state.items()
             if document is not None and (of, point_of(collection, key)) in wanted
         ]
+
+    async def documents(self, keys: Sequence[tuple[str, int]], most: int) -> tuple[list[tuple[Version, bytes]], int]:
+        """See `InputContext.documents`."""
+        found: list[tuple[Version, bytes]] = []
+        for number, key in enumerate(keys):
+            those = await self.versions([key])
+            more = [(one, self.state[one.owner, one.collection, one.key][0] or b"") for one in those]
+            if number and sum(len(document) for _, document in found + more) > most:
+                return found, number
+            found += more
+        return found, len(keys)
+
+    def complete(self, is_complete: bool) -> None:
+        """See `InputContext.complete`."""
+        self.is_complete = is_complete
+        self._notify()
 
     def _require(self, expect: Mapping[str, bytes | None]) -> None:
         for key, expected in expect.items():

@@ -429,3 +429,16 @@ def test_its_keys_are_deleted_with_it_if_it_says_so() -> None:
 def test_a_size_out_of_bounds_is_refused() -> None:
     with pytest.raises(BadOption, match="between"):
         settings("/a/*.json", max_document_bytes=Size(1 << 30))
+
+
+async def test_it_says_when_it_has_kept_all_that_there_is(context: RecordingInputContext, tmp_path: Path) -> None:
+    documents = tmp_path / "documents"
+    async with running(settings(documents / "*.json"), context):
+        await context.wait_until(lambda: context.problem is not None)
+        assert not context.is_complete
+        documents.mkdir()
+        replace(documents / "a.json", b"{}")
+        await context.wait_until(lambda: context.is_complete)
+        assert kept(context) == {"a": b"{}"}
+        replace(documents / "b.json", b"no document")
+        await context.wait_until(lambda: not context.is_complete)

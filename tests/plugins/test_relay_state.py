@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from shipper.plugin import (
     Batch,
     Change,
     CredentialId,
+    Decided,
     Kept,
     Later,
     Mark,
@@ -36,9 +37,9 @@ from shipper_plugins.inputs.relay import Edge
 from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.relay import state
 from shipper_plugins.relay.frames import FrameError, Generation, Hello
-from shipper_plugins.relay.state import StateHead
+from shipper_plugins.relay.state import StateHead, Wanted
 from tests.plugins.relay import Principal, Queue, entry, principal
-from tests.plugins.test_input_relay import ask
+from tests.plugins.test_input_relay import ask, hello
 
 EDGES = {
     "berlin": Edge(credentials=("k1", "k2"), collections=("things",), max_keys=1000, max_document_bytes=1000),
@@ -58,7 +59,10 @@ class Here:
     def __init__(self, keys: Mapping[str, tuple[int, bytes | None]] | None = None) -> None:
         self.keys = {("", key): has for key, has in (keys or {}).items()}
         self.again: list[tuple[str, int]] = []
-        self.deleted: list[Version] = []
+        self.decided: list[Version] = []
+        self.adopted: list[Change] = []
+        self.wants: Container[str] = ()
+        self.unread: trio.Event | None = None
         self.above = 0
         self.asked = 0
 
@@ -74,9 +78,14 @@ class Here:
         await trio.lowlevel.checkpoint()
         self.again += keys
 
-    async def delete(self, surplus: Sequence[Version]) -> None:
+    async def decide(self, surplus: Sequence[Version]) -> Decided:
         await trio.lowlevel.checkpoint()
-        self.deleted += surplus
+        self.decided += surplus
+        return Decided([one for one in surplus if one.key in self.wants], self.unread)
+
+    async def adopt(self, changes: Sequence[Change]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.adopted += changes
 
     async def place_above(self, place: int) -> None:
         await trio.lowlevel.checkpoint()
@@ -175,7 +184,7 @@ async def test_a_refused_place_counts_as_had_also_after_a_restart(aio: Asyncio) 
         await sender.send(versions(("b", 6, ONE)))
 
         assert here.asked == 1
-        assert (here.again, here.deleted) == ([], [])
+        assert (here.again, here.decided) == ([], [])
     wider = {"berlin": Edge(credentials=("k1",), collections=("things",))}
     async with door(aio, context=stored, edges=wider) as far, edge(aio, far.url, here=here) as sender:
         await sender.send(versions(("b", 6, ONE)))
@@ -204,7 +213,7 @@ async def test_an_edge_writes_and_compares_only_what_is_its_own(aio: Asyncio) ->
             ("paris/../berlin", "a"): TWO,
             ("paris/../berlin", "b"): TWO,
         }
-        assert here.deleted == []
+        assert here.decided == []
 
 
 @pytest.mark.parametrize(("keys", "named"), [(["a", "b"], 300), (["a"], 8)])
@@ -243,7 +252,7 @@ async def test_both_sides_agree_in_a_new_session_before_a_version_goes(aio: Asyn
 
         assert here.asked == 1
         assert {point for _, point in here.again} == {point_of("things", key) for key in ("changed", "missing")}
-        assert {version.key for version in here.deleted} == {"surplus", "gone"}
+        assert {version.key for version in here.decided} == {"surplus", "gone"}
         assert here.above == 9
 
 
@@ -261,9 +270,123 @@ async def test_an_empty_set_is_a_set(aio: Asyncio) -> None:
             await sender.send(versions(("a", 1, ONE)))
         here = Here()
         async with edge(aio, far.url, here=here):
-            await until(lambda: here.deleted != [])
+            await until(lambda: here.decided != [])
 
-        assert [version.key for version in here.deleted] == ["a"]
+        assert [version.key for version in here.decided] == ["a"]
+
+
+async def test_what_is_wanted_of_the_surplus_is_taken_back_with_its_place(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "MOST_GIVEN", 2 * len(ONE))
+    keys = [f"k{n}" for n in range(10)]
+    async with door(aio) as far:
+        async with edge(aio, far.url) as sender:
+            await sender.send(versions(*[(key, place, ONE) for place, key in enumerate(keys, 1)]))
+            await sender.send(versions(("x", 20, TWO), owner="local"))
+        here = Here()
+        here.wants = [*keys, "x"]
+        async with edge(aio, far.url, here=here):
+            await until(lambda: len(here.adopted) == 11)
+
+    own = [Change("things", key, ONE, "", place) for place, key in enumerate(keys, 1)]
+    assert sorted(here.adopted, key=lambda change: change.place or 0) == [
+        *own,
+        Change("things", "x", TWO, "local", 20),
+    ]
+
+
+async def test_what_is_gone_meanwhile_is_not_waited_for(aio: Asyncio) -> None:
+    async with door(aio) as far:
+        async with edge(aio, far.url) as sender:
+            await sender.send(versions(("a", 5, ONE)))
+        here = Here()
+        here.wants = ["a"]
+        far.context.documents = nothing  # type: ignore[method-assign]
+        async with edge(aio, far.url, here=here) as sender:
+            await sender.send(versions(("b", 6, ONE)))
+
+    assert here.adopted == []
+
+
+async def test_what_was_not_wanted_is_not_taken(aio: Asyncio) -> None:
+    async with door(aio) as far:
+        async with edge(aio, far.url) as sender:
+            await sender.send(versions(("a", 5, ONE), ("b", 6, ONE)))
+        here = Here()
+        here.wants = ["a"]
+        give = far.context.documents
+
+        async def more(keys: Sequence[tuple[str, int]], most: int) -> tuple[list[tuple[Version, bytes]], int]:
+            return await give([*keys, ("berlin", point_of("things", "b"))], most)
+
+        far.context.documents = more  # type: ignore[method-assign]
+        async with edge(aio, far.url, here=here) as sender:
+            await sender.send(versions(("c", 7, ONE)))
+
+    assert [change.key for change in here.adopted] == ["a"]
+
+
+async def nothing(keys: Sequence[tuple[str, int]], most: int) -> tuple[list[tuple[Version, bytes]], int]:
+    await trio.lowlevel.checkpoint()
+    return [], len(keys)
+
+
+@pytest.mark.parametrize("document", [TWO, None])
+async def test_a_newer_version_that_a_fence_names_is_taken_back_too(aio: Asyncio, document: bytes | None) -> None:
+    async with door(aio) as far:
+        async with edge(aio, far.url) as sender:
+            await sender.send(versions(("a", 9, document)))
+        here = Here({"a": (5, ONE)})
+        here.wants = ["a"]
+        async with edge(aio, far.url, here=here) as sender:
+            assert outcomes(await sender.send(versions(("a", 5, ONE)))) == ["superseded"]
+
+    assert here.adopted == [Change("things", "a", document, "", 9)]
+
+
+async def test_both_sides_are_compared_again_when_it_can_be_decided(aio: Asyncio) -> None:
+    async with door(aio) as far:
+        async with edge(aio, far.url) as sender:
+            await sender.send(versions(("a", 9, ONE), ("b", 20, ONE)))
+        here = Here()
+        here.unread = unread = trio.Event()
+        async with edge(aio, far.url, here=here) as sender:
+            await sender.send(versions(("b", 10, ONE)))
+            await sender.send(versions(("c", 11, ONE)))
+            assert [version.key for version in here.decided][-1] == "b"
+            assert here.asked == 1
+            here.unread = None
+            unread.set()
+            await until(lambda: here.asked == 2)
+            await sender.send(versions(("d", 12, ONE)))
+
+            assert here.asked == 2
+
+
+async def test_both_sides_are_compared_again_for_what_an_answer_names(aio: Asyncio) -> None:
+    async with door(aio) as far:
+        here = Here({"a": (5, ONE)})
+        here.unread = unread = trio.Event()
+        async with edge(aio, far.url, here=here) as sender:
+            await sender.send(versions(("b", 5, ONE)))
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            async with edge(aio, far.url, lane=2) as other:
+                await other.send(versions(("a", 9, ONE)))
+            await sender.send(versions(("a", 5, ONE)))
+            unread.set()
+            await until(lambda: here.asked == 2)
+
+
+async def test_an_edge_is_given_documents_of_its_own_keys_only(aio: Asyncio) -> None:
+    async with door(aio) as far:
+        async with edge(aio, far.url) as sender:
+            await sender.send(versions(("a", 9, ONE)))
+        session = await hello(far, key="other")
+        keys = [(owner, point_of("things", "a")) for owner in ("", "berlin", "../berlin")]
+        reply = await ask(far, "documents", msgspec.json.encode(Wanted(session, 1, keys)), key="other")
+
+        assert (reply.status, reply.said) == (200, {"read": 3, "versions": []})
 
 
 async def until(condition: Any) -> None:
@@ -321,6 +444,7 @@ async def test_t117_9_a_request_of_an_old_session_stores_no_version(aio: Asyncio
         ("versions", b"SHS1\xff\xff\xff\xff"),
         ("compare", b"{}"),
         ("surplus", b'{"points":[-1]}'),
+        ("documents", b'{"keys":[]}'),
     ],
 )
 async def test_what_is_no_request_is_refused(aio: Asyncio, what: str, body: bytes) -> None:

@@ -7,6 +7,8 @@ import pytest
 from shipper.sdk.state import Change, Mark, Quota, Version, digest_of, place_of, point_of
 from shipper.spool import keyed, resync
 from shipper.spool.keyed import Arrival
+from shipper.spool.queue import Moved
+from shipper.spool.resync import Claim, Decision
 from tests.spool.keyed import INPUT, NOW, Shelf, To
 
 ONE, TWO = b'{"n":1}', b'{"n":2}'
@@ -111,18 +113,46 @@ def test_nothing_is_sent_again_to_a_lane_that_its_input_is_not_routed_to(shelf: 
     assert resync.send_again(shelf.db, NOW, lane, [("", point("a"))]) == []
 
 
-def test_a_surplus_key_is_deleted_above_the_place_that_it_has_there(shelf: Shelf) -> None:
-    lane = shelf.lanes["main"]
-    there = Version("", "things", "a", place_of(shelf.epoch, 900), digest_of(ONE), False)
-    resync.delete(shelf.db, shelf.sealer, NOW, lane, [there])
-    (entry,) = shelf.entries(lane)
-    (version,) = shelf.load(lane, entry).versions or ()
+SOURCE, UNREAD, ADOPT = Claim(INPUT, "source"), Claim(INPUT, "unread"), Claim(INPUT, "adopt")
 
-    assert version is not None
-    assert (version.key, version.deleted) == ("a", True)
-    assert version.place > there.place
+
+def decide(shelf: Shelf, version: Version, claim: Claim | None = None) -> Decision:
+    """What is decided of one version that the destination has; `shelf` has been started again since all before."""
+    since = keyed.begin(shelf.db, NOW)
+    return resync.decide(shelf.db, shelf.sealer, NOW, shelf.lanes["main"], [(version, claim)], since)
+
+
+def waiting(shelf: Shelf) -> list[Version]:
+    """The versions that wait for the destination."""
+    lane = shelf.lanes["main"]
+    found = [shelf.load(lane, entry).versions for entry in shelf.entries(lane)]
+    return [version for versions in found for version in versions or () if version is not None]
+
+
+def there(place: int, document: bytes | None = TWO, owner: str = "", key: str = "a") -> Version:
+    return Version(owner, "things", key, place, digest_of(document), document is None)
+
+
+def foreign(shelf: Shelf) -> int:
+    """A place of a newer copy of this directory."""
+    return place_of(shelf.epoch + 100, 7)
+
+
+@pytest.mark.parametrize("claim", [None, SOURCE, UNREAD, ADOPT])
+def test_a_surplus_key_that_this_directory_gave_is_deleted_above_the_place_that_it_has_there(
+    shelf: Shelf, claim: Claim | None
+) -> None:
+    kept = shelf.keep("a", ONE)
+    shelf.keep("a", None)
+    shelf.deliver_all(shelf.lanes["main"])
+    assert shelf.count("keyed") == 0
+    decision = decide(shelf, there(kept.place, ONE), claim)
+
+    [version] = waiting(shelf)
+    assert (version.key, version.deleted, decision.wanted, decision.waits) == ("a", True, [], False)
+    assert version.place > kept.place
     assert shelf.keep("b", ONE).place > version.place
-    shelf.deliver_all(lane)
+    shelf.deliver_all(shelf.lanes["main"])
     assert list(shelf.db.execute("SELECT deleted FROM keyed")) == [(0,)]
 
 
@@ -130,16 +160,111 @@ def test_a_surplus_key_that_is_here_is_sent_again_and_that_of_another_owner_left
     lane = shelf.lanes["main"]
     shelf.keep("a", ONE)
     shelf.deliver_all(lane)
-    surplus = [Version(owner, "things", "a", 1, digest_of(TWO), False) for owner in ("", "paris")]
-    resync.delete(shelf.db, shelf.sealer, NOW, lane, surplus)
+    for owner in ("", "paris"):
+        decide(shelf, there(1, owner=owner))
 
     assert shelf.waiting(lane) == [("a", ONE)]
 
 
-def test_a_surplus_key_of_an_epoch_that_this_directory_has_not_given_is_left(shelf: Shelf) -> None:
-    for epoch in (shelf.epoch - 1, shelf.epoch + 1):
-        there = Version("", "things", "a", place_of(epoch, 1), digest_of(ONE), False)
-        assert resync.delete(shelf.db, shelf.sealer, NOW, shelf.lanes["main"], [there]) == []
+def test_a_place_was_given_by_this_directory_up_to_the_last_one_of_its_epoch(shelf: Shelf) -> None:
+    place = shelf.keep("a", ONE).place
+    for _ in range(2):
+        assert keyed.has_given(shelf.db, place)
+        assert not keyed.has_given(shelf.db, place + 1)
+        shelf.epoch = keyed.begin(shelf.db, NOW)
+    assert not keyed.has_given(shelf.db, place_of(shelf.epoch + 1, 1))
+
+
+@pytest.mark.parametrize("document", [None, ONE])
+@pytest.mark.parametrize("claim", [None, UNREAD])
+def test_what_a_newer_copy_gave_stays_while_nobody_has_the_word(
+    shelf: Shelf, claim: Claim | None, document: bytes | None
+) -> None:
+    if document is not None:
+        shelf.keep("a", document)
+        shelf.deliver_all(shelf.lanes["main"])
+    decision = decide(shelf, there(foreign(shelf)), claim)
+
+    assert (decision.wanted, decision.waits, waiting(shelf)) == ([], claim is UNREAD, [])
+
+
+def test_a_source_that_has_read_all_deletes_what_it_does_not_have_and_has_the_last_word_of_what_it_has(
+    shelf: Shelf,
+) -> None:
+    shelf.keep("b", ONE)
+    shelf.deliver_all(shelf.lanes["main"])
+    for key in "ab":
+        decide(shelf, there(foreign(shelf), key=key), SOURCE)
+
+    assert [(version.key, version.deleted) for version in waiting(shelf)] == [("a", True), ("b", False)]
+    assert min(version.place for version in waiting(shelf)) > foreign(shelf)
+    assert shelf.waiting(shelf.lanes["main"])[1] == ("b", ONE)
+
+
+@pytest.mark.parametrize("document", [None, ONE])
+def test_what_came_by_a_door_is_wanted_where_there_is_nothing_or_an_older_version_here(
+    shelf: Shelf, document: bytes | None
+) -> None:
+    if document is not None:
+        shelf.admit(Change("things", "a", document, "local"))
+    newer = there(foreign(shelf), owner="local")
+
+    assert decide(shelf, newer, ADOPT).wanted == [newer]
+
+
+def test_the_last_word_of_this_process_is_not_given_up(shelf: Shelf) -> None:
+    lane, since = shelf.lanes["main"], shelf.epoch
+    shelf.keep("a", ONE)
+    surplus = [(there(foreign(shelf)), claim) for claim in (ADOPT, SOURCE)]
+    decision = resync.decide(shelf.db, shelf.sealer, NOW, lane, surplus, since)
+
+    assert (decision.wanted, decision.moved) == ([], [])
+
+
+def adopt(shelf: Shelf, place: int, document: bytes | None = TWO, claim: Claim = ADOPT) -> list[Moved]:
+    change = Change("things", "a", document, "local", place)
+    return resync.adopt(shelf.db, shelf.sealer, NOW, shelf.lanes["main"], [(change, claim)])
+
+
+def test_what_is_adopted_has_its_place_and_goes_to_the_other_lanes(shelf: Shelf) -> None:
+    shelf.activate(main=To("a"), other=To("b"))
+    moved = adopt(shelf, foreign(shelf))
+
+    assert [move.lane for move in moved] == [shelf.lanes["other"]]
+    assert (waiting(shelf), shelf.waiting(shelf.lanes["other"])) == ([], [("a", TWO)])
+    assert keyed.here(shelf.db, there(0, owner="local")) == keyed.Here(INPUT, foreign(shelf), is_own=False)
+
+
+def test_an_older_version_is_not_adopted_nor_one_that_is_another_inputs_now(shelf: Shelf) -> None:
+    newest = foreign(shelf) + 1
+    adopt(shelf, newest)
+    for claim in (ADOPT, SOURCE):
+        assert adopt(shelf, newest - 1, ONE, claim) == []
+    assert adopt(shelf, newest + 1, ONE, SOURCE) == []
+
+    assert shelf.db.execute("SELECT place, digest FROM keyed").fetchall() == [(newest, digest_of(TWO))]
+
+
+def test_the_deletion_of_a_key_that_was_adopted_is_remembered(shelf: Shelf) -> None:
+    """Else a destination that goes back after that would have it adopted again."""
+    adopt(shelf, foreign(shelf))
+    shelf.admit(Change("things", "a", None, "local"))
+    shelf.deliver_all(shelf.lanes["main"])
+    decision = decide(shelf, there(foreign(shelf), owner="local"), ADOPT)
+
+    assert decision.wanted == []
+    assert [version.deleted for version in waiting(shelf)] == [True]
+
+
+def test_documents_are_read_up_to_a_size_and_one_at_least(shelf: Shelf) -> None:
+    for key in "abc":
+        put(shelf, "berlin", key, ONE, 5)
+    keys = [("berlin", point(key)) for key in "abxc"]
+    for most, count, read in ((0, 1, 1), (2 * len(ONE) + 2, 2, 3), (1000, 3, 4)):
+        found, number = resync.documents(shelf.db, shelf.sealer, keys, most)
+
+        assert (len(found), number) == (count, read)
+        assert {document for _, document in found} == {ONE}
 
 
 def test_an_owner_has_no_more_keys_than_its_quota_and_may_change_and_delete_those(shelf: Shelf) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pytest
 import trio
 
 from shipper.plugin import Asyncio, Backpressure, Batch
@@ -289,3 +290,125 @@ async def test_t117_4_a_principal_that_went_back_is_reported_and_has_the_same_ke
             await chain.agreed()
             await edge.state(lambda observed: "principal_went_back" in [unit["code"] for unit in observed["units"]])
             await empty(edge, middle)
+
+
+class Goes(NamedTuple):
+    """What is done to the directory of an edge while nothing runs there; `copy` is from before."""
+
+    name: str
+    back: Callable[[Path, Path], None]
+
+
+def _to_the_copy(state: Path, copy: Path) -> None:
+    shutil.rmtree(state)
+    shutil.copytree(copy, state)
+
+
+def _away(state: Path, copy: Path) -> None:
+    shutil.rmtree(state)
+
+
+@pytest.mark.parametrize("goes", [Goes("back", _to_the_copy), Goes("away", _away)], ids=lambda goes: goes.name)
+async def test_an_edge_whose_directory_is_lost_or_went_back_takes_back_what_came_by_its_door(
+    tmp_path: Path, goes: Goes
+) -> None:
+    copy = tmp_path / "copy"
+    async with open_chain(tmp_path) as chain, chain.sink(), running(chain.principal_state) as middle:
+        await chain.offer_principal(middle)
+        async with running(chain.edge_state) as edge:
+            await chain.offer_edge(edge)
+            await chain.put("same", "changed", "gone", n=1)
+            await empty(edge, middle)
+            await edge.stop()
+        shutil.copytree(chain.edge_state, copy)
+        async with running(chain.edge_state) as edge:
+            await chain.offer_edge(edge, 2)
+            await chain.put("changed", "new", n=2)
+            await chain.delete("gone")
+            await chain.agreed()
+            await empty(edge, middle)
+            await edge.kill()
+        goes.back(chain.edge_state, copy)
+        before = dict(chain.context.state)
+        async with running(chain.edge_state) as edge:
+            await chain.offer_edge(edge, 3)
+            adopted = 2 if goes.name == "back" else 3
+            await edge.state(lambda observed: _figure(observed, "state_adopted") >= adopted)
+            await empty(edge, middle)
+            assert chain.context.state == before
+            await chain.delete("new")  # by the version that it took back
+            await chain.put("changed", n=3)
+            await chain.agreed()
+            await empty(edge, middle)
+
+
+def _figure(observed: dict[str, Any], name: str) -> float:
+    [up] = [unit for unit in observed["units"] if unit["id"] == "outputs.up"]
+    return float(up.get("figures", {}).get(name, 0))
+
+
+@pytest.mark.parametrize("goes", [Goes("back", _to_the_copy), Goes("away", _away)], ids=lambda goes: goes.name)
+async def test_the_keys_of_documents_follow_these_when_the_directory_of_an_edge_is_lost_or_went_back(
+    tmp_path: Path, goes: Goes
+) -> None:
+    copy, documents = tmp_path / "copy", tmp_path / "documents"
+    async with open_chain(tmp_path) as chain, chain.sink():
+        documents.mkdir()
+        text = (
+            f'version: 1\ninputs:\n  files: {{type: state, paths: ["{documents}/*.json"], collection: {COLLECTION}}}\n'
+            f'outputs:\n  up: {{type: relay, name: middle, hosts: ["http://127.0.0.1:{chain.far}"],'
+            f" credential: k1, {PACE}}}\n"
+        )
+
+        async def offer(edge: Sidecar, revision: int) -> None:
+            await edge.policy(revision, text, {"k1": {"api_key": "k1:a-secret-of-the-test"}})
+            await edge.ack(revision, "active")
+
+        async def arrived(**expected: int) -> None:
+            with trio.fail_after(30):
+                await chain.context.wait_until(lambda: _documents(chain.context) == expected)
+
+        async with running(chain.edge_state) as edge:
+            await offer(edge, 1)
+            _write(documents, same=1, changed=1, removed=1)
+            await arrived(same=1, changed=1, removed=1)
+            await empty(edge)
+            await edge.stop()
+        shutil.copytree(chain.edge_state, copy)
+        async with running(chain.edge_state) as edge:
+            await offer(edge, 2)
+            _write(documents, changed=2, new=2, other=2)
+            await arrived(same=1, changed=2, removed=1, new=2, other=2)
+            await empty(edge)
+            await edge.kill()
+        goes.back(chain.edge_state, copy)
+        _write(documents, changed=1)  # as it is in the copy
+        (documents / "removed.json").unlink()
+        (documents / "new.json").unlink()
+        hidden = documents.rename(tmp_path / "hidden")
+        async with running(chain.edge_state) as edge:
+            await offer(edge, 3)
+            await edge.state(lambda observed: _degraded(observed, "inputs.files", "no such directory"))
+            await empty(edge)
+            assert not _degraded(await edge.observe(), "outputs.up")
+            assert _documents(chain.context) == {"same": 1, "changed": 2, "removed": 1, "new": 2, "other": 2}
+            hidden.rename(documents)
+            await arrived(same=1, changed=1, other=2)
+            await empty(edge)
+
+
+def _degraded(observed: dict[str, Any], id: str, text: str = "") -> bool:
+    return any(
+        unit["id"] == id and unit["state"] == "DEGRADED" and text in unit["message"] for unit in observed["units"]
+    )
+
+
+def _write(directory: Path, **documents: int) -> None:
+    for name, number in documents.items():
+        beside = directory / f"{name}.new"
+        beside.write_text(json.dumps({"n": number}))
+        beside.rename(directory / f"{name}.json")
+
+
+def _documents(context: RecordingInputContext) -> dict[str, int]:
+    return {key: json.loads(text)["n"] for (_, _, key), (text, _) in context.state.items() if text is not None}

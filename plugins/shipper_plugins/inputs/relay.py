@@ -18,6 +18,7 @@ what was sent under one of its credentials is answered under another.
     POST /v1/relay/versions   `state.encode`                   200 `state.StateAnswered`
     POST /v1/relay/compare    `state.Compare`, as JSON         200 `state.Compared`
     POST /v1/relay/surplus    `state.Surplus`, as JSON         200 `state.Named`
+    POST /v1/relay/documents  `state.Wanted`, as JSON          200 `state.Given`
 
     PUT, DELETE /v1/state/{collection}/{key}   a JSON object   200 `{"place": …, "is_new": …}`, once it is durable
 
@@ -188,6 +189,11 @@ class RelayInput(Input, frozen=True, kw_only=True):
 
     def identity(self) -> Any:
         return self.endpoint
+
+    def has_keys(self, owner: str, collection: str) -> bool:
+        """See `Input.has_keys`."""
+        edge = self.edges.get(owner.partition("/")[0])
+        return edge is not None and collection in edge.collections
 
     def awaits(self) -> bool:
         return self.acknowledge == "delivered"

@@ -44,11 +44,13 @@ from shipper_plugins.relay.state import (
     Arrived,
     Compare,
     Compared,
+    Given,
     Limits,
     Named,
     StateAnswered,
     StateHead,
     Surplus,
+    Wanted,
 )
 from shipper_plugins.relay.taken import Conflict, Crowded, Memory, Taken, fresh, taken
 
@@ -486,6 +488,11 @@ class Edges:
         """The names of keys of an edge. Raises Refused."""
         edge = self._heard(name, asked.link, asked.generation)
         return await self._sets.named(name, edge.keys, limits, asked.points)
+
+    async def give(self, name: str, asked: Wanted) -> Given:
+        """Documents of keys of an edge. Raises Refused."""
+        self._heard(name, asked.link, asked.generation)
+        return await self._sets.given(name, asked.keys)
 
     async def put(self, name: str, collection: str, key: str, document: bytes | None, limits: Limits) -> Kept:
         """Store what a program says of a key, None if it is deleted. Raises Refused."""

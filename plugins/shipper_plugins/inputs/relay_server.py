@@ -39,7 +39,7 @@ from shipper_plugins.inputs.bulk_limits import Memory, Share, fingerprint
 from shipper_plugins.inputs.relay_edges import Begun, Door, Edges, Refused
 from shipper_plugins.relay import frames, state
 from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Poll, Request, Told, Welcome
-from shipper_plugins.relay.state import Compare, Compared, Named, StateAnswered, Surplus
+from shipper_plugins.relay.state import Compare, Compared, Given, Named, StateAnswered, Surplus, Wanted
 
 BODY_SECONDS = 30.0
 BODY_BYTES_PER_SECOND = 1024
@@ -174,6 +174,7 @@ class RelayServer:
             "/v1/relay/versions": self._keep,
             "/v1/relay/compare": self._compare,
             "/v1/relay/surplus": self._name,
+            "/v1/relay/documents": self._give,
         }.get(request.path)
         if handle is None:
             raise Refused(404, "not_found", "there is nothing at this path")
@@ -278,6 +279,15 @@ class RelayServer:
             return await self._edges.name(edge, asked, door.limits_of(edge))
 
         return await self._aio.answer(name)
+
+    async def _give(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Given:
+        asked = await self._message(request, share, Wanted, MOST_SURPLUS)
+        share.resize(2 * max(state.MOST_GIVEN, door.limits_of(edge).max_document_bytes))
+
+        async def give() -> Given:
+            return await self._edges.give(edge, asked)
+
+        return await self._aio.answer(give)
 
     async def _put(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Put:
         if request.method not in ("PUT", "DELETE"):

@@ -19,6 +19,7 @@ from shipper_plugins.relay.digests import Digests
 from shipper_plugins.relay.state import (
     Arrived,
     Compared,
+    Given,
     Limits,
     Named,
     Other,
@@ -174,6 +175,18 @@ class Sets:
         found = await self._get(name, keys, limits, is_new=False)
         versions = await self._context.versions(found.at(points))
         return Named([(owner_from(name, one.owner), one.collection, one.key, one.place) for one in versions])
+
+    async def given(self, name: str, keys: Sequence[tuple[str, int]]) -> Given:
+        """The documents of an edge's keys, of the first of these."""
+        own = [(owner_at(name, owner), point) for owner, point in keys]
+        found, read = await self._context.documents(own, state.MOST_GIVEN)
+        return Given(
+            read,
+            [
+                (owner_from(name, one.owner), one.collection, one.key, one.place, document.decode())
+                for one, document in found
+            ],
+        )
 
     async def _get(self, name: str, keys: Keys, limits: Limits, *, is_new: bool) -> _Set:
         found = None if is_new else self._sets.pop(name, None)

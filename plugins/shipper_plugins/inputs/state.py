@@ -46,6 +46,7 @@ class StateInput(Input, frozen=True, kw_only=True):
     ending: ClassVar[Mapping[str, bool | int | str]] = {"stop_at_end": True}
     gives_state: ClassVar[bool] = True
     gives_events: ClassVar[bool] = False
+    is_source: ClassVar[bool] = True
 
     paths: Annotated[tuple[_Glob, ...], msgspec.Meta(min_length=1)]
     """Absolute paths or globs of documents, as those of the input `file`: `/var/lib/inventory/*.json`. Files of other
@@ -75,6 +76,10 @@ class StateInput(Input, frozen=True, kw_only=True):
     def retracts(self) -> bool:  # type: ignore[override]
         """See `Input.retracts`."""
         return self.on_remove == "delete"
+
+    def has_keys(self, owner: str, collection: str) -> bool:
+        """See `Input.has_keys`."""
+        return not owner and collection == self.collection
 
     def identity(self) -> Any:
         """The file set, and whose keys they are; everything else can be changed while it runs."""

@@ -93,6 +93,7 @@ class StateSource:
             await self._delete(asked.removed)
             is_unsettled, is_incomplete = await self._read(view, asked)
             self._report()
+            self._context.complete(self._reported is None and not is_incomplete)
             if self._settings.stop_at_end and not is_incomplete:
                 return
             if not self._is_changed:

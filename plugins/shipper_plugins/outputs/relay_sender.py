@@ -10,7 +10,7 @@ identity by which the other side knows what it has. Many are on their way at onc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -140,7 +140,10 @@ class Relay:
                 await trio.sleep(max(next(waits), getattr(error, "retry_after", None) or 0.0))
             else:
                 waits = backoff(*self._output.feeding().backoff)
-                await self._sessions.beat(self._state.agreed)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_ending, self._state.undecided, nursery.cancel_scope)
+                    await self._sessions.beat(self._state.agreed)
+                    nursery.cancel_scope.cancel("the session has ended")
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -224,6 +227,11 @@ class Relay:
             if self._state.is_routed:
                 raise _NoRoom(str(busy), busy.retry_after) from None
             raise
+
+
+async def _ending(work: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
+    await work()
+    scope.cancel("there is something else to do")
 
 
 def _check_size(size: int, session: Welcome) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from shipper_plugins.outputs.relay import RelayOutput
 
 JSON = "application/json"
+MOST_ANSWERED = 2 << 20
+"""Bytes of an answer, unless more was asked for."""
 IDLE_SECONDS = 100.0
 """A connection stays open from heartbeat to heartbeat: by that the other side sees that this process lives."""
 _MOST = 3
@@ -45,16 +47,18 @@ class Talk:
     session: Welcome
     low: int
     _host: str
-    _post: Callable[[str, str, Sequence[bytes], str], Awaitable[Response]]
+    _post: Callable[[str, str, Sequence[bytes], str, int], Awaitable[Response]]
     _head: Callable[[Welcome, int, int], Head]
 
     def head(self, *, parts: int = 0) -> Head:
         """What a request says beside so many parts."""
         return self._head(self.session, self.low, parts)
 
-    async def ask(self, what: str, kind: str, body: Sequence[bytes], answer: type[frames.M]) -> frames.M:
-        """Raises what `Sender.send` may raise, Refused, and Over if the session has ended."""
-        response = await self._post(self._host, what, body, kind)
+    async def ask(
+        self, what: str, kind: str, body: Sequence[bytes], answer: type[frames.M], most: int = MOST_ANSWERED
+    ) -> frames.M:
+        """The answer, of `most` bytes. Raises what `Sender.send` may raise, Refused, and Over where a session ended."""
+        response = await self._post(self._host, what, body, kind, most)
         if response.status != 200:
             raise refusal(response, self._host)
         return read(response, answer, self._host)
@@ -108,10 +112,12 @@ class Sessions:
         waits = self._context.waits()
         return Head(session.generation, self._context.lane, low, parts, waits.events, waits.versions)
 
-    async def _post(self, host: str, what: str, body: Sequence[bytes], kind: str = JSON) -> Response:
+    async def _post(
+        self, host: str, what: str, body: Sequence[bytes], kind: str = JSON, most: int = MOST_ANSWERED
+    ) -> Response:
         """Raises Unreachable, NoAnswer or NotBegun."""
         self._said = trio.current_time()
-        return await self._client.post(host, f"/v1/relay/{what}", body, headers={"Content-Type": kind})
+        return await self._client.post(host, f"/v1/relay/{what}", body, headers={"Content-Type": kind}, most=most)
 
     async def _begun(self) -> tuple[Welcome, int, str]:
         """The session, its low-water mark of now, and its host."""

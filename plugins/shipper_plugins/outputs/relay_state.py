@@ -1,7 +1,9 @@
 """Keyed state of a `relay` output: versions are sent one request after the other, and compared in each new session.
 
-    a new session ──> the sets of both sides are compared (`digests`) ──> what differs is sent again, what is surplus
-    there and was given by this directory is deleted; then versions go, in the order of the queue
+    a new session ──> the sets of both sides are compared (`digests`) ──> what differs is sent again; what is surplus
+    there is deleted there or taken back, as `RoutedState.decide` says; then versions go, in the order of the queue
+
+It is also decided about a newer version that the answer for an older one names, as after this directory went back.
 
 A request for versions is apart from those for log events, and on a connection that these leave free. One is under way
 at a time, so no version is on its way twice. Versions for which the principal answers later wait in `relay_versions`.
@@ -15,13 +17,39 @@ from dataclasses import dataclass
 import msgspec
 import trio
 
-from shipper.plugin import Answer, Answers, Batch, Code, Later, Mark, Outcome, OutputContext, Ranked
-from shipper_plugins.outputs.relay_sessions import JSON, Sessions, Talk
+from shipper.plugin import (
+    Answer,
+    Answers,
+    Batch,
+    Change,
+    Code,
+    Later,
+    Mark,
+    Outcome,
+    OutputContext,
+    PluginFault,
+    Ranked,
+    RoutedState,
+    Version,
+    digest_of,
+)
+from shipper.sdk.state import point_of
+from shipper_plugins.outputs.relay_sessions import JSON, MOST_ANSWERED, Sessions, Talk
 from shipper_plugins.outputs.relay_versions import VersionsJob, WaitingVersions, answer_of
 from shipper_plugins.relay import state
 from shipper_plugins.relay.digests import Comparison, Differences, Digests, Unreadable
 from shipper_plugins.relay.frames import Welcome
-from shipper_plugins.relay.state import Compare, Compared, Named, Other, StateAnswered, StateHead, Surplus
+from shipper_plugins.relay.state import (
+    Compare,
+    Compared,
+    Given,
+    Named,
+    Other,
+    StateAnswered,
+    StateHead,
+    Surplus,
+    Wanted,
+)
 
 _FINAL = {
     "duplicate": Ranked.DUPLICATE,
@@ -51,6 +79,11 @@ class StateSide:
         """The session in which both sides have been compared."""
         self.is_routed = False
         """Whether keyed state is routed to this lane, as far as is known."""
+        self._again: trio.Event | None = None
+        """When to compare again in the same session, if a version was found about which nobody can decide yet."""
+        self._waits = trio.Event()
+        """Set when there is such a time."""
+        self._adopted = context.meters.counter("state_adopted", "Versions that were taken back from the other side.")
         self._sent_again = context.meters.counter("state_sent_again", "Keys that the other side lacked.")
         self._surplus = context.meters.counter("state_surplus", "Keys of the other side that were not here.")
 
@@ -66,8 +99,10 @@ class StateSide:
 
         async def send(talk: Talk) -> None:
             await self._agree(talk)
-            waits = self._context.waits()
             positions = job.open()
+            if not positions:  # newer versions of all its keys went meanwhile
+                return
+            waits = self._context.waits()
             left = batch if len(positions) == batch.count else batch.pick(positions)
             head = StateHead(
                 talk.session.generation,
@@ -81,6 +116,7 @@ class StateSide:
             answered = await talk.ask("versions", state.MEDIA_TYPE, body, StateAnswered)
             confirmed = self._waiting.said(job, _answers(positions, answered), talk.session)
             self._sessions.lineage.confirmed(talk.session.lineage, state=confirmed)
+            await self._decide(talk, _newer(left, answered))
 
         with self._waiting.of(job):
             while not job.is_over:
@@ -95,6 +131,7 @@ class StateSide:
         if self.agreed is talk.session:
             return
         routed = self._context.state
+        self._again = None
         marks = None if routed is None else await routed.marks()
         self.is_routed = marks is not None
         if marks is not None:
@@ -133,7 +170,42 @@ class StateSide:
             asked = Surplus(talk.session.generation, self._context.lane, list(chunk))
             named = await talk.ask("surplus", JSON, [msgspec.json.encode(asked)], Named)
             self._surplus.add(len(named.keys))
-            await routed.delete(named.versions())
+            await self._decide(talk, named.versions())
+
+    async def undecided(self) -> None:
+        """Return when both sides are to be compared again in this session; it may never be."""
+        while self._again is None:
+            self._waits = trio.Event()
+            await self._waits.wait()
+        await self._again.wait()
+        self.agreed = None
+
+    async def _decide(self, talk: Talk, versions: list[Version]) -> None:
+        """Have both sides agree about keys of which the other one has these versions."""
+        routed = self._context.state
+        if routed is None or not versions:
+            return
+        decided = await routed.decide(versions)
+        if self._again is None and decided.again is not None:
+            self._again = decided.again
+            self._waits.set()
+        gone = [Change(one.collection, one.key, None, one.owner, one.place) for one in decided.wanted if one.deleted]
+        await self._adopt(routed, gone)
+        names = {(one.owner, one.collection, one.key) for one in decided.wanted}
+        wanted = [(one.owner, point_of(one.collection, one.key)) for one in decided.wanted if not one.deleted]
+        most = MOST_ANSWERED + 2 * (state.MOST_GIVEN + talk.session.max_document_bytes)
+        while wanted:
+            asked = Wanted(talk.session.generation, self._context.lane, wanted[: state.MOST_NAMED])
+            given = await talk.ask("documents", JSON, [msgspec.json.encode(asked)], Given, most)
+            await self._adopt(routed, [one for one in given.changes() if (one.owner, one.collection, one.key) in names])
+            del wanted[: given.read]
+
+    async def _adopt(self, routed: RoutedState, changes: list[Change]) -> None:
+        try:
+            await routed.adopt(changes)
+        except PluginFault:
+            raise Later("the principal gives versions that cannot be", code=Code.BAD_ANSWER) from None
+        self._adopted.add(len(changes))
 
 
 def _digests(marks: list[Mark]) -> Digests:
@@ -153,6 +225,18 @@ def _answers(positions: Sequence[int], answered: StateAnswered) -> dict[int, Ans
     awaited = {positions[other.at] for other in answered.others if other.code == "awaited"}
     others = {positions[other.at]: _answer(other) for other in answered.others if other.code != "awaited"}
     return {at: others.get(at) for at in positions if at not in awaited}
+
+
+def _newer(batch: Batch, answered: StateAnswered) -> list[Version]:
+    """The versions that the other side has instead of older ones."""
+    nothing = digest_of(None).hex()
+    versions = batch.versions or ()
+    fenced = [(versions[other.at], other) for other in answered.others if other.code == "fenced"]
+    return [
+        one._replace(place=other.place, deleted=other.digest == nothing)
+        for one, other in fenced
+        if one is not None and one.place < other.place
+    ]
 
 
 def _answer(other: Other) -> Answer | None:

@@ -11,8 +11,8 @@ The answer is `StateAnswered`. A version needs no memory at the receiver but tha
 place and the digest that are there. A document that is larger than the receiver takes is withheld: the version comes
 without it, so that the receiver knows which place it refused.
 
-`POST /v1/relay/compare` is one question of `digests`, `POST /v1/relay/surplus` asks for the names of keys. Both
-are JSON.
+`POST /v1/relay/compare` is one question of `digests`, `POST /v1/relay/surplus` asks for the names of keys, and
+`POST /v1/relay/documents` for their documents. All are JSON.
 
 An owner is written as the sender has it: "" are its own keys. To the receiver those are of the edge, and an owner that
 the sender knows by a name is below it: `berlin/mitte`. So no edge can name what is not its own.
@@ -27,7 +27,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
-from shipper.plugin import Batch, Mark, Oversized, Quota, Version, digest_of
+from shipper.plugin import Batch, Change, Mark, Oversized, Quota, Version, digest_of
 from shipper.sdk.state import digest_of_names, place_of, point_of
 from shipper_plugins.relay.digests import Digests
 from shipper_plugins.relay.frames import MOST_HEAD, FrameError, Generation, Number, TooLong, framed, read
@@ -37,6 +37,8 @@ MOST_VERSIONS: Final = 4000
 """Of one request."""
 MOST_NAMED: Final = 256
 """Keys of which the names are asked for at once."""
+MOST_GIVEN: Final = 1 << 20
+"""Bytes of documents that are given at once, unless one alone has more."""
 
 HIGHEST_PLACE: Final = place_of((1 << 32) - (1 << 24), 0)
 """Of what an edge sends. Above are sixteen million epochs, so that no edge can use up those that others get."""
@@ -120,6 +122,27 @@ class Surplus(msgspec.Struct, frozen=True):
     generation: Generation
     link: Number
     points: Annotated[list[Point], msgspec.Meta(max_length=MOST_NAMED)]
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Asks for the current versions of keys with their documents, by owner and point."""
+
+    generation: Generation
+    link: Number
+    keys: Annotated[list[tuple[str, Point]], msgspec.Meta(min_length=1, max_length=MOST_NAMED)]
+
+
+class Given(msgspec.Struct, frozen=True):
+    """Its answer: owner, collection, key, place and document of each; those that are gone meanwhile are missing.
+
+    It is about the first `read` of the keys: together they have as many bytes as are given at once.
+    """
+
+    read: Annotated[int, msgspec.Meta(ge=1)]
+    versions: list[tuple[str, str, str, Number, str]]
+
+    def changes(self) -> list[Change]:
+        return [Change(collection, key, text.encode(), owner, at) for owner, collection, key, at, text in self.versions]
 
 
 class Named(msgspec.Struct, frozen=True):
