@@ -280,7 +280,7 @@ async def test_a18_nothing_of_one_edge_is_surplus_to_another_whose_name_begins_a
             await sender.send(versions(("b", 6, ONE)))
 
         assert here.asked == 1
-        assert here.deleted == []
+        assert here.decided == []
         assert has(far) == {("berlin-2", "a"): ONE, ("berlin", "b"): ONE}
 
 
@@ -292,6 +292,6 @@ async def test_a19_a_principal_that_has_nothing_yet_is_sent_every_key_and_delete
             async with edge(aio, far.url, here=here) as sender:
                 answers = await sender.send(versions(*((key, *has) for key, has in keys.items())))
 
-            assert here.deleted == []
+            assert here.decided == []
             assert len(here.again) == (0 if outcomes(answers)[0] == Outcome.DUPLICATE.value else len(keys))
         assert has(first) == has(second) == {("berlin", key): ONE for key in keys}
