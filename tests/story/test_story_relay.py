@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -391,3 +392,28 @@ async def test_t117_4_the_answer_of_the_backend_passes_two_hops(tmp_path: Path) 
             await empty(middle)
 
     assert waiting == [100, 100]
+
+
+async def test_t117_3_a_principal_that_went_back_is_reported_and_events_go_on(tmp_path: Path) -> None:
+    async with open_relay(tmp_path) as relay, running(relay.edge_state) as edge:
+        await relay.offer_edge(edge, 1, "k1")
+        for revision in (1, 2):
+            async with running(relay.principal_state) as door:
+                await relay.offer_principal(door, revision, "k1")
+                relay.world.write(100)
+                await relay.delivered()
+                await empty(edge)
+                await door.stop()
+            if revision == 1:
+                shutil.copytree(relay.principal_state, tmp_path / "copy")
+        shutil.rmtree(relay.principal_state)
+        (tmp_path / "copy").rename(relay.principal_state)
+        async with running(relay.principal_state) as door:
+            await relay.offer_principal(door, 2, "k1")
+            relay.world.write(100)
+            await relay.delivered()
+            observed = await edge.state(lambda observed: observed["queue"]["events"] == 0)
+            [up] = [unit for unit in observed["units"] if unit["id"] == "outputs.up"]
+
+    assert (up["state"], up["code"]) == ("DEGRADED", "principal_went_back")
+    assert "log events at the places" in up["message"]
