@@ -241,6 +241,30 @@ async def test_names_of_keys_under_many_owners_are_looked_for_where_they_are(
     assert len(looked) == len(answer.said["keys"]) == min(named, len(changes))
 
 
+async def test_an_edge_that_compares_again_and_again_lets_another_one_have_its_turn(aio: Asyncio) -> None:
+    read: list[str] = []
+    may_read = trio.Event()
+
+    class Read(RecordingInputContext):
+        async def marks(self, owner: str) -> list[Mark]:
+            await may_read.wait()
+            read.append(owner)
+            return await super().marks(owner)
+
+    sets = relay_state.Sets(Read(aio=aio))
+    paris, berlin = relay_state.Keys("paris"), relay_state.Keys("berlin")
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(sets.answer, "paris", paris, state.NOTHING, b"\0" + bytes(10))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(sets.answer, "berlin", berlin, state.NOTHING, b"\0" + bytes(10))
+        await trio.testing.wait_all_tasks_blocked()
+        may_read.set()
+
+    assert read.index("berlin") <= 1
+    assert read.count("paris") == 5
+
+
 async def test_both_sides_agree_in_a_new_session_before_a_version_goes(aio: Asyncio) -> None:
     async with door(aio) as far:
         async with edge(aio, far.url) as sender:

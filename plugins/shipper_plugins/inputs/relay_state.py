@@ -54,6 +54,8 @@ class Keys:
     def __init__(self, name: str) -> None:
         self._name = name
         self.refused: dict[str, Refusal] = {}
+        self.reading = trio.Lock()
+        """One comparison of this edge at a time reads its keys: so that the next turn is that of another edge."""
 
     def load(self, positions: Mapping[str, bytes]) -> None:
         """What was refused before; what cannot be read is forgotten, and refused again when it comes again."""
@@ -191,7 +193,7 @@ class Sets:
     async def _get(self, name: str, keys: Keys, limits: Limits, *, is_new: bool) -> _Set:
         found = None if is_new else self._sets.pop(name, None)
         if found is None:
-            async with self._building:
+            async with keys.reading, self._building:
                 found = await self._read(name, keys, limits)
         self._sets.pop(name, None)
         self._sets[name] = found
