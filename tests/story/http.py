@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import secrets
 import socket
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 import trio
 
+_PORTS = range(15_000, 32_000)
+
 
 def free_port() -> int:
-    """Returns a port without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Returns a port without a listener, below those that outgoing connections get: so nobody takes it meanwhile."""
+    while True:
+        port = _PORTS[secrets.randbelow(len(_PORTS))]
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 async def post_bulk(url: str, events: list[dict[str, Any]], authorization: str | None = None) -> list[int]:
