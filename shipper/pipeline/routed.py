@@ -35,5 +35,8 @@ class Routed:
         claimed = [(one, self._sources.claim(one.owner, one.collection)) for one in changes]
         self._on_moved(await self._spool.adopt(self._lane, claimed))
 
+    async def gone(self, versions: Sequence[Version]) -> list[Version]:
+        return await self._spool.gone_from_lane(self._lane, versions)
+
     async def place_above(self, place: int) -> None:
         await self._spool.place_above(place)

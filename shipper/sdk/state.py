@@ -128,6 +128,10 @@ class RoutedState(Protocol):
         """Take what was wanted, with its place, unless the key has a newer version. Raises PluginFault."""
         ...
 
+    async def gone(self, versions: Sequence[Version]) -> list[Version]:
+        """Those of these versions that do not wait on this lane any more, as after a newer one: no answer counts."""
+        ...
+
     async def place_above(self, place: int) -> None:
         """Have all versions from now on be newer than this place."""
         ...

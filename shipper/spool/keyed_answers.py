@@ -15,7 +15,6 @@ from shipper.sdk.answers import Ranked
 from shipper.sdk.state import Change, Kept, Version, answers_key
 from shipper.spool import awaited
 from shipper.spool.awaited import Awaited
-from shipper.values import Counts
 
 
 def add(db: sqlite3.Connection, input: str, of: Version | Change, place: int, entries: int) -> int:
@@ -44,17 +43,13 @@ def with_answers(db: sqlite3.Connection, input: str, of: Version | Change, kept:
 
 
 def give_way(db: sqlite3.Connection, gone: tuple[int, int], instead: tuple[int, int]) -> None:
-    """Before one of two entries (lane, seq) of the same version is deleted: the other one is awaited in its place."""
-    reference, other = _reference(db, gone), _reference(db, instead)
-    if reference and other:
-        awaited.fold(db, reference, Counts(), None, lambda: None, is_last=True)
-    elif reference:
+    """Before an entry (lane, seq) is deleted for another one of the same version: that one is awaited in its place.
+
+    No two entries name the same row then: the lanes of an admission are those of different outputs.
+    """
+    (reference,) = db.execute("SELECT awaited FROM todo WHERE lane = ? AND seq = ?", gone).fetchone()
+    if reference:
         db.execute("UPDATE todo SET awaited = ? WHERE lane = ? AND seq = ?", (reference, *instead))
-
-
-def _reference(db: sqlite3.Connection, entry: tuple[int, int]) -> int:
-    row = db.execute("SELECT awaited FROM todo WHERE lane = ? AND seq = ?", entry).fetchone()
-    return 0 if row is None else int(row[0])
 
 
 def _key(of: Version | Change, place: int) -> str:

@@ -97,6 +97,20 @@ def _current(db: sqlite3.Connection, sealer: Sealer, owner: str, point: int) -> 
     return found
 
 
+def gone(db: sqlite3.Connection, lane: int, versions: Sequence[Version]) -> list[Version]:
+    """Those of these versions that are in no slot of a lane."""
+    return [version for version in versions[:MOST_KEYS] if _waiting(db, lane, version) != version.place]
+
+
+def _waiting(db: sqlite3.Connection, lane: int, version: Version) -> int | None:
+    """The place of the version of this key that waits on a lane."""
+    name = keyed.name_of(version.owner, version.collection, version.key)
+    row = db.execute(
+        "SELECT slot.place FROM slot JOIN keyed ON keyed.id = slot.keyed WHERE name = ? AND lane = ?", (name, lane)
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
 # -- agreeing ----------------------------------------------------------------------------------------------------------
 
 

@@ -182,6 +182,13 @@ class Spool:
             found += await self.store.read(lambda db, chunk=chunk: resync.versions(db, self.store.sealer, chunk))  # type: ignore[misc]
         return found
 
+    async def gone_from_lane(self, lane: int, versions: Sequence[Version]) -> list[Version]:
+        """Returns those of these versions that are in no slot of a lane."""
+        found: list[Version] = []
+        for chunk in _chunks(versions):
+            found += await self.store.read(partial(resync.gone, lane=lane, versions=chunk))
+        return found
+
     async def send_again(self, lane: int, keys: Sequence[tuple[str, int]]) -> None:
         """Puts the current versions of keys, by owner and point, into slots of a lane."""
         now = self._now()

@@ -64,6 +64,8 @@ class Here:
         self.wants: Container[str] = ()
         self.unread: trio.Event | None = None
         self.above = 0
+        self.no_slot: set[int] = set()
+        """Places of versions that wait no more."""
         self.asked = 0
 
     async def marks(self) -> list[Mark] | None:
@@ -86,6 +88,10 @@ class Here:
     async def adopt(self, changes: Sequence[Change]) -> None:
         await trio.lowlevel.checkpoint()
         self.adopted += changes
+
+    async def gone(self, versions: Sequence[Version]) -> list[Version]:
+        await trio.lowlevel.checkpoint()
+        return [version for version in versions if version.place in self.no_slot]
 
     async def place_above(self, place: int) -> None:
         await trio.lowlevel.checkpoint()

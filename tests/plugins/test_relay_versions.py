@@ -21,7 +21,7 @@ from shipper_plugins.outputs.relay_versions import VersionsJob, WaitingVersions
 from shipper_plugins.relay import state
 from shipper_plugins.relay.frames import Generation, Told, VersionOutcome, Welcome
 from tests.plugins.relay import Principal
-from tests.plugins.test_relay_state import ONE, TWO, door, edge, has, outcomes, versions
+from tests.plugins.test_relay_state import ONE, TWO, Here, door, edge, has, outcomes, versions
 from tests.story.http import free_port
 
 MODE = {"acknowledge": "delivered"}
@@ -36,6 +36,7 @@ async def aio() -> AsyncIterator[Asyncio]:
 @pytest.fixture(autouse=True)
 def short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_awaited, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(relay_awaited, "LOOK_SECONDS", 0.2)
 
 
 def settle(far: Principal, rank: int = 0, *, but: frozenset[str] | set[str] = frozenset()) -> None:
@@ -162,6 +163,25 @@ async def test_a_version_that_another_link_has_superseded_is_not_waited_for(aio:
             nursery.cancel_scope.cancel()
 
         assert sending.answers[0] == ["superseded"]
+
+
+async def test_a_version_that_is_in_no_slot_any_more_is_not_waited_for(aio: Asyncio) -> None:
+    """As one that a newer version has superseded, which goes by another lane."""
+    here = Here()
+    async with (
+        door(aio, **MODE) as far,
+        edge(aio, far.url, here=here) as sender,
+        trio.open_nursery() as nursery,
+    ):
+        sending = Sending(sender, nursery)
+        sending.send(("a", 1, ONE), ("b", 2, ONE))
+        await asked(far)
+        here.no_slot = {1}
+        await until(lambda: len(sender._awaited.versions.open()) == 1)  # type: ignore[attr-defined]
+        settle(far)
+        await sending.answered(0)
+
+        assert sending.answers[0] == ["superseded", "stored"]
 
 
 async def test_a_principal_that_was_started_anew_gives_the_answers(aio: Asyncio) -> None:
@@ -317,6 +337,18 @@ def test_what_was_told_in_another_session_is_no_mark_for_this_one() -> None:
     waiting.note(first, Told(0, [], [], 7))
 
     assert (before, waiting.told_in(first), waiting.told_in(second)) == (0, 7, 0)
+
+
+async def test_what_was_stored_in_another_session_is_sent_again() -> None:
+    waiting, first, second = WaitingVersions(lambda: None), welcome(1), welcome(2)
+    job = begun(waiting, first, ("a", 5, ONE), ("b", 6, ONE))
+    waiting.said(job, {0: None}, first)
+    waiting.leave_to(first)
+    before = job.goes_again
+    waiting.leave_to(second)
+    await job.wait()
+
+    assert (before, job.open()) == (False, [1])
 
 
 async def test_what_nobody_can_ask_for_fails_and_is_not_asked_for() -> None:

@@ -169,6 +169,20 @@ def test_of_two_slots_that_become_one_the_answer_of_that_one_counts(shelf: Shelf
     assert said(shelf, 5) == {key(5): bytes([Ranked.DROPPED])}
 
 
+def test_an_awaited_slot_that_gives_way_passes_that_on(shelf: Shelf) -> None:
+    keep(shelf, 5, awaits=False)
+    settle(shelf, "main")
+    retired = shelf.lanes["other"]
+    shelf.activate(main=To(), other=To("c"))
+    keep(shelf, 5)
+    settle(shelf, "main", duplicate=1)
+    told = order(shelf, "forward", retired, shelf.lanes["other"])
+
+    assert (told, said(shelf, 5)) == ([None], {key(5): None})
+    assert settle(shelf, "other", dropped=1) == Answered(INPUT, key(5))
+    assert said(shelf, 5) == {key(5): bytes([Ranked.DROPPED])}
+
+
 def test_a_dead_letter_that_is_requeued_changes_no_answer(shelf: Shelf) -> None:
     keep(shelf, 5)
     for output in shelf.lanes:

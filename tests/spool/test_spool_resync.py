@@ -49,6 +49,18 @@ def test_the_marks_of_a_lane_are_the_keys_of_its_inputs(shelf: Shelf) -> None:
     )
 
 
+def test_a_version_is_gone_from_a_lane_where_its_slot_has_another_one_or_was_settled(shelf: Shelf) -> None:
+    lane = shelf.lanes["main"]
+    for key, place in (("a", 5), ("b", 6), ("c", 7)):
+        put(shelf, "berlin", key, ONE, place)
+    shelf.settle(lane, shelf.entries(lane)[1].seq)
+    put(shelf, "berlin", "c", TWO, 8)
+    those = [Version("berlin", "things", key, place, b"", False) for place, key in enumerate("abcd", 5)]
+
+    assert [version.key for version in resync.gone(shelf.db, lane, those)] == ["b", "c", "d"]
+    assert resync.gone(shelf.db, lane + 1, those[:1]) == those[:1]
+
+
 def test_the_marks_of_an_owner_are_read_page_by_page(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resync, "PAGE", 3)
     for place, key in enumerate("abcdefghij", 1):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import trio
 
-from shipper.plugin import Code, Later
+from shipper.plugin import Code, Later, RoutedState
 from shipper_plugins.outputs.relay_jobs import Job
 from shipper_plugins.outputs.relay_refusals import Refused
 from shipper_plugins.outputs.relay_sessions import JSON, Sessions, Talk
@@ -17,15 +17,26 @@ from shipper_plugins.relay.frames import FrameError, Outcomes, Poll, Told, Welco
 
 POLL_SECONDS = frames.MOST_WAIT
 """How long a request for answers waits for them, at most."""
+LOOK_SECONDS = 5.0
+"""The same while versions of keyed state wait: between two looks whether they are still in their slots."""
 
 
 class Awaited:
     """Jobs of an open output, and what is known of their final answers.
 
-    `send_again` takes jobs that are to go once more; a request waits for half of `timeout` at most.
+    `send_again` takes jobs that are to go once more; a request waits for half of `timeout` at most. `routed` is the
+    keyed state of the lane.
     """
 
-    def __init__(self, sessions: Sessions, timeout: float, send_again: Callable[[Sequence[Job]], None]) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        timeout: float,
+        send_again: Callable[[Sequence[Job]], None],
+        routed: RoutedState | None = None,
+    ) -> None:
+        self._routed = routed
+        self._looked = trio.current_time()
         self.versions = WaitingVersions(self._wake)
         """Of keyed state: they are asked for by the same requests."""
         self._sessions, self._timeout, self._send_again = sessions, timeout, send_again
@@ -87,12 +98,21 @@ class Awaited:
         if not (self._stored or self.versions.is_any):
             return
         after = self._told if self._asked is talk.session else 0
-        wait = min(POLL_SECONDS, self._timeout / 2)
+        wait = min(LOOK_SECONDS if self.versions.is_any else POLL_SECONDS, POLL_SECONDS, self._timeout / 2)
         poll = Poll(talk.head(), after, wait, self.versions.told_in(talk.session))
         told = await talk.ask("answers", JSON, [msgspec.json.encode(poll)], Told)
         self._note(told.answers)
         self._sessions.lineage.confirmed(talk.session.lineage, state=self.versions.note(talk.session, told))
         self._asked, self._told = talk.session, told.upto
+        await self._look()
+
+    async def _look(self) -> None:
+        """Now and then: what is in no slot any more, as a newer version of its key waits elsewhere, is waited for no
+        more.
+        """
+        if self._routed is not None and trio.current_time() >= self._looked + LOOK_SECONDS:
+            self._looked = trio.current_time()
+            self.versions.forget(await self._routed.gone(self.versions.open()))
 
     def _note(self, answers: Sequence[Outcomes]) -> None:
         """Raises FrameError."""

@@ -59,7 +59,7 @@ class Relay:
     def __init__(self, output: RelayOutput, client: Client, context: OutputContext) -> None:
         self._output, self._context = output, context
         self._sessions = Sessions(output, client, context)
-        self._awaited = Awaited(self._sessions, float(output.timeout), self._send_again)
+        self._awaited = Awaited(self._sessions, float(output.timeout), self._send_again, context.state)
         self._state = StateSide(context, self._sessions, self._awaited.versions)
         self._waiting: list[Job] = []
         self._news = trio.Event()

@@ -7,7 +7,7 @@ was stored in a session that has ended is sent again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -189,6 +189,18 @@ class WaitingVersions:
                     job.send_again()
         self._asked, self._told = session, told.versions_upto
         return highest
+
+    def open(self) -> list[Version]:
+        """The versions that are waited for."""
+        return [job.version(at) for job in self._stored for at in job.open()]
+
+    def forget(self, gone: Iterable[Version]) -> None:
+        """They are in no slot any more: no answer for them counts."""
+        those = frozenset(gone)
+        for job in list(self._stored) if those else ():
+            for at in job.open():
+                if job.version(at) in those:
+                    self._answer(job, at, _OLDER)
 
     def fail(self, error: Exception) -> None:
         """Nobody can ask for answers."""
