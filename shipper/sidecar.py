@@ -382,6 +382,7 @@ class _Parts:
             revisions=self.rollout.stages,
             credentials_in_use=self.rollout.in_use,
             credentials_wanted=self.rollout.wanted(),
+            confirms=self.delivery.confirms(),
         )
 
     async def delivered(self) -> None:

@@ -7,6 +7,7 @@ field may be added with a default, but none may be renamed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -27,6 +28,8 @@ Reason = Literal[
     "locked",
 ]
 """Why a revision is refused."""
+Confirms = Literal["stored", "delivered"]
+"""What final answers are worth, as in `shipper.sdk.peers`."""
 
 
 class Revision(NamedTuple):
@@ -72,6 +75,27 @@ class Counts(msgspec.Struct, frozen=True):
         return known + self.damaged + self.superseded
 
 
+class Confirmed(IntEnum):
+    """What final answers are worth, in the order from the best to the worst; kept as its number."""
+
+    UNKNOWN = 0
+    """There was no answer."""
+    DELIVERED = 1
+    """The events are delivered at the end of their way."""
+    STORED = 2
+    """Another shipper has stored them."""
+
+    @classmethod
+    def of(cls, word: Confirms | None) -> Confirmed:
+        """Returns what a word means."""
+        return cls.UNKNOWN if word is None else cls[word.upper()]
+
+    @property
+    def word(self) -> Confirms | None:
+        """The word of the protocol; None for no answer."""
+        return (None, "delivered", "stored")[self]
+
+
 class CredentialUse(msgspec.Struct, frozen=True):
     """Credentials by their ids: those that something may still use, and those that nothing uses any more."""
 
@@ -89,6 +113,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     change: Change
     credentials: CredentialUse
     ledger: Counts
+    confirms: Confirms | None = None
+    """The weakest confirmation of the outputs that it waited for; None: of none was there ever an answer."""
 
 
 class StateFigures(msgspec.Struct, frozen=True):

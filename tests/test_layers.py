@@ -55,6 +55,7 @@ INSIDE = {
         {
             "attempt",
             "backlog",
+            "confirmed",
             "counted",
             "door",
             "envelope",

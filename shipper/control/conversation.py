@@ -320,6 +320,7 @@ def _essence(observed: Observed) -> tuple[object, ...]:
         observed.dead_letters.events,
         tuple((edge.input, edge.name, edge.connected_seconds is None) for edge in observed.edges),
         tuple((one.output, one.host, one.reason, one.confirms) for one in observed.principals),
+        observed.confirms,
         observed.lease_seconds and 1,  # whether a lease is needed, and whether it lapsed
     )
 

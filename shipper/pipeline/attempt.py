@@ -17,7 +17,7 @@ from shipper.sdk.errors import Later, PluginFault
 from shipper.sdk.event import Batch
 from shipper.spool.drain_orders import letters_of
 from shipper.spool.queue import Settlement
-from shipper.values import Counts
+from shipper.values import Confirmed, Counts
 
 SMALL_BYTES = 64 << 10
 """Of an event as JSON. A destination that has no room for one so small has a wrong limit, or a proxy before it has."""
@@ -67,6 +67,8 @@ class Attempt:
         self.doubt: Trouble | None = None
         """Why an event may be one that the output cannot handle."""
         self.retry_after: float | None = None
+        self._is_stored = False
+        """Whether an answer was that another shipper has stored events."""
         self._pieces: list[Sequence[int]] = [range(batch.count)]
         self._tally: Counter[Outcome] = Counter()
         self._duplicates: set[int] = set()
@@ -130,6 +132,7 @@ class Attempt:
         if self.batch.versions is None and any(each.outcome is Outcome.SUPERSEDED for each in answers.others.values()):
             raise PluginFault("the output says of a log event that a newer version has superseded it")
         self._pieces.pop()
+        self._is_stored |= answers.is_stored
         self._tally[Outcome.DELIVERED] += len(positions) - len(answers.others)
         for at, answer in answers.others.items():
             self._note(positions[at], answer)
@@ -361,7 +364,11 @@ class Attempt:
         rest = self.batch.pick(still_open) if still_open else None
         fence = next((self._superseded[at] for at in within if at in self._superseded), None)
         answers = self._answers(within, rejected) if answered > counts.delivered else {}
-        return Settlement(counts, letters_of(self.batch, rejected, output), rest, place, answers, fence)
+        confirmed = Confirmed.STORED if self._is_stored else Confirmed.DELIVERED
+        if counts.answered == len(rejected):
+            confirmed = Confirmed.UNKNOWN
+        written = letters_of(self.batch, rejected, output)
+        return Settlement(counts, written, rest, place, answers, fence, confirmed=confirmed)
 
     def _answers(self, within: range, rejected: Mapping[int, str]) -> dict[int, Outcome]:
         """By item, of the events that were not simply delivered; `rejected` are those that become letters."""

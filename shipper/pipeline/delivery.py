@@ -13,6 +13,7 @@ from typing import Any
 
 import trio
 
+from shipper.pipeline.confirmed import weakest
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.lane import Lane
 from shipper.pipeline.lease import Lease
@@ -21,7 +22,7 @@ from shipper.pipeline.recent import Recent
 from shipper.pipeline.slots import Slots
 from shipper.pipeline.sources import Sources
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Output, Requests
+from shipper.plugin import Confirms, Output, Requests
 from shipper.policy.policy import restore_output
 from shipper.policy.registry import Registry
 from shipper.process import log
@@ -255,6 +256,10 @@ class Delivery:
         gone = [name for name in self._past if name not in self._requests]
         for name in gone[:-MOST_PAST]:
             del self._past[name]
+
+    def confirms(self) -> Confirms | None:
+        """What a confirmation of the active outputs is worth: the weakest of them; None if there are none."""
+        return weakest(lane.confirms for lane in self.lanes.values() if lane.active)
 
     def counters(self) -> dict[str, dict[str, int]]:
         """By output: how many events got which final answer since the process started, and retries."""

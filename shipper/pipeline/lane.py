@@ -26,6 +26,7 @@ import trio
 
 from shipper.pipeline.attempt import Trouble
 from shipper.pipeline.client import Client
+from shipper.pipeline.confirmed import Confirmations
 from shipper.pipeline.heads import Backlogs, Heads
 from shipper.pipeline.hold import Hold, hold
 from shipper.pipeline.keyring import Keyring
@@ -38,7 +39,7 @@ from shipper.pipeline.session import Session, failed
 from shipper.pipeline.slots import Slot, Slots
 from shipper.pipeline.sources import Sources
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Output, OutputContext, Principal, Requests, Sender
+from shipper.plugin import Confirms, Output, OutputContext, Principal, Requests, Sender
 from shipper.process import log
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.aio import Asyncio
@@ -113,6 +114,7 @@ class Lane:
         self.is_tried = False
         """Whether a session is under way, or waits for a slot; while its client is open between two, it is not."""
         self.counters: Counter[str] = Counter()
+        self._confirmed = Confirmations(row.confirmed, row.confirmed_versions)
         self._requests = Requests() if requests is None else requests
         self.meters = Meters() if meters is None else meters
         self._spool, self._keyring, self._lease, self._aio = spool, keyring, lease, aio
@@ -408,6 +410,7 @@ class Lane:
             recent=self._recent,
             taps=self._taps,
             counters=self.counters,
+            confirmed=self._confirmed,
             report=self._report,
             slot=self._slot,
             is_active=lambda: self.active,
@@ -502,6 +505,14 @@ class Lane:
             self._says_no_principal = True
             _log.error("an output cannot say whom it relays to", output=self.key.output, error=raised_at(error))
             return None
+
+    @property
+    def confirms(self) -> Confirms:
+        """What a confirmation of its destination is worth."""
+        if not self.output.relays:
+            return "delivered"
+        there = self.principal()
+        return self._confirmed.weakest(None if there is None else there.confirms)
 
     def _note_delivers(self, delivers: bool) -> None:
         self.delivers = delivers

@@ -27,6 +27,7 @@ import trio
 
 from shipper.pipeline.attempt import Attempt, Trouble
 from shipper.pipeline.backlog import Backlog
+from shipper.pipeline.confirmed import Confirmations
 from shipper.pipeline.feed import Feed, HandOut
 from shipper.pipeline.heads import Backlogs, Head, Heads
 from shipper.pipeline.loading import Loading
@@ -102,6 +103,7 @@ class Session:
         recent: Recent,
         taps: Taps,
         counters: Counter[str],
+        confirmed: Confirmations,
         report: Callable[[str | None, str], None],
         slot: Slot,
         is_active: Callable[[], bool],
@@ -135,7 +137,13 @@ class Session:
         self._logs, self._state = self._side(heads.logs, backlogs.logs), self._side(heads.state, backlogs.state)
         self._sides = self._logs, self._state
         self._settling = Settling(
-            lane=lane, output=output, spool=spool, counters=counters, is_quiet=self._is_quiet, on_moved=on_moved
+            lane=lane,
+            output=output,
+            spool=spool,
+            counters=counters,
+            confirmed=confirmed,
+            is_quiet=self._is_quiet,
+            on_moved=on_moved,
         )
         self._ending = False
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import trio
 
 from shipper.pipeline.attempt import Attempt
+from shipper.pipeline.confirmed import Confirmations
 from shipper.process import log
 from shipper.sdk.units import events_in_words
 from shipper.spool.dead_letters import Full
@@ -36,6 +37,7 @@ class Settling:
         output: str,
         spool: Spool,
         counters: Counter[str],
+        confirmed: Confirmations,
         is_quiet: Callable[[], bool],
         on_moved: Callable[[Collection[int]], None],
     ) -> None:
@@ -43,6 +45,7 @@ class Settling:
         """That an output has nothing but dead letters, and why."""
         self._lane, self._output, self._spool = lane, output, spool
         self._counters, self._is_quiet, self._on_moved = counters, is_quiet, on_moved
+        self._confirmed = confirmed
         self._rejected = 0
         self._quiet_until = 0.0
 
@@ -87,6 +90,7 @@ class Settling:
         for seq, settlement in changed.items():
             if seq in noted.renewed:
                 continue
+            self._confirmed.note(settlement)
             for name in ("delivered", "duplicate", "dead_letter", "dropped", "damaged", "superseded"):
                 self._counters[name] += getattr(settlement.counts, name)
         if noted.lanes:

@@ -217,6 +217,8 @@ class Ready(Outbound, frozen=True, kw_only=True):
     credentials_in_use: Sequence[str]
     credentials_wanted: Sequence[str]
     capabilities: Sequence[str] = CAPABILITIES
+    confirms: Confirms | None = None
+    """What a confirmation of the outputs is worth, as far as is known; None where there are none."""
 
 
 class Ack(Outbound, frozen=True, kw_only=True, omit_defaults=True):
@@ -227,6 +229,8 @@ class Ack(Outbound, frozen=True, kw_only=True, omit_defaults=True):
     change: Change
     credentials: CredentialUse | None = None
     ledger: Counts | None = None
+    confirms: Confirms | None = None
+    """Of `drained`: what the final answers are worth; None where nothing that it waited for ever had one."""
 
     @classmethod
     def drained(cls, receipt: Receipt) -> Ack:
@@ -384,6 +388,8 @@ class Observed(Outbound, frozen=True, kw_only=True, omit_defaults=True):
     principals: Sequence[PrincipalFigures] = ()
     """Of the outputs that relay."""
     principals_left_out: int = 0
+    confirms: Confirms | None = None
+    """What a confirmation of the active outputs is worth: the weakest of them; left out where there are none."""
     lease_seconds: float | msgspec.UnsetType | None = msgspec.UNSET
     """The seconds left of the lease, 0 when it has lapsed; None where none is needed."""
 

@@ -103,6 +103,8 @@ class Answers:
     others: Mapping[int, Answer] = field(default_factory=dict)
     retry_after: float | None = None
     """Seconds that the destination asked to wait, for those that come later."""
+    is_stored: bool = False
+    """Whether the destination is another shipper that has stored them: they may not be at the end of their way yet."""
 
     @classmethod
     def until(

@@ -23,7 +23,7 @@ from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.report import Report
 from shipper.spool.schema import get_meta, packed_ids, set_meta
 from shipper.spool.seal import Damaged, Sealer
-from shipper.values import LARGEST_COUNT, Receipt, Revision
+from shipper.values import LARGEST_COUNT, Confirmed, Receipt, Revision
 
 Rule = Callable[[Any], bool]
 
@@ -90,6 +90,7 @@ def _among(*words: object) -> Rule:
     return lambda value: value in words
 
 
+_is_confirmed = _among(*map(int, Confirmed))
 _AT: Mapping[str, Rule] = {"epoch": _is_revision_part, "revision": _is_revision_part}
 _COUNTS = dict.fromkeys(
     ("accepted", "delivered", "duplicate", "dead_letter", "dropped", "damaged", "superseded"), _is_count
@@ -115,9 +116,18 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         "settings": _is_bytes,
         "active": _among(0, 1),
         "reached": _among(0, 1),
+        "confirmed": _is_confirmed,
+        "confirmed_versions": _is_confirmed,
     },
-    "barrier": {"lane": _is_count, "seq": _is_count, **_AT, **_COUNTS, "waited": _is_number},
-    "settled": {**_AT, **_COUNTS},
+    "barrier": {
+        "lane": _is_count,
+        "seq": _is_count,
+        **_AT,
+        **_COUNTS,
+        "waited": _is_number,
+        "confirmed": _is_confirmed,
+    },
+    "settled": {**_AT, **_COUNTS, "confirmed": _is_confirmed},
     "credential": {
         "id": _is_text,
         "fingerprint": _is_bytes,

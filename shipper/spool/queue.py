@@ -21,7 +21,7 @@ from shipper.spool import awaited, dead_letters, slots
 from shipper.spool.awaited import Answered, Awaited
 from shipper.spool.schema import BARRIER, BATCH, REST, SLOT, get_meta, next_seq
 from shipper.spool.seal import Damaged, Sealer
-from shipper.values import Counts, Revision
+from shipper.values import Confirmed, Counts, Revision
 
 
 class NotActive(ShipperError):
@@ -86,6 +86,13 @@ class Settlement:
     that is counted."""
     fence: tuple[int, bytes] | None = None
     """Of a slot: the place and the digest of the version that the destination has instead."""
+    confirmed: Confirmed = Confirmed.UNKNOWN
+    """What the answers of the destination are worth."""
+
+    @property
+    def is_version(self) -> bool:
+        """Whether it is of a slot that was loaded."""
+        return self.place is not None
 
 
 class Settled(NamedTuple):
@@ -315,7 +322,8 @@ def settle(
     if settlement.counts.answered + left_count != entry.events:
         raise AssertionError(f"lane {lane}: {entry.events} != {settlement.counts.answered} + {left_count}")
     dropped = dead_letters.add(db, sealer, lane, entry.revision, seq, settlement.letters, limits, now)
-    count_answers(db, lane, seq, settlement.counts)
+    count_answers(db, lane, seq, settlement.counts, settlement.confirmed)
+    _note_confirmed(db, lane, entry, settlement.confirmed)
     answered = _fold(db, sealer, lane, entry, reference, settlement) if reference else None
     if entry.kind == SLOT:
         remove_slot(db, lane, seq)
@@ -392,11 +400,21 @@ def _write_rest(db: sqlite3.Connection, sealer: Sealer, lane: int, entry: Entry,
     return entry._replace(kind=REST, events=rest.count, size=len(sealed))
 
 
-def count_answers(db: sqlite3.Connection, lane: int, seq: int, counts: Counts) -> None:
-    """Adds counts to the oldest open barrier above `seq` on the lane."""
+def _note_confirmed(db: sqlite3.Connection, lane: int, entry: Entry, confirmed: Confirmed) -> None:
+    """Keeps what the last answer of a lane's destination is worth, if it has changed."""
+    if confirmed is not Confirmed.UNKNOWN:
+        column = "confirmed_versions" if entry.kind == SLOT else "confirmed"
+        db.execute(f"UPDATE lane SET {column} = ? WHERE id = ? AND {column} != ?", (confirmed, lane, confirmed))
+
+
+def count_answers(
+    db: sqlite3.Connection, lane: int, seq: int, counts: Counts, confirmed: Confirmed = Confirmed.UNKNOWN
+) -> None:
+    """Adds counts to the oldest open barrier above `seq` on the lane, which keeps the weakest confirmation."""
     db.execute(
         "UPDATE barrier SET delivered = delivered + ?, duplicate = duplicate + ?, dead_letter = dead_letter + ?,"
-        " dropped = dropped + ?, damaged = damaged + ?, superseded = superseded + ? WHERE lane = ? AND seq ="
+        " dropped = dropped + ?, damaged = damaged + ?, superseded = superseded + ?,"
+        " confirmed = max(confirmed, ?) WHERE lane = ? AND seq ="
         " (SELECT seq FROM barrier WHERE lane = ? AND seq > ? ORDER BY seq LIMIT 1)",
         (
             counts.delivered,
@@ -405,6 +423,7 @@ def count_answers(db: sqlite3.Connection, lane: int, seq: int, counts: Counts) -
             counts.dropped,
             counts.damaged,
             counts.superseded,
+            confirmed,
             lane,
             lane,
             seq,

@@ -23,7 +23,7 @@ from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.queue import Moved
 from shipper.spool.schema import BARRIER, get_meta, next_seq, packed_ids, set_meta
 from shipper.spool.seal import Damaged, Sealer
-from shipper.values import LARGEST_COUNT, Change, Counts, CredentialUse, Receipt, Revision, Revisions
+from shipper.values import LARGEST_COUNT, Change, Confirmed, Counts, CredentialUse, Receipt, Revision, Revisions
 
 _log = log.get(__name__)
 
@@ -87,6 +87,10 @@ class LaneRow(NamedTuple):
     key: LaneKey
     settings: LaneSettings | None
     active: bool
+    confirmed: Confirmed = Confirmed.UNKNOWN
+    """What the last answer for log events was worth."""
+    confirmed_versions: Confirmed = Confirmed.UNKNOWN
+    """The same for versions of keys."""
 
 
 class Cut(NamedTuple):
@@ -254,7 +258,8 @@ def _adopt(db: sqlite3.Connection, sealer: Sealer, key: LaneKey, settings: LaneS
     id = _find_lane(db, key) or _insert_lane(db, key, reached)
     _keep_settings(db, sealer, id, settings)
     db.execute("UPDATE lane SET active = 1 WHERE id = ?", (id,))
-    return LaneRow(id, key, settings, True)
+    confirmed = db.execute("SELECT confirmed, confirmed_versions FROM lane WHERE id = ?", (id,)).fetchone()
+    return LaneRow(id, key, settings, True, *map(Confirmed, confirmed))
 
 
 def adopt_rebound(db: sqlite3.Connection, sealer: Sealer, lane: int, old: str, new: str) -> LaneRow:
@@ -302,7 +307,9 @@ def _put_barrier(db: sqlite3.Connection, lane: int, seq: int, at: Revision) -> N
     db.execute("UPDATE lane SET active = 0 WHERE id = ?", (lane,))
     db.execute("INSERT INTO todo VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0)", (lane, seq, BARRIER, *at))
     db.execute(
-        "INSERT INTO barrier (lane, seq, epoch, revision, accepted) VALUES (?, ?, ?, ?, ?)", (lane, seq, *at, accepted)
+        "INSERT INTO barrier (lane, seq, epoch, revision, accepted, confirmed)"
+        " SELECT id, ?, ?, ?, ?, max(confirmed, confirmed_versions) FROM lane WHERE id = ?",
+        (seq, *at, accepted, lane),
     )
 
 
@@ -312,9 +319,15 @@ def lanes(db: sqlite3.Connection, sealer: Sealer) -> list[LaneRow]:
     Hosts are sealed together with the ids of their credentials, so that a credential goes only where a policy sent it:
     the settings of a row that names other ids are not used.
     """
-    rows = db.execute("SELECT id, active, settings, output, type, destination, credentials FROM lane ORDER BY id")
-    found = [(id, LaneKey.of(*columns), sealed, bool(active)) for id, active, sealed, *columns in rows.fetchall()]
-    return [LaneRow(id, key, _settings(sealer, id, key, sealed), active) for id, key, sealed, active in found]
+    rows = db.execute(
+        "SELECT output, type, destination, credentials, id, active, settings, confirmed, confirmed_versions FROM lane"
+        " ORDER BY id"
+    )
+    return [_lane(sealer, LaneKey.of(*row[:4]), *row[4:]) for row in rows.fetchall()]
+
+
+def _lane(sealer: Sealer, key: LaneKey, id: int, active: int, sealed: bytes, *confirmed: int) -> LaneRow:
+    return LaneRow(id, key, _settings(sealer, id, key, sealed), bool(active), *map(Confirmed, confirmed))
 
 
 def _settings(sealer: Sealer, lane: int, key: LaneKey, sealed: bytes) -> LaneSettings | None:
@@ -346,20 +359,20 @@ def settle_barrier(
         return "waits"
     first = db.execute("SELECT seq, kind FROM todo WHERE lane = ? ORDER BY seq LIMIT 1", (lane,)).fetchone()
     row = db.execute(
-        "SELECT epoch, revision, accepted, delivered, duplicate, dead_letter, dropped, damaged, superseded FROM barrier"
-        " WHERE lane = ? AND seq = ?",
+        "SELECT epoch, revision, accepted, delivered, duplicate, dead_letter, dropped, damaged, superseded, confirmed"
+        " FROM barrier WHERE lane = ? AND seq = ?",
         (lane, seq),
     ).fetchone()
     if row is None:
         return "settled"
-    counts = Counts(*row[2:])
+    counts = Counts(*row[2:-1])
     if first != (seq, BARRIER) or counts.accepted != counts.answered:
         _log.error(
             "a barrier waits for an order, since its counts disagree", lane=lane, first=first, counts=str(counts)
         )
         doubt.hold(db, lane, seq)
         return "waits"
-    db.execute("INSERT INTO settled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute("INSERT INTO settled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
     db.execute("DELETE FROM barrier WHERE lane = ? AND seq = ?", (lane, seq))
     db.execute("DELETE FROM todo WHERE lane = ? AND seq = ?", (lane, seq))
     return "gone" if drop_empty_lane(db, lane) else "settled"
@@ -419,7 +432,7 @@ def drained(
     credentials.release(db, still_used)
     used = credentials.in_use(db, still_used)
     use = CredentialUse(used, credentials.listed(db, before, used, most_bytes))
-    receipt = _receipt(top, use, _sum_settled(db, top.at))
+    receipt = _receipt(top, use, *_sum_settled(db, top.at))
     db.execute(
         "UPDATE revision SET drained = ? WHERE epoch = ? AND number = ?", (msgspec.json.encode(receipt), *top.at)
     )
@@ -428,7 +441,7 @@ def drained(
     return receipt
 
 
-def _receipt(known: Known, use: CredentialUse, ledger: Counts) -> Receipt:
+def _receipt(known: Known, use: CredentialUse, ledger: Counts, confirmed: Confirmed) -> Receipt:
     epoch, number = known.at
     return Receipt(
         epoch=epoch,
@@ -437,14 +450,17 @@ def _receipt(known: Known, use: CredentialUse, ledger: Counts) -> Receipt:
         change=known.change,
         credentials=use,
         ledger=ledger,
+        confirms=confirmed.word,
     )
 
 
-def _sum_settled(db: sqlite3.Connection, upto: Revision) -> Counts:
+def _sum_settled(db: sqlite3.Connection, upto: Revision) -> tuple[Counts, Confirmed]:
     row = db.execute(
         "SELECT total(accepted), total(delivered), total(duplicate), total(dead_letter), total(dropped),"
-        " total(damaged), total(superseded) FROM settled WHERE (epoch, revision) <= (?, ?)",
+        " total(damaged), total(superseded), coalesce(max(confirmed), 0) FROM settled"
+        " WHERE (epoch, revision) <= (?, ?)",
         upto,
     ).fetchone()
     db.execute("DELETE FROM settled WHERE (epoch, revision) <= (?, ?)", upto)
-    return Counts(*map(int, row))
+    *counts, confirmed = map(int, row)
+    return Counts(*counts), Confirmed(confirmed)

@@ -6,9 +6,11 @@
              table, negative where a processor gave the events new identities, or 0
     rest     the unsettled events of a batch that a lane has settled in part; small, so that one forbidden event does
              not keep a megabyte
-    barrier  the counts of each open barrier; (lane, seq) of its entry
+    barrier  the counts of each open barrier; (lane, seq) of its entry; `confirmed` is the weakest `Confirmed` of its
+             answers, and of the last ones before its cut
     lane     one destination identity, with the ids of its credentials as a JSON list; `active` where the active
-             revision routes events to it, `reached` once its destination has given any answer
+             revision routes events to it, `reached` once its destination has given any answer, `confirmed` and
+             `confirmed_versions` what its last answers for log events and for keyed state are worth
     keyed    the current version of each key of keyed state; `own` is 1 if its place was given here, 2 if those of its
              key before were not all; `name` and `point` are digests, the key itself is sealed
     slot     the one version of a key that waits on a lane; `body` is NULL while that is the key's current one
@@ -57,7 +59,8 @@ CREATE TABLE IF NOT EXISTS revision (
     PRIMARY KEY (epoch, number));
 CREATE TABLE IF NOT EXISTS lane (
     id INTEGER PRIMARY KEY AUTOINCREMENT, output TEXT NOT NULL, type TEXT NOT NULL, destination TEXT NOT NULL,
-    credentials TEXT, settings BLOB NOT NULL, active INTEGER NOT NULL, reached INTEGER NOT NULL DEFAULT 1);
+    credentials TEXT, settings BLOB NOT NULL, active INTEGER NOT NULL, reached INTEGER NOT NULL DEFAULT 1,
+    confirmed INTEGER NOT NULL DEFAULT 0, confirmed_versions INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS batch (
     seq INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, revision INTEGER NOT NULL, count INTEGER NOT NULL,
     bytes INTEGER NOT NULL, at REAL NOT NULL, origin BLOB NOT NULL, lanes TEXT NOT NULL, body BLOB NOT NULL);
@@ -73,11 +76,12 @@ CREATE TABLE IF NOT EXISTS barrier (
     lane INTEGER NOT NULL, seq INTEGER NOT NULL, epoch INTEGER NOT NULL, revision INTEGER NOT NULL,
     accepted INTEGER NOT NULL, delivered INTEGER NOT NULL DEFAULT 0, duplicate INTEGER NOT NULL DEFAULT 0,
     dead_letter INTEGER NOT NULL DEFAULT 0, dropped INTEGER NOT NULL DEFAULT 0, damaged INTEGER NOT NULL DEFAULT 0,
-    waited REAL NOT NULL DEFAULT 0, superseded INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (lane, seq)) WITHOUT ROWID;
+    waited REAL NOT NULL DEFAULT 0, superseded INTEGER NOT NULL DEFAULT 0, confirmed INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (lane, seq)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS settled (
     epoch INTEGER NOT NULL, revision INTEGER NOT NULL, accepted INTEGER NOT NULL, delivered INTEGER NOT NULL,
     duplicate INTEGER NOT NULL, dead_letter INTEGER NOT NULL, dropped INTEGER NOT NULL, damaged INTEGER NOT NULL,
-    superseded INTEGER NOT NULL DEFAULT 0);
+    superseded INTEGER NOT NULL DEFAULT 0, confirmed INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS cursor (
     input TEXT NOT NULL, key TEXT NOT NULL, position BLOB NOT NULL, PRIMARY KEY (input, key)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS credential (
@@ -122,6 +126,10 @@ _LATER: Final = (
     ("settled", "superseded", "INTEGER NOT NULL DEFAULT 0"),
     ("todo", "awaited", "INTEGER NOT NULL DEFAULT 0"),
     ("place_epoch", "last", "INTEGER NOT NULL DEFAULT 2147483647"),
+    ("lane", "confirmed", "INTEGER NOT NULL DEFAULT 0"),
+    ("lane", "confirmed_versions", "INTEGER NOT NULL DEFAULT 0"),
+    ("barrier", "confirmed", "INTEGER NOT NULL DEFAULT 0"),
+    ("settled", "confirmed", "INTEGER NOT NULL DEFAULT 0"),
 )
 """Columns that tables of an earlier version lack; each stands last in its table, and its default is for old rows."""
 

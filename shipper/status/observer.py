@@ -96,6 +96,7 @@ class Observer:
             credentials_wanted=self._wanted(),
             keyed=self._keyed if self._keyed.keys else msgspec.UNSET,
             lease_seconds=self._delivery.lease.seconds,
+            confirms=self._delivery.confirms(),
         )
         return relays.with_bounds(observed, self.edges(), self.principals())
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
 from shipper.protocol.bounds import LIST_BYTES, cut, fitting
 from shipper.protocol.messages import EdgeFigures, Observed, PrincipalFigures
-from shipper.sdk.peers import Confirms, Edge, Principal, Waits
+from shipper.sdk.peers import Edge, Principal, Waits
 from shipper.sdk.state import Quota
 
 Figures = TypeVar("Figures", EdgeFigures, PrincipalFigures)
@@ -52,11 +52,6 @@ def principal(
         unconfirmed_keys=versions,
         oldest_seconds=0.0 if oldest is None or not events + versions else round(max(0.0, oldest), 3),
     )
-
-
-def weakest(confirmed: Collection[Confirms]) -> Confirms | None:
-    """Returns the weakest of these confirmations; None if there are none."""
-    return ("stored" if "stored" in confirmed else "delivered") if confirmed else None
 
 
 def with_bounds(observed: Observed, edges: Sequence[EdgeFigures], principals: Sequence[PrincipalFigures]) -> Observed:

@@ -167,6 +167,11 @@ def _overview(status: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterato
     stages = {**wanted, **observed.get("revisions", {})}
     if any(stages.values()):
         yield "revision", ", ".join(f"{stage} {_revision(at)}" for stage, at in stages.items() if at)
+    if (confirms := observed.get("confirms")) and observed.get("principals"):
+        yield (
+            "drained means",
+            f"{confirms} by the principal" if confirms == "stored" else "delivered at the end of the way",
+        )
     if queue := observed.get("queue"):
         oldest = f", oldest {queue['oldest_seconds']:.1f} s" if queue["events"] else ""
         limit = f" of {_size(queue['limit_bytes'])}" if queue["limit_bytes"] else ""

@@ -59,9 +59,9 @@ def barrier_settled_when_handed_out(patch: pytest.MonkeyPatch) -> None:
 
     def settle(db: sqlite3.Connection, lane: int, seq: int, *, connected: bool = False) -> str:
         row = db.execute(
-            "SELECT epoch, revision, 0, 0, 0, 0, 0, 0, 0 FROM barrier WHERE lane = ? AND seq = ?", (lane, seq)
+            "SELECT epoch, revision, 0, 0, 0, 0, 0, 0, 0, 0 FROM barrier WHERE lane = ? AND seq = ?", (lane, seq)
         )
-        db.executemany("INSERT INTO settled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row.fetchall())
+        db.executemany("INSERT INTO settled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row.fetchall())
         db.execute("DELETE FROM barrier WHERE lane = ? AND seq = ?", (lane, seq))
         db.execute("DELETE FROM todo WHERE lane = ? AND seq = ?", (lane, seq))
         return "gone" if revisions.drop_empty_lane(db, lane) else "settled"

@@ -72,9 +72,3 @@ def test_an_observed_without_relays_says_nothing_of_them() -> None:
     line = relays.with_bounds(OBSERVED, [], []).line()
     assert b"edges" not in line
     assert b"principals" not in line
-
-
-def test_the_weakest_confirmation_is_stored() -> None:
-    assert relays.weakest(["delivered", "stored"]) == "stored"
-    assert relays.weakest(["delivered"]) == "delivered"
-    assert relays.weakest([]) is None

@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.story.driver import Message, Sidecar, launched
 from tests.story.test_story_metrics import scraped
+from tests.story.test_story_relay import empty, open_relay
 from tests.story.test_story_relay_state import Chain, open_chain, running
+from tests.story.world import secret
 
 
 def edge_of(observed: Message) -> dict[str, Any]:
@@ -52,3 +56,43 @@ async def test_both_sides_name_each_other_with_what_waits(tmp_path: Path) -> Non
     assert principal_of(both)["connected_seconds"] is not None
     assert (principal_of(both)["reason"], principal_of(both)["confirms"]) == ("", "stored")
     assert principal_of(again)["reason"]
+
+
+@pytest.mark.parametrize("worth", ["stored", "delivered"])
+async def test_what_is_drained_at_an_edge_is_named_as_its_principal_confirms_it(tmp_path: Path, worth: str) -> None:
+    mode = f"acknowledge: {worth}"
+    async with open_relay(tmp_path) as relay, running(relay.principal_state) as door:
+        await relay.offer_principal(door, 1, "k1", "k2", mode=mode)
+        backend = await door.ack(1, "drained")
+        async with running(relay.edge_state) as edge:
+            await relay.offer_edge(edge, 1, "k1")
+            first = await edge.ack(1, "drained")
+            relay.world.write(5)
+            await relay.delivered()
+            await empty(edge)
+            await relay.offer_edge(edge, 2, "k2")
+            second = await edge.ack(2, "drained")
+            relay.world.write(5)
+            await relay.delivered()
+            await empty(edge)
+            there = await edge.observe()
+            await edge.kill()
+        async with launched(relay.edge_state) as edge:
+            ready = await edge.hello()
+            await edge.policy(2, relay.of_edge("k2"), {"k2": secret("k2")})
+            again = await edge.ack(2, "drained")
+
+    assert "confirms" not in backend
+    assert "confirms" not in first
+    assert (second["confirms"], there["confirms"], ready["confirms"], again["confirms"]) == (worth,) * 4
+
+
+async def test_keyed_state_is_confirmed_as_stored(tmp_path: Path) -> None:
+    async with open_chain(tmp_path) as chain, chain.running() as (edge, middle):
+        await chain.offer_edge(edge)
+        await chain.offer_principal(middle)
+        await chain.put("a", n=1)
+        await chain.agreed()
+        await empty(edge)
+        await chain.offer_edge(edge, 2, port=chain.far)
+        assert (await edge.ack(2, "drained"))["confirms"] == "stored"

@@ -101,7 +101,7 @@ class Awaited:
         wait = min(LOOK_SECONDS if self.versions.is_any else POLL_SECONDS, POLL_SECONDS, self._timeout / 2)
         poll = Poll(talk.head(), after, wait, self.versions.told_in(talk.session))
         told = await talk.ask("answers", JSON, [msgspec.json.encode(poll)], Told)
-        self._note(told.answers)
+        self._note(told.answers, talk.session)
         self._sessions.lineage.confirmed(talk.session.lineage, state=self.versions.note(talk.session, told))
         self._asked, self._told = talk.session, told.upto
         await self._look()
@@ -114,12 +114,12 @@ class Awaited:
             self._looked = trio.current_time()
             self.versions.forget(await self._routed.gone(self.versions.open()))
 
-    def _note(self, answers: Sequence[Outcomes]) -> None:
+    def _note(self, answers: Sequence[Outcomes], session: Welcome) -> None:
         """Raises FrameError."""
         for one in answers:
             final = one.by_item()
             for job in self._jobs.get((one.origin, one.seq), ()):
-                job.told(final)
+                job.told(final, is_stored=session.acknowledge != "delivered")
                 if job.ended.is_set() and job in self._stored:
                     self._sessions.lineage.confirmed(self._stored[job].lineage, events=job.part.place)
         self._stored = {job: at for job, at in self._stored.items() if not job.ended.is_set()}

@@ -52,13 +52,13 @@ class Job:
         """With the same answer for each event."""
         self.end(Answers(self.count, dict.fromkeys(range(self.count), answer), retry_after))
 
-    def told(self, final: Mapping[int, Ranked]) -> None:
-        """Ends when the answers for all its items are known."""
+    def told(self, final: Mapping[int, Ranked], *, is_stored: bool) -> None:
+        """Ends when the answers for all its items are known; `is_stored`: they are not of the end of the way."""
         self.final |= {item: final[item] for item in self.items if item in final}
         if len(self.final) == self.count:
             ranks = [self.final[item] for item in self.items]
             others = {at: COUNTED[rank] for at, rank in enumerate(ranks) if rank is not Ranked.DELIVERED}
-            self.end(Answers(self.count, others))
+            self.end(Answers(self.count, others, is_stored=is_stored))
 
 
 @dataclass(eq=False, slots=True)

@@ -199,7 +199,7 @@ class Relay:
             self._sessions.lineage.confirmed(session.lineage, events=highest)
             for job in request.jobs:
                 if job.part.place in confirmed:
-                    job.end(Answers(job.count))
+                    job.end(Answers(job.count, is_stored=True))
                 elif job.part.place in awaited:
                     self._awaited.stored(job, session)
                 else:

@@ -36,6 +36,11 @@ def _confirmed(version: Version, answer: Answer | None) -> int:
     return version.place if is_known else 0
 
 
+def _is_stored(session: Welcome) -> bool:
+    """Whether an answer in this session is not of the end of the way."""
+    return session.acknowledge != "delivered"
+
+
 @dataclass(eq=False, slots=True)
 class VersionsJob:
     """One call of `send`, of a batch of versions."""
@@ -48,6 +53,8 @@ class VersionsJob:
     session: Welcome | None = None
     """In which those without an answer were stored."""
     goes_again: bool = False
+    is_stored: bool = False
+    """Whether an answer was not of the end of the way."""
     error: Exception | None = None
     _news: trio.Event = field(default_factory=trio.Event)
 
@@ -69,7 +76,8 @@ class VersionsJob:
 
     def answers(self) -> Answers:
         """When it is over."""
-        return Answers(self.batch.count, {at: answer for at, answer in self.given.items() if answer is not None})
+        others = {at: answer for at, answer in self.given.items() if answer is not None}
+        return Answers(self.batch.count, others, is_stored=self.is_stored)
 
     def answer(self, at: int, answer: Answer | None) -> None:
         """The first answer for a position counts."""
@@ -144,15 +152,16 @@ class WaitingVersions:
         Returns the highest place that it has confirmed so, 0 if there is none.
         """
         for at, answer in answers.items():
-            self._answer(job, at, answer)
+            self._answer(job, at, answer, is_stored=_is_stored(session))
         job.session = session
         if not job.is_over:
             self._stored.add(job)
             self._wake()
         return max((_confirmed(job.version(at), answer) for at, answer in answers.items()), default=0)
 
-    def _answer(self, job: VersionsJob, at: int, answer: Answer | None) -> None:
+    def _answer(self, job: VersionsJob, at: int, answer: Answer | None, *, is_stored: bool = False) -> None:
         self._drop(job, at)
+        job.is_stored |= is_stored
         job.answer(at, answer)
         if job.is_over:
             self._stored.discard(job)
@@ -183,7 +192,7 @@ class WaitingVersions:
             for job, at in list(self._named.get(one.name, ())):
                 place = job.version(at).place
                 if place == one.place:
-                    self._answer(job, at, answer_of(one.answer))
+                    self._answer(job, at, answer_of(one.answer), is_stored=_is_stored(session))
                     highest = max(highest, _confirmed(job.version(at), answer_of(one.answer)))
                 elif place < one.place:  # it is fenced, as the answer will say when it comes again
                     job.send_again()

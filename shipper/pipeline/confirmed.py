@@ -1,0 +1,42 @@
+"""What the confirmations of one lane's destination are worth, as its last answers and its handshake say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shipper.sdk.peers import Confirms
+from shipper.spool.queue import Settlement
+from shipper.values import Confirmed
+
+
+@dataclass(slots=True)
+class Confirmations:
+    """The last answers for log events, and for versions of keys."""
+
+    events: Confirmed = Confirmed.UNKNOWN
+    versions: Confirmed = Confirmed.UNKNOWN
+
+    def note(self, settlement: Settlement) -> None:
+        """Notes what was stored; the spool keeps the same (`queue.settle`)."""
+        if settlement.confirmed is Confirmed.UNKNOWN:
+            return
+        if settlement.is_version:
+            self.versions = settlement.confirmed
+        else:
+            self.events = settlement.confirmed
+
+    def weakest(self, said: Confirms | None) -> Confirms:
+        """Returns the weakest confirmation of a destination that relays; `said` is that of its handshake, if any.
+
+        Of one that has confirmed nothing yet, and said nothing, it is the weakest of all.
+        """
+        if Confirmed.STORED in (self.versions, Confirmed.of(said)):
+            return "stored"
+        return "delivered" if Confirmed.DELIVERED in (self.events, Confirmed.of(said)) else "stored"
+
+
+def weakest(confirmed: Iterable[Confirms]) -> Confirms | None:
+    """Returns the weakest of these confirmations; None if there are none."""
+    given = set(confirmed)
+    return "stored" if "stored" in given else "delivered" if given else None
