@@ -68,6 +68,7 @@ from shipper.sdk.errors import (
     Held,
     Later,
     NotBegun,
+    NotOrdered,
     Outdated,
     PluginFault,
     StartFailed,
@@ -140,6 +141,7 @@ __all__ = [
     "Material",
     "Meters",
     "NotBegun",
+    "NotOrdered",
     "Outcome",
     "Outdated",
     "Output",
@@ -452,6 +454,11 @@ class Source(Protocol):
 
         One that takes from other shippers may have `def edges(self) -> Sequence[Edge]`, as cheap: those that its
         settings name, each once. Their keys are counted for it, by the owner that has the edge's name.
+
+        With these it may have `async def forget_edge(self, name: str, keys: Literal["keep", "delete"]) -> int`: give up
+        all that is remembered of one of them, and delete its keys, by new versions, if that is wanted; returns how many
+        were deleted. It is an order: durable before it changes anything else, in bounded steps, and completed by the
+        next `run` after a crash. Raises NotOrdered while the edge is connected, unless the settings name it no more.
 
         One whose peers send nothing again, such as datagrams, has `async def quiesce(self)`: read nothing more, and
         return when all that was read is emitted. It is called once, before a cut that ends the input and before the

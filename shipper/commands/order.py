@@ -125,6 +125,30 @@ def drop(revision: str | None, output: str | None, batch: int | None, state: Pat
     return _end("drop", revision, output, batch, state, json=json)
 
 
+@command.command("forget-edge", short_help="Forget an edge that relays to this shipper no more.")
+@click.option("--edge", required=True, metavar="NAME", help="The edge, as `shipper status` lists it.")
+@click.option("--keys", required=True, type=click.Choice(["keep", "delete"]), help="What happens to its keyed state.")
+@click.option("--input", metavar="NAME", help="The input that it relays to, if several may be meant.")
+@_to_supervisor
+def forget_edge(edge: str, keys: str, input: str | None, state: Path, json: bool) -> int:
+    """Forget what is known of an edge: its sessions, what it has sent before, and answers that it has not asked for.
+
+    With --keys delete its keys, and those of the owners below it, are deleted at all outputs. An edge that comes back
+    sends its keys again. Refused while it is connected, unless the policy does not have it any more.
+
+    \b
+    Example:
+      shipper order forget-edge --edge berlin --keys delete --state /var/lib/shipper
+    """
+    params = {"edge": edge, "keys": keys} | ({"input": input} if input else {})
+    result = _perform(state, "forget_edge", params, json=json)
+    if result is not None:
+        count = result["deleted"]
+        what = f"; {count:,} keys are deleted" if keys == "delete" else "; its keys stay"
+        click.echo(f"edge {edge} is forgotten{what}")
+    return 0
+
+
 @command.group("dead-letters", invoke_without_command=True, short_help="List, export, delete, requeue rejected events.")
 @click.option("--after", default=0, metavar="ID", help="List those above this id; default: from the oldest.")
 @click.option(

@@ -93,6 +93,12 @@ class _Letters(msgspec.Struct):
     limit: int = PAGE
 
 
+class _ForgetEdge(msgspec.Struct, forbid_unknown_fields=True):
+    edge: str
+    keys: Literal["keep", "delete"]
+    input: str | None = None
+
+
 class Actions:
     """Performs actions; `look` makes an `observed`."""
 
@@ -117,6 +123,7 @@ class Actions:
             "diagnostics": self._diagnostics,
             "tap": self._tap,
             "dead_letters": self._dead_letters,
+            "forget_edge": self._forget_edge,
         }
 
     async def perform(self, action: Action) -> Result:
@@ -155,6 +162,10 @@ class Actions:
             raise _Wrong("params: name either a `revision`, or a `batch` and its `output`")
         await self._orders.end(name, Revision(order.epoch, order.revision), order.output)
         return {}
+
+    async def _forget_edge(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        order = _read(params, _ForgetEdge)
+        return {"deleted": await self._intake.forget_edge(order.edge, order.keys, order.input)}
 
     async def _tap(self, params: Mapping[str, Any]) -> dict[str, Any]:
         tap = _read(params, _Tap)

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from typing import Any, Literal
 
 import trio
 
@@ -37,7 +38,7 @@ from shipper.process.environment import REAL, Environment
 from shipper.process.groups import failures_apart
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, of_os_error
-from shipper.sdk.errors import PluginFault, StartFailed, raised_at
+from shipper.sdk.errors import NotOrdered, PluginFault, StartFailed, raised_at
 from shipper.sdk.meters import Panel
 from shipper.sdk.retry import backoff
 from shipper.sdk.tallies import Taken
@@ -421,9 +422,43 @@ class Intake:
         """By input that relays: the shippers that it takes from."""
         return {name: edges for name, running in self.running.items() if (edges := running.edges())}
 
+    async def forget_edge(self, edge: str, keys: Literal["keep", "delete"], input: str | None) -> int:
+        """Has an input forget one of its edges; returns how many keys were deleted. Raises NotOrdered."""
+        name, running = self._door_of(edge, input)
+        source: Any = running.source
+        deleted, failure = None, None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_when, running.closed, nursery.cancel_scope)
+            try:
+                deleted = int(await source.forget_edge(edge, keys))
+            except Exception as error:
+                failure = error
+            nursery.cancel_scope.cancel("the order has ended")
+        if failure is not None:
+            raise failure
+        if deleted is None:
+            text = f"input {name} has ended; if it had begun the order, it completes it when it runs again"
+            raise NotOrdered(text, code=Code.NOT_RUNNING)
+        return deleted
+
+    def _door_of(self, edge: str, input: str | None) -> tuple[str, Running]:
+        """The input of an edge that an order names."""
+        doors = {name: one for name, one in self.running.items() if hasattr(one.source, "forget_edge")}
+        named = [name for name, one in doors.items() if any(each.name == edge for each in one.edges())]
+        found = [input] if input is not None else named if len(doors) > 1 else list(doors)
+        if len(found) == 1 and found[0] in doors:
+            return found[0], doors[found[0]]
+        there = f"inputs that relay: {', '.join(sorted(doors)) or 'none'}"
+        raise NotOrdered(f"name the input of edge {edge}; {there}", code=Code.NOTHING_TO_ORDER)
+
     def inputs(self) -> dict[str, dict[str, int]]:
         """By input: what it has taken; for metrics."""
         return {name: self.taken[name].view() for name in sorted(self.running) if name in self.taken}
+
+
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel("the input has ended")
 
 
 async def _settle(running: Running, *, ends: bool, flush: bool) -> None:

@@ -141,6 +141,12 @@ class Later(ShipperError):
         self.retry_after = retry_after
 
 
+class NotOrdered(ShipperError):
+    """An order cannot be carried out; nothing was changed."""
+
+    code = Code.NOTHING_TO_ORDER
+
+
 class NotBegun(ShipperError):
     """A request was not begun, since `OutputContext.may_begin` returned False: neither an attempt nor an answer."""
 

@@ -96,3 +96,25 @@ async def test_keyed_state_is_confirmed_as_stored(tmp_path: Path) -> None:
         await empty(edge)
         await chain.offer_edge(edge, 2, port=chain.far)
         assert (await edge.ack(2, "drained"))["confirms"] == "stored"
+
+
+async def test_an_edge_is_forgotten_by_an_order_that_deletes_its_keys_at_the_end_of_the_way(tmp_path: Path) -> None:
+    async with open_chain(tmp_path) as chain, chain.sink(), running(chain.principal_state) as middle:
+        await chain.offer_principal(middle)
+        async with running(chain.edge_state) as edge:
+            await chain.offer_edge(edge)
+            await chain.put("a", "b", n=1)
+            await agreed(chain, middle, 2)
+            refused = await middle.action("forget_edge", edge="berlin", keys="delete")
+            await edge.stop()
+        await middle.state(lambda observed: edge_of(observed)["connected_seconds"] is None)
+        unknown = await middle.action("forget_edge", edge="oslo", keys="delete")
+        wrong = await middle.action("forget_edge", edge="berlin", keys="burn")
+        done = await middle.action("forget_edge", edge="berlin", keys="delete")
+        chain.puts.clear()
+        await agreed(chain, middle, 0)
+
+    assert (refused["status"], refused["code"]) == ("FAILED", "edge_connected")
+    assert (unknown["status"], unknown["code"]) == ("FAILED", "nothing_to_order")
+    assert (wrong["status"], wrong["code"]) == ("FAILED", "bad_params")
+    assert (done["status"], done["result"]) == ("SUCCESS", {"deleted": 2})

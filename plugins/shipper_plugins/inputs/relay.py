@@ -43,6 +43,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
+import trio
 
 from shipper.plugin import (
     API_KEY,
@@ -268,7 +269,9 @@ class _Principal:
         """See `Source.run`; when cancelled, requests under way have a second to end."""
         self._report()
         await self._edges.load()
-        await self._context.aio.call(self._server.serve, self._listener)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._edges.resume)
+            await self._context.aio.call(self._server.serve, self._listener)
 
     def change(self, settings: RelayInput, credentials: Mapping[str, Credential]) -> None:
         """See `Source.change`; where a credential does not fit, nobody may enter, and that is reported."""
@@ -299,6 +302,12 @@ class _Principal:
     def edges(self) -> Sequence[KnownEdge]:
         """See `Source.edges`."""
         return self._edges.figures(self._names, self._server.is_connected)
+
+    async def forget_edge(self, name: str, keys: Literal["keep", "delete"]) -> int:
+        """See `Source.forget_edge`."""
+        return await self._edges.forget(
+            name, keys, lambda: self._server.is_connected(name), is_named=name in self._names
+        )
 
     def _report(self) -> None:
         problem = "; ".join(filter(None, (self._closed, self._crowded)))

@@ -16,13 +16,25 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import trio
 
-from shipper.plugin import Backpressure, Batch, Edge, InputContext, Kept, Outdated, PluginFault, Ranked
+from shipper.plugin import (
+    Backpressure,
+    Batch,
+    Code,
+    Edge,
+    InputContext,
+    Kept,
+    NotOrdered,
+    Outdated,
+    PluginFault,
+    Ranked,
+)
 from shipper_plugins.inputs.relay_figures import Seen
+from shipper_plugins.inputs.relay_forget import FORGOTTEN, begun, forget_keys, forget_memory
 from shipper_plugins.inputs.relay_settled import Page, Settled, is_of_version
 from shipper_plugins.inputs.relay_state import Full, Keys, Sets
 from shipper_plugins.relay.digests import Unreadable
@@ -206,6 +218,8 @@ class Edges:
         positions = await self._context.positions()
         self._see_lineage(positions.get(_LINEAGE))
         for key, stored in positions.items():
+            if key.startswith(FORGOTTEN):
+                continue
             if key.startswith(_REFUSED):
                 refused.setdefault(key.split("/")[1], {})[key] = stored
             else:
@@ -220,6 +234,39 @@ class Edges:
         self._stored_lineage = stored
         if stored is not None and re.fullmatch(rb"[0-9a-f]{32}", stored):
             self._lineage = stored.decode()
+
+    async def forget(
+        self, name: str, keys: Literal["keep", "delete"], is_connected: Callable[[], bool], *, is_named: bool
+    ) -> int:
+        """Gives up all that is remembered of an edge, and deletes its keys if that is wanted; returns how many.
+
+        Raises NotOrdered while it is connected, unless the policy names it no more (`is_named`), and for an edge of
+        which nothing is known.
+        """
+        if not (is_named or name in self._edges or await self._context.marks(name)):
+            raise NotOrdered(f"input {self._context.name} knows no edge {name}", code=Code.NOTHING_TO_ORDER)
+        edge = self._edge(name)
+        async with edge.lock:
+            if is_named and edge.sessions.is_live(time.monotonic(), is_connected=is_connected()):
+                text = f"edge {name} is connected: stop it, or take it out of the policy, and order it again"
+                raise NotOrdered(text, code="edge_connected")
+            stored = [*await self._context.positions(f"{name}/"), *await self._context.positions(edge.keys.prefix)]
+            awaited = [one.key(name) for one in edge.awaited()]
+            await forget_memory(self._context, name, keys, stored, awaited)
+            edge.sessions.end()
+            edge.links.clear()
+            edge.done.clear()
+            edge.settled = Settled()
+            edge.keys.load({})
+            edge.seen = Seen()
+            self._sets.forget(name)
+        _log.info("input %s: edge %s is forgotten", self._context.name, name)
+        return await forget_keys(self._context, name, keys)
+
+    async def resume(self) -> None:
+        """Completes orders to forget an edge that a crash has interrupted."""
+        for name, keys in begun(await self._context.positions(FORGOTTEN)).items():
+            await forget_keys(self._context, name, keys)
 
     def _put(self, key: str, stored: bytes) -> None:
         name, _, link = key.rpartition("/")

@@ -190,6 +190,10 @@ class Sets:
             ],
         )
 
+    def forget(self, name: str) -> None:
+        """The edge is forgotten; its set is read again."""
+        self._sets.pop(name, None)
+
     async def _get(self, name: str, keys: Keys, limits: Limits, *, is_new: bool) -> _Set:
         found = None if is_new else self._sets.pop(name, None)
         if found is None:

@@ -105,6 +105,12 @@ class Sessions:
         self._newest.pop(link, None)
         self._low.pop(link, None)
 
+    def end(self) -> None:
+        """Every session has ended, and no instance is served; generations are never given again."""
+        self._served = None
+        self._newest.clear()
+        self._low.clear()
+
     def _left(self, now: float, *, is_connected: bool) -> float:
         """For how long the instance that is served keeps its place."""
         if self._served is None:

@@ -1,0 +1,49 @@
+"""The order `forget_edge` at a relay's door: everything that is remembered of one edge is given up.
+
+    a mark that the edge is being forgotten, durable ──> its memory is gone ──> its keys, in steps ──> the mark is gone
+
+The mark is a position of the input, so that what a crash has interrupted goes on at the next start of the door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final, Literal
+
+from shipper.plugin import Change, InputContext
+
+Keys = Literal["keep", "delete"]
+FORGOTTEN: Final = "FORGOTTEN/"
+"""Of positions that are such marks; no name of an edge has capital letters."""
+STEP: Final = 500
+"""Keys that one transaction deletes."""
+
+
+def begun(positions: Mapping[str, bytes]) -> dict[str, Keys]:
+    """Returns the edges of which the forgetting was interrupted."""
+    return {
+        key.removeprefix(FORGOTTEN): "delete" if mode == b"delete" else "keep"
+        for key, mode in positions.items()
+        if key.startswith(FORGOTTEN)
+    }
+
+
+async def forget_memory(
+    context: InputContext, name: str, keys: Keys, positions: Collection[str], awaited: Collection[str]
+) -> None:
+    """Removes these positions and awaited answers, and sets the mark, in one transaction."""
+    gone = dict.fromkeys(positions)
+    await context.emit(positions={**gone, FORGOTTEN + name: keys.encode()}, forgotten=awaited, wait=False)
+
+
+async def forget_keys(context: InputContext, name: str, keys: Keys) -> int:
+    """Deletes the keys of the edge and of owners below it, if that was ordered; returns how many. Removes the mark."""
+    deleted = 0
+    if keys == "delete":
+        points = [(mark.owner, mark.point) for mark in await context.marks(name) if not mark.deleted]
+        for at in range(0, len(points), STEP):
+            versions = await context.versions(points[at : at + STEP])
+            changes = [Change(one.collection, one.key, None, one.owner) for one in versions]
+            deleted += sum(kept.is_new for kept in await context.keep(changes)) if changes else 0
+    await context.emit(positions={FORGOTTEN + name: None})
+    return deleted

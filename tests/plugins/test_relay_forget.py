@@ -1,0 +1,132 @@
+"""The order `forget_edge` at a relay's door, over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from shipper.plugin import Asyncio, Change, NotOrdered
+from shipper.sdk.aio import open_asyncio
+from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs import relay_forget
+from shipper_plugins.inputs.relay import Edge
+from tests.plugins.relay import Principal, edge, entry, principal
+
+PATIENCE = 20.0
+GONE = "shipper_plugins.relay.generations.GONE_SECONDS"
+ONLY_PARIS = {"edges": {"paris": Edge(credentials=("other",))}}
+
+
+@pytest.fixture
+async def aio() -> AsyncIterator[Asyncio]:
+    async with open_asyncio() as opened:
+        yield opened
+
+
+async def gone(door: Principal) -> None:
+    """No edge is connected any more."""
+    with trio.fail_after(PATIENCE):
+        while any(one.connected_seconds is not None for one in door.source.edges()):
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+
+async def keys(context: RecordingInputContext, *owners: str) -> None:
+    await context.keep([Change("things", f"k{n}", b"{}", owner) for owner in owners for n in range(3)])
+
+
+def left(context: RecordingInputContext) -> list[str]:
+    return sorted({owner for (owner, _, _), (document, _) in context.state.items() if document is not None})
+
+
+async def test_what_a_forgotten_edge_sends_again_enters_again(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GONE, 0.0)
+    context = RecordingInputContext(aio=aio)
+    async with principal(aio, context=context) as door:
+        for _ in range(2):
+            async with edge(aio, door.url) as sender:
+                with trio.fail_after(PATIENCE):
+                    await sender.send(entry(1))
+        await gone(door)
+        assert await door.source.forget_edge("berlin", "keep") == 0
+        assert context.stored == {}
+        async with edge(aio, door.url) as sender:
+            with trio.fail_after(PATIENCE):
+                await sender.send(entry(1))
+
+    assert door.numbers == [1, 1]
+
+
+async def test_answers_that_a_forgotten_edge_waited_for_are_gone(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GONE, 0.0)
+    async with principal(aio, acknowledge="delivered") as door:
+        async with edge(aio, door.url) as sender, trio.open_nursery() as nursery:
+            nursery.start_soon(sender.send, entry(1))
+            with trio.fail_after(PATIENCE):
+                await door.context.wait_until(lambda: bool(door.context.awaited))
+            nursery.cancel_scope.cancel()
+        await gone(door)
+        await door.source.forget_edge("berlin", "keep")
+
+        assert door.context.awaited == {}
+
+
+async def test_an_edge_that_is_connected_is_not_forgotten(aio: Asyncio) -> None:
+    async with principal(aio) as door, edge(aio, door.url) as sender:
+        with trio.fail_after(PATIENCE):
+            await sender.send(entry(1))
+        before = dict(door.context.stored)
+        with pytest.raises(NotOrdered, match="edge berlin is connected") as refused:
+            await door.source.forget_edge("berlin", "delete")
+        await sender.send(entry(2))
+
+    assert refused.value.code == "edge_connected"
+    assert before.keys() == door.context.stored.keys()
+
+
+async def test_an_edge_that_the_policy_has_no_more_is_forgotten_though_it_is_connected(aio: Asyncio) -> None:
+    async with principal(aio) as door, edge(aio, door.url) as sender:
+        with trio.fail_after(PATIENCE):
+            await sender.send(entry(1))
+        settings: Any = type(door.settings)(address=door.settings.address, **ONLY_PARIS)
+        door.source.change(settings, door.context.credentials)
+        await door.source.forget_edge("berlin", "keep")
+
+    assert door.context.stored == {}
+
+
+async def test_nothing_is_forgotten_of_an_edge_that_nobody_knows(aio: Asyncio) -> None:
+    async with principal(aio) as door:
+        with pytest.raises(NotOrdered, match="knows no edge oslo"):
+            await door.source.forget_edge("oslo", "delete")
+
+
+async def test_its_keys_stay_or_are_deleted_with_those_below_it_and_no_others(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_forget, "STEP", 2)
+    async with principal(aio) as door:
+        await keys(door.context, "berlin", "berlin/mitte", "berlin-2", "paris")
+        before = dict(door.context.state)
+        assert await door.source.forget_edge("berlin", "keep") == 0
+        assert door.context.state == before
+
+        assert await door.source.forget_edge("berlin", "delete") == 6
+        assert left(door.context) == ["berlin-2", "paris"]
+        places = [kept.place for owner, (_, kept) in door.context.state.items() if owner[0].startswith("berlin/")]
+        assert min(places) > max(kept.place for _, kept in before.values())
+        assert door.context.stored == {}
+
+
+async def test_an_order_that_a_crash_has_interrupted_is_completed_at_the_next_start(aio: Asyncio) -> None:
+    context = RecordingInputContext(aio=aio)
+    await keys(context, "berlin", "paris")
+    await relay_forget.forget_memory(context, "berlin", "delete", (), ())
+    async with principal(aio, context=context):
+        with trio.fail_after(PATIENCE):
+            await context.wait_until(lambda: not context.stored)
+
+    assert left(context) == ["paris"]
