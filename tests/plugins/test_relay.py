@@ -28,7 +28,7 @@ async def aio() -> AsyncIterator[Asyncio]:
 async def test_events_arrive_under_their_own_ids(aio: Asyncio) -> None:
     batch = entry(5, 1, 2, 3).pick([0, 2])
     async with principal(aio) as door, edge(aio, door.url) as sender:
-        assert await sender.send(batch) == Answers(2)
+        assert await sender.send(batch) == Answers(2, is_stored=True)
 
         assert door.numbers == [1, 3]
         assert door.ids() == batch.id_texts()
@@ -38,8 +38,8 @@ async def test_t117_5_what_comes_again_is_answered_as_the_first_time_and_does_no
     async with principal(aio) as door:
         for _ in range(2):
             async with edge(aio, door.url) as sender:
-                assert await sender.send(entry(5)) == Answers(1)
-                assert await sender.send(entry(5)) == Answers(1)
+                assert await sender.send(entry(5)) == Answers(1, is_stored=True)
+                assert await sender.send(entry(5)) == Answers(1, is_stored=True)
 
         assert door.numbers == [5]
         assert door.counted("parts_again") == 3
@@ -157,7 +157,7 @@ async def test_another_part_under_the_same_identity_is_held_and_never_acknowledg
 
         assert [answer.outcome for answer in answers.others.values()] == [Outcome.HELD]
         assert (door.numbers, door.counted("identity_conflicts")) == ([1], 1)
-        assert await sender.send(entry(6)) == Answers(1)
+        assert await sender.send(entry(6)) == Answers(1, is_stored=True)
 
 
 async def test_a_part_that_is_refused_takes_no_other_one_with_it(aio: Asyncio) -> None:

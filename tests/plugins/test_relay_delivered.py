@@ -197,7 +197,7 @@ async def test_the_mode_of_a_part_is_that_of_its_admission(aio: Asyncio) -> None
             type(door.settings)(address=door.settings.address, edges=door.settings.edges, **MODE),
             {**door.context.credentials},
         )
-        assert await sender.send(entry(5, 1, 2)) == Answers(2)
+        assert await sender.send(entry(5, 1, 2)) == Answers(2, is_stored=True)
         sending = Sending(sender, nursery)
         sending.send(entry(6))
         await stored(door, 3)

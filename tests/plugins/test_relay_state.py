@@ -140,8 +140,8 @@ ONE, TWO = b'{"n":1}', b'{"n":2}'
 
 async def test_versions_are_stored_for_the_edge_and_what_is_below_it(aio: Asyncio) -> None:
     async with door(aio) as far, edge(aio, far.url) as sender:
-        assert await sender.send(versions(("a", 5, ONE), ("b", 6, None))) == Answers(2)
-        assert await sender.send(versions(("a", 7, TWO), owner="mitte")) == Answers(1)
+        assert await sender.send(versions(("a", 5, ONE), ("b", 6, None))) == Answers(2, is_stored=True)
+        assert await sender.send(versions(("a", 7, TWO), owner="mitte")) == Answers(1, is_stored=True)
 
         assert has(far) == {("berlin", "a"): ONE, ("berlin", "b"): None, ("berlin/mitte", "a"): TWO}
 
