@@ -176,7 +176,7 @@ async def test_t117_6_a_version_that_is_refused_for_ever_delays_neither_a_newer_
         assert outcomes(await sender.send(versions(("c", 8, ONE), collection="secrets"))) == ["rejected"]
 
         assert has(far) == {("berlin", "a"): TWO, ("berlin", "b"): ONE}
-        assert [key for key in far.context.stored if key.startswith("refused/berlin/")] != []
+        assert [key for key in far.context.stored if key.startswith("REFUSED/berlin/")] != []
 
 
 async def test_a_refused_place_counts_as_had_also_after_a_restart(aio: Asyncio) -> None:

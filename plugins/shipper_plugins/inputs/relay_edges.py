@@ -69,7 +69,7 @@ from shipper_plugins.relay.taken import Conflict, Crowded, Memory, Taken, fresh,
 _log = logging.getLogger(__name__)
 
 _NONE = Generation("0" * 32, 0)
-_REFUSED = "refused/"
+_REFUSED = "REFUSED/"
 """Of positions that are no memory of a link; no name of an edge has the slash."""
 _LINEAGE = "lineage"
 """Of the position that names this state directory; that of a link has a slash."""

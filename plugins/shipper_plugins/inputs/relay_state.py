@@ -69,7 +69,7 @@ class Keys:
     @property
     def prefix(self) -> str:
         """Of the positions that say what was refused."""
-        return f"refused/{self._name}/"
+        return f"REFUSED/{self._name}/"
 
     async def keep(
         self,
