@@ -25,6 +25,7 @@ def main() -> int:
             print(*outcome.log, sep="\n")
         if outcome.violations:
             print(f"seed {seed}: {'; '.join(map(str, outcome.violations))}")
+    print(f"{options.worlds} worlds from seed {options.seed} on, {failed} failed")
     return 1 if failed else 0
 
 

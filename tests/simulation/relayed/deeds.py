@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from tests.simulation.relayed.feeds import Feeds
 from tests.simulation.relayed.site import Copy, Site
 
 if TYPE_CHECKING:
@@ -41,8 +42,11 @@ async def write(world: World, random: Random) -> None:
 @_kind
 async def change(world: World, random: Random) -> None:
     """Keys get other documents, or are deleted."""
-    feeds = world.feeds[random.choice(world.scenario.edges)]
-    for _ in range(random.choice((1, 3, 10))):
+    _change(world.feeds[random.choice(world.scenario.edges)], random)
+
+
+def _change(feeds: Feeds, random: Random) -> None:
+    for _ in range(random.choice((1, 3, 10)) if feeds.keys else 0):
         feeds.change(random)
 
 
@@ -84,9 +88,28 @@ async def kill(world: World, random: Random) -> None:
 
 
 @_kind
+async def kill_principal(world: World, random: Random) -> None:
+    """In the middle of log events that come."""
+    await write(world, random)
+    await trio.sleep(random.uniform(0.0, 0.3))
+    site = _principal(world, random)
+    if site.alive:
+        site.crash()
+
+
+@_kind
 async def kill_soon(world: World, random: Random) -> None:
     """kill -9, in the middle of something."""
     random.choice(list(world.sites.values())).crash_in = random.randint(0, 60)
+
+
+@_kind
+async def wall(world: World, random: Random) -> None:
+    """The wall clock of an edge jumps; then it is started anew, perhaps."""
+    site = _edge(world, random)
+    site.wall_offset += random.choice((-3e8, -3600.0, 3600.0, 3e8))
+    if random.random() < 0.7:
+        site.crash_in = random.randint(0, 20)
 
 
 @_kind
@@ -128,12 +151,22 @@ async def down(world: World, random: Random) -> None:
 
 @_kind
 async def edge_goes_back(world: World, random: Random) -> None:
-    _goes_back(world, random, _edge(world, random))
+    """And its clock too, perhaps."""
+    site = _edge(world, random)
+    _goes_back(world, random, site)
+    site.wall_offset += random.choice((0.0, 0.0, -3e8))
 
 
 @_kind
 async def principal_goes_back(world: World, random: Random) -> None:
-    _goes_back(world, random, _principal(world, random))
+    """Perhaps what it took meanwhile was not delivered."""
+    site = _principal(world, random)
+    if random.random() < 0.7:
+        world.backend.is_down = True
+    _goes_back(world, random, site)
+    for edge in world.feeds:
+        world.feeds[edge].write(random.choice((1, 10)))
+        _change(world.feeds[edge], random)
 
 
 def _goes_back(world: World, random: Random, site: Site) -> None:
@@ -148,6 +181,7 @@ def _goes_back(world: World, random: Random, site: Site) -> None:
             site.crash()
         copy.restore(site.disk)
         site.note("went_back", of=site.of)
+        world.backend.is_down = False
 
     world.last_fault = max(world.last_fault, world.stage.clock.now + 30.0)
     _later(world, random.uniform(0.1, 30.0), restore)

@@ -28,7 +28,7 @@ from tests.simulation.case import FINAL, Violation
 from tests.simulation.relayed.scenario import Relayed
 from tests.simulation.stage import Note
 
-DURABLE_SECONDS = 8.0
+DURABLE_SECONDS = 40.0
 """After which an answer that was heard survives a crash."""
 GONE_SECONDS = 2.0
 """For which a process keeps its name, at least, after its last request."""
@@ -249,7 +249,7 @@ def released_means_unused(case: Case) -> Iterator[Violation]:
     for note in case.notes:
         if note.kind == "revoked":
             revoked.add(note.facts["credential"])
-        elif note.kind == "asked" and note.facts["credential"] in revoked and not case.went_back[note.facts["site"]]:
+        elif note.kind == "asked" and note.facts["credential"] in revoked and not case.went_back[note.facts["of"]]:
             yield Violation("B3", f"a request with {note.facts['credential']} was sent after its release")
 
 

@@ -19,6 +19,7 @@ RATES: dict[str, tuple[float, float]] = {
     "answer_lost": (0.05, 0.3),
     "poison": (1.0, 1.0),
     "commit_fails": (0.01, 0.08),
+    "disk_slow": (0.02, 0.2),
 }
 """Faults that strike at every opportunity with some probability: the least and the most that a seed draws."""
 
@@ -26,11 +27,13 @@ STEPS: dict[str, tuple[int, int]] = {
     "rotate": (1, 3),
     "kill": (1, 4),
     "kill_soon": (1, 4),
+    "kill_principal": (1, 4),
     "part": (1, 3),
     "down": (1, 2),
     "hot": (1, 2),
     "tune_principal": (1, 2),
     "part_for_long": (1, 1),
+    "wall": (1, 2),
 }
 """Things done at drawn moments: how many of a kind there are, if there are any."""
 

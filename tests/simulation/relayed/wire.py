@@ -151,8 +151,8 @@ class WireClient:
         site.effect()
         whole = _named(b"".join(body), path, site)
         request = self._wire.request(path, {**self._headers, **(headers or {})}, whole, connection)
-        credential = _credential(request.headers)
-        site.note("asked", at=at, request=request.number, what=request.what, credential=credential, **_said(request))
+        said = {"credential": _credential(request.headers), **_said(request)}
+        site.note("asked", of=site.of, at=at, request=request.number, what=request.what, **said)
         connection.is_busy = True
         self._wire.stage.nursery.start_soon(self._wire.carry, request, at)
         try:
@@ -332,6 +332,7 @@ class WireServer(RelayServer):
             if not self.site.alive:
                 return None
             self.site.note("failed", error=f"{request.path}: {type(error).__name__}: {error}")
+            self.site.nursery.cancel_scope.cancel("a request failed by itself")
             return None
         body = bytes(cast(bytes, response.body))
         self.site.note("replied", request=request.number, status=response.status, **_answer_said(request, response))

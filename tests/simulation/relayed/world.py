@@ -27,8 +27,10 @@ from tests.simulation.relayed.wire import Wire, WireServer, open_client
 from tests.simulation.stage import Note, Stage
 from tests.simulation.world import Outcome, scheduled
 
-HEALING_SECONDS = 1800.0
+HEALING_SECONDS = 600.0
 """Within which, after the last fault, everything must be delivered and drained."""
+SETTLED_SECONDS = 150.0
+"""After which nobody waits any more for an answer that was lost."""
 TRIAL_SECONDS = 10.0
 """For a key to arrive, while others have much to do."""
 CREDENTIALS = 5
@@ -134,7 +136,7 @@ class World:
                     self.stage.note("step", kind=step.kind)
                     self.stage.faults[f"step {step.kind}"] += 1
                     await KINDS[step.kind](self, step.random())
-                await trio.sleep_until(self.last_fault)
+                await trio.sleep_until(self.last_fault + 1.0)
                 await self._heal()
                 violations += await self._others_go_on()
                 with trio.move_on_after(HEALING_SECONDS) as patience:
@@ -162,6 +164,7 @@ class World:
             return []
         edges = [self.sites[name] for name in self.scenario.edges]
         await self._all_read(edges)
+        await trio.sleep(SETTLED_SECONDS)
         with trio.move_on_after(HEALING_SECONDS):
             await self._calm()
         self.backend.refuses_logs = self.scenario.trial == "full"

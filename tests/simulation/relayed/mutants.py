@@ -1,0 +1,204 @@
+"""Faults made by hand in the product, one or more for each rule of what must hold on the wire.
+
+A mutant is a function that puts the fault into the product, through pytest's monkeypatch; `MUTANTS` says which law of
+the oracle it breaks, and in which worlds it is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import pytest
+
+from shipper.plugin import Batch
+from shipper_plugins.inputs import relay_edges, relay_state
+from shipper_plugins.inputs.relay_edges import Edges, Refused
+from shipper_plugins.outputs.relay_state import StateSide
+from shipper_plugins.relay.frames import Answered, Part
+from shipper_plugins.relay.generations import Sessions
+from shipper_plugins.relay.taken import Memory
+from tests.simulation.relayed.scenario import Relayed
+from tests.simulation.stage import Crashed
+
+# -- 1: exactly once a hop ---------------------------------------------------------------------------------------------
+
+
+def nothing_is_remembered(patch: pytest.MonkeyPatch) -> None:
+    """What comes again enters again."""
+    patch.setattr(Memory, "taking", lambda self, fresh: self)
+
+
+def remembered_in_a_transaction_of_its_own(patch: pytest.MonkeyPatch) -> None:
+    """The events are durable before the memory of them is."""
+    original = Edges._store
+
+    async def store(self: Edges, *arguments: Any, **options: Any) -> None:
+        if batches := arguments[5:6]:
+            await self._context.emit(*batches[0], wait=False)
+        await original(self, *arguments[:5], **options)
+
+    patch.setattr(Edges, "_store", store)
+
+
+def what_is_below_the_mark_enters(patch: pytest.MonkeyPatch) -> None:
+    """A late copy of a request whose answer the sender has: the memory of it is gone."""
+    patch.setattr(Sessions, "is_over", lambda self, link, place: False)
+
+
+# -- 2: ids ------------------------------------------------------------------------------------------------------------
+
+
+def ids_are_given_anew(patch: pytest.MonkeyPatch) -> None:
+    """By each principal."""
+    original = relay_edges._new
+
+    def new(part: Part, batch: Batch, *arguments: Any, **options: Any) -> Any:
+        made, entry = original(part, batch, *arguments, **options)
+        return made.identified(relay_edges.os.urandom(16), made.seq), entry
+
+    patch.setattr(relay_edges, "_new", new)
+
+
+# -- 3: confirmed means persisted --------------------------------------------------------------------------------------
+
+
+def confirmed_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """The principal answers while the transaction is under way."""
+    from tests.simulation.relayed.world import current
+
+    async def store(self: Edges, *arguments: Any, **options: Any) -> None:
+        async def later() -> None:
+            with suppress(Exception, Crashed):
+                await kept(self, *arguments, **options)
+
+        if arguments[5:]:
+            current().stage.nursery.start_soon(later)
+        else:
+            await kept(self, *arguments, **options)
+
+    kept = Edges._store
+    patch.setattr(Edges, "_store", store)
+
+
+# -- 4: delivered ------------------------------------------------------------------------------------------------------
+
+
+def stored_is_enough(patch: pytest.MonkeyPatch) -> None:
+    """A principal that waits for delivery confirms what it has stored."""
+
+    def answered(name: str, edge: Any, parts: Sequence[tuple[Part, Batch]]) -> Answered:
+        return Answered([part.place for part, _ in parts])
+
+    patch.setattr(relay_edges, "_answered", answered)
+
+
+def answers_are_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """Of what is awaited nobody notes the answers: it enters again."""
+    original = Edges._store
+
+    async def store(self: Edges, *arguments: Any, **options: Any) -> None:
+        await original(self, *arguments[:6], **options)
+
+    patch.setattr(Edges, "_store", store)
+
+
+# -- 5: keyed state ----------------------------------------------------------------------------------------------------
+
+
+def places_are_those_of_the_principal(patch: pytest.MonkeyPatch) -> None:
+    """Whatever comes last is the newest."""
+    original = relay_state.Change
+    patch.setattr(relay_state, "Change", lambda *arguments: original(*arguments[:4]))
+
+
+# -- 6: resync ---------------------------------------------------------------------------------------------------------
+
+
+def nobody_compares(patch: pytest.MonkeyPatch) -> None:
+    """A new session is as good as the one before."""
+
+    async def agree(self: StateSide, talk: Any) -> None:
+        self.is_routed, self.agreed = True, talk.session
+
+    patch.setattr(StateSide, "_agree", agree)
+
+
+# -- 7: fairness -------------------------------------------------------------------------------------------------------
+
+
+def state_waits_for_log_events(patch: pytest.MonkeyPatch) -> None:
+    """A principal without room for log events holds up the whole link."""
+    patch.setattr(StateSide, "is_routed", property(lambda self: False, lambda self, value: None), raising=False)
+
+
+# -- 8: generations ----------------------------------------------------------------------------------------------------
+
+
+def sessions_never_end(patch: pytest.MonkeyPatch) -> None:
+    """What an older session sends is answered like that of the newest."""
+    patch.setattr(Sessions, "hear", lambda self, link, generation, now: None)
+
+
+def a_name_has_two_processes(patch: pytest.MonkeyPatch) -> None:
+    """Whoever comes is served."""
+    patch.setattr(Sessions, "_left", lambda self, now, *, is_connected: 0.0)
+
+
+# -- 9: an edge has only its own, and is put off -----------------------------------------------------------------------
+
+
+def full_is_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """What has no room now is refused."""
+    patch.setattr(relay_edges, "busy", lambda reason: Refused(422, "part_refused", reason))
+
+
+def all_edges_have_one_name(patch: pytest.MonkeyPatch) -> None:
+    """The keys of one edge are those of another."""
+    patch.setattr(relay_state, "owner_at", lambda edge, owner: "berlin")
+
+
+class Mutant(NamedTuple):
+    """What it breaks, and where that is looked for."""
+
+    law: str
+    where: Callable[[Relayed], bool] = lambda scenario: True
+
+
+def _delivers(scenario: Relayed) -> bool:
+    return scenario.delivers
+
+
+def _stores_slowly(scenario: Relayed) -> bool:
+    return not scenario.delivers and {"disk_slow", "kill_principal"} <= scenario.names()
+
+
+def _versions_come_again(scenario: Relayed) -> bool:
+    return scenario.keys > 0 and _comes_again(scenario)
+
+
+def _comes_again(scenario: Relayed) -> bool:
+    return scenario.rates.get("again", 0) > 0.1
+
+
+def _state_goes_back(scenario: Relayed) -> bool:
+    return scenario.lost == "principal" and scenario.keys > 0
+
+
+MUTANTS: Mapping[Callable[[pytest.MonkeyPatch], None], Mutant] = {
+    nothing_is_remembered: Mutant("E1"),
+    remembered_in_a_transaction_of_its_own: Mutant("E1"),
+    what_is_below_the_mark_enters: Mutant("E1", _comes_again),
+    ids_are_given_anew: Mutant("E2", lambda scenario: scenario.principals > 1),
+    confirmed_before_the_commit: Mutant("E3", _stores_slowly),
+    stored_is_enough: Mutant("E4", _delivers),
+    answers_are_not_kept: Mutant("E1", _delivers),
+    places_are_those_of_the_principal: Mutant("K2", _versions_come_again),
+    nobody_compares: Mutant("K1", _state_goes_back),
+    state_waits_for_log_events: Mutant("F1", lambda scenario: scenario.trial == "full"),
+    sessions_never_end: Mutant("E8", _comes_again),
+    a_name_has_two_processes: Mutant("C1", lambda scenario: scenario.lost == "clone"),
+    full_is_for_ever: Mutant("E9", lambda scenario: scenario.trial == "full"),
+    all_edges_have_one_name: Mutant("K1", lambda scenario: len(scenario.edges) > 1 and scenario.keys > 0),
+}
