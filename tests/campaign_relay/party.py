@@ -190,6 +190,10 @@ class Party:
             assert said["reason"] == "superseded", said
         if said["type"] == "ack" and said["stage"] in self._reached:
             self._reached[said["stage"]] = max(self._reached[said["stage"]], said["revision"])
+        if said["type"] == "ready":  # a process that was killed may have come to a stage without saying so
+            for stage, reached in said["revisions"].items():
+                if reached is not None and stage in self._reached:
+                    self._reached[stage] = max(self._reached[stage], reached[1])
         self._released |= self._released_by(said)
         self._news.set()
         self._news = trio.Event()

@@ -57,6 +57,14 @@ async def test_a_release_that_a_refusal_of_a_superseded_revision_names_is_heard(
         await party.released("backend-1")
 
 
+async def test_a_stage_that_a_killed_process_did_not_say_is_heard_from_the_next_one(tmp_path: Path) -> None:
+    party = Party("principal", tmp_path / "state", lambda: 0.0)
+    revisions = {"received": [0, 2], "active": [0, 2], "drained": None}
+    party._hear({"type": "ready", "revisions": revisions, "credentials_in_use": []})
+    with trio.fail_after(5):
+        await party.reached("active", 2)
+
+
 async def test_a_key_whose_last_word_is_missing_is_found(tmp_path: Path) -> None:
     async with opened(tmp_path, seed=1) as campaign:
         campaign._check_things()
