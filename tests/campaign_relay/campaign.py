@@ -12,12 +12,12 @@ in which it is released. Then everything is well. What must be true:
 - every line is at the backend once;
 - the backend has the last word of every key, deletions too, and never wrote an older version behind a newer one.
 
-With `--back` state directories are lost, replaced by older copies, and run twice, and a second principal becomes a
-copy of the first one. Then lines of an edge whose directory went back may be there more than once, since its input
-reads them again; lines that a principal had stored may be lost with its directory, unless it waits for delivery
-(`--delivered`); and of a key that was put at a door whose memory went back the last word is that of the next
-document. A document that is removed while the edge does not remember it, as after a loss, is not judged before
-another one has passed.
+With `--back` state directories are lost, replaced by older copies, and run twice, and a second principal becomes a copy
+of the first one. Then lines of an edge whose directory went back may be there more than once, since its input reads
+them again; lines that a principal had stored may be lost with its directory, unless it waits for delivery
+(`--delivered`); and of a key that was put at a door whose memory went back the last word is that of the next document.
+A document that is removed while the edge does not remember it, as after a loss, is not judged before another one has
+passed.
 
 The seed says what is done and in which order. What meets what is up to the machine: a failure may need several runs.
 """

@@ -70,7 +70,7 @@ _log = logging.getLogger(__name__)
 
 _NONE = Generation("0" * 32, 0)
 _REFUSED = "REFUSED/"
-"""Of positions that are no memory of a link; no name of an edge has the slash."""
+"""Of positions that are no memory of a link; no name of an edge has capital letters."""
 _LINEAGE = "lineage"
 """Of the position that names this state directory; that of a link has a slash."""
 FULL_SECONDS = 10.0
