@@ -346,7 +346,8 @@ async def test_what_was_stored_in_another_session_is_sent_again() -> None:
     waiting.leave_to(first)
     before = job.goes_again
     waiting.leave_to(second)
-    await job.wait()
+    with trio.fail_after(5):
+        await job.wait()
 
     assert (before, job.open()) == (False, [1])
 

@@ -34,7 +34,7 @@ MOST_SETS = 2
 MOST_NAMED = 4096
 """Keys of one answer: an edge may have a key under many owners. What is missing is found by the next comparison."""
 _FIRST = b"\0"
-_FINAL: Mapping[Ranked, state.Code] = {
+_CODES: Mapping[Ranked, state.Code] = {
     Ranked.DUPLICATE: "duplicate",
     Ranked.SUPERSEDED: "superseded",
     Ranked.DEAD_LETTER: "dead_letter",
@@ -151,7 +151,7 @@ def _other(at: int, kept: Kept) -> Other | None:
     if kept.awaited:
         return Other(at, "awaited")
     if kept.final is not None:
-        code = _FINAL.get(kept.final)
+        code = _CODES.get(kept.final)
         return None if code is None else Other(at, code)
     return None if kept.is_new else Other(at, "duplicate")
 

@@ -51,7 +51,7 @@ from shipper_plugins.relay.state import (
     Wanted,
 )
 
-_FINAL = {
+_RANKS = {
     "duplicate": Ranked.DUPLICATE,
     "superseded": Ranked.SUPERSEDED,
     "dead_letter": Ranked.DEAD_LETTER,
@@ -240,7 +240,7 @@ def _newer(batch: Batch, answered: StateAnswered) -> list[Version]:
 
 
 def _answer(other: Other) -> Answer | None:
-    if rank := _FINAL.get(other.code):
+    if rank := _RANKS.get(other.code):
         return answer_of(rank)
     if other.code == "fenced":
         try:
