@@ -290,7 +290,7 @@ async def test_links_that_were_not_used_for_longest_are_forgotten(
     async with principal(aio) as door:
         begun = [await hello(door, link=link) for link in (1, 2, 1, 3)]
 
-        assert sorted(door.context.stored) == ["berlin/1", "berlin/3", "lineage"]
+        assert sorted(door.context.stored) == ["berlin/1", "berlin/3", "berlin/lineage"]
         reply = await ask(door, "heartbeat", msgspec.json.encode(Head(begun[1], 2, 0)))
         assert reply.code == "session_over"
 

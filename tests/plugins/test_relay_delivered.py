@@ -294,3 +294,21 @@ async def test_a_handshake_says_the_weakest_confirmation_of_the_way(aio: Asyncio
         said += queue.delivers
 
     assert said == [False, True, False]
+
+
+async def test_a_change_of_the_mode_begins_a_session_that_says_so(aio: Asyncio) -> None:
+    queue = Queue()
+    async with (
+        principal(aio, **MODE) as door,
+        edge(aio, door.url, queue=queue) as sender,
+        trio.open_nursery() as nursery,
+    ):
+        Sending(sender, nursery).send(entry(1))
+        await stored(door, 1)
+        changed = type(door.settings)(address=door.settings.address, edges=door.settings.edges)
+        door.source.change(changed, door.context.credentials)
+        with trio.fail_after(5):
+            answers = await sender.send(entry(2))
+        nursery.cancel_scope.cancel()
+
+    assert (answers, queue.delivers) == (Answers(1, is_stored=True), [True, False])

@@ -235,14 +235,14 @@ async def test_a_send_that_was_cancelled_is_answered_when_it_comes_again(aio: As
 
 async def test_the_mode_of_a_version_is_that_of_its_admission(aio: Asyncio) -> None:
     async with door(aio) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        assert await sender.send(versions(("a", 1, ONE))) == Answers(1)
+        assert await sender.send(versions(("a", 1, ONE))) == Answers(1, is_stored=True)
         delivered = type(far.settings)(address=far.settings.address, edges=far.settings.edges, acknowledge="delivered")
         far.source.change(delivered, far.context.credentials)
         sending = Sending(sender, nursery)
         sending.send(("b", 2, ONE))
         await asked(far)
         far.source.change(far.settings, far.context.credentials)
-        assert await sender.send(versions(("c", 3, ONE))) == Answers(1)
+        assert await sender.send(versions(("c", 3, ONE))) == Answers(1, is_stored=True)
         assert sending.answers == {}
         settle(far)
         await sending.answered(0)

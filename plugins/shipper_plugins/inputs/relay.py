@@ -278,6 +278,8 @@ class _Principal:
         self._names = tuple(settings.edges)
         is_kept = settings.tls is not None and settings.tls.is_kept(self._tls, credentials)
         tls = self._server.door.tls if is_kept else None
+        if settings.awaits() != self._server.door.awaits:
+            self._edges.renew()
         try:
             self._server.door = settings.door(credentials, tls)
             self._tls, self._closed = settings.tls, None

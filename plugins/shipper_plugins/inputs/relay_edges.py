@@ -72,7 +72,7 @@ _NONE = Generation("0" * 32, 0)
 _REFUSED = "REFUSED/"
 """Of positions that are no memory of a link; no name of an edge has capital letters."""
 _LINEAGE = "lineage"
-"""Of the position that names this state directory; that of a link has a slash."""
+"""In the place of a link: of the position that names what is known of an edge in this state directory."""
 FULL_SECONDS = 10.0
 """After which a program may ask again whether there is room for another key."""
 MOST_TOLD = 64
@@ -159,8 +159,17 @@ class _Edge:
     """The last of these numbers."""
     settled: Settled = field(default_factory=Settled)
     """Awaited versions that have all their answers."""
+    lineage: str = field(default_factory=lambda: os.urandom(16).hex())
+    """Of what is known of it in this state directory: another one once the edge was forgotten."""
+    stored_lineage: bytes | None = None
     news: trio.Event = field(default_factory=trio.Event)
     seen: Seen = field(default_factory=Seen)
+
+    def see_lineage(self, stored: bytes | None) -> None:
+        """What is stored of it; one that cannot be read is another one from now on."""
+        self.stored_lineage = stored
+        if stored is not None and re.fullmatch(rb"[0-9a-f]{32}", stored):
+            self.lineage = stored.decode()
 
     def awaited(self) -> list[Taken]:
         return [one for link in self.links.values() for one in link.memory.entries if one.awaited]
@@ -193,8 +202,6 @@ class Edges:
     def __init__(self, context: InputContext) -> None:
         self._context = context
         self._instance = os.urandom(16).hex()
-        self._lineage = os.urandom(16).hex()
-        self._stored_lineage: bytes | None = None
         """The position that has it, once there is one; it is stored with the first session."""
         self._edges: dict[str, _Edge] = {}
         self._sets = Sets(context)
@@ -215,9 +222,7 @@ class Edges:
     async def load(self) -> None:
         """What was taken before."""
         refused: dict[str, dict[str, bytes]] = {}
-        positions = await self._context.positions()
-        self._see_lineage(positions.get(_LINEAGE))
-        for key, stored in positions.items():
+        for key, stored in (await self._context.positions()).items():
             if key.startswith(FORGOTTEN):
                 continue
             if key.startswith(_REFUSED):
@@ -228,12 +233,6 @@ class Edges:
             self._edge(name).keys.load(positions)
         for name, edge in self._edges.items():
             await self._look(name, edge)
-
-    def _see_lineage(self, stored: bytes | None) -> None:
-        """What is stored of it; one that cannot be read is another one from now on."""
-        self._stored_lineage = stored
-        if stored is not None and re.fullmatch(rb"[0-9a-f]{32}", stored):
-            self._lineage = stored.decode()
 
     async def forget(
         self, name: str, keys: Literal["keep", "delete"], is_connected: Callable[[], bool], *, is_named: bool
@@ -260,8 +259,14 @@ class Edges:
             edge.keys.load({})
             edge.seen = Seen()
             self._sets.forget(name)
+            edge.lineage, edge.stored_lineage = os.urandom(16).hex(), None
         _log.info("input %s: edge %s is forgotten", self._context.name, name)
         return await forget_keys(self._context, name, keys)
+
+    def renew(self) -> None:
+        """Have every sender begin another session, since what its handshake has said holds no more."""
+        for edge in self._edges.values():
+            edge.sessions.renew()
 
     async def resume(self) -> None:
         """Completes orders to forget an edge that a crash has interrupted."""
@@ -270,6 +275,8 @@ class Edges:
 
     def _put(self, key: str, stored: bytes) -> None:
         name, _, link = key.rpartition("/")
+        if name and link == _LINEAGE:
+            self._edge(name).see_lineage(stored)
         if not link.isdecimal():  # as after damage
             return
         try:
@@ -305,7 +312,7 @@ class Edges:
                     await self._load_again(name, edge)
                 else:
                     await self._look(name, edge)
-                    return Begun(generation, self._lineage, edge.links[hello.link].memory.highest)
+                    return Begun(generation, edge.lineage, edge.links[hello.link].memory.highest)
         raise busy("what is stored of this edge changes")
 
     async def _begin(self, name: str, edge: _Edge, link: int, generation: Generation) -> None:
@@ -315,10 +322,10 @@ class Edges:
         oldest = sorted(edge.links, key=lambda each: edge.links[each].memory.used)
         gone = [each for each in oldest if each != link][: max(0, len(edge.links.keys() | {link}) - MOST_LINKS)]
         awaited = [one.key(name) for each in gone for one in edge.links[each].memory.entries if one.awaited]
-        lineage = self._lineage.encode()
-        more = {_key(name, each): None for each in gone} | {_LINEAGE: lineage}
-        await self._store(name, link, before, memory, more, {_LINEAGE: self._stored_lineage}, forgotten=awaited)
-        self._stored_lineage = lineage
+        lineage, key = edge.lineage.encode(), f"{name}/{_LINEAGE}"
+        more = {_key(name, each): None for each in gone} | {key: lineage}
+        await self._store(name, link, before, memory, more, {key: edge.stored_lineage}, forgotten=awaited)
+        edge.stored_lineage = lineage
         edge.links[link] = _Link(memory, memory.pack())
         for each in gone:
             del edge.links[each]
@@ -588,9 +595,8 @@ class Edges:
     async def _load_again(self, name: str, edge: _Edge) -> None:
         """After an emit that was cancelled, or when another source of this input has stored something."""
         edge.links.clear()
-        positions = await self._context.positions()
-        self._see_lineage(positions.get(_LINEAGE))
-        for key, stored in positions.items():
+        edge.see_lineage(None)
+        for key, stored in (await self._context.positions()).items():
             if key.rpartition("/")[0] == name:
                 self._put(key, stored)
         edge.keys.load(await self._context.positions(edge.keys.prefix))

@@ -102,7 +102,8 @@ class Welcome(msgspec.Struct, frozen=True):
     max_part_bytes: Annotated[int, msgspec.Meta(ge=LEAST_PART_BYTES)]
     """Of the events of a request."""
     lineage: Instance
-    """Of the receiver's state directory: drawn with it, and there is no other one with the same, but for copies."""
+    """Of what the receiver's state directory knows of the edge: drawn with it, so that only copies have the same;
+    another one once the edge was forgotten."""
     highest: Number = 0
     """The highest place of a part of this link that was ever confirmed; less than before in an older directory."""
     max_document_bytes: Number = 0

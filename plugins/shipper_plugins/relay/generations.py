@@ -105,6 +105,11 @@ class Sessions:
         self._newest.pop(link, None)
         self._low.pop(link, None)
 
+    def renew(self) -> None:
+        """Every session has ended; the instance that is served begins others."""
+        self._newest.clear()
+        self._low.clear()
+
     def end(self) -> None:
         """Every session has ended, and no instance is served; generations are never given again."""
         self._served = None
