@@ -583,6 +583,9 @@ class OutputContext:
     """What waits on this lane, at no cost. In trio's thread."""
     state: RoutedState | None = field(default=None, repr=False, compare=False, kw_only=True)
     """The keyed state that this lane is fed, to compare it with what the destination has."""
+    taken: Callable[[], None] = field(default=_nobody_asks, repr=False, compare=False, kw_only=True)
+    """Called in trio's thread when the destination has taken what a `send` gave it, and answers for it later, perhaps
+    after hours: so the lane knows that it answers, and goes on with others. See `Sender.send`."""
     delivers: Callable[[bool], None] = field(default=_of_no_use, repr=False, compare=False, kw_only=True)
     """An output that `relays` says here whether the final answers of its destination are those of the end of the
     way, each time that it learns of it."""
@@ -606,6 +609,10 @@ class Sender(Protocol):
         Any other error is shown as one of the output, and the events are sent again; so is an answer for another number
         of events. If it is not an OSError, nor raised from one, and comes again and again, they are sent in halves; an
         event on which `send` fails alone becomes a dead letter, if it delivers others.
+
+        One whose destination answers later (`OutputContext.taken`) has `def ending(self) -> None`, which is called when
+        the lane hands out no more for a while, as after trouble: every `send` that waits for such an answer ends with
+        Later then, and the events are sent again.
 
         One that relays to another shipper may have `def principal(self) -> Principal`, cheap and called often.
         """

@@ -96,6 +96,7 @@ class Destination:
         """Places that refuse their events, as `deliver` says."""
         self.on_open: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.on_close: Callable[[], None] = lambda: None
+        self.on_ending: Callable[[], None] = lambda: None
         self.closing: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         """Waited for before it is closed, whatever is cancelled."""
         self.shelf: dict[str, tuple[int, bytes | None]] = {}
@@ -266,6 +267,9 @@ class _Scripted:
     def __init__(self, script: Destination, context: OutputContext) -> None:
         self.script, self.answered = script, context.answered
         script.contexts.append(context)
+
+    def ending(self) -> None:
+        self.script.on_ending()
 
     async def send(self, batch: Batch) -> Answers:
         self.script.log.append(f"send {batch.count}")

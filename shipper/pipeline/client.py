@@ -49,6 +49,11 @@ class Client:
         say = getattr(self._sender, "principal", None)
         return None if say is None else say()
 
+    def ending(self) -> None:
+        """Tells the sender that no more is handed out for a while."""
+        if self._sender is not None and (say := getattr(self._sender, "ending", None)) is not None:
+            say()
+
     async def live(self, work: Callable[[Sender], Awaitable[None]], failed: Callable[[Exception], None]) -> None:
         """Open the output, do the work with it, and close it.
 

@@ -415,6 +415,7 @@ class Lane:
             slot=self._slot,
             is_active=lambda: self.active,
             settle_barrier=partial(self._settle_barrier, connected=True),
+            on_end=self._tell_ending,
             on_answer=self._note_reached,
             on_success=self._succeeded,
             on_moved=self._on_moved,
@@ -485,6 +486,7 @@ class Lane:
             lowest=lambda: self._backlogs.logs.lowest(),
             waits=lambda: self._spool.figures.waits(self.id),
             state=Routed(self._spool, self.id, self._sources, self._have_looked) if self.output.takes_state() else None,
+            taken=self._note_taken,
             delivers=self._note_delivers,
             lineages=LaneLineages(self._spool, self.id),
             notice=self._take_notice,
@@ -513,6 +515,14 @@ class Lane:
             return "delivered"
         there = self.principal()
         return self._confirmed.weakest(None if there is None else there.confirms)
+
+    def _note_taken(self) -> None:
+        if self._session is not None:
+            self._session.taken()
+
+    def _tell_ending(self) -> None:
+        if self._client is not None:
+            self._client.ending()
 
     def _note_delivers(self, delivers: bool) -> None:
         self.delivers = delivers

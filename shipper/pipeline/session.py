@@ -85,10 +85,10 @@ class Session:
 
     `targets` is that of the output, `heads` and `backlogs` those of the lane, which go on from one session to the next.
     A retired lane holds `slot` while it sends. `settle_barrier` is called for a barrier that an active lane has passed;
-    a lane that is not ends its session there, also if it learns of that by the False that is returned. `on_answer` is
-    called when the destination has answered for events, before that is noted; `on_success` when the first event has its
-    final answer, `on_moved` with lanes that were given something to do. `lingers` says whether entries may wait for
-    more.
+    a lane that is not ends its session there, also if it learns of that by the False that is returned. `on_end` is
+    called when nothing more is handed out, `on_answer` when the destination has answered for events, before that is
+    noted; `on_success` when the first event has its final answer, `on_moved` with lanes that were given something
+    to do. `lingers` says whether entries may wait for more.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class Session:
         slot: Slot,
         is_active: Callable[[], bool],
         settle_barrier: Callable[[int], Awaitable[bool]],
+        on_end: Callable[[], None],
         on_answer: Callable[[], None],
         on_success: Callable[[], None],
         on_moved: Callable[[Collection[int]], None],
@@ -126,7 +127,7 @@ class Session:
         self._taps, self._heads = taps, heads
         self._report, self._slot = report, slot
         self._is_active, self._settle_barrier = is_active, settle_barrier
-        self._on_answer, self._on_success = on_answer, on_success
+        self._on_end, self._on_answer, self._on_success = on_end, on_answer, on_success
         self._feeding, self._lingers, self._backoff = feeding, lingers, backoff
         self._in_thread = in_thread
         self._over = trio.Event()
@@ -146,6 +147,10 @@ class Session:
             on_moved=on_moved,
         )
         self._ending = False
+        self._probing: Callable[[], None] | None = None
+        """What to do when the request that is sent first is taken, and answered later."""
+        self._has_gone_on = False
+        """Whether it was."""
 
     def _side(self, head: Head, backlog: Backlog) -> _Side:
         feed = Feed(
@@ -187,6 +192,13 @@ class Session:
         for head in self._heads:
             head.loans.leave_queue()
         self._heads.wake()
+        self._on_end()
+
+    def taken(self) -> None:
+        """The destination has taken what it was asked with, and answers for it later: it need not be waited for."""
+        if self._probing is not None:
+            go_on, self._probing = self._probing, None
+            go_on()
 
     def overdue(self) -> str | None:
         """What to report if a request has had no answer for long, whatever became of others."""
@@ -204,8 +216,9 @@ class Session:
         After trouble, or if it `asks` whether the destination answers, it sends one request first.
         """
         self.backlogs.rewind()
-        if (last is None and not asks) or await self._probe(sender, last):
-            await self._deliver(sender)
+        async with trio.open_nursery() as nursery:
+            if (last is None and not asks) or await nursery.start(self._probe, sender, last):
+                await self._deliver(sender)
 
     async def _deliver(self, sender: Sender) -> None:
         async with trio.open_nursery() as nursery:
@@ -227,14 +240,25 @@ class Session:
 
             await self._feed(side, hand_out)
 
-    async def _probe(self, sender: Sender, last: Trouble | None) -> bool:
-        """One request, and after a refusal a small one; true if the destination answers again."""
+    async def _probe(self, sender: Sender, last: Trouble | None, task_status: trio.TaskStatus[bool]) -> None:
+        """One request, and after a refusal a small one; started with whether the destination answers again."""
+        is_small = last is not None and last.held and not self._feeding.apart
         for side in self._sides_to_ask(last):
             if first := await side.feed.first():
-                await self._ask(side, sender, first, PROBE_EVENTS if last is not None and last.held else None)
+                if not (is_small or side.backlog.suspects.are_known([first.seq])):
+                    self._probing = partial(self._go_on, side.backlog, first, task_status)
+                await self._ask(side, sender, first, PROBE_EVENTS if is_small else None)
                 break
-        self.backlogs.rewind()
-        return self.trouble is None
+        self._probing = None
+        if not self._has_gone_on:
+            self.backlogs.rewind()
+            task_status.started(self.trouble is None)
+
+    def _go_on(self, backlog: Backlog, first: Entry, task_status: trio.TaskStatus[bool]) -> None:
+        """The first request is one of those under way from now on."""
+        backlog.at_front(first)
+        self._has_gone_on = True
+        task_status.started(True)
 
     def _sides_to_ask(self, last: Trouble | None) -> Sequence[_Side]:
         """First the one that did not have the trouble: it may be with the other alone, and then this one goes on."""

@@ -272,3 +272,75 @@ async def test_log_events_go_on_while_many_keys_change_all_the_time(tmp_path: Pa
             await log(logs, MANY)
             await at.destination.until(lambda: len(at.destination.received) == MANY)
             nursery.cancel_scope.cancel()
+
+
+# -- a destination that answers later ----------------------------------------------------------------------------------
+
+
+class Late:
+    """Has an output take log events, and answer for them when `go` is set; `fails` first ends so many requests."""
+
+    def __init__(self, at: Mixed, fails: int = 0) -> None:
+        self.at, self.fails = at, fails
+        self.taken: list[int] = []
+        """The places of the batches that were taken, each time."""
+        self.go, self._ending = trio.Event(), trio.Event()
+        at.destination.send = self._send
+        at.destination.on_ending = self._end
+
+    async def _send(self, batch: Batch) -> Answers:
+        await trio.lowlevel.checkpoint()
+        if self.fails:
+            self.fails -= 1
+            raise Later("503")
+        if batch.versions is not None:
+            return self.at.destination.shelve_now(batch, ())
+        self.taken.append(batch.place)
+        self.at.destination.contexts[-1].taken()
+        self.at.destination.notify()
+        ending = self._ending
+        async with trio.open_nursery() as nursery:
+            for event in (self.go, ending):
+                nursery.start_soon(_cancel_after, event, nursery.cancel_scope)
+        if not self.go.is_set():
+            raise Later("the lane begins anew")
+        return self.at.destination.answer(batch, {})
+
+    def _end(self) -> None:
+        self._ending.set()
+        self._ending = trio.Event()
+
+
+async def _cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+async def test_what_is_taken_after_trouble_need_not_be_answered_before_others_go(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        at, state, logs = await mixed(on, in_flight=4)
+        late = Late(at, fails=1)
+        await log(logs, 3)
+        await at.destination.until(lambda: len(set(late.taken)) == 3)
+        await keep(state, "a", n=1)
+        await at.destination.until(lambda: "a" in at.destination.shelf)
+        late.go.set()
+        await settled(on)
+
+        assert sorted(at.destination.received) == [0, 1, 2]
+        assert len(late.taken) == 3
+
+
+async def test_trouble_with_keys_does_not_wait_for_answers_that_come_later(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        at, state, logs = await mixed(on, in_flight=4)
+        late = Late(at)
+        await log(logs, 2)
+        await at.destination.until(lambda: len(late.taken) == 2)
+        late.fails = 1
+        await keep(state, "a", n=1)
+        await at.destination.until(lambda: "a" in at.destination.shelf)
+        late.go.set()
+        await settled(on)
+
+        assert sorted(at.destination.received) == [0, 1]

@@ -24,8 +24,8 @@ LOOK_SECONDS = 5.0
 class Awaited:
     """Jobs of an open output, and what is known of their final answers.
 
-    `send_again` takes jobs that are to go once more; a request waits for half of `timeout` at most. `routed` is the
-    keyed state of the lane.
+    `send_again` takes jobs that are to go once more; a request waits for half of `timeout` at most. `taken` is called
+    when the principal has stored what it answers for later. `routed` is the keyed state of the lane.
     """
 
     def __init__(
@@ -33,11 +33,12 @@ class Awaited:
         sessions: Sessions,
         timeout: float,
         send_again: Callable[[Sequence[Job]], None],
+        taken: Callable[[], None],
         routed: RoutedState | None = None,
     ) -> None:
-        self._routed = routed
+        self._routed, self._taken = routed, taken
         self._looked = trio.current_time()
-        self.versions = WaitingVersions(self._wake)
+        self.versions = WaitingVersions(self._stored_versions)
         """Of keyed state: they are asked for by the same requests."""
         self._sessions, self._timeout, self._send_again = sessions, timeout, send_again
         self._stored: dict[Job, Welcome] = {}
@@ -70,7 +71,12 @@ class Awaited:
         """The principal has stored it, and answers for it later."""
         if not job.ended.is_set():
             self._stored[job], job.request = session, None
+            self._taken()
             self._wake()
+
+    def _stored_versions(self) -> None:
+        self._taken()
+        self._wake()
 
     def _wake(self) -> None:
         self._news.set()
@@ -84,10 +90,14 @@ class Awaited:
             try:
                 await self._sessions.within(self._poll)
             except Exception as error:
-                for job in self._stored:
-                    job.end(error=_later(error))
-                self._stored.clear()
-                self.versions.fail(_later(error))
+                self.give_up(_later(error))
+
+    def give_up(self, error: Exception) -> None:
+        """What waits for its answers ends with this error; it may be sent again, and is known there."""
+        for job in self._stored:
+            job.end(error=error)
+        self._stored.clear()
+        self.versions.fail(error)
 
     async def _poll(self, talk: Talk) -> None:
         """Ask what became of what is awaited. In another session all of it is sent again first: so the principal, which

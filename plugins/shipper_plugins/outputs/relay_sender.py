@@ -59,7 +59,7 @@ class Relay:
     def __init__(self, output: RelayOutput, client: Client, context: OutputContext) -> None:
         self._output, self._context = output, context
         self._sessions = Sessions(output, client, context)
-        self._awaited = Awaited(self._sessions, float(output.timeout), self._send_again, context.state)
+        self._awaited = Awaited(self._sessions, float(output.timeout), self._send_again, context.taken, context.state)
         self._state = StateSide(context, self._sessions, self._awaited.versions)
         self._waiting: list[Job] = []
         self._news = trio.Event()
@@ -90,6 +90,10 @@ class Relay:
             raise job.error
         assert job.answers is not None
         return job.answers
+
+    def ending(self) -> None:
+        """See `Sender.ending`."""
+        self._awaited.give_up(Later("the principal has not answered for what it has stored", code=Code.NO_ANSWER))
 
     def principal(self) -> Principal:
         """See `Sender.principal`."""
