@@ -174,6 +174,11 @@ def _stores_slowly(scenario: Relayed) -> bool:
     return not scenario.delivers and {"disk_slow", "kill_principal"} <= scenario.names()
 
 
+def _parts_come_again(scenario: Relayed) -> bool:
+    """Where principals confirm what they store: one that waits for answers and forgets never comes to rest."""
+    return not scenario.delivers and _comes_again(scenario)
+
+
 def _versions_come_again(scenario: Relayed) -> bool:
     return scenario.keys > 0 and _comes_again(scenario)
 
@@ -187,9 +192,9 @@ def _state_goes_back(scenario: Relayed) -> bool:
 
 
 MUTANTS: Mapping[Callable[[pytest.MonkeyPatch], None], Mutant] = {
-    nothing_is_remembered: Mutant("E1"),
-    remembered_in_a_transaction_of_its_own: Mutant("E1"),
-    what_is_below_the_mark_enters: Mutant("E1", _comes_again),
+    nothing_is_remembered: Mutant("E1", _parts_come_again),
+    remembered_in_a_transaction_of_its_own: Mutant("E1", _parts_come_again),
+    what_is_below_the_mark_enters: Mutant("E1", _parts_come_again),
     ids_are_given_anew: Mutant("E2", lambda scenario: scenario.principals > 1),
     confirmed_before_the_commit: Mutant("E3", _stores_slowly),
     stored_is_enough: Mutant("E4", _delivers),
