@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from inspect import signature
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,6 +23,8 @@ from shipper_plugins.relay.taken import Memory
 from tests.simulation.relayed.scenario import Relayed
 from tests.simulation.stage import Crashed
 
+_STORE = signature(Edges._store)
+
 # -- 1: exactly once a hop ---------------------------------------------------------------------------------------------
 
 
@@ -35,9 +38,10 @@ def remembered_in_a_transaction_of_its_own(patch: pytest.MonkeyPatch) -> None:
     original = Edges._store
 
     async def store(self: Edges, *arguments: Any, **options: Any) -> None:
-        if batches := arguments[5:6]:
-            await self._context.emit(*batches[0], wait=False)
-        await original(self, *arguments[:5], **options)
+        given = _STORE.bind(self, *arguments, **options).arguments
+        await self._context.emit(*given.pop("batches", ()), wait=False)
+        given.pop("awaited", None)
+        await original(**given)
 
     patch.setattr(Edges, "_store", store)
 
@@ -73,7 +77,7 @@ def confirmed_before_the_commit(patch: pytest.MonkeyPatch) -> None:
             with suppress(Exception, Crashed):
                 await kept(self, *arguments, **options)
 
-        if arguments[5:]:
+        if "batches" in _STORE.bind(self, *arguments, **options).arguments:
             current().stage.nursery.start_soon(later)
         else:
             await kept(self, *arguments, **options)
@@ -99,7 +103,8 @@ def answers_are_not_kept(patch: pytest.MonkeyPatch) -> None:
     original = Edges._store
 
     async def store(self: Edges, *arguments: Any, **options: Any) -> None:
-        await original(self, *arguments[:6], **options)
+        given = _STORE.bind(self, *arguments, **options).arguments
+        await original(**{name: value for name, value in given.items() if name not in ("awaited", "forgotten")})
 
     patch.setattr(Edges, "_store", store)
 

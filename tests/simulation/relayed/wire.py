@@ -273,6 +273,7 @@ class WireServer(RelayServer):
         self.life = self.site.life
         self.connections_made: list[Connection] = []
         self._unpacking = cast(Any, trio.Semaphore(2))
+        self._connections = cast(Any, _NoConnections())
         self._nursery: trio.Nursery | None = None
         self._under_way: set[Request] = set()
 
@@ -324,7 +325,7 @@ class WireServer(RelayServer):
 
     async def _answered(self, request: Request) -> Response | None:
         try:
-            response = await self._answer(cast(Any, _as_aiohttp(request)), cast(Any, _NoConnections()))
+            response = await self._answer(cast(Any, _as_aiohttp(request)), cast(Any, self._connections))
             self.site.effect()
         except Crashed:
             return None
@@ -350,6 +351,9 @@ class WireServer(RelayServer):
 class _NoConnections:
     def let_in(self, request: object) -> None:
         """All are."""
+
+    def repeat(self, *heartbeat: object) -> None:
+        """Each heartbeat is read as if it were the first."""
 
 
 def _as_aiohttp(request: Request) -> SimpleNamespace:
