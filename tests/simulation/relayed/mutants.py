@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shipper.plugin import Batch
+from shipper.plugin import Backpressure, Batch
 from shipper_plugins.inputs import relay_edges, relay_state
 from shipper_plugins.inputs.relay_edges import Edges, Refused
 from shipper_plugins.outputs.relay_state import StateSide
@@ -39,7 +39,11 @@ def remembered_in_a_transaction_of_its_own(patch: pytest.MonkeyPatch) -> None:
 
     async def store(self: Edges, *arguments: Any, **options: Any) -> None:
         given = _STORE.bind(self, *arguments, **options).arguments
-        await self._context.emit(*given.pop("batches", ()), wait=False)
+        if batches := given.pop("batches", ()):
+            try:
+                await self._context.emit(*batches, wait=False)
+            except Backpressure:
+                raise relay_edges.busy("there is no room") from None
         given.pop("awaited", None)
         await original(**given)
 
