@@ -248,6 +248,27 @@ async def test_the_mode_of_a_version_is_that_of_its_admission(aio: Asyncio) -> N
         await sending.answered(0)
 
 
+async def test_what_is_only_stored_is_not_worth_a_delivery(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the mode changes in the moment in which a session begins."""
+    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+        monkeypatch.setattr(far.source._edges, "renew", lambda: None)
+        answers: list[Answers] = []
+
+        async def send() -> None:
+            answers.append(await sender.send(versions(("a", 1, ONE))))
+
+        nursery.start_soon(send)
+        await asked(far)
+        settle(far)
+        await until(lambda: answers != [])
+        stored = type(far.settings)(address=far.settings.address, edges=far.settings.edges)
+        far.source.change(stored, far.context.credentials)
+        for place, key in ((2, "b"), (2, "b"), (1, "a")):
+            answers.append(await sender.send(versions((key, place, ONE))))
+
+    assert [one.is_stored for one in answers] == [False, True, True, False]
+
+
 async def test_a_version_whose_answers_are_lost_is_sent_again_after_a_while(
     aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import trio
 
-from shipper.plugin import Backpressure, Change, InputContext, Kept, Ranked
+from shipper.plugin import Backpressure, Change, InputContext, Kept
 from shipper_plugins.relay import state
 from shipper_plugins.relay.digests import Digests
 from shipper_plugins.relay.state import (
@@ -34,14 +34,6 @@ MOST_SETS = 2
 MOST_NAMED = 4096
 """Keys of one answer: an edge may have a key under many owners. What is missing is found by the next comparison."""
 _FIRST = b"\0"
-_CODES: Mapping[Ranked, state.Code] = {
-    Ranked.DUPLICATE: "duplicate",
-    Ranked.SUPERSEDED: "superseded",
-    Ranked.DEAD_LETTER: "dead_letter",
-    Ranked.DROPPED: "dropped",
-    Ranked.DAMAGED: "damaged",
-}
-"""By the worst answer of the outputs; a version that they simply took is stored."""
 
 
 class Full(Exception):
@@ -151,8 +143,7 @@ def _other(at: int, kept: Kept) -> Other | None:
     if kept.awaited:
         return Other(at, "awaited")
     if kept.final is not None:
-        code = _CODES.get(kept.final)
-        return None if code is None else Other(at, code)
+        return Other(at, "final", answer=kept.final)
     return None if kept.is_new else Other(at, "duplicate")
 
 

@@ -28,7 +28,6 @@ from shipper.plugin import (
     Outcome,
     OutputContext,
     PluginFault,
-    Ranked,
     RoutedState,
     Version,
     digest_of,
@@ -51,13 +50,6 @@ from shipper_plugins.relay.state import (
     Wanted,
 )
 
-_RANKS = {
-    "duplicate": Ranked.DUPLICATE,
-    "superseded": Ranked.SUPERSEDED,
-    "dead_letter": Ranked.DEAD_LETTER,
-    "dropped": Ranked.DROPPED,
-    "damaged": Ranked.DAMAGED,
-}
 _FORMER = "the answer of the principal to what was compared cannot be read"
 
 
@@ -114,6 +106,7 @@ class StateSide:
             body = await trio.to_thread.run_sync(state.encode, head, left, talk.session.max_document_bytes)
             self._waiting.begin(job, positions, talk.session)
             answered = await talk.ask("versions", state.MEDIA_TYPE, body, StateAnswered)
+            job.is_stored |= answered.is_any_stored(len(positions))
             confirmed = self._waiting.said(job, _answers(positions, answered), talk.session)
             self._sessions.lineage.confirmed(talk.session.lineage, state=confirmed)
             await self._decide(talk, _newer(left, answered))
@@ -240,8 +233,10 @@ def _newer(batch: Batch, answered: StateAnswered) -> list[Version]:
 
 
 def _answer(other: Other) -> Answer | None:
-    if rank := _RANKS.get(other.code):
-        return answer_of(rank)
+    if other.code == "duplicate":
+        return Answer(Outcome.DUPLICATE)
+    if other.code == "final":
+        return answer_of(other.answer)
     if other.code == "fenced":
         try:
             return Answer(Outcome.SUPERSEDED, fence=(other.place, bytes.fromhex(other.digest)))

@@ -27,7 +27,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
-from shipper.plugin import Batch, Change, Mark, Oversized, Quota, Version, digest_of
+from shipper.plugin import Batch, Change, Mark, Oversized, Quota, Ranked, Version, digest_of
 from shipper.sdk.state import digest_of_names, place_of, point_of
 from shipper_plugins.relay.digests import Digests
 from shipper_plugins.relay.frames import MOST_HEAD, FrameError, Generation, Number, TooLong, framed, read
@@ -48,18 +48,7 @@ _LENGTH: Final = struct.Struct(">I")
 _POINTS: Final = 1 << 64
 
 Point = Annotated[int, msgspec.Meta(ge=0)]
-Code = Literal[
-    "duplicate",
-    "fenced",
-    "collection",
-    "too_large",
-    "full",
-    "awaited",
-    "superseded",
-    "dead_letter",
-    "dropped",
-    "damaged",
-]
+Code = Literal["duplicate", "fenced", "collection", "too_large", "full", "awaited", "final"]
 
 
 class StateHead(msgspec.Struct, frozen=True):
@@ -80,19 +69,24 @@ class Other(msgspec.Struct, frozen=True, array_like=True):
     """The answer for a version that was not simply stored; `place` and `digest` (in hexadecimal) are those of a fence.
 
     `collection` and `too_large` refuse it for ever; `full` does not. `awaited`: it is stored, and its final answer
-    follows (`frames.Told`). The others are final answers of outputs, of a version that came before.
+    follows (`frames.Told`). `final`: it came before, and `answer` is the worst of its outputs.
     """
 
     at: Number
     code: Code
     place: Number = 0
     digest: str = ""
+    answer: Ranked = Ranked.DELIVERED
 
 
 class StateAnswered(msgspec.Struct, frozen=True):
-    """The answer; every other version is stored, or delivered if it came before and was awaited."""
+    """The answer; every other version is stored."""
 
     others: list[Other]
+
+    def is_any_stored(self, count: int) -> bool:
+        """Whether one of `count` versions is confirmed as stored, whatever becomes of it."""
+        return len(self.others) < count or any(other.code == "duplicate" for other in self.others)
 
     @property
     def left(self) -> int:
