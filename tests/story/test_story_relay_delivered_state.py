@@ -130,6 +130,7 @@ async def test_t117_4_an_edge_does_not_drain_before_the_backend_has_its_document
             await waits(edge, 0)
 
     assert drained[0]["credentials"] == {"in_use": ["k2", "p"], "released": ["k1"]}
+    assert drained[0]["confirms"] == "delivered"
     ledger = drained[0]["ledger"]
     assert (ledger["accepted"], ledger["delivered"] + ledger["superseded"]) == (2, 2)
 
