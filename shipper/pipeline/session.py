@@ -133,7 +133,7 @@ class Session:
         self._over = trio.Event()
         self._turn = trio.Lock()
         """To wait for the slot."""
-        self._places = trio.Semaphore(feeding.in_flight + 1)
+        self._places = trio.Semaphore(feeding.in_flight + (feeding.in_flight if feeding.answers_later else 1))
         self._recent = recent
         self._logs, self._state = self._side(heads.logs, backlogs.logs), self._side(heads.state, backlogs.state)
         self._sides = self._logs, self._state
@@ -242,7 +242,7 @@ class Session:
 
     async def _probe(self, sender: Sender, last: Trouble | None, task_status: trio.TaskStatus[bool]) -> None:
         """One request, and after a refusal a small one; started with whether the destination answers again."""
-        is_small = last is not None and last.held and not self._feeding.apart
+        is_small = last is not None and last.held and not self._feeding.answers_later
         for side in self._sides_to_ask(last):
             if first := await side.feed.first():
                 if not (is_small or side.backlog.suspects.are_known([first.seq])):
@@ -284,9 +284,10 @@ class Session:
         self, side: _Side, sender: Sender, entry: Entry, few: int | None, *, is_witness: bool = False
     ) -> None:
         """Send one entry, or a few events of it, before all others."""
+        was_left = entry.seq <= side.backlog.front
         loan, sent, _ = await self._attempt(side, sender, Parcel([entry]), few, is_witness=is_witness)
         await self._note(side, sent, loan)
-        if entry.seq <= side.backlog.front:  # it was left behind before
+        if was_left:
             side.backlog.outstanding.pop(entry.seq, None)
 
     # -- entries, in order ---------------------------------------------------------------------------------------------

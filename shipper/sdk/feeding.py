@@ -30,6 +30,9 @@ class Feeding:
     in_flight: int = 2
     """Requests under way at once; 1 where `ordered`. Where keyed state and log events wait on one lane, each has so
     many, and both together one more: neither waits until the other has its answers."""
+    answers_later: bool = False
+    """Whether `send` may wait for answers that the destination gives long after it has taken what was sent (see
+    `OutputContext.taken`). Then both together have twice as many: one that waits costs the destination nothing."""
     ordered: bool = False
     """Whether each log event of a lane waits for the earlier ones: one request is under way, and events without a final
     answer are sent again before later ones. An event that is put off, held or without room as a dead letter stops the
@@ -66,6 +69,7 @@ class Feeding:
             "ordered": isinstance(self.ordered, bool),
             "is_open_idle": isinstance(self.is_open_idle, bool),
             "apart": isinstance(self.apart, bool),
+            "answers_later": isinstance(self.answers_later, bool),
             "backoff": _is_number(first) and _is_number(longest) and 0 < first <= longest < math.inf,
             "grouping": isinstance(self.grouping, tuple) and all(isinstance(name, str) for name in self.grouping),
             "client": self.client in get_args(Life),

@@ -110,6 +110,26 @@ async def test_both_have_one_request_more_under_way_than_either(tmp_path: Path, 
         assert sending == [True] * in_flight + [False]
 
 
+async def test_both_have_requests_of_their_own_where_answers_come_later(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        at, state, logs = await mixed(on, in_flight=3, events=1, answers_later=True)
+        sending: list[bool] = []
+
+        async def hang(batch: Batch) -> Answers:
+            sending.append(batch.versions is None)
+            await trio.sleep_forever()
+            raise AssertionError
+
+        at.destination.send = hang
+        await log(logs, MANY)
+        await at.destination.until(lambda: len(sending) == 3)
+        await keep(state, *"abcdef")
+        await at.destination.until(lambda: len(sending) == 6)
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert sending == [True] * 3 + [False] * 3
+
+
 @pytest.mark.parametrize("outcome", [Outcome.LATER, Outcome.HELD])
 async def test_keys_are_delivered_while_log_events_are_put_off(tmp_path: Path, outcome: Outcome) -> None:
     async with theatre(tmp_path) as on:
@@ -344,3 +364,18 @@ async def test_trouble_with_keys_does_not_wait_for_answers_that_come_later(tmp_p
         await settled(on)
 
         assert sorted(at.destination.received) == [0, 1]
+
+
+async def test_what_was_taken_after_trouble_is_sent_again_after_other_trouble(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        at, state, logs = await mixed(on, in_flight=4)
+        late = Late(at, fails=1)
+        await log(logs, 3)
+        await at.destination.until(lambda: len(set(late.taken)) == 3)
+        late.fails = 1
+        await keep(state, "a", n=1)
+        await at.destination.until(lambda: all(late.taken.count(place) > 1 for place in set(late.taken)))
+        late.go.set()
+        await settled(on)
+
+        assert sorted(at.destination.received) == [0, 1, 2]

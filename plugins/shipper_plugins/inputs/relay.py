@@ -278,8 +278,7 @@ class _Principal:
         self._names = tuple(settings.edges)
         is_kept = settings.tls is not None and settings.tls.is_kept(self._tls, credentials)
         tls = self._server.door.tls if is_kept else None
-        if settings.awaits() != self._server.door.awaits:
-            self._edges.renew()
+        awaited = self._server.door.awaits
         try:
             self._server.door = settings.door(credentials, tls)
             self._tls, self._closed = settings.tls, None
@@ -287,6 +286,8 @@ class _Principal:
             nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # without a certificate every handshake fails
             self._server.close_door(tls=tls if tls or settings.tls is None else nobody)
             self._tls, self._closed = settings.tls if tls else None, str(error)
+        if settings.awaits() != awaited:
+            self._edges.renew()
         self._report()
 
     async def changed(self) -> None:

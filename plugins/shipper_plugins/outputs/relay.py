@@ -95,7 +95,8 @@ class RelayOutput(Output, frozen=True, kw_only=True):
     def feeding(self) -> Feeding:
         """See `Output.feeding`."""
         backoff = self.backoff.first, self.backoff.longest
-        fed = replace(super().feeding(), apart=True, in_flight=MOST_SENT, backoff=backoff, client="lane")
+        fed = replace(super().feeding(), apart=True, answers_later=True, in_flight=MOST_SENT)
+        fed = replace(fed, backoff=backoff, client="lane")
         return replace(fed, events=state.MOST_VERSIONS, is_open_idle=True)
 
     def takes_state(self) -> bool:

@@ -42,8 +42,7 @@ LOST: tuple[Lost, ...] = ("nothing", "nothing", "nothing", "edge", "principal", 
 """Which directories go back to an older copy, or are used twice."""
 Trial = Literal["full", "hot"]
 """When all faults are over, what other keys get past: log events that nobody takes, or a key that always changes."""
-TRIALS: dict[bool, tuple[Trial | None, ...]] = {False: (None, None, "full", "hot"), True: (None, None, "hot")}
-"""By whether principals wait for delivery: there, log events that wait may take all the places of what is under way."""
+TRIALS: tuple[Trial | None, ...] = (None, None, "full", "hot")
 SHARES = (0.1, 0.3, 0.6)
 
 
@@ -88,7 +87,7 @@ class Relayed(Scenario):
             principals=random.choice((1, 1, 2)),
             edges=random.choice((("berlin",), ("berlin",), ("berlin", "paris"))),
             lost=lost,
-            trial=random.choice(TRIALS[delivers] if keys > 1 else (None,)),
+            trial=random.choice(TRIALS if keys > 1 else (None,)),
         )
 
 
