@@ -593,13 +593,17 @@ class Edges:
             raise Refused(422, "part_refused", "a part holds what cannot be stored") from None
 
     async def _load_again(self, name: str, edge: _Edge) -> None:
-        """After an emit that was cancelled, or when another source of this input has stored something."""
+        """After an emit that was cancelled, or when another source of this input has stored something.
+
+        Until all is read, what was known counts: requests for answers go on beside this.
+        """
+        stored = await self._context.positions(f"{name}/")
+        refused = await self._context.positions(edge.keys.prefix)
         edge.links.clear()
         edge.see_lineage(None)
-        for key, stored in (await self._context.positions()).items():
-            if key.rpartition("/")[0] == name:
-                self._put(key, stored)
-        edge.keys.load(await self._context.positions(edge.keys.prefix))
+        for key, position in stored.items():
+            self._put(key, position)
+        edge.keys.load(refused)
 
 
 def _new(part: Part, batch: Batch, positions: Sequence[int], *, awaited: bool) -> tuple[Batch, Taken]:
