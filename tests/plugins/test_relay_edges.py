@@ -60,3 +60,15 @@ async def test_an_answer_is_told_while_what_is_known_of_an_edge_is_read_again() 
         context.go_on.set()
 
     assert [one.seq for one in told.answers] == [1]
+
+
+async def test_nothing_is_remembered_of_a_session_that_could_not_be_stored() -> None:
+    context = Slow()
+    edges = Edges(context)
+    await begun(edges, 1)
+    context.full = True
+    for link in range(2, 40):
+        with pytest.raises(Refused):
+            await begun(edges, link)
+
+    assert list(edges._edges["berlin"].sessions._newest) == [1]

@@ -305,14 +305,21 @@ class Edges:
                 self._clones.add()
                 raise Refused(409, "edge_cloned", str(cloned), cloned.seconds) from None
             edge.seen.began(now, was_live=was_live)
-            for _ in range(2):
-                try:
-                    await self._begin(name, edge, hello.link, generation)
-                except Outdated:
-                    await self._load_again(name, edge)
-                else:
-                    await self._look(name, edge)
-                    return Begun(generation, edge.lineage, edge.links[hello.link].memory.highest)
+            try:
+                return await self._begun(name, edge, hello.link, generation)
+            except BaseException:  # a link that is not stored is none of those that are counted
+                edge.sessions.forget(hello.link)
+                raise
+
+    async def _begun(self, name: str, edge: _Edge, link: int, generation: Generation) -> Begun:
+        for _ in range(2):
+            try:
+                await self._begin(name, edge, link, generation)
+            except Outdated:
+                await self._load_again(name, edge)
+            else:
+                await self._look(name, edge)
+                return Begun(generation, edge.lineage, edge.links[link].memory.highest)
         raise busy("what is stored of this edge changes")
 
     async def _begin(self, name: str, edge: _Edge, link: int, generation: Generation) -> None:
