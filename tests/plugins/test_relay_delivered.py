@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import trio
@@ -312,3 +313,31 @@ async def test_a_change_of_the_mode_begins_a_session_that_says_so(aio: Asyncio) 
         nursery.cancel_scope.cancel()
 
     assert (answers, queue.delivers) == (Answers(1, is_stored=True), [True, False])
+
+
+async def test_a_handshake_that_a_change_of_the_mode_overtakes_says_the_new_mode(aio: Asyncio) -> None:
+    class Held(RecordingInputContext):
+        def __init__(self) -> None:
+            super().__init__(aio=aio)
+            self.go_on = trio.Event()
+
+        async def emit(self, *batches: Batch, **how: Any) -> None:
+            await self.go_on.wait()
+            await super().emit(*batches, **how)
+
+    queue, context = Queue(), Held()
+    async with (
+        principal(aio, context=context, **MODE) as door,
+        edge(aio, door.url, lane=2),
+        edge(aio, door.url, queue=queue) as sender,
+    ):
+        with trio.fail_after(5):
+            while not (known := door.source._edges._edges) or not known["berlin"].lock.statistics().tasks_waiting:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+        changed = type(door.settings)(address=door.settings.address, edges=door.settings.edges)
+        door.source.change(changed, door.context.credentials)
+        context.go_on.set()
+        with trio.fail_after(5):
+            answers = await sender.send(entry(1))
+
+    assert (answers, queue.delivers[0]) == (Answers(1, is_stored=True), False)

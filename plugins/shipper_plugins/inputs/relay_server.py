@@ -195,6 +195,7 @@ class RelayServer:
         if self._served.get(edge) != hello.instance:
             self._served[edge], self._open[edge] = hello.instance, set()
         self._belongs(request, edge)
+        door = self.door  # of now: where another mode came before the session began, that one counts
         confirms = "delivered" if door.awaits and self._edges.delivers else "stored"
         return Welcome(
             frames.PROTOCOL,
