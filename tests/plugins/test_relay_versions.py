@@ -373,6 +373,18 @@ async def test_what_was_stored_in_another_session_is_sent_again() -> None:
     assert (before, job.open()) == (False, [1])
 
 
+async def test_what_is_on_its_way_in_this_session_is_not_sent_once_more_after_it() -> None:
+    waiting, first, second = WaitingVersions(lambda: None), welcome(1), welcome(2)
+    job = begun(waiting, first, ("a", 5, ONE))
+    waiting.said(job, {}, first)
+    waiting.leave_to(second)
+    await job.wait()
+    waiting.begin(job, job.open(), second)
+    waiting.leave_to(second)
+
+    assert not job.goes_again
+
+
 async def test_what_nobody_can_ask_for_fails_and_is_not_asked_for() -> None:
     waiting, session = WaitingVersions(lambda: None), welcome()
     job = begun(waiting, session, ("a", 5, ONE))

@@ -51,7 +51,7 @@ class VersionsJob:
     names: dict[int, str] = field(default_factory=dict)
     """By position, of those that were sent: the name of the key at the principal."""
     session: Welcome | None = None
-    """In which those without an answer were stored."""
+    """In which those without an answer were sent last."""
     goes_again: bool = False
     is_stored: bool = False
     """Whether an answer was not of the end of the way."""
@@ -138,6 +138,7 @@ class WaitingVersions:
 
     def begin(self, job: VersionsJob, positions: Sequence[int], session: Welcome) -> None:
         """These versions of a job are sent. Their answers may come before that for the request."""
+        job.session, job.goes_again, job.error = session, False, None
         for at in positions:
             version = job.version(at)
             name = job.names[at] = state.name_at(session.edge, version)
@@ -153,7 +154,6 @@ class WaitingVersions:
         """
         for at, answer in answers.items():
             self._answer(job, at, answer, is_stored=_is_stored(session))
-        job.session = session
         if not job.is_over:
             self._stored.add(job)
             self._wake()
