@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +85,14 @@ def test_a_link_that_confirms_nothing_is_put_off_in_the_end() -> None:
     with pytest.raises(Crowded):
         with_part(memory, batch(0, seq=MOST_ENTRIES))
     with_part(memory.above(1), batch(0, seq=MOST_ENTRIES))
+
+
+def test_parts_of_many_runs_are_put_off_before_there_are_as_many_as_may_be() -> None:
+    scattered = taken(batch(*range(0, 2 * MOST_SPANS, 2)), 1, bytes(32))
+    memory = EMPTY.taking([msgspec.structs.replace(scattered, place=place) for place in range(32)])
+    with pytest.raises(Crowded):
+        with_part(memory, batch(0))
+    with_part(memory.above(1), batch(0))
 
 
 def test_items_in_too_many_runs_are_refused() -> None:

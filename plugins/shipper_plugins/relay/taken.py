@@ -26,6 +26,9 @@ MOST_ENTRIES: Final = 1024
 """Of one link. A sender that never confirms what it has read is put off beyond that."""
 MOST_SPANS: Final = 4096
 """Of one part: runs of items."""
+MOST_SPANS_OF_ALL: Final = 32 * MOST_SPANS
+"""Of all parts of one link together: its memory is stored as a whole with each part. A sender has no more than 32 parts
+on their way, so none is put off for ever by what comes with it."""
 
 Spans = tuple[tuple[int, int], ...]
 """Items as runs, each with its first and its last item; rising, with a gap between any two."""
@@ -107,7 +110,7 @@ class Memory:
     def taking(self, fresh: Iterable[Taken]) -> Memory:
         """With these parts. Raises Crowded."""
         entries = (*self.entries, *fresh)
-        if len(entries) > MOST_ENTRIES:
+        if len(entries) > MOST_ENTRIES or sum(len(one.spans) for one in entries) > MOST_SPANS_OF_ALL:
             raise Crowded
         return replace(self, entries=entries)
 
