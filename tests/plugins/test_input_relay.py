@@ -33,7 +33,7 @@ from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import relay_server
 from shipper_plugins.inputs.relay import Edge, RelayInput, RelayTls
 from shipper_plugins.relay import frames
-from shipper_plugins.relay.frames import Generation, Head, Hello, part_of
+from shipper_plugins.relay.frames import Generation, Head, Hello, Poll, part_of
 from tests.plugins.relay import EDGES, KEYS, Principal, edge, entry, principal
 
 INSTANCE = "1" * 32
@@ -180,6 +180,28 @@ async def test_what_one_edge_holds_leaves_room_for_the_others(aio: Asyncio, monk
             beside = await post(door, parts(others, entry(2)), key="other")
 
         assert (busy.code, beside.status, door.numbers[-1]) == ("busy", 200, 2)
+
+
+async def test_heartbeats_and_questions_for_answers_wait_for_no_memory(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_server, "MOST_HELD", 100_000)
+    async with principal(aio) as door:
+        own = await hello(door)
+        head = f"POST /v1/relay/parts HTTP/1.1\r\nHost: x\r\nContent-Type: {frames.MEDIA_TYPE}\r\n"
+        head += f"Authorization: {KEYS[CredentialId('other')].authorization()}\r\nContent-Length: 100000\r\n\r\n"
+        async with await trio.open_tcp_stream("127.0.0.1", int(door.url.rpartition(":")[2])) as slow:
+            await slow.send_all(head.encode() + bytes(99_990))
+            with trio.fail_after(10):
+                while (await post(door, parts(own, entry(1)))).status != 429:
+                    await trio.lowlevel.checkpoint()
+            replies = [
+                await ask(door, "heartbeat", msgspec.json.encode(Head(own, 1, 0))),
+                await ask(door, "answers", msgspec.json.encode(Poll(Head(own, 1, 0), 0, 0.0))),
+                await ask(door, "session", msgspec.json.encode(Hello(1, INSTANCE, 1))),
+            ]
+
+    assert [reply.status for reply in replies] == [200] * 3
 
 
 # -- sessions ----------------------------------------------------------------------------------------------------------

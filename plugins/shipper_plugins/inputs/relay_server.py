@@ -6,10 +6,11 @@ A request is judged by its headers before a byte of its body is read. Nothing he
 |---|---|
 | bodies and parts held by all requests | 128 MiB, then 429; one request alone is always let in (to its own limits) |
 | the same of one edge | 32 MiB, then 429; one request alone is always let in |
+| a handshake, a heartbeat, a question for answers or about keys | 16 KiB, beside that: they wait for no parts |
 | a body | the largest part and 64 KiB, then 413 |
 | the parts of a request, decompressed | `max_part_bytes` together, then 413 |
 | time | after 30 s a body comes at 1 KiB/s (408); an answer is read within 60 s; idle connections end after 120 s |
-| connections of one edge | 16, then 429 |
+| connections of one edge | 20, then 429 |
 | connections of edges | 4096; the next one displaces the one that is idle for longest |
 | connections without a request that was let in, TLS handshakes too | 128; the next one displaces another of them |
 
@@ -247,7 +248,6 @@ class RelayServer:
 
     async def _tell_answers(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Told:
         poll = await self._message(request, share, Poll)
-        share.resize(0)
         self._belongs(request, edge)
         return await self._aio.answer(self._edges.answers, edge, poll)
 
@@ -332,7 +332,9 @@ class RelayServer:
         declared = request.content_length or 0
         if declared > most:
             raise _too_large(most)
-        share.check(declared)
+        is_held = most > _SMALL
+        if is_held:
+            share.check(declared)
         await tell_to_continue(request)
         latest = asyncio.get_running_loop().time() + BODY_SECONDS
         blocks, size = [], 0
@@ -341,7 +343,8 @@ class RelayServer:
             size += len(block)
             if size > most:
                 raise _too_large(most)
-            share.resize(size)
+            if is_held:
+                share.resize(size)
         return b"".join(blocks)
 
 
