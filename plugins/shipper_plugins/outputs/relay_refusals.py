@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 import msgspec
 
 from shipper.plugin import Code, Held, Later, Outcome, TooLarge
 from shipper.sdk.http_answer import Response, address
+from shipper_plugins.outputs.bulk import retry_after
 from shipper_plugins.relay import frames
 from shipper_plugins.relay.frames import FrameError
 
@@ -54,7 +56,7 @@ def refusal(response: Response, host: str) -> Exception:
         return Held(text)
     if status == 413:
         return TooLarge(text)
-    return (Busy if status == 429 else Later)(text, _retry_after(response))
+    return (Busy if status == 429 else Later)(text, retry_after(response.headers, datetime.now(UTC)))
 
 
 class _Error(msgspec.Struct):
@@ -72,8 +74,3 @@ def _code(response: Response) -> str:
     except FrameError:
         return ""
     return code if _CODE.fullmatch(code) else ""
-
-
-def _retry_after(response: Response) -> float | None:
-    seconds = response.headers.get("Retry-After", "")
-    return float(seconds) if re.fullmatch(r"[0-9]{1,6}", seconds) else None
