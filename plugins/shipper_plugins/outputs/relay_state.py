@@ -36,7 +36,7 @@ from shipper.sdk.state import point_of
 from shipper_plugins.outputs.relay_sessions import JSON, MOST_ANSWERED, Sessions, Talk
 from shipper_plugins.outputs.relay_versions import VersionsJob, WaitingVersions, answer_of
 from shipper_plugins.relay import state
-from shipper_plugins.relay.digests import Comparison, Differences, Digests, Unreadable
+from shipper_plugins.relay.digests import Comparison, Differences, Unreadable
 from shipper_plugins.relay.frames import Welcome
 from shipper_plugins.relay.state import (
     Compare,
@@ -94,15 +94,8 @@ class StateSide:
             positions = job.open()
             if not positions:  # newer versions of all its keys went meanwhile
                 return
-            waits = self._context.waits()
             left = batch if len(positions) == batch.count else batch.pick(positions)
-            head = StateHead(
-                talk.session.generation,
-                self._context.lane,
-                talk.low,
-                waiting=waits.events,
-                versions=waits.versions,
-            )
+            head = StateHead.of(talk.head())
             body = await trio.to_thread.run_sync(state.encode, head, left, talk.session.max_document_bytes)
             self._waiting.begin(job, positions, talk.session)
             answered = await talk.ask("versions", state.MEDIA_TYPE, body, StateAnswered)
@@ -132,7 +125,7 @@ class StateSide:
         self.agreed = talk.session
 
     async def _compare(self, talk: Talk, marks: list[Mark]) -> _Found:
-        comparison = Comparison(await trio.to_thread.run_sync(_digests, marks))
+        comparison = Comparison(await trio.to_thread.run_sync(state.digests_of, marks))
         while (question := comparison.question()) is not None:
             asked = Compare(talk.session.generation, self._context.lane, question)
             compared = await talk.ask("compare", JSON, [msgspec.json.encode(asked)], Compared)
@@ -199,10 +192,6 @@ class StateSide:
         except PluginFault:
             raise Later("the principal gives versions that cannot be", code=Code.BAD_ANSWER) from None
         self._adopted.add(len(changes))
-
-
-def _digests(marks: list[Mark]) -> Digests:
-    return state.digests_of(marks)
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ import msgspec
 from shipper.plugin import Batch, Change, Mark, Oversized, Quota, Ranked, Version, digest_of
 from shipper.sdk.state import digest_of_names, place_of, point_of
 from shipper_plugins.relay.digests import Digests
-from shipper_plugins.relay.frames import MOST_HEAD, FrameError, Generation, Number, TooLong, framed, read
+from shipper_plugins.relay.frames import MOST_HEAD, FrameError, Generation, Head, Number, TooLong, framed, read
 
 MEDIA_TYPE: Final = "application/vnd.shipper.relay-state"
 MOST_VERSIONS: Final = 4000
@@ -63,6 +63,11 @@ class StateHead(msgspec.Struct, frozen=True):
     """See `frames.Head`."""
     versions: Number = 0
     """See `frames.Head`."""
+
+    @classmethod
+    def of(cls, head: Head) -> StateHead:
+        """What any request says; nothing is withheld."""
+        return cls(head.generation, head.link, head.low, waiting=head.waiting, versions=head.versions)
 
 
 class Other(msgspec.Struct, frozen=True, array_like=True):
