@@ -36,7 +36,7 @@ from shipper.plugin import (
 from shipper_plugins.inputs.relay_figures import Seen
 from shipper_plugins.inputs.relay_forget import FORGOTTEN, begun, forget_keys, forget_memory
 from shipper_plugins.inputs.relay_settled import Page, Settled, is_of_version
-from shipper_plugins.inputs.relay_state import Full, Keys, Sets
+from shipper_plugins.inputs.relay_state import REFUSED, Full, Keys, Sets
 from shipper_plugins.relay.digests import Unreadable
 from shipper_plugins.relay.frames import (
     Answered,
@@ -69,8 +69,6 @@ from shipper_plugins.relay.taken import Conflict, Crowded, Memory, Taken, fresh,
 _log = logging.getLogger(__name__)
 
 _NONE = Generation("0" * 32, 0)
-_REFUSED = "REFUSED/"
-"""Of positions that are no memory of a link; no name of an edge has capital letters."""
 _LINEAGE = "lineage"
 """In the place of a link: of the position that names what is known of an edge in this state directory."""
 FULL_SECONDS = 10.0
@@ -225,7 +223,7 @@ class Edges:
         for key, stored in (await self._context.positions()).items():
             if key.startswith(FORGOTTEN):
                 continue
-            if key.startswith(_REFUSED):
+            if key.startswith(REFUSED):
                 refused.setdefault(key.split("/")[1], {})[key] = stored
             else:
                 self._put(key, stored)

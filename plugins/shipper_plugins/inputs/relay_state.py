@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import trio
 
@@ -29,6 +29,8 @@ from shipper_plugins.relay.state import (
     owner_from,
 )
 
+REFUSED: Final = "REFUSED/"
+"""Of positions that are no memory of a link; no name of an edge has capital letters."""
 MOST_SETS = 2
 """Of edges that compare, kept from one question to the next; a set that is not there is read again."""
 MOST_NAMED = 4096
@@ -61,7 +63,7 @@ class Keys:
     @property
     def prefix(self) -> str:
         """Of the positions that say what was refused."""
-        return f"REFUSED/{self._name}/"
+        return f"{REFUSED}{self._name}/"
 
     async def keep(
         self,
