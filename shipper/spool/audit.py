@@ -169,10 +169,12 @@ _KEYED = (
     " AND typeof(input) = 'text' AND typeof(digest) = 'blob' AND deleted IN (0, 1) AND own IN (0, 1, 2)"
     " AND min(id, place, bytes) >= 0"
     " AND typeof(place) = 'integer' AND typeof(bytes) = 'integer' AND typeof(point) = 'integer'"
-    " AND typeof(body) = 'blob'"
+    " AND typeof(body) = 'blob' AND typeof(settled) IN ('text', 'null')"
 )
 _SLOT = "min(lane, seq, keyed, place) > 0 AND typeof(place) = 'integer' AND typeof(body) IN ('blob', 'null')"
-_HOLDING = "typeof(owner) = 'text' AND typeof(keys) = 'integer' AND typeof(bytes) = 'integer'"
+_HOLDING = (
+    "typeof(owner) = 'text' AND typeof(keys) = 'integer' AND typeof(bytes) = 'integer' AND typeof(known) = 'integer'"
+)
 _TODO = (
     "seq > 0 AND lane > 0 AND kind IN (0, 1, 2, 3) AND min(epoch, revision, count, bytes) >= 0 AND typeof(at) = 'real'"
 )

@@ -16,7 +16,7 @@ import msgspec
 
 from shipper.spool import keyed
 from shipper.spool.report import Report
-from shipper.spool.schema import BARRIER, BATCH, get_meta, next_seq, set_meta
+from shipper.spool.schema import BARRIER, BATCH, count_holdings, get_meta, next_seq, set_meta
 from shipper.values import Revision
 
 _COLUMNS = "output, type, destination, credentials, settings, active"
@@ -40,6 +40,7 @@ def act(db: sqlite3.Connection) -> None:
         _restore_barriers(db)
         for lane, last in db.execute("SELECT lane, max(seq) FROM barrier GROUP BY lane").fetchall():
             hold(db, lane, last)
+    count_holdings(db)
     Report.forget(db)
 
 

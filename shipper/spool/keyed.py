@@ -38,7 +38,7 @@ from shipper.sdk.state import (
     place_of,
     point_of,
 )
-from shipper.spool import keyed_answers, queue, slots
+from shipper.spool import holdings, keyed_answers, queue, slots
 from shipper.spool.queue import Entry, Moved, NotActive, Settled, Settlement
 from shipper.spool.schema import SLOT, get_meta, next_seq, set_meta
 from shipper.spool.seal import Damaged, Sealer
@@ -230,37 +230,17 @@ class _Admission(NamedTuple):
 
 
 def _has_room(db: sqlite3.Connection, quota: Quota | None, new: _Admission) -> bool:
-    """Whether an owner may have this too; deletions always, and what takes no more room than before."""
-    if quota is None or new.document is None:
+    """Whether an owner may have this too; the deletion of a key that is there always."""
+    if quota is None:
         return True
-    row = db.execute("SELECT keys, bytes FROM holding WHERE owner = ?", (_first(new.version.owner),)).fetchone()
-    keys, size = row or (0, 0)
-    had = _held(new.has)
-    growth = len(new.document) - had.bytes
-    return keys - had.keys < quota.keys and (growth <= 0 or size + growth <= quota.bytes)
+    before = None if new.has is None else _held(new.has)
+    size = None if new.document is None else len(new.document)
+    return holdings.has_room(db, quota, new.version.owner, before, size)
 
 
 def _held(has: _Key | None) -> Quota:
     """What a key counts for, as it is so far."""
     return Quota(0, 0) if has is None or has.deleted else Quota(1, has.size)
-
-
-def _first(owner: str) -> str:
-    """The owner that has the quota."""
-    return owner.partition("/")[0]
-
-
-def _note_holding(db: sqlite3.Connection, new: _Admission, size: int) -> None:
-    """Counts a version of another owner that was stored; it takes so many bytes."""
-    had = _held(new.has)
-    now = Quota(0, 0) if new.version.deleted else Quota(1, size)
-    change = now.keys - had.keys, now.bytes - had.bytes
-    if new.version.owner and any(change):
-        db.execute(
-            "INSERT INTO holding VALUES (?, ?, ?) ON CONFLICT (owner)"
-            " DO UPDATE SET keys = keys + excluded.keys, bytes = bytes + excluded.bytes",
-            (_first(new.version.owner), *change),
-        )
 
 
 def _admit(
@@ -279,7 +259,7 @@ def _admit(
             moved.append(Moved(slot.lane, _supersede(db, slot.lane, slot.seq), None))
     for lane in arrival.lanes:
         moved.append(_put(db, now, arrival, lane, mine.get(lane), (id, new.version.place, size), reference))
-    slots.forget_deleted(db, id)
+    holdings.settled(db, id)
 
 
 def _await(db: sqlite3.Connection, arrival: Arrival, new: _Admission) -> int:
@@ -320,11 +300,12 @@ def _store(db: sqlite3.Connection, sealer: Sealer, input: str, new: _Admission) 
     version = new.version
     sealed = slots.seal(sealer, new.name, version, new.document)
     values = (version.place, version.digest, version.deleted, new.is_own, len(sealed), sealed)
-    _note_holding(db, new, len(sealed))
+    held = Quota(0, 0) if version.deleted else Quota(1, len(sealed))
+    holdings.note(db, version.owner, _held(new.has), held, known=new.has is None)
     if new.has is not None:
         db.execute(
-            "UPDATE keyed SET place = ?, digest = ?, deleted = ?, own = iif(own = 1, 1, 2) * ?, bytes = ?, body = ?"
-            " WHERE id = ?",
+            "UPDATE keyed SET place = ?, digest = ?, deleted = ?, own = iif(own = 1, 1, 2) * ?, bytes = ?, body = ?,"
+            " settled = NULL WHERE id = ?",
             (*values, new.has.id),
         )
         if new.has.input != input:
@@ -565,12 +546,6 @@ def figures(db: sqlite3.Connection) -> StateFigures:
     return StateFigures(*db.execute("SELECT (SELECT count(*) FROM keyed), (SELECT count(*) FROM slot)").fetchone())
 
 
-def holdings(db: sqlite3.Connection) -> dict[str, Quota]:
-    """What each other owner has; read from the sums that each version changes."""
-    rows = db.execute("SELECT owner, keys, bytes FROM holding").fetchall()
-    return {owner: Quota(keys, size) for owner, keys, size in rows}
-
-
 # -- orders ------------------------------------------------------------------------------------------------------------
 
 
@@ -679,15 +654,7 @@ def bury(
 
 
 def restore(db: sqlite3.Connection, at: Revision) -> None:
-    """Slots whose entries were lost are to be settled again; those of lanes that are lost are gone with them.
-
-    What owners have is counted again.
-    """
-    db.execute("DELETE FROM holding")
-    db.execute(
-        "INSERT INTO holding SELECT substr(owner, 1, instr(owner || '/', '/') - 1),"
-        " sum(NOT deleted), sum(iif(deleted, 0, bytes)) FROM keyed WHERE owner != '' GROUP BY 1"
-    )
+    """Slots whose entries were lost are to be settled again; those of lanes that are lost are gone with them."""
     db.execute("DELETE FROM slot WHERE lane NOT IN (SELECT id FROM lane)")
     db.execute(
         "INSERT OR IGNORE INTO todo SELECT lane, seq, ?, ?, ?, 1, bytes,"

@@ -27,6 +27,11 @@ def forget(db: sqlite3.Connection, input: str, of: Version | Change, place: int)
     awaited.forget(db, input, [_key(of, place)])
 
 
+def forget_named(db: sqlite3.Connection, input: str, owner: str, name: bytes, place: int) -> None:
+    """The same of a version by the digest that names its key; `owner` is the first part of its owner."""
+    awaited.forget(db, input, [f"{owner}/{name.hex()}/{place}"])
+
+
 def is_awaited(db: sqlite3.Connection, input: str, of: Version | Change, place: int) -> bool:
     """Whether a version has a row."""
     return _key(of, place) in awaited.answers(db, input, [_key(of, place)])

@@ -12,9 +12,11 @@
              revision routes events to it, `reached` once its destination has given any answer, `confirmed` and
              `confirmed_versions` what its last answers for log events and for keyed state are worth
     keyed    the current version of each key of keyed state; `own` is 1 if its place was given here, 2 if those of its
-             key before were not all; `name` and `point` are digests, the key itself is sealed
+             key before were not all; `name` and `point` are digests, the key itself is sealed; `settled` is, of a
+             deletion of which nothing waits, the first part of the owner, else NULL
     slot     the one version of a key that waits on a lane; `body` is NULL while that is the key's current one
-    holding  how many keys that are not deleted each other owner has, with those below it, and the bytes of its versions
+    holding  how many keys that are not deleted each other owner has, with those below it, and the bytes of its
+             versions; `known` counts deleted keys too
     place_epoch  the epochs of all places that this directory has given, and the last sequence of each that has ended
     fed      which input of keyed state is routed to which active lane (0: to none), and whether its keys are deleted
              once the policy has it no more
@@ -99,7 +101,8 @@ CREATE TABLE IF NOT EXISTS requeue (
 CREATE TABLE IF NOT EXISTS keyed (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name BLOB NOT NULL UNIQUE, owner TEXT NOT NULL, collection TEXT NOT NULL,
     point INTEGER NOT NULL, input TEXT NOT NULL, place INTEGER NOT NULL, digest BLOB NOT NULL,
-    deleted INTEGER NOT NULL, own INTEGER NOT NULL, bytes INTEGER NOT NULL, body BLOB NOT NULL);
+    deleted INTEGER NOT NULL, own INTEGER NOT NULL, bytes INTEGER NOT NULL, body BLOB NOT NULL,
+    settled TEXT);
 CREATE INDEX IF NOT EXISTS keyed_range ON keyed (owner, point);
 CREATE INDEX IF NOT EXISTS keyed_input ON keyed (input);
 CREATE TABLE IF NOT EXISTS slot (
@@ -107,7 +110,8 @@ CREATE TABLE IF NOT EXISTS slot (
     PRIMARY KEY (lane, seq), UNIQUE (keyed, lane));
 CREATE TABLE IF NOT EXISTS place_epoch (epoch INTEGER PRIMARY KEY, last INTEGER NOT NULL DEFAULT 2147483647);
 CREATE TABLE IF NOT EXISTS holding (
-    owner TEXT PRIMARY KEY, keys INTEGER NOT NULL, bytes INTEGER NOT NULL) WITHOUT ROWID;
+    owner TEXT PRIMARY KEY, keys INTEGER NOT NULL, bytes INTEGER NOT NULL, known INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS awaited (
     id INTEGER PRIMARY KEY, input TEXT NOT NULL, key TEXT NOT NULL, open INTEGER NOT NULL, answers BLOB NOT NULL,
     items BLOB, UNIQUE (input, key));
@@ -130,8 +134,12 @@ _LATER: Final = (
     ("lane", "confirmed_versions", "INTEGER NOT NULL DEFAULT 0"),
     ("barrier", "confirmed", "INTEGER NOT NULL DEFAULT 0"),
     ("settled", "confirmed", "INTEGER NOT NULL DEFAULT 0"),
+    ("holding", "known", "INTEGER NOT NULL DEFAULT 0"),
+    ("keyed", "settled", "TEXT"),
 )
 """Columns that tables of an earlier version lack; each stands last in its table, and its default is for old rows."""
+_OF_LATER: Final = "CREATE INDEX IF NOT EXISTS keyed_settled ON keyed (settled, place) WHERE settled IS NOT NULL"
+"""An index of such a column."""
 
 
 def prepare(db: sqlite3.Connection) -> None:
@@ -140,10 +148,29 @@ def prepare(db: sqlite3.Connection) -> None:
         if statement.strip():
             db.execute(statement)
     _migrate_credentials(db)
+    made = set()
     for table, column, kind in _LATER:
         if column not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
+            made.add((table, column))
+    db.execute(_OF_LATER)
+    if ("keyed", "settled") in made:
+        count_holdings(db)
     db.execute("INSERT OR IGNORE INTO meta VALUES ('seq', 0)")
+
+
+def count_holdings(db: sqlite3.Connection) -> None:
+    """Counts again what other owners have, and marks their settled deletions."""
+    first = "substr(owner, 1, instr(owner || '/', '/') - 1)"
+    db.execute("DELETE FROM holding")
+    db.execute(
+        f"INSERT INTO holding SELECT {first}, sum(NOT deleted), sum(iif(deleted, 0, bytes)), count(*)"
+        " FROM keyed WHERE owner != '' GROUP BY 1"
+    )
+    db.execute(
+        f"UPDATE keyed SET settled = iif(EXISTS (SELECT 1 FROM slot WHERE keyed = keyed.id), NULL, {first})"
+        " WHERE deleted AND own != 1"
+    )
 
 
 def _migrate_credentials(db: sqlite3.Connection) -> None:

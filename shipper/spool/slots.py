@@ -10,6 +10,7 @@ import sqlite3
 
 from shipper.sdk.event import Batch
 from shipper.sdk.state import DELETED, Change, Version, digest_of
+from shipper.spool import holdings
 from shipper.spool.seal import Damaged, Sealer
 
 NOTHING = Batch.documents(())
@@ -77,18 +78,7 @@ def is_renewed(db: sqlite3.Connection, lane: int, seq: int, place: int | None) -
 
 
 def remove(db: sqlite3.Connection, lane: int, seq: int) -> None:
-    """Empty a slot; an own key that is deleted, and of which nothing waits any more, is forgotten."""
+    """Empty a slot; a key that is deleted, and of which nothing waits any more, need not be remembered for it."""
     row = db.execute("DELETE FROM slot WHERE lane = ? AND seq = ? RETURNING keyed", (lane, seq)).fetchone()
     if row is not None:
-        forget_deleted(db, row[0])
-
-
-def forget_deleted(db: sqlite3.Connection, id: int) -> None:
-    """Forget an own key that is deleted, if nothing of it waits.
-
-    Where others have given places of the key, the deletion stays: it fences their old versions.
-    """
-    db.execute(
-        "DELETE FROM keyed WHERE id = ? AND deleted AND own = 1 AND NOT EXISTS (SELECT 1 FROM slot WHERE keyed = ?)",
-        (id, id),
-    )
+        holdings.settled(db, row[0])

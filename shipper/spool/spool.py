@@ -26,6 +26,7 @@ from shipper.spool import (
     doubt,
     drain_orders,
     forward,
+    holdings,
     keyed,
     lineages,
     queue,
@@ -152,7 +153,7 @@ class Spool:
 
     async def holdings(self) -> dict[str, Quota]:
         """Returns the keys that are not deleted, and their bytes, by owner; those below an owner are counted for it."""
-        return await self.store.read(keyed.holdings)
+        return await self.store.read(holdings.load)
 
     # -- keyed state that is compared with another side ----------------------------------------------------------------
 

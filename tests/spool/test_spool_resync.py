@@ -1,10 +1,10 @@
-"""What is read of keyed state to compare it, what is sent again, and what an owner may have."""
+"""What is read of keyed state to compare it, and what is sent again."""
 
 from __future__ import annotations
 
 import pytest
 
-from shipper.sdk.state import Change, Mark, Quota, Version, digest_of, place_of, point_of
+from shipper.sdk.state import Change, Mark, Version, digest_of, place_of, point_of
 from shipper.spool import keyed, resync
 from shipper.spool.keyed import Arrival
 from shipper.spool.queue import Moved
@@ -25,12 +25,10 @@ def point(key: str) -> int:
     return point_of("things", key)
 
 
-def put(shelf: Shelf, owner: str, key: str, document: bytes | None, place: int, quota: Quota | None = None) -> bool:
-    """Whether it was let in."""
+def put(shelf: Shelf, owner: str, key: str, document: bytes | None, place: int) -> None:
     change = Change("things", key, document, owner, place)
-    arrival = Arrival(shelf.at, INPUT, list(shelf.lanes.values()), [change], quota=quota)
-    (kept,) = keyed.keep(shelf.db, shelf.sealer, NOW, arrival).kept
-    return not kept.is_full
+    arrival = Arrival(shelf.at, INPUT, list(shelf.lanes.values()), [change])
+    keyed.keep(shelf.db, shelf.sealer, NOW, arrival)
 
 
 def test_the_marks_of_a_lane_are_the_keys_of_its_inputs(shelf: Shelf) -> None:
@@ -277,32 +275,3 @@ def test_documents_are_read_up_to_a_size_and_one_at_least(shelf: Shelf) -> None:
 
         assert (len(found), number) == (count, read)
         assert {document for _, document in found} == {ONE}
-
-
-def test_an_owner_has_no_more_keys_than_its_quota_and_may_change_and_delete_those(shelf: Shelf) -> None:
-    quota = Quota(2, 1 << 20)
-
-    assert put(shelf, "berlin", "a", ONE, 1, quota)
-    assert put(shelf, "berlin", "b", ONE, 2, quota)
-    assert not put(shelf, "berlin", "c", ONE, 3, quota)
-    assert not put(shelf, "berlin/mitte", "c", ONE, 3, quota)
-    assert put(shelf, "berlin", "a", TWO, 4, quota)
-    assert put(shelf, "paris", "c", ONE, 3, quota)
-    assert put(shelf, "berlin", "b", None, 5, quota)
-    assert put(shelf, "berlin", "c", ONE, 6, quota)
-    assert not put(shelf, "berlin", "b", ONE, 7, quota)
-    assert shelf.count("keyed") == 4
-
-
-def test_the_bytes_of_an_owner_are_bounded_and_counted_again_after_damage(shelf: Shelf) -> None:
-    quota = Quota(100, 1000)
-    while put(shelf, "berlin", f"k{shelf.count('keyed')}", ONE, 1, quota):
-        pass
-    before = shelf.db.execute("SELECT * FROM holding").fetchall()
-
-    (total,) = shelf.db.execute("SELECT sum(bytes) FROM keyed").fetchone()
-    assert before == [("berlin", shelf.count("keyed"), total)]
-    assert 500 < total <= 1200
-    shelf.db.execute("UPDATE holding SET keys = 7")
-    keyed.restore(shelf.db, shelf.at)
-    assert shelf.db.execute("SELECT * FROM holding").fetchall() == before
