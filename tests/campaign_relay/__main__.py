@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import Final, Literal
 
 import click
 import trio
@@ -12,9 +13,10 @@ import trio
 from tests.campaign_relay.campaign import Campaign, Options, opened
 from tests.progress import Progress
 
+BACK: Final = ("none", "edges", "principals", "both")
 KINDS = [
     Options(delivers=delivers, principals=principals, far=far, back=back)
-    for back in (False, True)
+    for back in BACK
     for principals, far in ((1, False), (2, False), (1, True))
     for delivers in (False, True)
 ]
@@ -28,7 +30,7 @@ KINDS = [
 @click.option("--delivered", is_flag=True, help="Principals confirm what is delivered, not what is stored.")
 @click.option("--principals", default=1, show_default=True, type=click.IntRange(1, 2))
 @click.option("--far", is_flag=True, help="The one principal relays to another one, which delivers.")
-@click.option("--back", is_flag=True, help="State directories go back, are lost, and are run twice.")
+@click.option("--back", default="none", type=click.Choice(BACK), help="Whose state directories go back, or are lost.")
 @click.option("--keep", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Work in this directory.")
 def main(
     minutes: float,
@@ -38,7 +40,7 @@ def main(
     delivered: bool,
     principals: int,
     far: bool,
-    back: bool,
+    back: Literal["none", "edges", "principals", "both"],
     keep: Path | None,
 ) -> None:
     """Relay through faults, and say what was done and whether all of it arrived as it must: else the status is 1."""

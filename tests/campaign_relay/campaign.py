@@ -1,6 +1,6 @@
 """A long run of two edges and their principals, whose links and processes fail at random; at the end all adds up.
 
-    python -m tests.campaign_relay --minutes 10 --seed 7 [--delivered] [--principals 2 | --far] [--back]
+    python -m tests.campaign_relay --minutes 10 --seed 7 [--delivered] [--principals 2 | --far] [--back edges]
     python -m tests.campaign_relay --minutes 0.5 --runs 48 --mixed
 
 Each edge ships a growing log through links of its own, the documents of a directory, and what a program puts at its
@@ -10,14 +10,17 @@ started again, the backend errs, and the keys of the edges and of the backend ar
 in which it is released. Then everything is well. What must be true:
 
 - every line is at the backend once;
-- the backend has the last word of every key, deletions too, and never wrote an older version behind a newer one.
+- the backend has the last word of every key, deletions too, and never wrote an older version behind a newer one;
+- when `drained` is said without `confirms: stored`, it has what a door had taken before that revision was offered;
+- a sender tells that its principal went back after that has happened, and never else.
 
-With `--back` state directories are lost, replaced by older copies, and run twice, and a second principal becomes a copy
-of the first one. Then lines of an edge whose directory went back may be there more than once, since its input reads
-them again; lines that a principal had stored may be lost with its directory, unless it waits for delivery
-(`--delivered`); and of a key that was put at a door whose memory went back the last word is that of the next document.
-A document that is removed while the edge does not remember it, as after a loss, is not judged before another one has
-passed.
+With `--back` state directories of edges, principals, or both are lost and replaced by older copies; those of edges are
+run twice, and a second principal becomes a copy of the first one. Then lines of an edge whose directory went back may
+be there more than once, since its input reads them again; lines that a principal had stored may be lost with its
+directory, unless it waits for delivery (`--delivered`); and of a key that was put at a door whose memory went back the
+last word is that of the next document. A document that is removed while the edge does not remember it, as after a loss,
+is deleted if its one principal remembers it; where principals go back too, or there are two, it is not judged before
+another one has passed.
 
 The seed says what is done and in which order. What meets what is up to the machine: a failure may need several runs.
 """
@@ -30,15 +33,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import trio
 
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import BulkDestination, Document, Reply, Request, open_destination
 from tests.campaign_relay.link import Link
-from tests.campaign_relay.party import Party
-from tests.campaign_relay.things import Things
+from tests.campaign_relay.party import PATIENCE, Party
+from tests.campaign_relay.things import Thing, Things
 from tests.campaign_relay.writers import Directory, Program
 from tests.canary import EVENT
 from tests.story.driver import policy
@@ -73,8 +76,13 @@ class Options(NamedTuple):
     principals: int = 1
     far: bool = False
     """Whether the one principal relays to another one, which delivers."""
-    back: bool = False
-    """Whether state directories go back, are lost, and are run twice."""
+    back: Literal["none", "edges", "principals", "both"] = "none"
+    """Whose state directories go back, are lost, and are run twice."""
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the principal knows all documents that an edge may have forgotten."""
+        return self.principals == 1 and self.back == "edges"
 
 
 class Edge:
@@ -122,11 +130,12 @@ class Edge:
         """Give it its policy; returns the revision."""
         return await self.party.offer(self.text(), self.key, LOCAL)
 
-    def doubt(self) -> None:
-        """Its state directory is not the one that it was."""
+    def doubt(self, *, remembers: bool) -> None:
+        """Its state directory is not the one that it was; `remembers`: its principal knows its documents."""
         self.went_back = True
-        self.directory.doubt()
         self.program.doubt()
+        if not remembers:
+            self.directory.doubt()
 
 
 class Campaign:
@@ -152,6 +161,8 @@ class Campaign:
         self.edges = [self._edge(name, directory) for name in EDGES]
         self._doors = {edge.name: [edge.key] for edge in self.edges}
         self._program = Program(self.things, f"{self._above}{PROGRAMS}", self._ports[0], key(PROGRAMS))
+        self._have_gone_back = False
+        """Whether the directory of a principal is an older one than before."""
         self._of_keys = trio.Lock()
         """A directory goes back to a copy in which no key is revoked, and no key is replaced meanwhile."""
         backend.script = self._err
@@ -218,6 +229,9 @@ class Campaign:
                 await edge.offer()
             await self._harm(seconds)
             await self._settle()
+            if self._options.principals == 1 and self._options.back in ("principals", "both"):
+                await self._go_back_at_rest()
+                await self._settle()
             nursery.cancel_scope.cancel("the campaign is over")
 
     async def _harm(self, seconds: float) -> None:
@@ -227,7 +241,7 @@ class Campaign:
             nursery.start_soon(self._again_and_again, self._of_links(), 0.5, over)
             nursery.start_soon(self._again_and_again, self._of_processes(), 3.0, over)
             nursery.start_soon(self._again_and_again, self._rotations(), 2.0, over)
-            if self._options.back:
+            if self._options.back != "none":
                 nursery.start_soon(self._again_and_again, self._of_directories(), 5.0, over)
             nursery.start_soon(self._put, self._program, over)
             for edge in self.edges:
@@ -278,6 +292,7 @@ class Campaign:
         self._check_things()
         for party in self.parties:
             await self._check_observed(party)
+        self._check_told()
 
     def _came(self, edge: Edge) -> Counter[int]:
         lines = [event["message"].split() for event in self._backend.events if "message" in event]
@@ -306,9 +321,26 @@ class Campaign:
             if things:
                 raise Failed(f"{len(things)} keys are {what}: {things}"[:2000])
 
+    def _check_told(self) -> None:
+        """Raises Failed."""
+        for party in self.parties:
+            self.done[f"{party.name} told that its principal went back"] = party.told
+            if party.told and not self._have_gone_back:
+                raise Failed(f"{party.name} told {party.told} times that its principal went back, which has not")
+
+    def _check_drained(self, party: Party, revision: int, standing: Mapping[Thing, int]) -> None:
+        """Raises Failed if something that stood before a revision was offered, and confirmed, is not at the backend."""
+        confirms = party.drained.get(revision, "unknown")
+        self.done[f"drained that confirms {confirms}"] += 1
+        early = {} if confirms in ("stored", "unknown") else self.things.early(standing)
+        if early:
+            raise Failed(f"{party.name}: revision {revision} was drained too early ({confirms}): {early}"[:2000])
+
     async def _check_observed(self, party: Party) -> None:
         observed = await party.observe()
-        if observed["queue"]["events"] or observed["dead_letters"]["events"] or observed["state"] != "HEALTHY":
+        is_well = observed["state"] == "HEALTHY"
+        is_told = self._have_gone_back and observed.get("code") == "principal_went_back"
+        if observed["queue"]["events"] or observed["dead_letters"]["events"] or not (is_well or is_told):
             facts = {name: observed[name] for name in ("state", "message", "queue", "dead_letters")}
             raise Failed(f"{party.name} is not at rest: {json.dumps(facts)}")
         for unit in observed["units"]:
@@ -423,7 +455,10 @@ class Campaign:
             edge.keys += 1
             self._doors[edge.name].append(edge.key)
             await self._active(await self._offer_principals())
-            await edge.offer()
+            standing = edge.program.standing()
+            revision = await edge.offer()
+            await edge.party.reached("drained", revision)
+            self._check_drained(edge.party, revision, standing)
             await edge.party.released(old)
             self._doors[edge.name].remove(old)
             await self._active(await self._offer_principals())
@@ -434,7 +469,14 @@ class Campaign:
     async def _rotate_backend(self) -> None:
         async with self._of_keys:
             old, self._backend_key = f"backend-{self._backend_key}", self._backend_key + 1
-            await (self._offer_far(self.far) if self.far else self._offer_principals())
+            standing = self._program.standing()
+            if self.far:
+                await self._offer_far(self.far)
+            else:
+                first = self.principals[0]
+                revision, *_ = await self._offer_principals()
+                await first.reached("drained", revision)
+                self._check_drained(first, revision, standing)
             for principal in self._delivering:
                 await principal.released(old)
             assert self._backend.keys is not None
@@ -489,6 +531,9 @@ class Campaign:
     def _of_directories(self) -> dict[str, Fault]:
         random = self._drawn()
 
+        def doubt(edge: Edge) -> None:
+            edge.doubt(remembers=self._options.remembers)
+
         async def copy() -> None:
             await random.choice(self.parties).copy()
 
@@ -496,27 +541,28 @@ class Campaign:
             edge = random.choice(self.edges)
             async with self._of_keys:
                 await self._have_copy(edge.party)
-                edge.doubt()
+                doubt(edge)
                 await edge.party.go_back()
-                edge.doubt()
+                doubt(edge)
 
         async def edge_is_lost() -> None:
             edge = random.choice(self.edges)
-            edge.doubt()
+            doubt(edge)
             await edge.party.lose()
-            edge.doubt()
+            doubt(edge)
 
         async def edge_is_cloned() -> None:
             edge = random.choice(self.edges)
             async with self._of_keys, edge.party.cloned(edge.text(free_port())):
-                edge.doubt()
+                doubt(edge)
                 await trio.sleep(random.random() * 4)
-            edge.doubt()
+            doubt(edge)
 
         async def principal_goes_back() -> None:
             principal = random.choice(self.receivers)
             async with self._of_keys:
                 await self._have_copy(principal)
+                self._have_gone_back = True
                 await self._lose(principal, principal.go_back)
 
         async def principal_is_lost() -> None:
@@ -526,17 +572,45 @@ class Campaign:
         async def principal_is_cloned() -> None:
             first, second = self.principals
             async with self._of_keys:
+                self._have_gone_back = True
                 await self._lose(second, lambda: second.become(first))
 
-        faults = {
+        of_edges = {
             "copied": copy,
             "edge goes back": edge_goes_back,
             "edge is lost": edge_is_lost,
             "edge is cloned": edge_is_cloned,
+        }
+        of_principals = {
+            "copied": copy,
             "principal goes back": principal_goes_back,
             "principal is lost": principal_is_lost,
         }
-        return faults | ({"principal is cloned": principal_is_cloned} if len(self.principals) == 2 else {})
+        if len(self.principals) == 2:
+            of_principals["principal is cloned"] = principal_is_cloned
+        return {"edges": of_edges, "principals": of_principals, "both": of_edges | of_principals}[self._options.back]
+
+    async def _go_back_at_rest(self) -> None:
+        """Each that relays to a principal has something confirmed since a copy: all of them tell when it goes back."""
+        principal, senders = self.receivers[-1], [edge.party for edge in self.edges]
+        if self.far:
+            senders = self.principals
+        await principal.copy()
+        for edge in self.edges:
+            edge.write(1)
+            edge.directory.write("k0")
+        await self._settle()
+        before = [party.told for party in senders]
+        self._have_gone_back = True
+        await principal.go_back()
+        for edge in self.edges:
+            edge.write(1)
+        with trio.move_on_after(PATIENCE):
+            while any(party.told == told for party, told in zip(senders, before, strict=True)):  # noqa: ASYNC110
+                await trio.sleep(0.05)
+            return
+        silent = [party.name for party, told in zip(senders, before, strict=True) if party.told == told]
+        raise Failed(f"the principal of {silent} went back, and they do not tell")
 
     async def _have_copy(self, party: Party) -> None:
         while not party.has_copy:

@@ -16,6 +16,7 @@ from tests.story.driver import Message, Sidecar, launched
 from tests.story.world import secret
 
 PATIENCE = 60.0
+WENT_BACK = b"went back to an older state directory"
 
 
 class Party:
@@ -33,7 +34,11 @@ class Party:
         """Every credential that a policy has named."""
         self._current: tuple[str, ...] = ()
         self._reached = {"active": 0, "drained": 0}
+        self.drained: dict[int, str | None] = {}
+        """By revision, what the confirmations of an `ack` of `drained` are worth."""
         self._released: set[str] = set()
+        self._told_before = 0
+        """How often processes that have ended told that a principal went back."""
         self._news = trio.Event()
         self._sidecar: Sidecar | None = None
         """Where policies can be sent to."""
@@ -67,6 +72,7 @@ class Party:
                 await sidecar.process.wait()
                 while not sidecar.closed:  # what it has said counts, though it is gone
                     await sidecar._news.wait()
+                self._told_before += _told(sidecar)
                 self._process = self._sidecar = None
             assert self._was_killed, f"{self.name} has ended by itself: {sidecar.log.decode()[-2000:]}"
             await trio.sleep(self._pause())
@@ -182,6 +188,11 @@ class Party:
                     raise
             await trio.sleep(0.05)
 
+    @property
+    def told(self) -> int:
+        """How often it has told that its principal went back."""
+        return self._told_before + (0 if self._sidecar is None else _told(self._sidecar))
+
     async def _say_policy(self, sidecar: Sidecar) -> None:
         await sidecar.policy(self._revision, self._text, {id: secret(id) for id in self._current})
 
@@ -190,6 +201,8 @@ class Party:
             assert said["reason"] == "superseded", said
         if said["type"] == "ack" and said["stage"] in self._reached:
             self._reached[said["stage"]] = max(self._reached[said["stage"]], said["revision"])
+            if said["stage"] == "drained":
+                self.drained[said["revision"]] = said.get("confirms")
         if said["type"] == "ready":  # a process that was killed may have come to a stage without saying so
             for stage, reached in said["revisions"].items():
                 if reached is not None and stage in self._reached:
@@ -222,6 +235,10 @@ class Party:
         names = ("state", "message", "revisions", "draining", "queue", "credentials_in_use", "credentials_wanted")
         said = [m for m in self._sidecar.said if m["type"] in ("ready", "ack", "nack", "released", "error")]
         return json.dumps([self._revision, self._current, {name: observed.get(name) for name in names}, said])
+
+
+def _told(sidecar: Sidecar) -> int:
+    return sidecar.log.count(WENT_BACK)
 
 
 def _replace(source: Path, target: Path) -> None:

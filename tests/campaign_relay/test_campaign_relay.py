@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ SECONDS = 6.0
         Options(),
         Options(delivers=True, principals=2),
         Options(delivers=True, far=True),
-        Options(delivers=True, principals=2, back=True),
+        Options(delivers=True, principals=2, back="both"),
     ],
     ids=["stored", "delivered", "far", "back"],
 )
@@ -72,3 +73,28 @@ async def test_a_key_whose_last_word_is_missing_is_found(tmp_path: Path) -> None
         await trio.lowlevel.checkpoint()
         with pytest.raises(Failed, match="1 keys are not the last word"):
             campaign._check_things()
+
+
+@pytest.mark.parametrize(("confirms", "is_early"), [("delivered", True), (None, True), ("stored", False)])
+async def test_a_revision_that_is_drained_before_a_key_is_delivered_is_found(
+    tmp_path: Path, confirms: str | None, is_early: bool
+) -> None:
+    async with opened(tmp_path, seed=1) as campaign:
+        party, program = campaign.edges[0].party, campaign.edges[0].program
+        campaign.things.put(Thing(program.owner, program.collection, "a"))
+        said = {"type": "ack", "stage": "drained", "revision": 3}
+        party._hear(said if confirms is None else said | {"confirms": confirms})
+        await trio.lowlevel.checkpoint()
+        with pytest.raises(Failed, match="revision 3 was drained too early") if is_early else nullcontext():
+            campaign._check_drained(party, 3, program.standing())
+
+
+async def test_who_tells_that_a_principal_went_back_which_has_not_is_found(tmp_path: Path) -> None:
+    async with opened(tmp_path, seed=1) as campaign:
+        campaign._check_told()
+        campaign.edges[0].party._told_before = 2
+        await trio.lowlevel.checkpoint()
+        with pytest.raises(Failed, match="berlin told 2 times"):
+            campaign._check_told()
+        campaign._have_gone_back = True
+        campaign._check_told()

@@ -91,3 +91,14 @@ def test_a_document_that_is_another_than_was_written_is_found() -> None:
     assert things.differing({"state-inventory": {"id": document}, "logs": {"x": b"{}"}}) == []
     assert things.differing({"state-inventory": {"id": written(1, 2).source}}) == [THING]
     assert things.differing({}) == [THING]
+
+
+def test_a_key_that_stood_and_is_not_written_is_early_until_something_newer_is_said_of_it() -> None:
+    things = said(1, 2)
+    standing = things.standing("berlin", "inventory")
+    assert standing == {THING: 2}
+    things.note([written(1, 1)])
+    assert things.early(standing) == {THING: "version 1 instead of version 2"}
+    assert things.early({THING: 1}) == {}
+    things.put(THING)
+    assert things.early(standing) == {}

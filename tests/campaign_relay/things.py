@@ -71,6 +71,10 @@ class Things:
         else:
             self._unsure |= set(keys)
 
+    def standing(self, owner: str, collection: str) -> dict[Thing, int]:
+        """The keys, and how much was said of each."""
+        return {one: len(said) for one, said in self._said.items() if one[:2] == (owner, collection)}
+
     # -- the backend ---------------------------------------------------------------------------------------------------
 
     def note(self, documents: Iterable[Document]) -> None:
@@ -100,6 +104,10 @@ class Things:
             for thing, said in self._said.items()
             if not self._is_in_doubt(thing) and self._last(thing) != said[-1]
         }
+
+    def early(self, standing: Mapping[Thing, int]) -> dict[Thing, str]:
+        """Those keys of `open` of which nothing was said since they were standing so."""
+        return {thing: what for thing, what in self.open().items() if len(self._said[thing]) == standing.get(thing)}
 
     def wrong(self) -> dict[Thing, str]:
         """Keys whose writes are none that can be: an older one behind a newer one, or one of nothing that was said."""

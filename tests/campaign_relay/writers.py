@@ -58,6 +58,12 @@ class Program:
     def __init__(self, things: Things, owner: str, port: int, credential: Credential) -> None:
         self.owner, self.collection = owner, "things"
         self._things, self._port, self._credential = things, port, credential
+        self._saying: Thing | None = None
+
+    def standing(self) -> dict[Thing, int]:
+        """What the door has taken: how much was said of each key."""
+        standing = self._things.standing(self.owner, self.collection)
+        return {thing: count for thing, count in standing.items() if thing != self._saying}
 
     def doubt(self) -> None:
         """The shipper does not remember what was put."""
@@ -67,12 +73,14 @@ class Program:
         """Returns when the door has taken it."""
         key = f"k{random.randrange(KEYS)}"
         thing = Thing(self.owner, self.collection, key)
+        self._saying = thing
         is_there = key in self._things.present(self.owner, self.collection)
         if is_there and random.random() < 0.2:
             self._things.delete(thing)
             await self._say("DELETE", key, b"")
         else:
             await self._say("PUT", key, self._things.put(thing))
+        self._saying = None
 
     async def _say(self, method: str, key: str, document: bytes) -> None:
         """Again and again, until it is taken."""
