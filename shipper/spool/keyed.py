@@ -116,13 +116,22 @@ def begin(db: sqlite3.Connection, now: float) -> int:
     return _set_epoch(db, epoch)
 
 
-def has_given(db: sqlite3.Connection, place: int) -> bool:
-    """Whether this directory has given the place; not a newer copy of it, or another one."""
+def has_given(db: sqlite3.Connection, owner: str, place: int) -> bool:
+    """Whether this directory has given the place to a key of the owner; not a newer copy of it, or another one.
+
+    Another shipper that started in the same second has the same epoch: so it is also asked who writes the owner's keys.
+    """
     epoch, sequence = epoch_of(place), place - place_of(epoch_of(place), 0)
     if epoch == int(get_meta(db, "place_epoch") or 0):
-        return sequence <= int(get_meta(db, "place_sequence") or 0)
-    row = db.execute("SELECT last FROM place_epoch WHERE epoch = ?", (epoch,)).fetchone()
-    return row is not None and sequence <= row[0]
+        last = int(get_meta(db, "place_sequence") or 0)
+    else:
+        (last,) = db.execute("SELECT last FROM place_epoch WHERE epoch = ?", (epoch,)).fetchone() or (-1,)
+    return sequence <= last and (not owner or _gives(db, owner))
+
+
+def _gives(db: sqlite3.Connection, owner: str) -> bool:
+    """Whether places of an owner's keys are given here: those of a program at a door, and not of a shipper's."""
+    return db.execute("SELECT 1 FROM keyed WHERE owner = ? AND own LIMIT 1", (owner,)).fetchone() is not None
 
 
 def raise_above(db: sqlite3.Connection, place: int) -> bool:

@@ -175,7 +175,7 @@ def decide(
         if here is not None and here.place >= version.place:
             key = version.owner, point_of(version.collection, version.key)
             decision.moved.extend(send_again(db, now, lane, [key]))
-        elif here is None and keyed.has_given(db, version.place):
+        elif here is None and keyed.has_given(db, version.owner, version.place):
             input = claim.input if claim is not None and claim.input else inputs[0]
             decision.moved.extend(keyed.bury(db, sealer, now, at, input, lane, version))
         elif claim is None or (here is not None and here.is_own and epoch_of(here.place) >= since):

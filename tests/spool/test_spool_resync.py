@@ -179,10 +179,21 @@ def test_a_surplus_key_that_is_here_is_sent_again_and_that_of_another_owner_left
 def test_a_place_was_given_by_this_directory_up_to_the_last_one_of_its_epoch(shelf: Shelf) -> None:
     place = shelf.keep("a", ONE).place
     for _ in range(2):
-        assert keyed.has_given(shelf.db, place)
-        assert not keyed.has_given(shelf.db, place + 1)
+        assert keyed.has_given(shelf.db, "", place)
+        assert not keyed.has_given(shelf.db, "", place + 1)
         shelf.epoch = keyed.begin(shelf.db, NOW)
-    assert not keyed.has_given(shelf.db, place_of(shelf.epoch + 1, 1))
+    assert not keyed.has_given(shelf.db, "", place_of(shelf.epoch + 1, 1))
+
+
+def test_a_place_that_another_shipper_gave_in_the_same_second_was_not_given_here(shelf: Shelf) -> None:
+    place = shelf.admit(Change("things", "a", ONE, "programs")).kept[0].place
+    put(shelf, "berlin", "a", ONE, place - 1)
+    for owner in ("berlin", "paris"):
+        version = there(place, owner=owner, key="b")
+        assert decide(shelf, version, ADOPT).wanted == [version]
+    gone = decide(shelf, there(place, owner="programs", key="b"), ADOPT)
+
+    assert (gone.wanted, waiting(shelf)[-1].deleted) == ([], True)
 
 
 @pytest.mark.parametrize("document", [None, ONE])
