@@ -455,6 +455,9 @@ class Source(Protocol):
         One that takes from other shippers may have `def edges(self) -> Sequence[Edge]`, as cheap: those that its
         settings name, each once. Their keys are counted for it, by the owner that has the edge's name.
 
+        It may have `def adopted(self, owners: Collection[str]) -> None`, which is called when keys of these owners were
+        taken from a destination (`RoutedState.adopt`): the edge that they belong to may have deleted them meanwhile.
+
         With these it may have `async def forget_edge(self, name: str, keys: Literal["keep", "delete"]) -> int`: give up
         all that is remembered of one of them, and delete its keys, by new versions, if that is wanted; returns how many
         were deleted. It is an order: durable before it changes anything else, in bounded steps, and completed by the

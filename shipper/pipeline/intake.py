@@ -13,7 +13,7 @@ for SETTLE_SECONDS where they hold what cannot be stored (`stages`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -92,7 +92,7 @@ class Running:
         """Whether it was asked to read nothing more, since a cut or a stop is near."""
         self._has_no_figures = self._has_no_edges = False
         port.read_again = lambda: self.opened.cancel("what it has emitted was not stored")
-        port.answered = self.answered
+        port.answered, port.adopted = self.answered, self.adopted
 
     def figures(self) -> dict[str, int]:
         """What the source says of itself, and counts; of what it says nothing if that is not in numbers."""
@@ -121,6 +121,11 @@ class Running:
         """Tell the source, if it asks for that, that batches have all their answers."""
         if (tell := getattr(self.source, "answered", None)) is not None:
             tell(keys)
+
+    def adopted(self, owners: Collection[str]) -> None:
+        """Tell the source, if it asks for that, that keys of these owners were taken from a destination."""
+        if (tell := getattr(self.source, "adopted", None)) is not None:
+            tell(owners)
 
     async def quiesce(self) -> None:
         """Have it read nothing more, and emit what it has read, if it can."""

@@ -55,6 +55,8 @@ class Port:
         """Closes the source, which is opened again."""
         self.answered: Callable[[Sequence[str]], None] = lambda keys: None
         """Tells the source that batches have all their answers."""
+        self.adopted: Callable[[Collection[str]], None] = lambda owners: None
+        """Tells the source that keys of these owners were taken from a destination."""
         self.aio = aio
         self.problem: str | None = None
         self.fault: str | None = None

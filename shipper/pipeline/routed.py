@@ -34,6 +34,7 @@ class Routed:
         door.check_changes(changes, {}, {})
         claimed = [(one, self._sources.claim(one.owner, one.collection)) for one in changes]
         self._on_moved(await self._spool.adopt(self._lane, claimed))
+        self._sources.adopted([(one.owner, one.collection) for one in changes])
 
     async def gone(self, versions: Sequence[Version]) -> list[Version]:
         return await self._spool.gone_from_lane(self._lane, versions)

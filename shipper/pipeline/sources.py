@@ -6,7 +6,7 @@ all of them. Of what came in by a door, or from a plugin, nobody can say it agai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 import trio
@@ -23,6 +23,9 @@ class Reading(Protocol):
 
     @property
     def is_complete(self) -> bool: ...
+
+    @property
+    def adopted(self) -> Callable[[Collection[str]], None]: ...
 
 
 class Sources:
@@ -43,6 +46,14 @@ class Sources:
         """An input has read all."""
         self.news.set()
         self.news = trio.Event()
+
+    def adopted(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Versions of keys, by owner and collection, were taken from a destination: tell the inputs that have these."""
+        found = frozenset(keys)
+        for input, reading in self._inputs or ():
+            owners = {owner for owner, collection in found if owner and input.has_keys(owner, collection)}
+            if owners:
+                reading.adopted(owners)
 
     def claim(self, owner: str, collection: str) -> Claim | None:
         """Whose word counts for a key; None: that of no input that is here."""

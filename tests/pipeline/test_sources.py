@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from shipper.pipeline.sources import Sources
@@ -15,6 +16,7 @@ from shipper_plugins.inputs.state import StateInput
 class Running(NamedTuple):
     source: str
     is_complete: bool = False
+    adopted: Callable[[Collection[str]], None] = lambda owners: None
 
 
 class Plugin(Input, frozen=True):
@@ -53,6 +55,21 @@ def test_for_keys_that_no_input_gives_any_more_nobody_has_the_word() -> None:
     sources.switch({"d": (DOOR, Running("d")), "f": (FILES, Running("f")), "l": (LOGS, Running("l"))})
 
     assert [sources.claim(*key) for key in (("", "things"), ("other", "things"), ("local", "inventory"))] == [None] * 3
+
+
+def test_an_input_hears_whose_keys_of_it_were_adopted() -> None:
+    sources = Sources()
+    door, files = list[set[str]](), list[set[str]]()
+    sources.adopted([("local", "things")])
+    sources.switch(
+        {
+            "d": (DOOR, Running("d", adopted=lambda owners: door.append(set(owners)))),
+            "f": (FILES, Running("f", adopted=lambda owners: files.append(set(owners)))),
+        }
+    )
+    sources.adopted([("local", "things"), ("local/below", "things"), ("other", "things"), ("", "inventory")])
+
+    assert (door, files) == ([{"local", "local/below"}], [])
 
 
 def test_a_change_of_the_inputs_is_news() -> None:

@@ -32,7 +32,7 @@ from shipper.plugin import (
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.state import point_of
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs import relay_state
+from shipper_plugins.inputs import relay_edges, relay_state
 from shipper_plugins.inputs.relay import Edge
 from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.relay import state
@@ -292,6 +292,21 @@ async def test_t117_4_a_set_is_compared_after_a_reconnect_though_nothing_is_sent
         await until(lambda: here.again != [])
     far.context.close()
     assert here.again == [("", point_of("things", "a"))]
+
+
+async def test_an_edge_compares_again_when_its_principal_has_taken_keys_of_it_from_elsewhere(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_edges, "ADOPTED_SECONDS", 0.0)
+    here = Here()
+    async with door(aio) as far, edge(aio, far.url, here=here) as sender:
+        await sender.send(versions(("a", 1, ONE)))
+        far.source.adopted(["berlin/below", "paris", "unknown"])
+        with trio.fail_after(5):
+            while here.asked == 1:
+                await sender.send(versions(("a", 1, ONE)))
+
+    assert [version.key for version in here.decided] == ["a"]
 
 
 async def test_an_empty_set_is_a_set(aio: Asyncio) -> None:

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -271,6 +271,7 @@ class _Principal:
         await self._edges.load()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._edges.resume)
+            nursery.start_soon(self._edges.renew_adopted)
             await self._context.aio.call(self._server.serve, self._listener)
 
     def change(self, settings: RelayInput, credentials: Mapping[str, Credential]) -> None:
@@ -297,6 +298,10 @@ class _Principal:
     def answered(self, keys: Sequence[str]) -> None:
         """See `InputContext.answers`."""
         self._edges.answered(keys)
+
+    def adopted(self, owners: Iterable[str]) -> None:
+        """See `Source.change`: these edges compare their keys again."""
+        self._edges.adopted(owners)
 
     def figures(self) -> Mapping[str, int]:
         """See `Source.figures`."""

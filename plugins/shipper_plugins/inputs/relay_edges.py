@@ -71,6 +71,8 @@ _log = logging.getLogger(__name__)
 _NONE = Generation("0" * 32, 0)
 _LINEAGE = "lineage"
 """In the place of a link: of the position that names what is known of an edge in this state directory."""
+ADOPTED_SECONDS = 2.0
+"""In which keys that are taken from an output end a session of their edge once."""
 FULL_SECONDS = 10.0
 """After which a program may ask again whether there is room for another key."""
 MOST_TOLD = 64
@@ -203,6 +205,9 @@ class Edges:
         """The position that has it, once there is one; it is stored with the first session."""
         self._edges: dict[str, _Edge] = {}
         self._sets = Sets(context)
+        self._adopted: set[str] = set()
+        """Edges of which keys were taken from an output since their session has begun."""
+        self._news = trio.Event()
         self._again = context.meters.counter("parts_again", "Parts that had been taken before, and came again.")
         self._conflicts = context.meters.counter("identity_conflicts", "Parts under the identity of another one.")
         self._clones = context.meters.counter("edges_cloned", "Sessions refused, as another process has the name.")
@@ -265,6 +270,20 @@ class Edges:
         """Have every sender begin another session, since what its handshake has said holds no more."""
         for edge in self._edges.values():
             edge.sessions.renew()
+
+    def adopted(self, owners: Iterable[str]) -> None:
+        """Keys of these owners were taken from an output; the edge that compared before has no part in them yet."""
+        self._adopted |= {owner.partition("/")[0] for owner in owners} & self._edges.keys()
+        self._news.set()
+
+    async def renew_adopted(self) -> None:
+        """Have such edges begin another session, in which both sides are compared; not for each of many keys."""
+        while True:
+            await self._news.wait()
+            await trio.sleep(ADOPTED_SECONDS)
+            adopted, self._adopted, self._news = self._adopted, set(), trio.Event()
+            for name in adopted:
+                self._edges[name].sessions.renew()
 
     async def resume(self) -> None:
         """Completes orders to forget an edge that a crash has interrupted."""
