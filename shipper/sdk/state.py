@@ -80,8 +80,7 @@ class Kept(NamedTuple):
 class Quota(NamedTuple):
     """The most that an owner may have: keys that are not deleted, and bytes of documents, as they are stored.
 
-    The number of keys also bounds how many deletions are remembered; the oldest ones of which nothing waits are
-    forgotten.
+    The number of keys also bounds how many deletions are remembered: the oldest of which nothing waits are forgotten.
     """
 
     keys: int

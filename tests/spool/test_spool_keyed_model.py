@@ -5,14 +5,16 @@ The model knows of each destination, whichever credential was used, which versio
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shipper.sdk.state import Change
-from shipper.spool import drain_orders, keyed, revisions
+from shipper.sdk.state import Change, Quota
+from shipper.spool import drain_orders, holdings, keyed, revisions
 from shipper.spool.drain_orders import Order
 from shipper.spool.figures import Figures
 from shipper.spool.queue import Moved, Settlement
@@ -25,8 +27,22 @@ OWNERS = ("", "berlin")
 PLACES = st.sampled_from([To("x", "k1"), To("x", "k2"), To("y", "k1"), To("y", "k3")])
 DOCUMENTS = st.one_of(st.none(), st.integers(0, 9).map(lambda n: b'{"n":%d}' % n))
 WORDS = st.tuples(st.sampled_from(OWNERS), st.sampled_from(KEYS), DOCUMENTS)
+QUOTA, MOST = Quota(1, 1 << 20), 2
+"""Of another owner: one key that is not deleted, and as many deletions; all of its keys where no quota is given."""
 SELDOM = st.sampled_from([False] * 5 + [True])
 Key = tuple[str, str]
+
+
+class _Known(NamedTuple):
+    """A key as it is stored."""
+
+    place: int
+    deleted: bool
+    waits: bool
+
+    @property
+    def is_settled(self) -> bool:
+        return bool(self.deleted and not self.waits)
 
 
 class KeyedState(RuleBasedStateMachine):
@@ -34,6 +50,9 @@ class KeyedState(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
+        self.patches = ExitStack()
+        for name, number in (("LEAST_DELETIONS", 1), ("PORTION", 1)):
+            self.patches.enter_context(patch.object(holdings, name, number))
         self.shelf = Shelf()
         self.figures = Figures.none()
         self.answered: dict[tuple[str, str], dict[Key, int]] = {}
@@ -44,10 +63,13 @@ class KeyedState(RuleBasedStateMachine):
         self.current: dict[Key, tuple[int, bytes | None]] = {}
         self.cut(To("x", "k1"), None, False)
 
+    def teardown(self) -> None:
+        self.patches.close()
+
     # -- what may happen -----------------------------------------------------------------------------------------------
 
-    @rule(words=st.lists(WORDS, min_size=1, max_size=6), guess=st.booleans())
-    def keep(self, words: list[tuple[str, str, bytes | None]], guess: bool) -> None:
+    @rule(words=st.lists(WORDS, min_size=1, max_size=6), guess=st.booleans(), is_bounded=st.booleans())
+    def keep(self, words: list[tuple[str, str, bytes | None]], guess: bool, is_bounded: bool) -> None:
         """`guess`: the fronts are those of a moment ago, before anything was handed out."""
         if not self.routed:
             return
@@ -56,10 +78,13 @@ class KeyedState(RuleBasedStateMachine):
         for owner, key, document in words:
             before = self.current.get((owner, key), (0, None))[0]
             change = Change("things", key, document, owner, before + 1 if owner else None)
-            arrival = keyed.Arrival(self.shelf.at, INPUT, lanes, [change], fronts=fronts)
+            quota = QUOTA if is_bounded and owner else None
+            arrival = keyed.Arrival(self.shelf.at, INPUT, lanes, [change], fronts=fronts, quota=quota)
+            known = self._known()
             admitted = keyed.keep(self.shelf.db, self.shelf.sealer, NOW, arrival)
             self.figures.moved(admitted.moved)
             (kept,) = admitted.kept
+            self._check_forgotten(known, change, kept.is_full)
             if kept.is_new:
                 assert kept.place > before
                 self.current[owner, key] = kept.place, document
@@ -183,6 +208,17 @@ class KeyedState(RuleBasedStateMachine):
                     assert waiting[name] == document
 
     @invariant()
+    def what_an_owner_has_is_that_of_a_count(self) -> None:
+        db = self.shelf.db
+        held = "SELECT keys, bytes, known FROM holding WHERE owner = 'berlin'"
+        count = "SELECT total(NOT deleted), total(iif(deleted, 0, bytes)), count(*) FROM keyed WHERE owner = 'berlin'"
+        assert (db.execute(held).fetchone() or (0, 0, 0)) == db.execute(count).fetchone()
+        waits = "EXISTS (SELECT 1 FROM slot WHERE keyed = keyed.id)"
+        unmarked = f"SELECT 1 FROM keyed WHERE deleted AND NOT {waits} AND settled IS NULL"
+        marked = "SELECT 1 FROM keyed WHERE settled IS NOT NULL AND NOT deleted"
+        assert db.execute(f"{unmarked} UNION ALL {marked}").fetchall() == []
+
+    @invariant()
     def the_figures_are_those_of_a_count(self) -> None:
         counted = Figures.of(self.shelf.db, self.shelf.sealer)
         assert (self.figures.events, self.figures.bytes) == (counted.events, counted.bytes)
@@ -212,6 +248,25 @@ class KeyedState(RuleBasedStateMachine):
         name = keyed.name_of(key[0], "things", key[1])
         row = self.shelf.db.execute("SELECT place FROM keyed WHERE name = ?", (name,)).fetchone()
         return None if row is None else int(row[0])
+
+    def _known(self) -> dict[str, _Known]:
+        """What is known of the other owner, by key."""
+        names = {keyed.name_of("berlin", "things", key): key for key in KEYS}
+        waits = "EXISTS (SELECT 1 FROM slot WHERE keyed = keyed.id)"
+        rows = self.shelf.db.execute(f"SELECT name, place, deleted, {waits} FROM keyed WHERE owner = 'berlin'")
+        return {names[name]: _Known(*rest) for name, *rest in rows.fetchall()}
+
+    def _check_forgotten(self, before: dict[str, _Known], change: Change, is_full: bool) -> None:
+        """Only a settled deletion is, to make room for a new key; and where one may be, the new key is not refused."""
+        now = self._known()
+        gone = before.keys() - now.keys()
+        assert all(
+            before[key].is_settled and before[key].place < max(one.place for one in before.values()) for key in gone
+        )
+        assert not gone or (change.key not in before and len(now) == MOST)
+        assert not is_full or change.document is not None or (change.key not in before and len(before) >= MOST)
+        may_go = [key for key, one in before.items() if one.is_settled][1:]
+        assert not is_full or change.document is not None or not may_go or len(before) > MOST
 
     def _waiting(self, at: tuple[str, str]) -> dict[Key, bytes | None]:
         """The current versions that wait for a destination, on any lane."""
