@@ -412,3 +412,54 @@ def _write(directory: Path, **documents: int) -> None:
 
 def _documents(context: RecordingInputContext) -> dict[str, int]:
     return {key: json.loads(text)["n"] for (_, _, key), (text, _) in context.state.items() if text is not None}
+
+
+async def test_deletions_that_a_principal_has_forgotten_are_none_that_differ(tmp_path: Path) -> None:
+    """Neither its own principal, which remembers them, nor the edge, which forgot them at once, sends any again.
+
+    An edge of 600 keys may have 1,600, deleted or not: the first deletions give way in the third round.
+    """
+    rounds, size, most = 3, 600, 1600
+    documents = tmp_path / "documents"
+    async with open_chain(tmp_path) as chain, chain.sink(), running(chain.edge_state) as edge:
+        documents.mkdir()
+        files = f'files: {{type: state, paths: ["{documents}/*.json"], collection: {COLLECTION}}}'
+        text = _policy(chain.door, "local", "p", chain.up, "berlin", "e")
+        text = f"{text[: text.index('  door:')]}  {files}\n{text[text.index('outputs:') :]}"
+        text_of_middle = _policy(chain.up, "berlin", "e", chain.far, "middle", "k1")
+        text_of_middle = text_of_middle.replace("]}}", f"], max_keys: {size}}}}}")
+        secrets = {"e": secret("e"), "k1": {"api_key": "k1:a-secret-of-the-test"}}
+
+        async def arrived(keys: set[str]) -> None:
+            with trio.fail_after(60):
+                await chain.context.wait_until(lambda: _documents(chain.context).keys() == keys)
+            await empty(edge, middle)
+
+        async with running(chain.principal_state) as middle:
+            await middle.policy(1, text_of_middle, secrets)
+            await middle.ack(1, "active")
+            await edge.policy(1, text, {"e": secret("e")})
+            await edge.ack(1, "active")
+            for number in range(rounds):
+                names = {f"k{number}-{at}" for at in range(size)}
+                _write(documents, **dict.fromkeys(names, number))
+                await arrived(names)
+                for name in names:
+                    (documents / f"{name}.json").unlink()
+                await arrived(set())
+            await middle.stop()
+        given = len(chain.context.state)
+        async with running(chain.principal_state) as middle:
+            await middle.policy(2, text_of_middle, secrets)
+            await middle.ack(2, "active")
+            _write(documents, last=1)
+            await arrived({"last"})
+            observed = await middle.observe()
+            assert size < observed["keyed"]["keys"] <= most
+            for sidecar in (edge, middle):
+                observed = await sidecar.observe()
+                assert _figure(observed, "state_sent_again") <= 1  # the last one, which waited then
+                assert _figure(observed, "state_surplus") == 0
+                assert not _degraded(observed, "outputs.up")
+        assert given == rounds * size
+        assert len(chain.context.state) == given + 1
