@@ -232,6 +232,9 @@ class Campaign:
             if self._options.principals == 1 and self._options.back in ("principals", "both"):
                 await self._go_back_at_rest()
                 await self._settle()
+                if self.far and not self._options.delivers:
+                    await self._lose_deletions()
+                    await self._settle()
             nursery.cancel_scope.cancel("the campaign is over")
 
     async def _harm(self, seconds: float) -> None:
@@ -611,6 +614,28 @@ class Campaign:
             return
         silent = [party.name for party, told in zip(senders, before, strict=True) if party.told == told]
         raise Failed(f"the principal of {silent} went back, and they do not tell")
+
+    async def _lose_deletions(self) -> None:
+        """The principal confirms deletions, and is lost before it can relay them; it hears first of its edges again."""
+        self._far_link.is_down = True
+        self._far_link.cut()
+        principal = self.principals[0]
+        gone = 0
+        for edge in self.edges:
+            for name in self.things.present(edge.directory.owner, edge.directory.collection)[:5]:
+                edge.directory.remove(name)
+                gone += 1
+        while (await principal.observe())["queue"]["events"] < gone:  # noqa: ASYNC110
+            await trio.sleep(0.05)
+        for edge in self.edges:
+            while (await edge.party.observe())["queue"]["events"]:  # noqa: ASYNC110
+                await trio.sleep(0.05)
+        self._program.doubt()
+        await principal.lose()
+        for edge in self.edges:
+            edge.write(1)
+        await trio.sleep(2.0)
+        self._heal()
 
     async def _have_copy(self, party: Party) -> None:
         while not party.has_copy:
