@@ -163,6 +163,20 @@ async def test_an_edge_has_so_many_connections_and_others_have_theirs(
         assert (reply.status, reply.headers["retry-after"]) == (429, "1")
 
 
+async def test_a_connection_of_an_edge_counts_whatever_it_asks_for(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_server, "MOST_OF_ONE", 1)
+    head = f"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: {KEYS[CredentialId('k1')].authorization()}\r\n\r\n"
+    async with principal(aio) as door:
+        port = int(door.url.rpartition(":")[2])
+        async with await trio.open_tcp_stream("127.0.0.1", port) as idle:
+            await idle.send_all(head.encode())
+            assert b" 404 " in await idle.receive_some()
+            assert (await ask(door, "elsewhere", b"")).status == 429
+            assert (await ask(door, "elsewhere", b"", key="other")).status == 404
+
+
 async def test_what_one_edge_holds_leaves_room_for_the_others(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_server, "MOST_HELD_BY_ONE", 100_000)
     async with principal(aio) as door:

@@ -81,6 +81,8 @@ class RelayServer:
         """By edge."""
         self._unpacking = asyncio.Semaphore(UNPACKING)
         self._connections: Connections | None = None
+        self._admitted: dict[str, set[web.RequestHandler]] = {}
+        """By edge: all connections that have shown its credential, whatever they ask for."""
         self._open: dict[str, set[web.RequestHandler]] = {}
         """By edge: those that belong to the instance that is served."""
         self._served: dict[str, str] = {}
@@ -159,10 +161,15 @@ class RelayServer:
             raise Refused(401, "unauthorized", "this connection was opened before TLS was required")
         shown = request.headers.get("Authorization")
         edge = door.edge(b"" if shown is None else fingerprint(shown) or b"?", _names(request))
-        living = _living(self._open.get(edge, set()))
+        self._count(request, edge)
+        return edge
+
+    def _count(self, request: web.BaseRequest, edge: str) -> None:
+        """Count the connection of a request as one of an edge. Raises Refused if that has too many."""
+        living = self._admitted[edge] = _living(self._admitted.get(edge, set()))
         if len(living) >= MOST_OF_ONE and request.protocol not in living:
             raise Refused(429, "busy", f"this edge has {MOST_OF_ONE} connections", 1.0)
-        return edge
+        _add(living, request)
 
     async def _handle(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> msgspec.Struct:
         if request.path.startswith(_STATE):
@@ -313,10 +320,8 @@ class RelayServer:
 
     def _belongs(self, request: web.BaseRequest, edge: str) -> None:
         """Its connection is one of the instance that is served."""
-        living = _living(self._open.get(edge, set()))
-        if isinstance(request.protocol, web.RequestHandler):
-            living.add(request.protocol)
-        self._open[edge] = living
+        living = self._open[edge] = _living(self._open.get(edge, set()))
+        _add(living, request)
 
     # -- bodies --------------------------------------------------------------------------------------------------------
 
@@ -386,6 +391,11 @@ def _key_of(request: web.BaseRequest) -> tuple[str, str]:
 
 def _living(connections: set[web.RequestHandler]) -> set[web.RequestHandler]:
     return {one for one in list(connections) if one.transport is not None and not one.transport.is_closing()}
+
+
+def _add(connections: set[web.RequestHandler], request: web.BaseRequest) -> None:
+    if isinstance(request.protocol, web.RequestHandler):
+        connections.add(request.protocol)
 
 
 def _names(request: web.BaseRequest) -> list[str]:
