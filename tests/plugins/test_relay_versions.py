@@ -15,7 +15,7 @@ from shipper.plugin import Answers, Asyncio, Batch, Later, Outcome, Ranked, Send
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import relay_edges, relay_settled
-from shipper_plugins.inputs.relay_settled import Settled
+from shipper_plugins.inputs.relay_settled import Room, Settled
 from shipper_plugins.outputs import relay_awaited, relay_versions
 from shipper_plugins.outputs.relay_versions import VersionsJob, WaitingVersions
 from shipper_plugins.relay import state
@@ -397,31 +397,87 @@ async def test_what_nobody_can_ask_for_fails_and_is_not_asked_for() -> None:
     assert waiting._named == {}
 
 
-@given(st.lists(st.integers(0, 30), max_size=60), st.integers(1, 5), st.integers(1, 4))
-def test_each_settled_version_is_told_once_in_the_order_of_the_last_word(
-    numbers: list[int], most: int, edges: int
-) -> None:
-    settled, told = Settled(), list[str]()
+@given(st.lists(st.integers(0, 30), max_size=60), st.integers(1, 5))
+def test_each_settled_version_is_told_once_in_the_order_of_the_last_word(numbers: list[int], most: int) -> None:
+    room = Room()
+    settled, told = Settled(room), list[str]()
     for number in numbers:
-        settled.note(f"berlin/{number}/1", edges)
+        settled.note(f"berlin/{number}/1")
     after = 0
-    while (page := settled.above(after, most)) is not None and page.keys:
+    while (page := settled.above(1, after, most, 0.0)) is not None and page.keys:
         told += page.keys
         after = page.upto
     last = list(dict.fromkeys(f"berlin/{number}/1" for number in reversed(numbers)))[::-1]
 
     assert told == last
-    assert settled.upto == len(numbers)
+    assert (settled.upto, room.held) == (len(numbers), 0)
 
 
 def test_an_edge_that_is_too_late_is_not_told_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_settled, "LEAST_SETTLED", 2)
-    monkeypatch.setattr(relay_settled, "MOST_SETTLED", 6)
+    monkeypatch.setattr(relay_settled, "MOST_SETTLED", 2)
     pages: list[Any] = []
-    settled = Settled()
+    settled = Settled(Room())
     for key in "abc":
-        settled.note(key, 3)
-        pages.append(settled.above(0, 10))
+        settled.note(key)
+        pages.append(settled.above(1, 0, 10, 0.0))
 
     assert [page and list(page.keys) for page in pages] == [["a"], ["a", "b"], None]
-    assert list((settled.above(1, 10) or pages[0]).keys) == ["b", "c"]
+    assert list((settled.above(1, 1, 10, 0.0) or pages[0]).keys) == ["b", "c"]
+
+
+def test_what_others_wait_for_leaves_each_edge_its_own_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_settled, "LEAST_SETTLED", 2)
+    monkeypatch.setattr(relay_settled, "MOST_SETTLED", 6)
+    room = Room()
+    one, other = Settled(room), Settled(room)
+    for key in "abcdef":
+        one.note(key)
+    for key in "gh":
+        other.note(key)
+    few = other.above(1, 0, 10, 0.0)
+    one.above(1, 6, 10, 0.0)
+    for key in "ijkl":
+        other.note(key)
+    many = other.above(1, 0, 10, 0.0)
+
+    assert [list(page.keys) if page else None for page in (few, many)] == [["g", "h"], ["g", "h", "i", "j", "k", "l"]]
+
+
+def test_what_one_link_was_told_is_there_for_another_until_that_is_gone() -> None:
+    room = Room()
+    settled = Settled(room)
+    marks = [settled.begin(link, 0.0) for link in (1, 2)]
+    settled.note("a")
+    settled.above(1, 1, 10, 0.0)
+    for_the_other = settled.above(2, marks[1], 10, 0.0)
+    settled.leave(2)
+    settled.above(1, 1, 10, 0.0)
+
+    assert for_the_other is not None
+    assert (list(for_the_other.keys), room.held) == (["a"], 0)
+
+
+def test_a_link_that_asks_no_more_keeps_nothing() -> None:
+    room = Room()
+    settled = Settled(room)
+    settled.begin(2, 0.0)
+    settled.note("a")
+    settled.above(1, 1, 10, 30.0)
+    before = room.held
+    settled.above(1, 1, 10, 61.0)
+
+    assert (before, room.held) == (1, 0)
+
+
+def test_a_question_that_comes_again_late_ends_no_session() -> None:
+    settled = Settled(Room())
+    settled.begin(1, 0.0)
+    for key in "ab":
+        settled.note(key)
+    for number in (0, 1):
+        settled.above(1, number, 1, 0.0)
+    late = settled.above(1, 0, 10, 0.0)
+
+    assert late is not None
+    assert list(late.keys) == ["b"]

@@ -35,7 +35,7 @@ from shipper.plugin import (
 )
 from shipper_plugins.inputs.relay_figures import Seen
 from shipper_plugins.inputs.relay_forget import FORGOTTEN, begun, forget_keys, forget_memory
-from shipper_plugins.inputs.relay_settled import Page, Settled, is_of_version
+from shipper_plugins.inputs.relay_settled import Page, Room, Settled, is_of_version
 from shipper_plugins.inputs.relay_state import REFUSED, Full, Keys, Sets
 from shipper_plugins.relay.digests import Unreadable
 from shipper_plugins.relay.frames import (
@@ -137,6 +137,7 @@ class Begun(NamedTuple):
     generation: Generation
     lineage: str
     highest: int
+    told: int
 
 
 @dataclass(slots=True)
@@ -151,14 +152,14 @@ class _Link:
 class _Edge:
     sessions: Sessions
     keys: Keys
+    settled: Settled
+    """Awaited versions that have all their answers."""
     lock: trio.Lock = field(default_factory=trio.Lock)
     links: dict[int, _Link] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=dict)
     """By key, awaited parts that have all their answers; they are told in the order of these numbers."""
     told: int = 0
     """The last of these numbers."""
-    settled: Settled = field(default_factory=Settled)
-    """Awaited versions that have all their answers."""
     lineage: str = field(default_factory=lambda: os.urandom(16).hex())
     """Of what is known of it in this state directory: another one once the edge was forgotten."""
     stored_lineage: bytes | None = None
@@ -208,6 +209,7 @@ class Edges:
         self._adopted: set[str] = set()
         """Edges of which keys were taken from an output since their session has begun."""
         self._news = trio.Event()
+        self._room = Room()
         self._again = context.meters.counter("parts_again", "Parts that had been taken before, and came again.")
         self._conflicts = context.meters.counter("identity_conflicts", "Parts under the identity of another one.")
         self._clones = context.meters.counter("edges_cloned", "Sessions refused, as another process has the name.")
@@ -216,11 +218,6 @@ class Edges:
     def delivers(self) -> bool:
         """See `InputContext.delivers`."""
         return self._context.delivers
-
-    def told(self, name: str) -> int:
-        """See `Welcome.told`; from any thread."""
-        edge = self._edges.get(name)
-        return 0 if edge is None else edge.settled.upto
 
     async def load(self) -> None:
         """What was taken before."""
@@ -258,7 +255,7 @@ class Edges:
             edge.sessions.end()
             edge.links.clear()
             edge.done.clear()
-            edge.settled = Settled()
+            edge.settled.clear()
             edge.keys.load({})
             edge.seen = Seen()
             self._sets.forget(name)
@@ -305,7 +302,7 @@ class Edges:
 
     def _edge(self, name: str) -> _Edge:
         if name not in self._edges:
-            self._edges[name] = _Edge(Sessions(self._instance), Keys(name))
+            self._edges[name] = _Edge(Sessions(self._instance), Keys(name), Settled(self._room))
         return self._edges[name]
 
     # -- sessions ------------------------------------------------------------------------------------------------------
@@ -336,7 +333,8 @@ class Edges:
                 await self._load_again(name, edge)
             else:
                 await self._look(name, edge)
-                return Begun(generation, edge.lineage, edge.links[link].memory.highest)
+                highest = edge.links[link].memory.highest
+                return Begun(generation, edge.lineage, highest, edge.settled.begin(link, time.monotonic()))
         raise busy("what is stored of this edge changes")
 
     async def _begin(self, name: str, edge: _Edge, link: int, generation: Generation) -> None:
@@ -354,6 +352,7 @@ class Edges:
         for each in gone:
             del edge.links[each]
             edge.sessions.forget(each)
+            edge.settled.leave(each)
 
     def heard(self, name: str, head: Head) -> None:
         """A heartbeat; from any thread, as there may be many of them. Raises Refused."""
@@ -467,7 +466,7 @@ class Edges:
             if edge is None:
                 continue
             if is_of_version(key):
-                edge.settled.note(key, len(self._edges))
+                edge.settled.note(key)
                 edge.wake()
             elif key not in edge.done:
                 edge.tell([key])
@@ -483,7 +482,7 @@ class Edges:
             async with edge.lock:
                 await self._look(name, edge)
         self.heard(name, poll.head)
-        page = edge.settled.above(poll.versions_after, MOST_VERSIONS_TOLD)
+        page = edge.settled.above(poll.head.link, poll.versions_after, MOST_VERSIONS_TOLD, time.monotonic())
         if page is None:  # in another session it sends again what it waits for
             edge.sessions.forget(poll.head.link)
             raise _over()

@@ -199,7 +199,7 @@ class RelayServer:
         async def begin() -> Begun:
             return await self._edges.begin(edge, hello, is_connected=is_connected)
 
-        generation, lineage, highest = await self._aio.answer(begin)
+        begun = await self._aio.answer(begin)
         if self._served.get(edge) != hello.instance:
             self._served[edge], self._open[edge] = hello.instance, set()
         self._belongs(request, edge)
@@ -207,15 +207,15 @@ class RelayServer:
         confirms = "delivered" if door.awaits and self._edges.delivers else "stored"
         return Welcome(
             frames.PROTOCOL,
-            generation,
+            begun.generation,
             edge,
             confirms,
             frames.HEARTBEAT_SECONDS,
             max_part_bytes=door.max_part_bytes,
-            lineage=lineage,
-            highest=highest,
+            lineage=begun.lineage,
+            highest=begun.highest,
             max_document_bytes=door.limits_of(edge).max_document_bytes,
-            told=self._edges.told(edge),
+            told=begun.told,
         )
 
     async def _hear(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Answered:
