@@ -215,10 +215,15 @@ def _again(
 
 
 def _known(has: _Key | None, change: Change) -> Kept | None:
-    """The answer for a change that is no new version; None: it is one."""
+    """The answer for a change that is no new version; None: it is one.
+
+    The deletion of a key that is not here is one where a program wants it: a destination may have the key, though this
+    directory has lost it. An input of own keys knows what it has given.
+    """
     digest = digest_of(change.document)
     if has is None:
-        return Kept(0, digest, False, False) if change.place is None and change.document is None else None
+        is_nothing = change.place is None and change.document is None and not change.owner
+        return Kept(0, digest, False, False) if is_nothing else None
     is_same = has.digest == digest and bool(has.deleted) == (change.document is None)
     if change.place is None:
         return Kept(has.place, digest, False, False) if is_same else None

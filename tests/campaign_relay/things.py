@@ -54,13 +54,14 @@ class Things:
     def delete(self, thing: Thing) -> None:
         """The key is deleted."""
         self._said[thing].append(None)
+        self._unsure.discard(thing)
 
     def present(self, owner: str, collection: str) -> list[str]:
         """The keys that are not deleted."""
         return [one.key for one, said in self._said.items() if one[:2] == (owner, collection) and said[-1] is not None]
 
     def doubt(self, owner: str, collection: str, *, deletions_only: bool = False) -> None:
-        """Somebody's memory of these keys has gone back: what the last word is, is not known before a new document.
+        """Somebody's memory of these keys has gone back: what the last word is, is not known before a new one.
 
         `deletions_only`: of keys that are there another memory is whole, such as a directory of documents; one that is
         not there may be unknown to that somebody, until a new document was seen to pass.

@@ -185,6 +185,16 @@ def test_a_place_was_given_by_this_directory_up_to_the_last_one_of_its_epoch(she
     assert not keyed.has_given(shelf.db, "", place_of(shelf.epoch + 1, 1))
 
 
+def test_the_deletion_of_a_key_that_is_not_here_goes_where_the_key_may_be(shelf: Shelf) -> None:
+    shelf.keep("a", None)
+    shelf.admit(Change("things", "a", None, "programs"))
+    [version] = waiting(shelf)
+
+    assert (version.owner, version.deleted) == ("programs", True)
+    shelf.deliver_all(shelf.lanes["main"])
+    assert shelf.count("keyed") == 0
+
+
 def test_a_place_that_another_shipper_gave_in_the_same_second_was_not_given_here(shelf: Shelf) -> None:
     place = shelf.admit(Change("things", "a", ONE, "programs")).kept[0].place
     put(shelf, "berlin", "a", ONE, place - 1)
