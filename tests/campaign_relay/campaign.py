@@ -16,10 +16,10 @@ in which it is released. Then everything is well. What must be true:
 
 With `--back` state directories of edges, principals, or both are lost and replaced by older copies; those of edges are
 run twice, and a second principal becomes a copy of the first one. Then lines of an edge whose directory went back may
-be there more than once, since its input reads them again; lines that a principal had stored may be lost with its
-directory, unless it waits for delivery (`--delivered`); and of a key that was put at a door whose memory went back the
-last word is that of the next document. A document that is removed while the edge does not remember it, as after a loss,
-is deleted if its one principal remembers it; where principals go back too, or there are two, it is not judged before
+be there more than once, since its input reads them again; lines and deletions that a principal had stored may be lost
+with its directory, unless it waits for delivery (`--delivered`); and of a key that was put at a door whose memory went
+back the last word is the next one. A document that is removed while the edge does not remember it, as after a loss, is
+deleted if its one principal remembers it; where principals go back too, or there are two, it is not judged before
 another one has passed.
 
 The seed says what is done and in which order. What meets what is up to the machine: a failure may need several runs.
@@ -644,12 +644,20 @@ class Campaign:
             await trio.sleep(self._random.random() * 2)
 
     async def _lose(self, principal: Party, fault: Fault) -> None:
-        self._program.doubt()
+        is_last = principal in self._delivering and not self._options.delivers
+        self._doubt(is_last=is_last)
         await fault()
-        self._program.doubt()
+        self._doubt(is_last=is_last)
         if not self._options.delivers:
             for edge in self.edges:
                 edge.may_be_lost = edge.lines
+
+    def _doubt(self, *, is_last: bool) -> None:
+        """A principal loses what it has stored; `is_last`: what it had confirmed, and nobody else knows."""
+        self._program.doubt()
+        for edge in self.edges if is_last else ():
+            edge.directory.doubt()
+            edge.program.doubt(deletions_only=True)
 
 
 @asynccontextmanager

@@ -65,9 +65,9 @@ class Program:
         standing = self._things.standing(self.owner, self.collection)
         return {thing: count for thing, count in standing.items() if thing != self._saying}
 
-    def doubt(self) -> None:
-        """The shipper does not remember what was put."""
-        self._things.doubt(self.owner, self.collection)
+    def doubt(self, *, deletions_only: bool = False) -> None:
+        """The shipper does not remember what was put; or its principal, which is sent again what there is."""
+        self._things.doubt(self.owner, self.collection, deletions_only=deletions_only)
 
     async def change(self, random: Random) -> None:
         """Returns when the door has taken it."""
