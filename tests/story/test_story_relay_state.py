@@ -447,6 +447,7 @@ async def test_deletions_that_a_principal_has_forgotten_are_none_that_differ(tmp
                 for name in names:
                     (documents / f"{name}.json").unlink()
                 await arrived(set())
+            at_first = _figure(await edge.observe(), "state_sent_again")  # of keys that waited when it first compared
             await middle.stop()
         given = len(chain.context.state)
         async with running(chain.principal_state) as middle:
@@ -456,9 +457,9 @@ async def test_deletions_that_a_principal_has_forgotten_are_none_that_differ(tmp
             await arrived({"last"})
             observed = await middle.observe()
             assert size < observed["keyed"]["keys"] <= most
-            for sidecar in (edge, middle):
+            for sidecar, before in ((edge, at_first), (middle, 0.0)):
                 observed = await sidecar.observe()
-                assert _figure(observed, "state_sent_again") <= 1  # the last one, which waited then
+                assert _figure(observed, "state_sent_again") - before <= 1  # the last one, which waited then
                 assert _figure(observed, "state_surplus") == 0
                 assert not _degraded(observed, "outputs.up")
         assert given == rounds * size
