@@ -341,3 +341,21 @@ async def test_a_handshake_that_a_change_of_the_mode_overtakes_says_the_new_mode
             answers = await sender.send(entry(1))
 
     assert (answers, queue.delivers[0]) == (Answers(1, is_stored=True), False)
+
+
+async def test_a_way_that_ends_elsewhere_begins_a_session_that_says_so(aio: Asyncio) -> None:
+    queue = Queue()
+    async with (
+        principal(aio, **MODE) as door,
+        edge(aio, door.url, queue=queue) as sender,
+        trio.open_nursery() as nursery,
+    ):
+        sending = Sending(sender, nursery)
+        sending.send(entry(1))
+        await stored(door, 1)
+        door.context.delivers = False
+        sending.send(entry(2))
+        await stored(door, 2)
+        nursery.cancel_scope.cancel()
+
+    assert queue.delivers == [True, False]

@@ -25,6 +25,7 @@ from shipper.plugin import (
     Backpressure,
     Batch,
     Code,
+    Confirms,
     Edge,
     InputContext,
     Kept,
@@ -206,6 +207,8 @@ class Edges:
         """The position that has it, once there is one; it is stored with the first session."""
         self._edges: dict[str, _Edge] = {}
         self._sets = Sets(context)
+        self._promises = False
+        """Whether a handshake may have said `delivered`."""
         self._adopted: set[str] = set()
         """Edges of which keys were taken from an output since their session has begun."""
         self._news = trio.Event()
@@ -218,6 +221,20 @@ class Edges:
     def delivers(self) -> bool:
         """See `InputContext.delivers`."""
         return self._context.delivers
+
+    def promise(self, *, awaits: bool) -> Confirms:
+        """What a handshake says that confirmations are worth; from any thread."""
+        if not (awaits and self.delivers):
+            return "stored"
+        self._promises = True
+        return "delivered"
+
+    def _check_promise(self) -> None:
+        """End all sessions if less is true than was promised, as an output relays elsewhere now. Raises Refused."""
+        if self._promises and not self.delivers:
+            self._promises = False
+            self.renew()
+            raise _over()
 
     async def load(self) -> None:
         """What was taken before."""
@@ -412,6 +429,7 @@ class Edges:
 
     def _link(self, edge: _Edge, head: Head | StateHead) -> _Link:
         """The link of a request of its newest session. Raises Refused."""
+        self._check_promise()
         try:
             edge.sessions.check(head.link, head.generation, head.low, time.monotonic())
         except Stale:
@@ -481,6 +499,7 @@ class Edges:
         if not edge.has_news(poll):
             async with edge.lock:
                 await self._look(name, edge)
+        self._check_promise()
         self.heard(name, poll.head)
         page = edge.settled.above(poll.head.link, poll.versions_after, MOST_VERSIONS_TOLD, time.monotonic())
         if page is None:  # in another session it sends again what it waits for

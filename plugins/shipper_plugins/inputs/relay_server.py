@@ -204,7 +204,7 @@ class RelayServer:
             self._served[edge], self._open[edge] = hello.instance, set()
         self._belongs(request, edge)
         door = self.door  # of now: where another mode came before the session began, that one counts
-        confirms = "delivered" if door.awaits and self._edges.delivers else "stored"
+        confirms = self._edges.promise(awaits=door.awaits)
         return Welcome(
             frames.PROTOCOL,
             begun.generation,

@@ -19,6 +19,8 @@ POLL_SECONDS = frames.MOST_WAIT
 """How long a request for answers waits for them, at most."""
 LOOK_SECONDS = 5.0
 """The same while versions of keyed state wait: between two looks whether they are still in their slots."""
+MOST_LOOKING = 20
+"""Times what a look takes, until the next one."""
 
 
 class Awaited:
@@ -121,8 +123,10 @@ class Awaited:
         more.
         """
         if self._routed is not None and trio.current_time() >= self._looked + LOOK_SECONDS:
-            self._looked = trio.current_time()
+            begun = trio.current_time()
             self.versions.forget(await self._routed.gone(self.versions.open()))
+            now = trio.current_time()
+            self._looked = now + MOST_LOOKING * (now - begun)
 
     def _note(self, answers: Sequence[Outcomes], session: Welcome) -> None:
         """Raises FrameError."""
