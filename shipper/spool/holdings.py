@@ -79,7 +79,7 @@ def _forget_oldest(db: sqlite3.Connection, owner: str) -> int:
     """Returns how many settled deletions were forgotten."""
     rows = db.execute(
         "SELECT id, name, input, place FROM keyed WHERE settled = ?"
-        " AND place < (SELECT max(place) FROM keyed WHERE settled = ?) ORDER BY place LIMIT ?",
+        " AND id != (SELECT id FROM keyed WHERE settled = ? ORDER BY place DESC LIMIT 1) ORDER BY place LIMIT ?",
         (owner, owner, PORTION),
     ).fetchall()
     forgotten = 0
