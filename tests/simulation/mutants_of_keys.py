@@ -14,7 +14,7 @@ from shipper.pipeline.lane import Lane
 from shipper.sdk.state import Change, Kept
 from shipper.spool import dead_letters, keyed, queue, slots
 from shipper.spool.spool import Spool
-from shipper.values import Counts
+from shipper.values import Confirmed, Counts
 
 
 def answers_settle_any_version(patch: pytest.MonkeyPatch) -> None:
@@ -67,8 +67,8 @@ def superseded_counts_nowhere(patch: pytest.MonkeyPatch) -> None:
     """The barrier above a version that was superseded does not learn of it."""
     original = queue.count_answers
 
-    def count_answers(db: sqlite3.Connection, lane: int, seq: int, counts: Counts) -> None:
-        original(db, lane, seq, structs.replace(counts, superseded=0))
+    def count_answers(db: sqlite3.Connection, lane: int, seq: int, counts: Counts, *confirmed: Confirmed) -> None:
+        original(db, lane, seq, structs.replace(counts, superseded=0), *confirmed)
 
     patch.setattr(queue, "count_answers", count_answers)
 

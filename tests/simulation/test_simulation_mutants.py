@@ -10,7 +10,7 @@ from tests.simulation.mutants import MUTANTS
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import run
 
-WORLDS = 200
+WORLDS = 400
 
 
 @pytest.mark.parametrize(("mutant", "law"), MUTANTS.items(), ids=lambda value: getattr(value, "__name__", value))
