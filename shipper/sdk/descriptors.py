@@ -45,10 +45,14 @@ def limit() -> int:
     return 1 << 20 if soft == resource.RLIM_INFINITY else soft
 
 
-def is_reserved(descriptor: int) -> bool:
-    """Whether a new descriptor is one of the reserve; the caller closes it if it is not of the core."""
+def is_reserved(descriptor: int, *, is_needed: bool = False) -> bool:
+    """Whether a new descriptor is one of the reserve; the caller closes it if it is not of the core.
+
+    `is_needed`: the first half of the reserve may be taken, by who has no other descriptor to go on with.
+    """
     most = limit()
-    return descriptor >= most - min(RESERVED, most // 4)
+    reserve = min(RESERVED, most // 4)
+    return descriptor >= most - (reserve // 2 if is_needed else reserve)
 
 
 def is_short(error: OSError) -> bool:

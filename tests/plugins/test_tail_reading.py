@@ -211,10 +211,10 @@ async def test_a_file_that_was_elsewhere_for_an_instant_is_read(
     store, open_content = Store(), open_files.open_content
     away = [content.Moved(errno.ENOENT, "another file is there")]
 
-    def open_once_it_is_back(path: str, file: content.File) -> content.Content:
+    def open_once_it_is_back(path: str, file: content.File, **more: Any) -> content.Content:
         if away:
             raise away.pop()
-        return open_content(path, file)
+        return open_content(path, file, **more)
 
     monkeypatch.setattr(open_files, "open_content", open_once_it_is_back)
     async with following(settings(tmp_path / "*.log"), store):
@@ -296,10 +296,10 @@ async def test_a_file_that_moves_while_it_is_looked_for_is_no_problem(
 ) -> None:
     fails = 2
 
-    def moved(path: str, file: Any) -> content.Content:
+    def moved(path: str, file: Any, **more: Any) -> content.Content:
         nonlocal fails
         if not fails:
-            return content.open_content(path, file)
+            return content.open_content(path, file, **more)
         fails -= 1
         raise content.Moved(errno.ENOENT, "another file is there")
 
@@ -317,7 +317,7 @@ async def test_a_file_that_is_another_one_whenever_it_is_opened_is_told_of_and_l
 ) -> None:
     opened = 0
 
-    def moved(path: str, file: Any) -> content.Content:
+    def moved(path: str, file: Any, **more: Any) -> content.Content:
         nonlocal opened
         opened += 1
         raise content.Moved(errno.ENOENT, "another file is there")

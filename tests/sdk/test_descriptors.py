@@ -55,3 +55,10 @@ def test_a_want_of_descriptors_is_told_with_the_limit_and_what_to_do() -> None:
     assert told == "Too many open files: the limit is 512, raise it (LimitNOFILE= of the unit, ulimit -Hn)"
     assert "fs.file-max" in descriptors.in_words(OSError(errno.ENFILE, os.strerror(errno.ENFILE)))
     assert descriptors.in_words(OSError(errno.ENOENT, "no such file")) == "no such file"
+
+
+def test_who_has_no_other_descriptor_may_take_the_first_half_of_the_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "limit", lambda: 64)
+
+    assert [descriptors.is_reserved(number) for number in (47, 48, 63)] == [False, True, True]
+    assert [descriptors.is_reserved(number, is_needed=True) for number in (55, 56, 63)] == [False, True, True]

@@ -105,10 +105,10 @@ class Content(Protocol):
         ...
 
 
-def open_content(path: str, file: File) -> Content:
+def open_content(path: str, file: File, *, is_needed: bool = False) -> Content:
     """Open a regular file; raises Moved if another file (or none) is there, or OSError.
 
-    Where descriptors are short it is an OSError (EMFILE) before the last ones are taken.
+    Where descriptors are short it is an OSError (EMFILE) before the last ones are taken; later if it `is_needed`.
     """
     at(path)
     try:
@@ -116,7 +116,7 @@ def open_content(path: str, file: File) -> Content:
     except FileNotFoundError as error:
         raise Moved(errno.ENOENT, "another file is there") from error
     try:
-        if is_reserved(fd):
+        if is_reserved(fd, is_needed=is_needed):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         status = os.fstat(fd)
         if (status.st_dev, status.st_ino) != file or not stat.S_ISREG(status.st_mode):

@@ -101,7 +101,7 @@ class OpenFiles:
             one.close()
         for closed in others:
             closed.wait(_MOMENT)
-        return open_content(path, file)
+        return open_content(path, file, is_needed=not self._open)  # strangers must not stop an input for ever
 
     def _put(self, stream: Stream, opened: _Opened) -> Sequence[_Opened]:
         """Take over an open file; the idle ones of this input that are closed for it."""
