@@ -1245,11 +1245,11 @@ async def test_a_directory_that_cannot_be_listed_makes_no_file_a_missing_one(tmp
 async def test_the_last_descriptors_are_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(tmp_path / "a.log", lines(0, 10))
     store = Store()
-    monkeypatch.setattr(content, "is_reserved", lambda descriptor: True)
+    monkeypatch.setattr(content, "is_reserved", lambda descriptor, is_needed: True)
     async with following(settings(tmp_path / "a.log"), store):
         await store.until(lambda: bool(store.problems))
         assert "Too many open files: the limit is" in str(store.problems[0])
-        monkeypatch.setattr(content, "is_reserved", lambda descriptor: False)
+        monkeypatch.setattr(content, "is_reserved", lambda descriptor, is_needed: False)
         await store.comes(10)
         await store.until(lambda: store.problems[-1] is None)
 
@@ -1262,7 +1262,7 @@ async def test_a_file_that_is_read_takes_the_descriptor_of_an_idle_one(
     store = Store()
     async with following(settings(tmp_path / "*.log"), store) as source:
         open_files = source._reader.open_files
-        monkeypatch.setattr(content, "is_reserved", lambda descriptor: bool(open_files._open))
+        monkeypatch.setattr(content, "is_reserved", lambda descriptor, is_needed: bool(open_files._open))
         await store.comes(20)
 
     assert sorted(store.messages) == sorted(names(0, 20))
