@@ -605,9 +605,9 @@ class Sender(Protocol):
     async def send(self, batch: Batch) -> Answers:
         """Deliver a batch and say what became of each event.
 
-        Called by as many tasks at once as `Feeding.in_flight` says, and one more if it takes both log events and keyed
-        state. Raises Later, Held or TooLarge where the request as
-        a whole got no answer for its events. On cancel the connection in use is aborted, never used again.
+        Called by as many tasks at once as `Feeding.in_flight` says, and by more of them if it takes both log events and
+        keyed state. Raises Later, Held or TooLarge where the request as a whole got no answer for its events. On
+        cancel the connection in use is aborted, never used again.
 
         Any other error is shown as one of the output, and the events are sent again; so is an answer for another number
         of events. If it is not an OSError, nor raised from one, and comes again and again, they are sent in halves; an

@@ -103,9 +103,8 @@ class Feed:
         under_way = frozenset(self.backlog.outstanding)
         found = await self._read(after, parcels.WINDOW)
         entries = self.backlog.passed(after, found.entries, under_way)
-        self.backlog.hand_out(
-            entries
-        )  # all of them: the pass has gone by, also if the session ends before they are sent
+        # All of them: the pass has gone by, also if the session ends before they are sent.
+        self.backlog.hand_out(entries)
         for parcel in parcels.of(entries, self._feeding):
             if not await hand_out(Parcel(parcel)):
                 return False

@@ -6,12 +6,13 @@
 
 All of that is there twice, for the log events and for the keyed state of the lane (`heads`), which share the client and
 its trouble. Each may have as many requests under way as the output wants, and both together one more: so there is
-always a place for the other.
+always a place for the other. Where answers come later (`Feeding.answers_later`), each has all its places.
 
 What happens in a session is in memory only, so it may end at any moment. What the destination does not take now is
 left behind, as a small row if the others of its batch were taken, and the rest goes on (`backlog` says how it comes
 again): single events that are put off, and those of a target that refuses them, which are not even sent. Trouble with
-the whole destination ends the session, once the requests under way have their answers.
+the whole destination ends the session, once the requests under way have their answers; those that a destination has
+taken and answers for later are given up, and sent again in the next session (`Sender.ending`).
 """
 
 from __future__ import annotations
