@@ -7,6 +7,7 @@ floods of revisions.
 The rooms, from the top to the bottom; a room imports from those below it only (`tests/test_layers.py`):
 
     commands/    the verbs of the command line
+    fleet/       one policy for many hosts: versions, members, and the answer to "has everyone drained?"
     supervise/   the reference supervisor: policy files become revisions, and a sidecar is launched
     sidecar      the process `shipper run`: opens everything, and closes it in order
     control/     doors: the conversation over standard input and output; and its actions

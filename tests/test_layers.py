@@ -21,6 +21,7 @@ STRANGER = ROOT / "tests" / "stranger" / "shipper_stranger"
 
 LAYERS = [
     {"__main__", "commands"},
+    {"fleet"},
     {"sidecar", "supervise"},
     {"control"},
     {"status"},

@@ -1,0 +1,216 @@
+"""What a fleet keeps in its store. Each record is sealed under the fleet's key for its own place (`seal`).
+
+    head               the one object that orders everything: epoch, newest version, history, secrets, releases, token
+    versions/SHA256    the text of a version and its pins; written before the head names it, and never changed
+    secrets/ID         the content of a secret; never changed
+    members/NAME       the report of one member, written by that member alone; renewed in every third of its lease
+    alive/NAME         exists while the member's lease holds
+    leader             exists while the lease of the elected candidate for `on_release` holds
+
+A swap of `head` is the only instant at which a version begins, a secret changes or is released, and a candidate gets a
+higher token. So one number has one publisher, a version is durable before any member sees it, and a publish that pins
+a secret cannot cross the release of that secret.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from shipper.supervise.answers import Stage
+
+FORMAT = 1
+HEAD = "head"
+VERSIONS, SECRETS, MEMBERS, ALIVE = "versions/", "secrets/", "members/", "alive/"
+LEADER = "leader"
+
+
+class Version(NamedTuple):
+    """The name of a version. The digest is that of its `Text` record, which has a nonce: no other publish ever has
+    this triple, even if a number recurs after a restore."""
+
+    epoch: int
+    number: int
+    sha256: str
+
+    def __str__(self) -> str:
+        """`7`, or `1.7` after a restore began epoch 1."""
+        return f"{self.epoch}.{self.number}" if self.epoch else str(self.number)
+
+
+class Text(msgspec.Struct, frozen=True):
+    """`versions/SHA256`: what a version is."""
+
+    policy: str
+    """The YAML text as it was published, with references to secrets."""
+    secrets: dict[str, str]
+    """The pins: the id of each secret of the fleet that the text names."""
+    nonce: str
+    format: int = FORMAT
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A version in the head's history."""
+
+    version: Version
+    at: float
+    """Unix seconds."""
+    by: str
+    """USER@HOST of the publisher."""
+    secrets: dict[str, str]
+    """The pins of `Text`."""
+    publish: str
+    """The nonce of this publish: who lost the answer to a swap finds here whether it was done."""
+    why: str = "publish"
+    """`publish`, `rollback to 5`, `secret es`."""
+
+
+class Release(msgspec.Struct, frozen=True):
+    """A secret that every member has released."""
+
+    name: str
+    at: float
+    state: Literal["released", "begun", "done"] = "released"
+    """`released` may still be withdrawn by a publish; `begun`: `on_release` may have run."""
+    token: int = 0
+    """Of the candidate that began it last."""
+    despite: list[str] = []
+    """Members that had not released it: fenced or forgotten ones whose grace is over."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Settings of the whole fleet, for every member alike."""
+
+    history: int = 50
+    """Versions that are kept."""
+    release_grace: float = 86400.0
+    """Seconds for which a fenced or forgotten member with undelivered events delays a release."""
+
+
+class Accepting(msgspec.Struct, frozen=True):
+    """A person has accepted a restored store: members register again for this epoch, which begins a lease later."""
+
+    epoch: int
+    at: float
+    by: str
+
+
+class Head(msgspec.Struct, frozen=True):
+    """`head`: see the module."""
+
+    fleet: str
+    epoch: int = 0
+    number: int = 0
+    """The number of the newest version; 0 before the first one."""
+    history: list[Line] = []
+    """Versions by age, the newest last, also those of earlier epochs."""
+    secrets: dict[str, str] = {}
+    """Today's id of each secret."""
+    fingerprints: dict[str, str] = {}
+    """A keyed digest of each secret's content by id: the same content gets the same id again."""
+    released: dict[str, Release] = {}
+    """Releases by id."""
+    token: int = 0
+    """The highest fencing token."""
+    leader: str = ""
+    """The member with that token."""
+    settings: Settings = Settings()
+    accepting: Accepting | None = None
+    format: int = FORMAT
+
+    @property
+    def newest(self) -> Version | None:
+        return self.history[-1].version if self.number and self.history else None
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A member's nack of a version."""
+
+    version: Version
+    reason: str
+    """Of the protocol's nack, or `unauthentic`: the record is not sealed by the fleet."""
+    problems: list[str] = []
+    """In words, at most 10, without secrets."""
+    at: float = 0.0
+
+
+class Undelivered(msgspec.Struct, frozen=True):
+    """The events that a member holds."""
+
+    events: int = 0
+    bytes: int = 0
+    oldest_seconds: float = 0.0
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A directory that was registered under this name before, and was replaced by another."""
+
+    directory: str
+    at: float
+    stages: dict[Stage, Version]
+    undelivered: Undelivered
+
+
+class Fence(msgspec.Struct, frozen=True):
+    """A member that stops sending when its lease is over (`on_lapse: hold`)."""
+
+    lease: float
+    """Seconds."""
+    request: float
+    """Seconds of the longest request that its outputs make."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """`members/NAME`: what one member says of itself; the newest counts."""
+
+    name: str
+    directory: str
+    """The id of its state directory."""
+    boot: str
+    """The id of the machine's boot."""
+    instance: str
+    """The id of the process."""
+    write: int
+    """Counts the writes of this instance: whoever lost the answer to a swap recognises its own."""
+    epoch: int
+    state: Literal["joining", "member", "left", "forgotten"] = "joining"
+    since: float = 0.0
+    """Unix seconds at which it joined."""
+    seen: float = 0.0
+    """Unix seconds of this write, by the member's clock; for people only."""
+    lease: float = 15.0
+    """Seconds."""
+    begun: Version | None = None
+    """The newest version when it joined; None before it has read it, or if there was none."""
+    stages: dict[Stage, Version] = {}
+    """The newest version that has reached each stage."""
+    refusal: Refusal | None = None
+    """The newest refused version, while no newer one was accepted."""
+    using: list[str] = []
+    """The ids of the fleet's secrets that its sidecar uses, or may use."""
+    undelivered: Undelivered = Undelivered()
+    local: str = ""
+    """The stage of its newest own rotation, such as `drained 0.12`."""
+    fence: Fence | None = None
+    lost: list[Lost] = []
+    releases: bool = False
+    """Whether it has an `on_release`, and so is a candidate."""
+    http: str = ""
+    """The address at which it answers questions."""
+    format: int = FORMAT
+
+
+class Alive(msgspec.Struct, frozen=True):
+    """`alive/NAME`."""
+
+    directory: str
+    boot: str
+    instance: str
+
+
+class Leader(msgspec.Struct, frozen=True):
+    """`leader`."""
+
+    member: str
+    instance: str

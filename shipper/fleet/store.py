@@ -1,0 +1,141 @@
+"""The contract between a fleet and the store in which it is kept, with the laws that every store must obey.
+
+    linearizable   `read`, `list` and `swap` take effect at one instant between call and return, for all clients
+    swap           writes one key if its last change is the expected one, and nothing else; revisions only grow
+    watch          yields every change of the watched keys after a revision, in order, once; a gap is an error
+    lease          a key under a lease is not removed before the lease's seconds have passed since the start of its last
+                   successful renewal; without renewals it is removed, and watchers see that
+    trouble        a call returns or raises within `SECONDS`; a watch that may have fallen behind raises. Nothing hangs
+
+A revision is one counter for the whole store. Values are bytes, at most `LARGEST`. Keys are text below the fleet's
+own prefix, which callers never see: `head`, `members/web-1`.
+
+Each store passes `tests/fleet/conformance.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from shipper.sdk.errors import ShipperError
+
+SECONDS = 10.0
+"""The longest call, all attempts at all hosts included."""
+LARGEST = 1_400_000
+"""Bytes of a value; etcd refuses requests of more than 1.5 MiB."""
+ABSENT = 0
+"""The revision of a key that does not exist."""
+
+
+class StoreError(ShipperError):
+    """A call failed; the text has the host and the cause, and no value."""
+
+
+class StoreUnreachable(StoreError):
+    """No host of the store answers, or none has a quorum. The effect of a `swap` is then unknown."""
+
+
+class StoreRefused(StoreError):
+    """The store refuses this client: a wrong password or certificate, a missing right, no space."""
+
+
+class Compacted(StoreError):
+    """The store has no longer every change since the revision: `list`, and watch from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key and its value."""
+
+    key: str
+    value: bytes = field(repr=False)
+    revision: int
+    """Of its last change; `swap` compares this."""
+    created: int
+    """Of its creation; a key that was deleted and created again has another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answer to `read`, as of revision `at` of the store."""
+
+    entry: Entry | None
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The answer to `list`: all entries, by key, as of revision `at`; watch after `at`."""
+
+    entries: Sequence[Entry]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """The answer to `swap`."""
+
+    done: bool
+    entry: Entry | None
+    """The key's entry at `at`, after this swap or instead of it; None if the key is absent."""
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a key; `entry` is None if it was removed, by a swap or with its lease."""
+
+    key: str
+    entry: Entry | None
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease of the store."""
+
+    id: int
+    seconds: float
+
+
+class Store(Protocol):
+    """A store; each method raises StoreError, and may be cancelled: the effect of a swap is unknown then."""
+
+    async def read(self, key: str) -> Found:
+        """Returns the key's entry."""
+        ...
+
+    async def list(self, prefix: str) -> Listing:
+        """Returns the entries of all keys that begin with `prefix`, at one revision."""
+        ...
+
+    async def swap(self, key: str, value: bytes | None, *, expected: int, lease: Lease | None = None) -> Swapped:
+        """Writes the value, or removes the key for None, if the revision of the key is `expected` (`ABSENT`: none).
+
+        Under a `lease`, the key is removed with it; a swap without one takes the key from its lease. A lease that
+        has ended raises `StoreRefused`, and nothing is written.
+        """
+        ...
+
+    def watch(self, prefix: str, after: int) -> AbstractAsyncContextManager[AsyncIterator[Sequence[Change]]]:
+        """Yields the changes of keys that begin with `prefix`, all of one revision or more at a time.
+
+        The iteration raises Compacted, or StoreUnreachable after the watch could not be resumed for `SECONDS`; then
+        watch again. It resumes a broken connection by itself.
+        """
+        ...
+
+    async def grant(self, seconds: float) -> Lease:
+        """Returns a new lease; the store may round up to its own step."""
+        ...
+
+    async def renew(self, lease: Lease) -> bool:
+        """Renews a lease for its seconds, counted from the start of this call; returns whether it had not ended."""
+        ...
+
+    async def revoke(self, lease: Lease) -> None:
+        """Ends a lease, and removes its keys."""
+        ...
