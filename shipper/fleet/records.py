@@ -50,6 +50,17 @@ class Text(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
 
+class Secret(msgspec.Struct, frozen=True):
+    """`secrets/ID`: the content of a secret."""
+
+    name: str
+    content: bytes
+    format: int = FORMAT
+
+    def __repr__(self) -> str:
+        return f"<Secret {self.name}>"
+
+
 class Line(msgspec.Struct, frozen=True):
     """A version in the head's history."""
 
