@@ -1,4 +1,4 @@
-"""Checks that a request was meant for this host, for servers without authentication.
+"""Recognizes this host: by its addresses, and by its names in requests to servers without authentication.
 
 A web page may point its own name at 127.0.0.1 (DNS rebinding), and the browser then treats a server here as the page's
 own. It still sends the page's name as `Host`. Such a name has a dot; one without is an alias of this host, or of its
@@ -22,3 +22,11 @@ def is_own_host(header: str, *names: str) -> bool:
         alias = name != "" and "." not in name.rstrip(".")
         return alias or name in {one.lower() for one in (socket.gethostname(), *names)}
     return True
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether an address is of loopback, or a name is `localhost`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -6,6 +6,7 @@ on_release:                                    # run for each credential that ca
 state_key: {systemd: shipper-state}            # or {file: PATH}: 32 bytes in base64; of a list, the first seals
 http: 127.0.0.1:6780                           # the sidecar serves /metrics, /status, /readyz, /livez for both
 sidecar: [shipper, run]                        # another program to launch; `--state DIR` is added
+fleet: {name: prod, etcd: […], …}              # the policy comes from a fleet; read by `shipper.fleet.settings`
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -31,6 +33,8 @@ from shipper.supervise.reading import content
 from shipper.supervise.secrets import Place, Reference, exposed
 from shipper.supervise.vault import decoded_key
 
+S = TypeVar("S", bound=msgspec.Struct)
+Warn = Callable[[Problem], None]
 Command = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 
 
@@ -56,6 +60,8 @@ class Config(msgspec.Struct, frozen=True):
     http: str | None = None
     sidecar: Command = (sys.executable, "-P", "-m", "shipper", "run")
     state_keys: tuple[bytes, ...] = msgspec.field(default=(), name="state_key")
+    fleet: Node | None = None
+    """The section as it was written."""
 
     def launch(self, state: Path) -> list[str]:
         """Returns the command line of the sidecar."""
@@ -68,77 +74,106 @@ def read_config(
     environment: Mapping[str, str],
     *,
     runnable: bool = False,
-    warn: Callable[[Problem], None] = lambda problem: None,
+    warn: Warn = lambda problem: None,
 ) -> Config:
     """Returns the configuration; raises OptionError with file, line and remedy, or KeyAbsent if only keys are absent.
 
     `runnable`: the program of `on_release` must exist. `warn` is called for a key that others can read.
     """
-    reading = _Reading(environment, runnable, warn)
     try:
-        return reading.config(document.read(content(path, document.LARGEST), file=str(path)))
+        root = document.read(content(path, document.LARGEST), file=str(path))
     except OSError as error:
         raise OptionError(f"{path}: {error.strerror}") from None
     except PolicyError as error:
-        if reading.absent and len(reading.absent) == len(error.problems):
-            raise KeyAbsent(str(error), [path, *reading.absent]) from None
         raise OptionError(str(error)) from None
+    return _Reading(environment, runnable, warn).all(Config, root)
 
 
-class _Reading(Reader):
-    """Reads one configuration, by the rules of policies."""
+class ConfigReader(Reader):
+    """Reads a configuration, or a section of one, by the rules of policies."""
 
-    def __init__(self, environment: Mapping[str, str], runnable: bool, warn: Callable[[Problem], None]) -> None:
+    def __init__(self, environment: Mapping[str, str], runnable: bool, warn: Warn) -> None:
         super().__init__()
         self.warn = warn
         self.absent: list[Path] = []
         self.environment = environment
         self.runnable = runnable
 
-    def config(self, root: Node) -> Config:
-        """Returns the configuration; raises PolicyError with every problem."""
+    def all(self, type: type[S], root: Node, path: str = "") -> S:
+        """Returns the settings of `root`; raises OptionError with every problem, or KeyAbsent if only keys are
+        absent."""
         written = Node({}, root.mark) if root.value is None else root
+        with suppress(TooMany):
+            settings = self.struct(type, written, path)
+            if settings is not None:
+                return settings
+        error = PolicyError(self.problems)
+        if self.absent and len(self.absent) == len(self.problems):
+            raise KeyAbsent(str(error), [Path(root.mark.file or ""), *self.absent])
+        raise OptionError(str(error))
+
+    def value(self, type: Any, node: Node, path: str) -> Any:
+        value = super().value(type, node, path)
+        if path.endswith("on_release.command") and value and self.runnable:
+            with self.problems_of(node, path):
+                _find(value[0], self.environment)
+        return value
+
+    def keys(self, node: Node, path: str) -> tuple[bytes, ...]:
+        """Returns the keys of a reference, or of a list of them; an empty one after a problem was added."""
+        nodes = node.value if isinstance(node.value, list) else [node]
+        return tuple(self._key(one, path if one is node else below(path, at)) for at, one in enumerate(nodes))
+
+    def _key(self, node: Node, path: str) -> bytes:
+        reference = self.reference(node, path, "the key")
+        if reference is None:
+            return b""
+        with self.problems_of(node, path):
+            try:
+                (place,) = reference.source.paths(self.environment)
+                return decoded_key(content(place, LARGEST), str(reference))
+            except Unreadable as error:
+                self.problem(path, node.mark, f"the key {reference} {error}")
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) and reference.kind == "file":
+                    self.absent.append(place)
+                self.problem(path, node.mark, f"{error.filename}: {error.strerror}", Code.FILE_UNREADABLE)
+        return b""
+
+    def reference(self, node: Node, path: str, what: str) -> Reference | None:
+        """Returns the reference of {file: …} or {systemd: …}, and warns where others can read the file; None after a
+        problem was added."""
+        with self.problems_of(node, path):
+            if not isinstance(node.value, dict) or node.value.keys() not in ({"file"}, {"systemd"}):
+                raise ValueError(f"write a reference to {what}: {{file: PATH}} or {{systemd: NAME}}")
+            reference = Reference.parse(node)
+            if (how := exposed(reference)) is not None:
+                self.warn(Place(path, node).problem(how))
+            return reference
+        return None
+
+    @contextmanager
+    def problems_of(self, node: Node, path: str) -> Iterator[None]:
+        """Makes a ValueError or an OptionError of the block a problem of this place."""
         try:
-            config = self.struct(Config, written, "")
-        except TooMany:
-            config = None
-        if config is None:
-            raise PolicyError(self.problems)
-        return config
+            yield
+        except (ValueError, OptionError) as error:
+            self.problem(path, node.mark, str(error))
+
+
+class _Reading(ConfigReader):
+    """Reads the supervisor's own settings."""
 
     def value(self, type: Any, node: Node, path: str) -> Any:
         if path == "state_key":
-            nodes = node.value if isinstance(node.value, list) else [node]
-            return tuple(self.state_key(one, path if one is node else below(path, at)) for at, one in enumerate(nodes))
+            return self.keys(node, path)
+        if path == "fleet":
+            return node
         value = super().value(type, node, path)
-        try:
-            if path == "http" and isinstance(value, str):
+        if path == "http" and isinstance(value, str):
+            with self.problems_of(node, path):
                 parse_address(value)
-            if path == "on_release.command" and value and self.runnable:
-                _find(value[0], self.environment)
-        except OptionError as error:
-            self.problem(path, node.mark, str(error))
         return value
-
-    def state_key(self, node: Node, path: str) -> bytes:
-        """Returns the key of a reference; empty after a problem was added."""
-        try:
-            if not isinstance(node.value, dict) or node.value.keys() not in ({"file"}, {"systemd"}):
-                raise ValueError("write a reference to the key: {file: PATH} or {systemd: NAME}")
-            reference = Reference.parse(node)
-            (place,) = reference.source.paths(self.environment)
-            if (how := exposed(reference)) is not None:
-                self.warn(Place(path, node).problem(how))
-            return decoded_key(content(place, LARGEST), str(reference))
-        except OSError as error:
-            if isinstance(error, FileNotFoundError) and reference.kind == "file":
-                self.absent.append(place)
-            self.problem(path, node.mark, f"{error.filename}: {error.strerror}", Code.FILE_UNREADABLE)
-        except Unreadable as error:
-            self.problem(path, node.mark, f"the key {reference} {error}")
-        except (ValueError, OptionError) as error:
-            self.problem(path, node.mark, str(error))
-        return b""
 
 
 def _find(program: str, environment: Mapping[str, str]) -> None:
