@@ -314,7 +314,7 @@ def _fitting(arms: Iterable[Any], node: Node) -> Any:
 
 def _is_reference(node: Node) -> bool:
     """Whether the node is a reference to a secret, as in policy files."""
-    return isinstance(node.value, dict) and node.value.keys() <= {"file", "env", "systemd", "as"}
+    return isinstance(node.value, dict) and node.value.keys() <= {"file", "env", "systemd", "fleet", "as"}
 
 
 def _kind(node: Node) -> str:
