@@ -1,0 +1,592 @@
+"""The answer to "has version N reached this stage everywhere?", from what an observer has seen; pure.
+
+A member has reached N for ever once it has reported N, or anything newer, for the stage. A report counts only where
+the head's history contains its triple; N itself is in the history, so whatever is older than that cannot matter.
+
+    left, forgotten   no longer a member; left with nothing undelivered                      does not keep it closed
+    reached           it has reported the stage for N or for a newer version                 does not keep it closed
+    fenced            cut off, and it has stopped to send (`on_lapse: hold`)                 does not keep it closed
+    unauthentic       its record, or its lease's, is not sealed by the fleet                 keeps it closed
+    refused           its nack of N stands                                                   ends the wait
+    absent            its lease is over, or its directory was lost, or it left with events   keeps it closed
+    joining           it has not begun yet                                                   keeps it closed
+    waiting           the rest                                                               keeps it closed
+
+The first kind that applies is the member's. A directory that was lost stands apart, as `NAME/DIRECTORY`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from shipper.fleet.records import Alive, Fence, Head, Line, Lost, Refusal, Report, Undelivered, Version
+from shipper.supervise.answers import Stage
+
+Kind = Literal["reached", "waiting", "joining", "refused", "absent", "fenced", "left", "forgotten", "unauthentic"]
+State = Literal["open", "closed", "refused", "unknown", "gone", "store_restored"]
+
+STAGES: tuple[Stage, ...] = ("received", "active", "drained")
+OPENING: Set[Kind] = frozenset({"reached", "fenced", "left", "forgotten"})
+"""The kinds that do not keep an answer closed."""
+AT_ONCE = frozenset({"invalid", "conflict", "credential_conflict"})
+"""Reasons of nacks that another attempt does not change."""
+HARMLESS = frozenset({"superseded", "stale"})
+"""Reasons of nacks that only say that something newer has come."""
+
+_ASKED = re.compile(r"(?:(\d{1,9})\.)?(\d{1,18})", re.ASCII)
+
+
+class Asked(NamedTuple):
+    """A version as people name it: `7` is of the newest epoch, `0.7` of that one."""
+
+    epoch: int | None
+    number: int
+
+    def __str__(self) -> str:
+        return str(self.number) if self.epoch is None else f"{self.epoch}.{self.number}"
+
+
+def asked(text: str) -> Asked:
+    """Returns the version that `7` or `0.7` names; raises ValueError for anything else."""
+    if (found := _ASKED.fullmatch(text)) is None:
+        raise ValueError("a version is a number, such as 7, or an epoch and a number, such as 0.7")
+    return Asked(None if found[1] is None else int(found[1]), int(found[2]))
+
+
+@dataclass(frozen=True)
+class View:
+    """What one observer knows, as of revision `at` of the store. Instants are of the observer's own monotonic clock."""
+
+    at: int
+    head: Head
+    reports: Mapping[str, Report]
+    """The authentic reports, by member."""
+    alive: Mapping[str, Alive]
+    """The authentic leases that hold, by member."""
+    gone: Mapping[str, float]
+    """The instant at which the observer saw that a member has no lease; only for members without one."""
+    now: float
+    """The instant up to which the observer knows of every change."""
+    refused: Mapping[str, float] = field(default_factory=dict)
+    """The instant at which the observer saw the refusal in a member's report."""
+    unauthentic: Set[str] = frozenset()
+    """Members whose report or lease is there, but is not sealed by the fleet."""
+    restored: bool = False
+    """Whether the store has lost versions that the observer has seen: it was restored."""
+
+    @cached_property
+    def places(self) -> Mapping[Version, int]:
+        """The place of each version in the history; the newest has the highest."""
+        return {line.version: place for place, line in enumerate(self.head.history)}
+
+    def names(self) -> Set[str]:
+        """Returns all members, also those of which only a lease or a forged record is there."""
+        return self.reports.keys() | self.alive.keys() | self.unauthentic
+
+    def knows(self, name: str) -> bool:
+        """Returns whether a name is one of `names`."""
+        return name in self.reports or name in self.alive or name in self.unauthentic
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """One member, as it stands to one version and stage."""
+
+    name: str
+    """`NAME`, or `NAME/DIRECTORY` for a directory that was lost."""
+    kind: Kind
+    version: str | None
+    """The newest version that has reached the stage; None if none in the history has."""
+    why: str = ""
+    """Why it has not reached the version, in words; a nack's begins with its reason."""
+    problems: list[str] = []
+    """The problems of a nack."""
+    undelivered: Undelivered = Undelivered()
+    """As it reported last."""
+    seen: float = 0.0
+    """Unix seconds of its last report, by its own clock."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The answer for one version and stage, as of revision `at` of the store."""
+
+    version: str
+    stage: Stage
+    state: State
+    at: int
+    triple: Version | None = None
+    """The version in full; None if it is unknown or gone."""
+    counts: dict[Kind, int] = {}
+    undelivered: dict[Kind, Undelivered] = {}
+    """The events last reported, by kind of member."""
+    members: list[Standing] = []
+    """Whoever has not reached the version, those that keep it closed first."""
+    warnings: list[str] = []
+
+
+def judge(view: View, number: int | Asked | Version, stage: Stage, nack_grace: float) -> Verdict:
+    """Returns the answer; a number without an epoch means the newest epoch."""
+    tally = Tally(number, stage, nack_grace)
+    tally.again(view)
+    return tally.verdict(view)
+
+
+def due(view: View, number: int | Asked | Version, stage: Stage, nack_grace: float) -> float | None:
+    """Returns the instant at which the answer may change by time alone: a fence holds, or a grace is over."""
+    tally = Tally(number, stage, nack_grace)
+    tally.again(view)
+    return tally.due()
+
+
+def fenced(view: View, name: str) -> bool:
+    """Returns whether a member has certainly stopped to send: no request of it has begun since, and none will.
+
+    That ends when it is seen alive again.
+    """
+    holds = _fence_at(view, name)
+    return holds is not None and view.now >= holds
+
+
+def margin(fence: Fence) -> float:
+    """Returns the seconds after a lease for which requests may still go on, and for clocks that run apart."""
+    return 0.02 * fence.lease + fence.request
+
+
+def find(view: View, number: int | Asked | Version) -> Version | Literal["unknown", "gone"]:
+    """Returns the version in full: `gone` if it was there once and is no longer in the history."""
+    if isinstance(number, Version):
+        return number if number in view.places else "gone"
+    named = Asked(None, number) if isinstance(number, int) else number
+    epoch = view.head.epoch if named.epoch is None else named.epoch
+    for version in view.places:
+        if (version.epoch, version.number) == (epoch, named.number):
+            return version
+    future = (epoch, named.number) > (view.head.epoch, view.head.number)
+    return "unknown" if future or named.number < 1 else "gone"
+
+
+class Tally:
+    """The answer to one question, kept as members change; costs the same for each change, however many members."""
+
+    def __init__(self, number: int | Asked | Version, stage: Stage, nack_grace: float) -> None:
+        self._asked = number
+        self._stage: Stage = stage
+        self._grace = nack_grace
+        self._head: Head | None = None
+        self._target: Version | Literal["unknown", "gone"] = "unknown"
+        self._members: dict[str, tuple[Standing, ...]] = {}
+        self._counts: Counter[Kind] = Counter()
+        self._due: dict[str, float] = {}
+
+    def again(self, view: View) -> None:
+        """Judges all members."""
+        self._head = view.head
+        self._target = find(view, self._asked)
+        self._members, self._counts, self._due = {}, Counter(), {}
+        self._judge(view, view.names())
+
+    def changed(self, view: View, names: Iterable[str]) -> None:
+        """Judges some members again, and those for whom time decides; all after a change of the head."""
+        if view.head is not self._head:
+            self.again(view)
+        else:
+            self._judge(view, {*names, *(name for name, at in self._due.items() if at <= view.now)})
+
+    def state(self, view: View) -> State:
+        if view.restored or view.head.accepting is not None:
+            return "store_restored"
+        if self._target == "unknown" or self._target == "gone":
+            return self._target
+        if self._counts["refused"]:
+            return "refused"
+        return "open" if all(kind in OPENING for kind in +self._counts) else "closed"
+
+    def due(self) -> float | None:
+        """As the function `due`."""
+        return min(self._due.values(), default=None)
+
+    def verdict(self, view: View) -> Verdict:
+        state = self.state(view)
+        if not isinstance(self._target, Version):
+            return Verdict(str(self._asked), self._stage, state, view.at, warnings=list(self._warnings(view)))
+        standings = [standing for each in self._members.values() for standing in each]
+        return Verdict(
+            version=str(self._target),
+            stage=self._stage,
+            state=state,
+            at=view.at,
+            triple=self._target,
+            counts=dict(+self._counts),
+            undelivered=undelivered(standings),
+            members=sorted((each for each in standings if each.kind != "reached"), key=_order),
+            warnings=list(self._warnings(view)),
+        )
+
+    def _judge(self, view: View, names: Iterable[str]) -> None:
+        if not isinstance(self._target, Version):
+            return
+        for name in names:
+            self._counts.subtract(standing.kind for standing in self._members.pop(name, ()))
+            self._due.pop(name, None)
+            if not view.knows(name):
+                continue
+            standings = tuple(_standings(view, name, self._target, self._stage, self._grace))
+            self._members[name] = standings
+            self._counts.update(standing.kind for standing in standings)
+            if (at := _due(view, name, standings[0], self._grace)) is not None:
+                self._due[name] = at
+
+    def _warnings(self, view: View) -> Iterator[str]:
+        if view.head.accepting is not None:
+            yield "the store was restored; members register again before the next epoch begins"
+        elif view.restored:
+            yield "the store was restored from an older state: see `shipper fleet accept-restore`"
+        elif self._target == "gone":
+            yield from _instead(view, self._asked)
+        elif isinstance(self._target, Version) and not any(self._counts[kind] for kind in _MEMBERS):
+            yield "the fleet has no members"
+
+
+_ORDER: tuple[Kind, ...] = (
+    *("refused", "unauthentic", "absent", "joining", "waiting"),
+    *("fenced", "forgotten", "left", "reached"),
+)
+_MEMBERS = tuple(kind for kind in _ORDER if kind not in ("left", "forgotten"))
+
+
+def undelivered(members: Iterable[Standing | Member]) -> dict[Kind, Undelivered]:
+    """Returns the undelivered events by kind of member; only the kinds that have some."""
+    sums: dict[Kind, Undelivered] = {}
+    for each in members:
+        one, total = each.undelivered, sums.get(each.kind, Undelivered())
+        if one.events or one.bytes:
+            oldest = max(total.oldest_seconds, one.oldest_seconds)
+            sums[each.kind] = Undelivered(total.events + one.events, total.bytes + one.bytes, oldest)
+    return sums
+
+
+def _order(each: Standing) -> tuple[int, str]:
+    return _ORDER.index(each.kind), each.name
+
+
+def _instead(view: View, number: int | Asked | Version) -> Iterator[str]:
+    """Yields how to ask for a version of an earlier epoch."""
+    wanted = number if isinstance(number, int) else number.number
+    for version in view.places:
+        if version.number == wanted:
+            yield f"epoch {version.epoch} has a version {wanted}: ask for {version.epoch}.{wanted}"
+
+
+# -- One member --------------------------------------------------------------------------------------------------------
+
+
+def _standings(view: View, name: str, target: Version, stage: Stage, grace: float) -> Iterator[Standing]:
+    """Yields the standing of a member, then those of the directories that it has lost."""
+    report = view.reports.get(name)
+    if report is None or name in view.unauthentic:
+        yield _without_report(view, name)
+        return
+    kind, why = _kind(view, report, target, stage, grace)
+    yield Standing(
+        name=name,
+        kind=kind,
+        version=_text(_newest(view, report.stages, stage)),
+        why=why,
+        problems=list(report.refusal.problems) if kind == "refused" and report.refusal else [],
+        undelivered=report.undelivered,
+        seen=report.seen,
+    )
+    for lost in report.lost:
+        yield _of_lost(view, name, lost, target, stage)
+
+
+def _without_report(view: View, name: str) -> Standing:
+    if name in view.unauthentic:
+        return Standing(name, "unauthentic", None, "its record is not sealed by a key of this fleet")
+    return Standing(name, "joining", None, "it has a lease, and no report yet")
+
+
+def _of_lost(view: View, name: str, lost: Lost, target: Version, stage: Stage) -> Standing:
+    newest = _newest(view, lost.stages, stage)
+    reached = _is_reached(newest, target)
+    return Standing(
+        name=f"{name}/{lost.directory}",
+        kind="reached" if reached else "absent",
+        version=_text(newest),
+        why="" if reached else "directory lost",
+        undelivered=lost.undelivered,
+        seen=lost.at,
+    )
+
+
+def _kind(view: View, report: Report, target: Version, stage: Stage, grace: float) -> tuple[Kind, str]:
+    if report.state == "forgotten":
+        return "forgotten", "it was forgotten by an operator, or after `forget_after`"
+    if report.state == "left" and not report.undelivered.events:
+        return "left", "it left with nothing undelivered"
+    if _is_reached(_newest(view, report.stages, stage), target):
+        return "reached", ""
+    if fenced(view, report.name):
+        return "fenced", "its lease is over, and it has stopped to send"
+    refusal = _refusal(view, report, target)
+    if refusal is not None and view.now >= _refused_at(view, report, refusal, target, grace):
+        return "refused", f"{refusal.reason}: it refused version {refusal.version}"
+    if report.state == "left":
+        return "absent", f"it left with {report.undelivered.events} events undelivered"
+    if report.name not in view.alive:
+        return "absent", _why_absent(report)
+    if report.state == "joining":
+        return "joining", "it joins, and has not begun yet"
+    return "waiting", _why_waiting(view, report, target, stage, refusal)
+
+
+def _newest(view: View, stages: Mapping[Stage, Version], stage: Stage) -> Version | None:
+    """Returns the version that has reached the stage, if the history contains it."""
+    version = stages.get(stage)
+    return version if version in view.places else None
+
+
+def _is_reached(newest: Version | None, target: Version) -> bool:
+    return newest is not None and newest[:2] >= target[:2]
+
+
+def _text(version: Version | None) -> str | None:
+    return None if version is None else str(version)
+
+
+def _refusal(view: View, report: Report, target: Version) -> Refusal | None:
+    """Returns the nack that keeps a member from the version; a later stage clears it, as does a newer version."""
+    refusal = report.refusal
+    if refusal is None or refusal.reason in HARMLESS or refusal.version not in view.places:
+        return None
+    refused = refusal.version[:2]
+    if refused < target[:2]:
+        return None
+    received = _newest(view, report.stages, "received")
+    if received is not None and (received[:2] > refused or (received[:2] >= target[:2] and refused > target[:2])):
+        return None
+    if any(_is_reached(_newest(view, report.stages, later), target) for later in ("active", "drained")):
+        return None
+    return refusal
+
+
+def _refused_at(view: View, report: Report, refusal: Refusal, target: Version, grace: float) -> float:
+    """Returns the instant from which a nack counts. That of a newer version may overtake an answer to this one."""
+    seen = view.refused.get(report.name, view.now)
+    return seen if refusal.version == target and refusal.reason in AT_ONCE else seen + grace
+
+
+def _fence_at(view: View, name: str) -> float | None:
+    """Returns the instant at which a member without a lease is fenced; None if it has one, or never stops."""
+    report, since = view.reports.get(name), view.gone.get(name)
+    if report is None or report.fence is None or since is None:
+        return None
+    if name in view.alive or name in view.unauthentic:
+        return None
+    return since + max(report.fence.lease, report.lease) + margin(report.fence)
+
+
+def _due(view: View, name: str, standing: Standing, grace: float) -> float | None:
+    """Returns the next instant at which the kind of a member may change by time alone."""
+    if standing.kind in OPENING:
+        return None
+    at = [] if (holds := _fence_at(view, name)) is None else [holds]
+    if name in view.refused and standing.kind != "refused":
+        at.append(view.refused[name] + grace)
+    return min((each for each in at if each > view.now), default=None)
+
+
+def _why_absent(report: Report) -> str:
+    if report.fence is None:
+        return "its lease is over, and it may still send (`on_lapse: continue`)"
+    seconds = max(report.fence.lease, report.lease) + margin(report.fence)
+    return f"its lease is over; it counts as fenced {seconds:.1f} s after that was seen"
+
+
+def _why_waiting(view: View, report: Report, target: Version, stage: Stage, refusal: Refusal | None) -> str:
+    if refusal is not None:
+        return f"{refusal.reason}: it refused version {refusal.version}; that ends the wait after the grace"
+    claimed = report.stages.get(stage)
+    if claimed is not None and claimed not in view.places and claimed[:2] >= target[:2]:
+        return f"it reports a version {claimed} that the history of this store does not contain"
+    for before in reversed(STAGES[: STAGES.index(stage)]):
+        if _is_reached(_newest(view, report.stages, before), target):
+            return f"{before}, not yet {stage}; {report.undelivered.events} events undelivered"
+    return f"it has not received version {target} yet"
+
+
+# -- The whole fleet ---------------------------------------------------------------------------------------------------
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One member, or a lost directory of it, as `status` and `members` show it."""
+
+    name: str
+    kind: Kind
+    """As to the newest version and `drained`."""
+    behind: int
+    """Versions in the history that are newer than its drained one."""
+    stages: dict[Stage, str | None]
+    """The newest version that has reached each stage; None if none in the history has."""
+    why: str
+    problems: list[str]
+    undelivered: Undelivered
+    alive: bool
+    seen: float
+    """Unix seconds of its last report, by its own clock."""
+    since: float = 0.0
+    """Unix seconds at which it joined."""
+    lease: float = 0.0
+    fence: bool = False
+    """Whether it stops to send when its lease is over (`on_lapse: hold`)."""
+    secrets: list[str] = []
+    """The fleet's secrets in use, as `NAME ID`; `? ID` for one that no kept version names."""
+    local: str = ""
+    directory: str = ""
+    releases: bool = False
+    http: str = ""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One version of the history, and how many members have reached it."""
+
+    version: str
+    at: float
+    by: str
+    why: str
+    reached: dict[Stage, int]
+
+
+class Fleet(msgspec.Struct, frozen=True):
+    """The whole fleet: versions by members, as of revision `at` of the store; whoever is behind comes first."""
+
+    name: str
+    at: int
+    newest: str | None
+    state: Literal["consistent", "behind", "refused", "empty", "store_restored"]
+    counts: dict[Kind, int]
+    """Members by kind, as to the newest version and `drained`."""
+    undelivered: dict[Kind, Undelivered]
+    members: list[Member]
+    versions: list[Row]
+    """The newest first."""
+    leader: str
+    warnings: list[str]
+
+
+def overview(view: View) -> Fleet:
+    """Returns the summary of a fleet; a refusal of the newest version is shown without a grace."""
+    newest = view.head.newest
+    target = newest or Version(view.head.epoch, 0, "")
+    names = secret_names(view.head)
+    members = [member for name in view.names() for member in _members(view, name, target, names)]
+    members.sort(key=lambda each: (each.kind in OPENING, -each.behind, -each.undelivered.events, each.name))
+    counts = Counter(each.kind for each in members)
+    return Fleet(
+        name=view.head.fleet,
+        at=view.at,
+        newest=_text(newest),
+        state=_fleet_state(view, counts),
+        counts=dict(counts),
+        undelivered=undelivered(members),
+        members=members,
+        versions=list(_rows(view)),
+        leader=view.head.leader,
+        warnings=list(_fleet_warnings(view, counts)),
+    )
+
+
+def secret_names(head: Head) -> Mapping[str, str]:
+    """Returns the name of each secret by id, as far as the head still knows it."""
+    names = {id: release.name for id, release in head.released.items()}
+    for pins in (*(line.secrets for line in head.history), head.secrets):
+        names.update({id: name for name, id in pins.items()})
+    return names
+
+
+def _members(view: View, name: str, target: Version, names: Mapping[str, str]) -> Iterator[Member]:
+    report = view.reports.get(name)
+    standings = _standings(view, name, target, "drained", 0.0)
+    first = next(standings)
+    trusted = report if first.kind != "unauthentic" else None
+    yield _member(view, first, trusted.stages if trusted else {}, name in view.alive, trusted, names)
+    for standing, lost in zip(standings, trusted.lost if trusted else (), strict=True):
+        yield _member(view, standing, lost.stages, False, None, names)
+
+
+def _member(
+    view: View,
+    standing: Standing,
+    stages: Mapping[Stage, Version],
+    alive: bool,
+    report: Report | None,
+    names: Mapping[str, str],
+) -> Member:
+    drained = _newest(view, stages, "drained")
+    member = Member(
+        name=standing.name,
+        kind=standing.kind,
+        behind=len(view.places) - 1 - (-1 if drained is None else view.places[drained]),
+        stages={stage: _text(_newest(view, stages, stage)) for stage in STAGES},
+        why=standing.why,
+        problems=standing.problems,
+        undelivered=standing.undelivered,
+        alive=alive,
+        seen=standing.seen,
+    )
+    if report is None:
+        return member
+    return msgspec.structs.replace(
+        member,
+        since=report.since,
+        lease=report.lease,
+        fence=report.fence is not None,
+        secrets=[f"{names.get(id, '?')} {id}" for id in report.using],
+        local=report.local,
+        directory=report.directory,
+        releases=report.releases,
+        http=report.http,
+    )
+
+
+def _fleet_state(
+    view: View, counts: Mapping[Kind, int]
+) -> Literal["consistent", "behind", "refused", "empty", "store_restored"]:
+    if view.restored or view.head.accepting is not None:
+        return "store_restored"
+    if view.head.newest is None or not any(counts.get(kind) for kind in _MEMBERS):
+        return "empty"
+    if counts.get("refused"):
+        return "refused"
+    return "consistent" if all(kind in OPENING for kind in counts) else "behind"
+
+
+def _fleet_warnings(view: View, counts: Mapping[Kind, int]) -> Iterator[str]:
+    if view.restored or view.head.accepting is not None:
+        yield "the store was restored: see `shipper fleet accept-restore`"
+    if view.head.newest is None:
+        yield "no version was published yet"
+    if not any(counts.get(kind) for kind in _MEMBERS):
+        yield "the fleet has no members"
+
+
+def _rows(view: View) -> Iterator[Row]:
+    """Yields the versions, the newest first, with the members that have reached each."""
+    exact: dict[Stage, Counter[int]] = {stage: Counter() for stage in STAGES}
+    for report in view.reports.values():
+        if report.state in ("joining", "member") and report.name not in view.unauthentic:
+            for stage in STAGES:
+                if (version := _newest(view, report.stages, stage)) is not None:
+                    exact[stage][view.places[version]] += 1
+    sums: dict[Stage, int] = dict.fromkeys(STAGES, 0)
+    for place in reversed(range(len(view.head.history))):
+        for stage in STAGES:
+            sums[stage] += exact[stage][place]
+        line: Line = view.head.history[place]
+        yield Row(str(line.version), line.at, line.by, line.why, dict(sums))

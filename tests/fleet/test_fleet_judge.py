@@ -1,0 +1,463 @@
+"""`judge`: each rule by a name of its own, then all of them together against a naive reading of the rules."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from shipper.fleet import judge as judging
+from shipper.fleet.judge import Asked, Tally, View, asked, due, fenced, find, judge, overview
+from shipper.fleet.records import Accepting, Alive, Fence, Head, Line, Lost, Refusal, Report, Undelivered, Version
+
+ALIVE = Alive("d", "b", "i")
+FENCE = Fence(lease=10.0, request=5.0)
+FENCED_AFTER = 10.0 + 0.2 + 5.0
+
+
+def v(number: int, epoch: int = 0, sha256: str = "") -> Version:
+    return Version(epoch, number, sha256 or f"sha-{epoch}-{number}")
+
+
+def head(*versions: Version, **more) -> Head:
+    versions = versions or (v(5), v(6), v(7))
+    lines = [Line(version, 0.0, "ann@desk", {}, "p") for version in versions]
+    newest = versions[-1]
+    return Head(fleet="prod", epoch=newest.epoch, number=newest.number, history=lines, **more)
+
+
+def report(name: str, drained: Version | None = None, state: str = "member", **more) -> Report:
+    stages = {} if drained is None else {"received": drained, "active": drained, "drained": drained}
+    more = {"stages": stages, "lease": 10.0, **more}
+    return Report(name=name, directory=f"dir-{name}", boot="b", instance="i", write=1, epoch=0, state=state, **more)
+
+
+def view(*reports: Report, away: Mapping[str, float] | None = None, now: float = 100.0, **more) -> View:
+    """Members without an entry in `away` have a lease."""
+    away = away or {}
+    alive = {one.name: ALIVE for one in reports if one.name not in away}
+    kept = {"head": head(), "alive": alive, "gone": away, **more}
+    return View(at=42, reports={one.name: one for one in reports}, now=now, **kept)
+
+
+def kinds(verdict) -> dict[str, str]:
+    return {each.name: each.kind for each in verdict.members}
+
+
+def ask(seen: View, number=7, stage="drained", grace: float = 10.0):
+    return judge(seen, number, stage, grace)
+
+
+# -- Opening
+
+
+def test_t152_4_it_opens_when_each_member_has_reported_the_version_or_a_newer_one():
+    assert ask(view(report("a", v(7)), report("b", v(6)))).state == "closed"
+    assert ask(view(report("a", v(7)), report("b", v(7)))).state == "open"
+
+
+def test_t152_4_a_newer_version_on_its_way_neither_closes_nor_starves_it():
+    newer = head(v(7), v(8))
+    on_its_way = report("b", v(7), stages={"received": v(8), "active": v(8), "drained": v(7)})
+
+    assert ask(view(report("a", v(8)), on_its_way, head=newer)).state == "open"
+
+
+def test_t152_9_a_member_that_went_on_to_a_newer_version_has_reached_the_older_one():
+    verdict = ask(view(report("a", v(7)), report("b", v(6))), 6)
+
+    assert (verdict.state, verdict.counts, verdict.members) == ("open", {"reached": 2}, [])
+
+
+def test_an_answer_has_the_revision_and_the_triple():
+    verdict = ask(view(report("a", v(7))))
+
+    assert (verdict.at, verdict.version, verdict.triple) == (42, "7", v(7))
+    assert msgspec.json.decode(msgspec.json.encode(verdict))["state"] == "open"
+
+
+def test_a_member_that_is_away_after_it_had_reached_the_version_does_not_close_it():
+    assert ask(view(report("a", v(7)), away={"a": 99.0})).counts == {"reached": 1}
+
+
+def test_each_stage_is_judged_by_itself():
+    only_active = report("a", stages={"received": v(7), "active": v(7), "drained": v(6)}, undelivered=Undelivered(3))
+    seen = view(only_active)
+
+    assert ask(seen, stage="active").state == "open"
+    assert ask(seen).members[0].why == "active, not yet drained; 3 events undelivered"
+
+
+# -- Triples
+
+
+def test_t152_8_a_version_that_the_history_does_not_contain_never_counts():
+    twin = report("a", v(7, sha256="another"))
+    beyond = report("b", v(9))
+
+    verdict = ask(view(twin, beyond))
+
+    assert kinds(verdict) == {"a": "waiting", "b": "waiting"}
+    assert "history of this store does not contain" in verdict.members[0].why
+
+
+@pytest.mark.parametrize(
+    ("number", "state"), [(0, "unknown"), (-1, "unknown"), (8, "unknown"), (4, "gone"), (6, "closed")]
+)
+def test_t152_12_versions_of_the_future_are_unknown_and_those_dropped_from_the_history_are_gone(number, state):
+    assert ask(view(report("a")), number).state == state
+
+
+def test_a_number_without_an_epoch_is_of_the_newest_one():
+    seen = view(report("a", v(8, 1)), head=head(v(7), v(8), v(8, 1)))
+
+    assert ask(seen, 8).triple == v(8, 1)
+    assert ask(seen, asked("0.8")).triple == v(8)
+    assert ask(seen, 7).state == "gone"
+    assert ask(seen, 7).warnings == ["epoch 0 has a version 7: ask for 0.7"]
+    assert ask(seen, asked("2.1")).state == "unknown"
+
+
+def test_a_version_in_full_is_found_only_as_itself():
+    assert find(view(), v(7)) == v(7)
+    assert find(view(), v(7, sha256="another")) == "gone"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("7", Asked(None, 7)), ("0.7", Asked(0, 7)), ("12.345", Asked(12, 345))]
+)
+def test_versions_are_named_by_a_number_or_with_an_epoch(text, expected):
+    assert asked(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "v7", "-1", "1.2.3", ".7", "7.", "٧", "7\n", "1" * 30])
+def test_other_names_of_versions_are_refused(text):
+    with pytest.raises(ValueError, match="a version is a number"):
+        asked(text)
+
+
+def test_a_restored_store_is_said():
+    assert ask(view(report("a", v(7)), restored=True)).state == "store_restored"
+    accepting = msgspec.structs.replace(head(), accepting=Accepting(1, 0.0, "ann@desk"))
+    assert ask(view(report("a", v(7)), head=accepting)).state == "store_restored"
+
+
+# -- Refusals
+
+
+def refusing(reason: str, version: Version | None = None, **more) -> Report:
+    return report("a", v(6), refusal=Refusal(version or v(7), reason, ["no such output"]), **more)
+
+
+@pytest.mark.parametrize("reason", ["invalid", "conflict", "credential_conflict"])
+def test_t152_11_a_nack_that_stays_ends_the_wait_at_once_with_its_reason(reason):
+    verdict = ask(view(refusing(reason), refused={"a": 100.0}))
+
+    assert verdict.state == "refused"
+    assert verdict.members[0].why == f"{reason}: it refused version 7"
+    assert verdict.members[0].problems == ["no such output"]
+
+
+@pytest.mark.parametrize("reason", ["superseded", "stale"])
+def test_a_nack_that_only_says_that_there_is_a_newer_one_never_counts(reason):
+    assert ask(view(refusing(reason), refused={"a": 0.0})).state == "closed"
+
+
+def test_another_nack_counts_after_the_grace():
+    seen = view(refusing("start_failed"), refused={"a": 95.0})
+
+    assert ask(seen).state == "closed"
+    assert "start_failed" in ask(seen).members[0].why
+    assert due(seen, 7, "drained", 10.0) == 105.0
+    later = view(refusing("start_failed"), refused={"a": 95.0}, now=105.0)
+    assert ask(later).state == "refused"
+    assert due(later, 7, "drained", 10.0) is None
+
+
+def test_a_later_stage_clears_a_nack():
+    cleared = refusing("invalid", stages={"received": v(7), "active": v(7), "drained": v(6)})
+
+    assert kinds(ask(view(cleared, refused={"a": 0.0}))) == {"a": "waiting"}
+
+
+def test_a_nack_of_an_older_version_or_of_one_that_is_not_in_the_history_never_counts():
+    assert ask(view(refusing("invalid", v(6)), refused={"a": 0.0})).state == "closed"
+    assert ask(view(refusing("invalid", v(7, sha256="another")), refused={"a": 0.0})).state == "closed"
+
+
+def test_a_nack_of_a_newer_version_counts_after_the_grace_unless_this_one_was_received():
+    refused = refusing("invalid", v(7))
+
+    assert ask(view(report("b", v(6)), refused, refused={"a": 95.0}), 6).state == "open"
+    overtaking = view(refusing("invalid", v(7), stages={}), refused={"a": 95.0})
+    assert ask(overtaking, 6).state == "closed"
+    assert due(overtaking, 6, "drained", 10.0) == 105.0
+    received = refusing("invalid", v(7), stages={"received": v(6)})
+    assert ask(view(received, refused={"a": 0.0}), 6).state == "closed"
+
+
+# -- Members that are away
+
+
+def test_a_member_whose_lease_is_over_keeps_it_closed():
+    verdict = ask(view(report("a", v(6), undelivered=Undelivered(12, 900, 3.0)), away={"a": 0.0}))
+
+    assert (verdict.state, kinds(verdict)) == ("closed", {"a": "absent"})
+    assert verdict.undelivered == {"absent": Undelivered(12, 900, 3.0)}
+    assert "on_lapse: continue" in verdict.members[0].why
+
+
+def test_t152_5_a_member_that_holds_is_fenced_lease_and_margin_after_it_was_seen_gone():
+    held = report("a", v(6), fence=FENCE, undelivered=Undelivered(12))
+    gone = 100.0
+    before = view(held, away={"a": gone}, now=gone + FENCED_AFTER - 0.01)
+    after = view(held, away={"a": gone}, now=gone + FENCED_AFTER)
+
+    assert kinds(ask(before)) == {"a": "absent"}
+    assert due(before, 7, "drained", 10.0) == pytest.approx(gone + FENCED_AFTER)
+    assert (ask(after).state, kinds(ask(after))) == ("open", {"a": "fenced"})
+    assert ask(after).undelivered == {"fenced": Undelivered(12)}
+
+
+def test_t152_5_a_fenced_member_that_is_alive_again_is_no_longer_fenced():
+    held = report("a", v(6), fence=FENCE)
+
+    assert not fenced(view(held, now=1e9), "a")
+    assert ask(view(held, now=1e9)).state == "closed"
+
+
+def test_a_member_is_not_fenced_before_it_was_seen_gone_nor_without_the_capability():
+    assert not fenced(view(report("a", fence=FENCE), away={"a": 0.0}, gone={}), "a")
+    assert not fenced(view(report("a"), away={"a": 0.0}, now=1e9), "a")
+    assert not fenced(view(), "a")
+
+
+def test_a_forged_lease_record_never_fences():
+    assert not fenced(view(report("a", fence=FENCE), away={"a": 0.0}, now=1e9, unauthentic={"a"}), "a")
+
+
+def test_the_longer_of_two_leases_decides_when_a_member_is_fenced():
+    assert not fenced(view(report("a", fence=FENCE, lease=60.0), away={"a": 0.0}, now=60.0), "a")
+
+
+def test_a_member_that_left_with_nothing_undelivered_or_was_forgotten_does_not_count():
+    gone = [report("a", v(6), "left"), report("b", v(6), "forgotten", undelivered=Undelivered(5))]
+    verdict = ask(view(report("c", v(7)), *gone, away={"a": 0.0, "b": 0.0}))
+
+    assert verdict.state == "open"
+    assert kinds(verdict) == {"a": "left", "b": "forgotten"}
+    assert verdict.undelivered == {"forgotten": Undelivered(5)}
+
+
+def test_a_member_that_left_with_events_keeps_it_closed():
+    verdict = ask(view(report("a", v(6), "left", undelivered=Undelivered(5)), away={"a": 0.0}))
+
+    assert kinds(verdict) == {"a": "absent"}
+    assert verdict.members[0].why == "it left with 5 events undelivered"
+
+
+def test_a_lost_directory_keeps_it_closed_under_its_own_name():
+    lost = Lost("old", 3.0, {"drained": v(6)}, Undelivered(8))
+    verdict = ask(view(report("a", v(7), lost=[lost])))
+
+    assert (verdict.state, kinds(verdict)) == ("closed", {"a/old": "absent"})
+    assert verdict.members[0].why == "directory lost"
+    assert verdict.undelivered == {"absent": Undelivered(8)}
+
+
+def test_a_lost_directory_that_had_reached_the_version_does_not_close_it():
+    assert ask(view(report("a", v(7), lost=[Lost("old", 3.0, {"drained": v(7)}, Undelivered())]))).state == "open"
+
+
+def test_t152_8_a_joiner_has_not_yet_answered():
+    assert kinds(ask(view(report("a", None, "joining")))) == {"a": "joining"}
+    assert kinds(ask(view(alive={"a": ALIVE}))) == {"a": "joining"}
+
+
+def test_a_record_that_is_not_sealed_by_the_fleet_keeps_it_closed_and_is_named():
+    verdict = ask(view(report("a", v(7)), report("b", v(7)), unauthentic={"b", "c"}))
+
+    assert (verdict.state, kinds(verdict)) == ("closed", {"b": "unauthentic", "c": "unauthentic"})
+
+
+@pytest.mark.parametrize("members", [[], [report("a", None, "left")], [report("a", None, "forgotten")]])
+def test_t152_12_a_fleet_without_members_is_open_with_a_warning(members):
+    verdict = ask(view(*members, away={"a": 0.0}))
+
+    assert (verdict.state, verdict.warnings) == ("open", ["the fleet has no members"])
+
+
+# -- All rules together, read naively
+
+VERSIONS = st.sampled_from([v(4), v(5), v(6), v(7), v(8), v(6, 1), v(7, sha256="another")])
+STAGES = st.dictionaries(st.sampled_from(["received", "active", "drained"]), VERSIONS)
+UNDELIVERED = st.builds(Undelivered, st.integers(0, 3))
+REASONS = st.sampled_from(["invalid", "conflict", "superseded", "stale", "start_failed", "unauthentic"])
+INSTANTS = st.sampled_from([0.0, 80.0, 89.0, 95.0, 100.0])
+
+
+@st.composite
+def views(draw) -> View:
+    names = draw(st.lists(st.sampled_from("abcd"), unique=True))
+    reports = {
+        name: report(
+            name,
+            state=draw(st.sampled_from(["joining", "member", "member", "member", "left", "forgotten"])),
+            stages=draw(STAGES),
+            refusal=draw(st.none() | st.builds(Refusal, VERSIONS, REASONS)),
+            undelivered=draw(UNDELIVERED),
+            fence=draw(st.none() | st.just(FENCE)),
+            lost=draw(st.lists(st.builds(Lost, st.just("old"), st.just(0.0), STAGES, UNDELIVERED), max_size=1)),
+        )
+        for name in names
+    }
+    alive = dict.fromkeys(draw(st.sets(st.sampled_from("abcde"))), ALIVE)
+    return View(
+        at=42,
+        head=draw(st.sampled_from([head(), head(v(5)), head(v(6), v(7), v(6, 1)), Head(fleet="prod")])),
+        reports=reports,
+        alive=alive,
+        gone={name: draw(INSTANTS) for name in names if name not in alive and draw(st.booleans())},
+        now=100.0,
+        refused={name: draw(INSTANTS) for name, one in reports.items() if one.refusal},
+        unauthentic=draw(st.sets(st.sampled_from("abf"), max_size=1)),
+    )
+
+
+def naive(seen: View, number: int, stage: str) -> str:
+    """The state of the answer, read from the rules in words; shares nothing with `judge`."""
+    history = [line.version for line in seen.head.history]
+    target = next((each for each in history if each.epoch == seen.head.epoch and each.number == number), None)
+    if target is None:
+        return "unknown" if number > seen.head.number or number < 1 else "gone"
+
+    def at_least(version: Version | None, other: Version) -> bool:
+        if version is None or version not in history:
+            return False
+        return version.epoch > other.epoch or (version.epoch == other.epoch and version.number >= other.number)
+
+    refused = closed = False
+    for name in {*seen.reports, *seen.alive, *seen.unauthentic}:
+        if name in seen.unauthentic or name not in seen.reports:
+            closed = True
+            continue
+        one = seen.reports[name]
+        closed |= any(not at_least(lost.stages.get(stage), target) for lost in one.lost)
+        done = at_least(one.stages.get(stage), target)
+        departed = one.state == "forgotten" or (one.state == "left" and one.undelivered.events == 0)
+        silent = name not in seen.alive and name in seen.gone and one.fence and 100.0 - seen.gone[name] >= FENCED_AFTER
+        if done or departed or silent:
+            continue
+        closed = True
+        nack = one.refusal
+        if nack is None or nack.reason in ("superseded", "stale") or not at_least(nack.version, target):
+            continue
+        if at_least(one.stages.get("active"), target) or at_least(one.stages.get("drained"), target):
+            continue
+        received = one.stages.get("received")
+        if at_least(received, nack.version) and received != nack.version:
+            continue
+        if nack.version != target and at_least(received, target):
+            continue
+        final = nack.version == target and nack.reason in ("invalid", "conflict")
+        refused |= final or 100.0 - seen.refused[name] >= 10.0
+    return "refused" if refused else "closed" if closed else "open"
+
+
+@settings(max_examples=500, deadline=None)
+@given(views(), st.integers(0, 9), st.sampled_from(["received", "active", "drained"]))
+def test_the_answer_is_that_of_the_rules_in_words(seen, number, stage):
+    assert ask(seen, number, stage).state == naive(seen, number, stage)
+
+
+@given(views(), st.integers(5, 7), st.sampled_from(["received", "active", "drained"]))
+def test_no_answer_is_closed_without_a_reason(seen, number, stage):
+    verdict = ask(seen, number, stage)
+
+    for each in verdict.members:
+        assert each.why
+    if verdict.state in ("closed", "refused"):
+        assert any(each.kind not in judging.OPENING for each in verdict.members)
+    if verdict.triple is not None:
+        listed = sum(each.events for each in verdict.undelivered.values())
+        reported = [one for name, one in seen.reports.items() if name not in seen.unauthentic]
+        assert listed == sum(each.undelivered.events for one in reported for each in (one, *one.lost))
+
+
+@given(views(), views(), st.integers(5, 7))
+def test_a_tally_that_follows_changes_answers_as_one_that_judges_all_anew(before, after, number):
+    tally = Tally(number, "drained", 10.0)
+    tally.again(before)
+    tally.changed(after, before.names() | after.names())
+
+    assert tally.verdict(after) == ask(after, number)
+    assert tally.due() == due(after, number, "drained", 10.0)
+
+
+@given(views(), st.integers(5, 7), st.floats(0.0, 60.0))
+def test_nothing_changes_by_time_alone_before_it_is_due(seen, number, seconds):
+    at = due(seen, number, "drained", 10.0)
+    assume(at is None or seen.now + seconds < at)
+    later = replace(seen, now=seen.now + seconds)
+
+    assert ask(later, number).counts == ask(seen, number).counts
+
+
+# -- The whole fleet
+
+
+def test_the_overview_shows_who_is_behind_first_and_why():
+    holding = report("c", v(5), undelivered=Undelivered(9))
+    fleet = overview(view(report("a", v(7)), report("b", v(6)), holding, refusing("invalid", v(7)), away={"b": 0.0}))
+
+    assert [(each.name, each.behind, each.kind) for each in fleet.members] == [
+        ("c", 2, "waiting"),
+        ("a", 1, "refused"),
+        ("b", 1, "absent"),
+    ]
+    assert fleet.state == "refused"
+    assert fleet.undelivered == {"waiting": Undelivered(9)}
+
+
+def test_the_overview_counts_for_each_version_how_many_members_have_reached_it():
+    fleet = overview(view(report("a", v(7)), report("b", v(6)), report("c", stages={"received": v(7)})))
+
+    assert [(row.version, row.reached) for row in fleet.versions] == [
+        ("7", {"received": 2, "active": 1, "drained": 1}),
+        ("6", {"received": 3, "active": 2, "drained": 2}),
+        ("5", {"received": 3, "active": 2, "drained": 2}),
+    ]
+
+
+def test_the_overview_names_secrets_and_lost_directories():
+    lost = Lost("old", 3.0, {"drained": v(6)}, Undelivered(8))
+    known = msgspec.structs.replace(head(), secrets={"es": "es-2"})
+    fleet = overview(view(report("a", v(7), using=["es-2", "es-1"], lost=[lost], fence=FENCE), head=known))
+
+    assert [each.name for each in fleet.members] == ["a/old", "a"]
+    assert fleet.members[0].stages["drained"] == "6"
+    assert fleet.members[1].secrets == ["es es-2", "? es-1"]
+    assert fleet.members[1].fence
+
+
+@pytest.mark.parametrize(
+    ("seen", "state"),
+    [
+        (view(report("a", v(7))), "consistent"),
+        (view(report("a", v(6))), "behind"),
+        (view(), "empty"),
+        (view(report("a"), head=Head(fleet="prod")), "empty"),
+        (view(report("a", v(7)), restored=True), "store_restored"),
+    ],
+)
+def test_the_overview_says_how_the_fleet_is(seen, state):
+    assert overview(seen).state == state
+
+
+@given(views())
+def test_an_overview_can_be_made_of_anything_and_written_as_json(seen):
+    fleet = overview(seen)
+
+    assert msgspec.json.decode(msgspec.json.encode(fleet), type=type(fleet)) == fleet
