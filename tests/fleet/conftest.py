@@ -1,0 +1,29 @@
+"""Real etcds, each started once for all tests of this directory that may share it."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.backends import etcd as server
+
+
+@pytest.fixture(scope="session")
+def etcd() -> Iterator[server.Etcd]:
+    """One node, which all tests share, each with a prefix of its own."""
+    yield from _running(1)
+
+
+@pytest.fixture(scope="session")
+def three() -> Iterator[server.Etcd]:
+    """Three nodes; a test that kills some of them starts them again."""
+    yield from _running(3)
+
+
+def _running(count: int) -> Iterator[server.Etcd]:
+    with ExitStack() as stack:
+        try:
+            found = stack.enter_context(server.cluster(count))
+        except server.Unavailable as why:
+            pytest.skip(str(why))
+        yield found
