@@ -90,6 +90,17 @@ class Release(msgspec.Struct, frozen=True):
     """Members that had not released it: fenced or forgotten ones whose grace is over."""
 
 
+class Lapse(msgspec.Struct, frozen=True):
+    """A member that is away, as the elected candidate noted it; over once the member writes another report."""
+
+    report: str
+    """`Report.write_id` of its last report."""
+    since: float
+    """Unix seconds at which a candidate first saw that it is away."""
+    ordered: list[str] = []
+    """Ids that a person has ordered to release despite its undelivered events."""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """Settings of the whole fleet, for every member alike."""
 
@@ -122,6 +133,8 @@ class Head(msgspec.Struct, frozen=True):
     """A keyed digest of each secret's content by id: the same content gets the same id again."""
     released: dict[str, Release] = {}
     """Releases by id."""
+    lapses: dict[str, Lapse] = {}
+    """Members that are away while a release, or their `forget_after`, waits for time to pass."""
     token: int = 0
     """The highest fencing token."""
     leader: str = ""
@@ -207,9 +220,16 @@ class Report(msgspec.Struct, frozen=True):
     lost: list[Lost] = []
     releases: bool = False
     """Whether it has an `on_release`, and so is a candidate."""
+    forget_after: float | None = None
+    """Seconds after which it may be forgotten when it is away with nothing undelivered."""
     http: str = ""
     """The address at which it answers questions."""
     format: int = FORMAT
+
+    @property
+    def write_id(self) -> str:
+        """Names this write: no other process, and no other write of this one, has the same."""
+        return f"{self.instance}.{self.write}"
 
 
 class Alive(msgspec.Struct, frozen=True):
