@@ -90,6 +90,23 @@ class Release(msgspec.Struct, frozen=True):
     """Members that had not released it: fenced or forgotten ones whose grace is over."""
 
 
+class Undelivered(msgspec.Struct, frozen=True):
+    """The events that a member holds."""
+
+    events: int = 0
+    bytes: int = 0
+    oldest_seconds: float = 0.0
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A directory that was registered under this name before, and was replaced by another."""
+
+    directory: str
+    at: float
+    stages: dict[Stage, Version]
+    undelivered: Undelivered
+
+
 class Lapse(msgspec.Struct, frozen=True):
     """A member that is away, as the elected candidate noted it; over once the member writes another report."""
 
@@ -135,8 +152,10 @@ class Head(msgspec.Struct, frozen=True):
     """Releases by id."""
     lapses: dict[str, Lapse] = {}
     """Members that are away while a release, or their `forget_after`, waits for time to pass."""
+    forgotten: dict[str, Lost] = {}
+    """Lost directories that a person has forgotten, as NAME/DIRECTORY; they no longer count."""
     token: int = 0
-    """The highest fencing token."""
+    """The highest fencing token; above `epoch << 32`, so that it rises even over a restore."""
     leader: str = ""
     """The member with that token."""
     settings: Settings = Settings()
@@ -157,23 +176,6 @@ class Refusal(msgspec.Struct, frozen=True):
     problems: list[str] = []
     """In words, at most 10, without secrets."""
     at: float = 0.0
-
-
-class Undelivered(msgspec.Struct, frozen=True):
-    """The events that a member holds."""
-
-    events: int = 0
-    bytes: int = 0
-    oldest_seconds: float = 0.0
-
-
-class Lost(msgspec.Struct, frozen=True):
-    """A directory that was registered under this name before, and was replaced by another."""
-
-    directory: str
-    at: float
-    stages: dict[Stage, Version]
-    undelivered: Undelivered
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -213,6 +215,8 @@ class Report(msgspec.Struct, frozen=True):
     """The newest refused version, while no newer one was accepted."""
     using: list[str] = []
     """The ids of the fleet's secrets that its sidecar uses, or may use."""
+    released: list[str] = []
+    """The ids that it knows to be released; after a restore they tell which of today's secrets are too old."""
     undelivered: Undelivered = Undelivered()
     local: str = ""
     """The stage of its newest own rotation, such as `drained 0.12`."""

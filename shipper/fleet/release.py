@@ -9,9 +9,10 @@ A member that is merely away blocks the release for ever.
     retired ──> released ──> begun ──> done
                    └── a publish of the id may withdraw it
 
-`released` and `begun` are two swaps of the head, since a view may be older than the head by the time of the first one:
-a member that had joined or come back in between is in every view that shows `released`. Whoever comes later reads the
-release before it uses anything. So `begun` is decided on a view with the release in it, by the same rule again.
+`released` and `begun` are two swaps of the head, since a view may be older than the head by the time of the first one.
+`begun` is decided by the same rule again, on a view that knows every change up to an instant after the first swap was
+seen: a member that had joined or come back before it is in that view, and whoever comes later reads the release before
+it uses anything.
 """
 
 from __future__ import annotations
@@ -175,12 +176,16 @@ def _is_fenced(view: View, report: Report) -> bool:
 
 def _will_be_fenced(view: View, obstacle: Obstacle) -> bool:
     report = view.reports.get(obstacle.member)
-    return obstacle.why == "absent" and report is not None and report.fence is not None and report.state != "left"
+    if obstacle.why != "absent" or report is None or report.fence is None or report.state == "left":
+        return False
+    return report.epoch == view.head.epoch and report.name in view.gone
 
 
 def _directories(view: View, report: Report, since: int) -> Iterator[Obstacle]:
     """Yields the lost directories that may still use an id: those that have not drained what came before `since`."""
     for one in report.lost:
+        if f"{report.name}/{one.directory}" in view.head.forgotten:
+            continue
         if _place(view, one.stages.get("drained")) < max(since, 0):
             yield Obstacle(f"{report.name}/{one.directory}", "directory lost", one.undelivered)
 
@@ -320,6 +325,11 @@ class Steps:
     def succeeded(self, id: str) -> None:
         """Records that the command has succeeded."""
         self._succeeded.add(id)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a success is not yet known to be in the head."""
+        return bool(self._succeeded)
 
     def wait(self, view: View, wall: float) -> float | None:
         """Returns the seconds after which `next` may return something else although nothing changes; None: never."""
