@@ -86,8 +86,9 @@ class View:
         """The place of each version in the history; the newest has the highest."""
         return {line.version: place for place, line in enumerate(self.head.history)}
 
+    @cached_property
     def names(self) -> Set[str]:
-        """Returns all members, also those of which only a lease or a forged record is there."""
+        """All members, also those of which only a lease or a forged record is there."""
         return self.reports.keys() | self.alive.keys() | self.unauthentic
 
     def knows(self, name: str) -> bool:
@@ -189,7 +190,7 @@ class Tally:
         self._head = view.head
         self._target = find(view, self._asked)
         self._members, self._counts, self._due = {}, Counter(), {}
-        self._judge(view, view.names())
+        self._judge(view, view.names)
 
     def changed(self, view: View, names: Iterable[str]) -> None:
         """Judges some members again, and those for whom time decides; all after a change of the head."""
@@ -308,7 +309,9 @@ def _standings(view: View, name: str, target: Version, stage: Stage, grace: floa
 
 def _without_report(view: View, name: str) -> Standing:
     if name in view.unauthentic:
-        return Standing(name, "unauthentic", None, "its record is not sealed by a key of this fleet")
+        return Standing(
+            name, "unauthentic", None, "its record is not sealed by a key of this fleet, or has a newer format"
+        )
     return Standing(name, "joining", None, "it has a lease, and no report yet")
 
 
@@ -378,8 +381,9 @@ def _refusal(view: View, report: Report, target: Version) -> Refusal | None:
 
 def _refused_at(view: View, report: Report, refusal: Refusal, target: Version, grace: float) -> float:
     """Returns the instant from which a nack counts. That of a newer version may overtake an answer to this one."""
-    seen = view.refused.get(report.name, view.now)
-    return seen if refusal.version == target and refusal.reason in AT_ONCE else seen + grace
+    if refusal.version == target and refusal.reason in AT_ONCE:
+        return view.now
+    return view.refused.get(report.name, view.now) + grace
 
 
 def _fence_at(view: View, name: str) -> float | None:
@@ -485,7 +489,7 @@ def overview(view: View) -> Fleet:
     newest = view.head.newest
     target = newest or Version(view.head.epoch, 0, "")
     names = secret_names(view.head)
-    members = [member for name in view.names() for member in _members(view, name, target, names)]
+    members = [member for name in view.names for member in _members(view, name, target, names)]
     members.sort(key=lambda each: (each.kind in OPENING, -each.behind, -each.undelivered.events, each.name))
     counts = Counter(each.kind for each in members)
     return Fleet(

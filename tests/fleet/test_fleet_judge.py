@@ -390,7 +390,7 @@ def test_no_answer_is_closed_without_a_reason(seen, number, stage):
 def test_a_tally_that_follows_changes_answers_as_one_that_judges_all_anew(before, after, number):
     tally = Tally(number, "drained", 10.0)
     tally.again(before)
-    tally.changed(after, before.names() | after.names())
+    tally.changed(after, before.names | after.names)
 
     assert tally.verdict(after) == ask(after, number)
     assert tally.due() == due(after, number, "drained", 10.0)
