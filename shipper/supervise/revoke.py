@@ -42,13 +42,17 @@ class Revoker:
     """Runs the command for a limited number of credentials at a time."""
 
     def __init__(
-        self, config: OnRelease, environment: Callable[[], Mapping[str, str]], failed: Callable[[str, str, float], None]
+        self,
+        config: OnRelease,
+        environment: Callable[[], Mapping[str, str]],
+        failed: Callable[[str, str, float], None],
+        at_once: int = _AT_ONCE,
     ) -> None:
         """`failed(id, reason, seconds)` is called for each failed attempt, with the wait before the next."""
         self._config = config
         self._environment = environment
         self._failed = failed
-        self._limit = trio.CapacityLimiter(_AT_ONCE)
+        self._limit = trio.CapacityLimiter(at_once)
 
     async def revoke(self, kept: Kept) -> None:
         """Returns when the command has succeeded for this credential; a cancel kills a running command."""

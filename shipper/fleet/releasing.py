@@ -1,0 +1,178 @@
+"""Releases the fleet's secrets, on hosts that have an `on_release`: `release.Steps` in action.
+
+The elected candidate watches the whole fleet; the others watch one key. The command runs at least once for each
+released id, one at a time, with retries for ever, and with these variables beside those of `supervise/revoke`:
+
+    SHIPPER_FLEET           prod
+    SHIPPER_FENCING_TOKEN   17     rises with each election; whatever the command writes to must refuse a lower one
+
+A command may still run on a host that has lost the election, until it ends or is killed: so it must be idempotent.
+
+The elected candidate also forgets members after their `forget_after`. So a fleet without any `on_release` forgets
+nobody by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Protocol
+
+import trio
+
+from shipper.fleet import operations
+from shipper.fleet.election import Election
+from shipper.fleet.judge import View
+from shipper.fleet.records import HEAD, Head, Leader
+from shipper.fleet.release import Steps, forgettable
+from shipper.fleet.seal import Seals
+from shipper.fleet.store import Store
+from shipper.sdk.errors import ShipperError
+from shipper.sdk.retry import backoff
+from shipper.supervise import secrets
+from shipper.supervise.config import OnRelease
+from shipper.supervise.ledger import Kept
+from shipper.supervise.revoke import Revoker
+
+_RETRY_SECONDS = (1.0, 60.0)
+_REST_SECONDS = 0.25
+"""Between two looks at a fleet that changes all the time."""
+
+
+class Observer(Protocol):
+    """What is needed of `observer.Observer`."""
+
+    def view(self) -> View: ...
+
+    async def changed(self, deadline: float | None = None) -> object:
+        """Returns after a change of the view, or at the deadline."""
+        ...
+
+
+class Releasing:
+    """The candidate of one host."""
+
+    def __init__(
+        self,
+        store: Store,
+        seals: Seals,
+        fleet: str,
+        candidate: Leader,
+        lease: float,
+        command: OnRelease,
+        *,
+        observing: Callable[[Store, Seals], AbstractAsyncContextManager[Observer]],
+        content: Callable[[str], Awaitable[bytes]],
+        environment: Callable[[], Mapping[str, str]],
+        trouble: Callable[[str, str | None], None],
+        trusted: Callable[[], bool] = lambda: True,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`content(id)` returns a secret, for its public name alone, or raises ShipperError; `trouble(cause, message)`
+        is told what keeps releases from going on, and None when that is over; `trusted` says that this host has not
+        found the store to be restored."""
+        self._store, self._seals, self._fleet = store, seals, fleet
+        self._election = Election(store, seals, candidate, lease)
+        self._command, self._environment = command, environment
+        self._observing, self._content, self._trouble = observing, content, trouble
+        self._trusted, self._wall = trusted, wall
+        self.token: int | None = None
+        """While this host is elected."""
+
+    async def run(self) -> None:
+        """Stands for election, and releases while elected; runs for ever. A store that is away is a trouble."""
+        waits = backoff(*_RETRY_SECONDS)
+        while True:
+            if self._trusted():
+                try:
+                    await self._election.lead(self._lead)
+                except* ShipperError as errors:
+                    self._trouble("releases", str(_first(errors)))
+                else:
+                    waits = backoff(*_RETRY_SECONDS)
+            await trio.sleep(next(waits))
+
+    async def _lead(self, token: int) -> None:
+        """Releases while the head has this token."""
+        self.token = token
+        try:
+            async with self._observing(self._store, self._seals) as observer, trio.open_nursery() as nursery:
+                self._trouble("releases", None)
+                await _Term(self, token, observer, nursery).serve()
+                nursery.cancel_scope.cancel("another candidate is elected")
+        finally:
+            self.token = None
+
+    async def _write(self, before: Head, after: Head) -> None:
+        """Swaps the head, if it still is the one from which the new one was made."""
+        found = await self._store.read(HEAD)
+        if found.entry is not None and self._seals.open(HEAD, found.entry.value, Head) == before:
+            await self._store.swap(HEAD, self._seals.seal(HEAD, after), expected=found.entry.revision)
+
+    async def _kept(self, id: str, name: str) -> Kept:
+        """Returns what the command may know of a secret; without its public name if the content is unknown."""
+        fields: dict[str, str] = {}
+        with suppress(ShipperError, ValueError):
+            credential = secrets.interpreted((await self._content(id)).decode())
+            secrets.hide(credential)
+            fields = dict(credential.fields)
+        return Kept(id, fields, [f"fleet:{name}"] if name else [], [])
+
+
+class _Term:
+    """The time from an election to its end."""
+
+    def __init__(self, of: Releasing, token: int, observer: Observer, nursery: trio.Nursery) -> None:
+        self._of, self._observer, self._nursery = of, observer, nursery
+        self._steps = Steps(token)
+        self._revoker = Revoker(of._command, self._environment, self._failed, at_once=1)
+        self._waiting = trio.CancelScope()
+
+    async def serve(self) -> None:
+        """Returns when a view shows that this candidate has no authority."""
+        while True:
+            view = self._observer.view()
+            if not (self._steps.leads(view) and self._of._trusted()):
+                return
+            head = self._steps.next(view, self._of._wall())
+            if head != view.head:
+                await self._of._write(view.head, head)
+            else:
+                for id in self._steps.due(view):
+                    self._nursery.start_soon(self._revoke, id, view.head.released[id].name)
+                await self._forget(view)
+            await self._turn(view)
+
+    async def _turn(self, view: View) -> None:
+        """Waits for a change, a success, or the end of a wait."""
+        seconds = self._steps.wait(view, self._of._wall())
+        with trio.CancelScope() as self._waiting:
+            if not self._steps.has_news:
+                await self._observer.changed(None if seconds is None else trio.current_time() + seconds)
+        await trio.sleep(_REST_SECONDS)
+
+    async def _forget(self, view: View) -> None:
+        for name in forgettable(view, self._of._wall()):
+            with suppress(operations.Refused):
+                await operations.forget(self._of._store, self._of._seals, name, only=view.reports[name].write_id)
+
+    async def _revoke(self, id: str, name: str) -> None:
+        await self._revoker.revoke(await self._of._kept(id, name))
+        self._of._trouble(f"on_release {id}", None)
+        self._steps.succeeded(id)
+        self._waiting.cancel("a command has succeeded")
+
+    def _failed(self, id: str, reason: str, seconds: float) -> None:
+        self._of._trouble(f"on_release {id}", f"on_release failed for the fleet's secret {id}: {reason}")
+
+    def _environment(self) -> Mapping[str, str]:
+        of = self._of
+        return {**of._environment(), "SHIPPER_FLEET": of._fleet, "SHIPPER_FENCING_TOKEN": str(self._steps.token)}
+
+
+def _first(errors: BaseException) -> BaseException:
+    """Returns one of the errors of a group."""
+    while isinstance(errors, BaseExceptionGroup):
+        errors = errors.exceptions[0]
+    return errors

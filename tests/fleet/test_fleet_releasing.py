@@ -1,0 +1,312 @@
+"""The fleet's secrets are released by whoever is elected, at least once each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from msgspec.structs import replace
+from trio.testing import MockClock
+
+from shipper.fleet import release, releasing
+from shipper.fleet.observer import observing
+from shipper.fleet.records import (
+    ALIVE,
+    HEAD,
+    MEMBERS,
+    Alive,
+    Head,
+    Leader,
+    Line,
+    Release,
+    Report,
+    Settings,
+    Undelivered,
+    Version,
+)
+from shipper.fleet.releasing import Releasing
+from shipper.fleet.seal import Seals
+from shipper.sdk.errors import ShipperError
+from shipper.sdk.units import Duration
+from shipper.supervise.config import OnRelease
+from shipper.supervise.ledger import Kept
+from tests.fleet.memory import Client, MemoryStore
+
+SEALS = Seals("prod", [b"k" * 32])
+LEASE = 15.0
+ONE, TWO = Version(0, 1, "a"), Version(0, 2, "b")
+LINES = [Line(ONE, 0.0, "p@h", {"es": "es-old"}, "n1"), Line(TWO, 0.0, "p@h", {"es": "es-new"}, "n2")]
+START = Head("prod", number=2, history=LINES, secrets={"es": "es-new"}, fingerprints={"es-old": "1", "es-new": "2"})
+DRAINED = Report("web-1", "dir", "boot", "i", 1, 0, state="member", begun=ONE, stages={"active": TWO}, using=["es-new"])
+
+
+class Commands:
+    """Commands in place of real ones: each runs until it is let go, and says which host ran it with which token."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, wait: bool = False) -> None:
+        self.ran: list[tuple[str, str, str]] = []
+        self.variables: list[Mapping[str, str]] = []
+        self.go = trio.Event()
+        self.kept: list[Kept] = []
+        if not wait:
+            self.go.set()
+        commands = self
+
+        class Fake:
+            def __init__(self, config: object, environment: Callable[[], Mapping[str, str]], *_: object, **__: object):
+                self._environment = environment
+
+            async def revoke(self, kept: Kept) -> None:
+                seen = self._environment()
+                commands.variables.append(seen)
+                commands.kept.append(kept)
+                commands.ran.append((seen["HOST"], kept.id, seen["SHIPPER_FENCING_TOKEN"]))
+                await commands.go.wait()
+
+        monkeypatch.setattr(releasing, "Revoker", Fake)
+
+
+class Fleet:
+    """A fleet of one member, and its candidates."""
+
+    def __init__(self) -> None:
+        self.server = MemoryStore()
+        self.admin = self.server.client("admin")
+        self.clients: dict[str, Client] = {}
+        self.troubles: dict[str, str | None] = {}
+
+    async def put(self, key: str, record: Head | Report | Alive | None) -> None:
+        entry = (await self.admin.read(key)).entry
+        raw = None if record is None else SEALS.seal(key, record)
+        await self.admin.swap(key, raw, expected=entry.revision if entry else 0)
+
+    async def member(self, report: Report, *, alive: bool = True) -> None:
+        await self.put(MEMBERS + report.name, report)
+        await self.put(ALIVE + report.name, Alive("dir", "boot", "i") if alive else None)
+
+    async def head(self) -> Head:
+        entry = (await self.admin.read(HEAD)).entry
+        assert entry is not None
+        return SEALS.open(HEAD, entry.value, Head)
+
+    async def release(self) -> Release | None:
+        return (await self.head()).released.get("es-old")
+
+    def candidate(self, name: str, command: OnRelease | None = None) -> Releasing:
+        async def content(id: str) -> bytes:
+            if id != "es-old":
+                raise ShipperError("unknown")
+            return b"VuaCfGcBCdbkQm-e5aOx:secret-part-of-it"
+
+        client = self.clients.setdefault(name, self.server.client(name))
+        return Releasing(
+            client,
+            SEALS,
+            "prod",
+            Leader(name, f"process of {name}"),
+            LEASE,
+            command or OnRelease(command=("true",)),
+            observing=observing,
+            content=content,
+            environment=lambda: {"HOST": name, "PATH": "/usr/bin:/bin"},
+            trouble=self.troubles.__setitem__,
+            wall=lambda: 1_000_000.0 + trio.current_time(),
+        )
+
+
+@asynccontextmanager
+async def running(*candidates: Releasing) -> AsyncIterator[None]:
+    async with trio.open_nursery() as nursery:
+        for candidate in candidates:
+            nursery.start_soon(candidate.run)
+            await trio.sleep(1)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_secret_that_every_member_has_released_is_revoked_once(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands, fleet = Commands(monkeypatch), Fleet()
+    await fleet.put(HEAD, START)
+    await fleet.member(replace(DRAINED, using=["es-old"]))
+    async with running(fleet.candidate("a"), fleet.candidate("b")):
+        await trio.sleep(100)
+        assert (commands.ran, (await fleet.head()).released) == ([], {})
+        await fleet.member(DRAINED)
+        await trio.sleep(10)
+        assert commands.ran == [("a", "es-old", "1")]
+        await trio.sleep(1000)
+
+    released = await fleet.release()
+    assert released is not None
+    assert (released.state, released.token, commands.ran) == ("done", 1, [("a", "es-old", "1")])
+    assert commands.variables[0]["SHIPPER_FLEET"] == "prod"
+    assert (commands.kept[0].name, commands.kept[0].sources) == ("VuaCfGcBCdbkQm-e5aOx", ["fleet:es"])
+
+
+async def test_a_member_that_only_went_away_holds_the_release_for_ever(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands, fleet = Commands(monkeypatch), Fleet()
+    await fleet.put(HEAD, replace(START, settings=Settings(release_grace=60.0)))
+    await fleet.member(replace(DRAINED, using=["es-old"]), alive=False)
+    async with running(fleet.candidate("a")):
+        await trio.sleep(3600)
+
+    assert (commands.ran, (await fleet.head()).released) == ([], {})
+
+
+async def test_a_publish_that_names_the_id_in_time_withdraws_the_release(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands, fleet = Commands(monkeypatch), Fleet()
+    await fleet.put(HEAD, START)
+    await fleet.member(DRAINED)
+    async with running(fleet.candidate("a")):
+        await trio.sleep(2)
+        assert (await fleet.release()) is not None
+        await fleet.put(HEAD, replace(await fleet.head(), secrets={"es": "es-old"}, released={}))
+        await trio.sleep(100)
+
+    assert (commands.ran, (await fleet.head()).released) == ([], {})
+
+
+async def test_t152_10_the_next_leader_runs_again_what_a_dead_one_had_begun(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands, fleet = Commands(monkeypatch, wait=True), Fleet()
+    await fleet.put(HEAD, START)
+    await fleet.member(DRAINED)
+    async with running(fleet.candidate("b")):
+        async with trio.open_nursery() as nursery:
+            await trio.sleep(20)
+            nursery.cancel_scope.cancel()
+        assert commands.ran == [("b", "es-old", "1")]
+        fleet.clients["b"].set(cut=True)  # it dies: nothing of it reaches the store again
+        commands.go.set()
+        async with running(fleet.candidate("a")):
+            await trio.sleep(100)
+            assert commands.ran == [("b", "es-old", "1"), ("a", "es-old", "2")]
+
+    released = await fleet.release()
+    assert released is not None
+    assert (released.state, released.token) == ("done", 2)
+
+
+async def test_t152_6_a_leader_that_was_stopped_and_goes_on_changes_nothing(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands, fleet = Commands(monkeypatch), Fleet()
+    await fleet.put(HEAD, START)
+    await fleet.member(replace(DRAINED, using=["es-old"]))
+    async with running(fleet.candidate("a"), fleet.candidate("b")):
+        await trio.sleep(20)
+        fleet.clients["a"].set(stopped=True)
+        await trio.sleep(2 * LEASE)
+        before = await fleet.head()
+        assert (before.token, before.leader) == (2, "b")
+        fleet.clients["b"].set(stopped=True)
+        await fleet.member(DRAINED)  # there is something to release now
+        fleet.clients["a"].set(stopped=False)
+        await trio.sleep(1)
+        assert (await fleet.head(), commands.ran) == (before, [])
+
+
+async def test_a_trouble_with_the_store_is_said_and_over(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands, fleet = Commands(monkeypatch), Fleet()
+    await fleet.put(HEAD, START)
+    await fleet.member(replace(DRAINED, using=["es-old"]))
+    async with running(fleet.candidate("a")):
+        await trio.sleep(5)
+        fleet.server.stop()
+        await trio.sleep(100)
+        assert fleet.troubles["releases"] is not None
+        fleet.server.start()
+        await fleet.member(DRAINED)
+        await trio.sleep(200)
+        assert fleet.troubles["releases"] is None
+    assert commands.ran == [("a", "es-old", "2")]
+
+
+async def test_the_elected_candidate_forgets_members_after_their_own_time(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Commands(monkeypatch)
+    fleet = Fleet()
+    await fleet.put(HEAD, START)
+    await fleet.member(replace(DRAINED, name="web-2", forget_after=3600.0), alive=False)
+    await fleet.member(
+        replace(DRAINED, name="web-3", forget_after=3600.0, undelivered=Undelivered(events=1)), alive=False
+    )
+
+    async def states() -> list[str]:
+        listing = await fleet.admin.list(MEMBERS)
+        return [SEALS.open(entry.key, entry.value, Report).state for entry in listing.entries]
+
+    async with running(fleet.candidate("a")):
+        await trio.sleep(3500)
+        assert await states() == ["member", "member"]
+    async with running(fleet.candidate("b")):
+        await trio.sleep(200)
+        assert await states() == ["forgotten", "member"]
+
+
+@pytest.mark.parametrize("mishap", ["before", "after", "late"])
+@pytest.mark.parametrize("which", [1, 2, 3, 4])
+async def test_whatever_answer_is_lost_a_release_ends_done(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, mishap: str, which: int
+) -> None:
+    """The head is swapped for the token, the mark, the begin and the end."""
+    commands, fleet = Commands(monkeypatch), Fleet()
+    await fleet.put(HEAD, START)
+    await fleet.member(DRAINED)
+    client = fleet.clients["a"] = fleet.server.client("a")
+    swap, swaps = client.swap, 0
+
+    async def counted(key: str, *args: object, **more: object) -> object:
+        nonlocal swaps
+        swaps += key == HEAD
+        if key == HEAD and swaps == which:
+            client.lose(mishap, HEAD)  # type: ignore[arg-type]
+        return await swap(key, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(client, "swap", counted)
+    async with running(fleet.candidate("a")):
+        await trio.sleep(300)
+
+    released = await fleet.release()
+    assert released is not None
+    assert released.state == "done"
+    assert 1 <= len(commands.ran) <= 2
+
+
+async def test_a_real_command_gets_names_and_the_token_and_no_secret(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(release, "WITHDRAWABLE", 0.01)
+    fleet, out = Fleet(), tmp_path / "environment"
+    script = f"import os; open({str(out)!r}, 'w').write('\\n'.join(f'{{k}}={{v}}' for k, v in os.environ.items()))"
+    await fleet.put(HEAD, START)
+    await fleet.member(DRAINED)
+    command = OnRelease(command=(sys.executable, "-c", script), timeout=Duration(30))
+    async with running(fleet.candidate("a", command)):
+        with trio.fail_after(20):
+            while (released := await fleet.release()) is None or released.state != "done":  # noqa: ASYNC110 (a process acts)
+                await trio.sleep(0.02)
+
+    written = out.read_text()
+    assert "secret-part-of-it" not in written
+    assert {
+        "SHIPPER_FLEET=prod",
+        "SHIPPER_FENCING_TOKEN=1",
+        "SHIPPER_CREDENTIAL_ID=es-old",
+        "SHIPPER_CREDENTIAL_NAME=VuaCfGcBCdbkQm-e5aOx",
+        "SHIPPER_CREDENTIAL_SOURCE=fleet:es",
+    } <= set(written.splitlines())
