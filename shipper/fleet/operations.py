@@ -204,8 +204,13 @@ async def accept_restore(
             active = [report for report in reports.values() if report.state in ("joining", "member")]
             missing = sorted(report.name for report in active if report.epoch != epoch)
             return Accepted(epoch, head.newest, len(registered), missing)
-        _check_secrets(head, registered, force)
-        await _swap_head(store, seals, await _begun(store, seals, head, by, wall(), nonce), revision)
+        try:
+            _check_secrets(head, registered, force)
+            begun = await _begun(store, seals, head, by, wall(), nonce)
+        except Refused:
+            await _take_back(store, seals, epoch)
+            raise
+        await _swap_head(store, seals, begun, revision)
     raise StoreError(_BUSY)
 
 
@@ -218,6 +223,15 @@ async def _announce(store: Store, seals: Seals, by: str, wall: Callable[[], floa
         asked = replace(head, accepting=Accepting(head.epoch + 1, wall(), by))
         await _swap_head(store, seals, asked, revision)
     raise StoreError(_BUSY)
+
+
+async def _take_back(store: Store, seals: Seals, epoch: int) -> None:
+    """Takes the announcement back, so that secrets can be set and policies published."""
+    for _ in range(_ATTEMPTS):
+        head, revision = await _head(store, seals)
+        if head.accepting is None or head.accepting.epoch != epoch:
+            return
+        await _swap_head(store, seals, replace(head, accepting=None), revision)
 
 
 def _check_secrets(head: Head, registered: Mapping[str, Report], force: bool) -> None:

@@ -67,7 +67,7 @@ class Retired(msgspec.Struct, frozen=True):
 
     id: str
     name: str
-    """Of the secret; empty if no version of the history names the id."""
+    """Of the secret."""
     since: Version | None
     """The version that every member must have reached; None before the first one."""
     obstacles: list[Obstacle]
@@ -98,7 +98,7 @@ def _retired(view: View, id: str, wall: float) -> Retired:
     since = unpinned(view.head, id)
     obstacles: list[Obstacle] = []
     despite: list[str] = []
-    for name in sorted(view.names):
+    for name in sorted({*view.reports, *view.alive, *view.unauthentic}):
         report = view.reports.get(name)
         if report is None or name in view.unauthentic:
             obstacles.append(Obstacle(name, "unauthentic" if name in view.unauthentic else "joining"))
@@ -126,12 +126,12 @@ def unpinned(head: Head, id: str) -> int:
 
 
 def name_of(head: Head, id: str) -> str:
-    """Returns the name under which an id was pinned last; empty if nothing in the head tells."""
+    """Returns the name under which an id was pinned last, or else the one with which the id begins."""
     for line in reversed(head.history):
         for name, pin in line.secrets.items():
             if pin == id:
                 return name
-    return head.released[id].name if id in head.released else ""
+    return head.released[id].name if id in head.released else id.rpartition("-")[0]
 
 
 def has_released(view: View, report: Report, id: str, since: int) -> bool:

@@ -15,7 +15,7 @@ nobody by itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Protocol
 
@@ -24,7 +24,7 @@ import trio
 from shipper.fleet import operations
 from shipper.fleet.election import Election
 from shipper.fleet.judge import View
-from shipper.fleet.records import HEAD, Head, Leader
+from shipper.fleet.records import HEAD, SECRETS, Head, Leader, Secret
 from shipper.fleet.release import Steps, forgettable
 from shipper.fleet.seal import Seals
 from shipper.fleet.store import Store
@@ -63,20 +63,17 @@ class Releasing:
         command: OnRelease,
         *,
         observing: Callable[[Store, Seals], AbstractAsyncContextManager[Observer]],
-        content: Callable[[str], Awaitable[bytes]],
         environment: Callable[[], Mapping[str, str]],
         trouble: Callable[[str, str | None], None],
         trusted: Callable[[], bool] = lambda: True,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`content(id)` returns a secret, for its public name alone, or raises ShipperError; `trouble(cause, message)`
-        is told what keeps releases from going on, and None when that is over; `trusted` says that this host has not
-        found the store to be restored."""
+        """`trouble(cause, message)` is called with what keeps releases from going on, and with None when that is over;
+        `trusted` returns whether this host has found the store to be the one that it knows, and not restored."""
         self._store, self._seals, self._fleet = store, seals, fleet
         self._election = Election(store, seals, candidate, lease)
         self._command, self._environment = command, environment
-        self._observing, self._content, self._trouble = observing, content, trouble
-        self._trusted, self._wall = trusted, wall
+        self._observing, self._trouble, self._trusted, self._wall = observing, trouble, trusted, wall
         self.token: int | None = None
         """While this host is elected."""
 
@@ -111,12 +108,15 @@ class Releasing:
             await self._store.swap(HEAD, self._seals.seal(HEAD, after), expected=found.entry.revision)
 
     async def _kept(self, id: str, name: str) -> Kept:
-        """Returns what the command may know of a secret; without its public name if the content is unknown."""
+        """Returns what the command may know of a secret; without its public name if it has none, or is unknown."""
         fields: dict[str, str] = {}
+        key = SECRETS + id
         with suppress(ShipperError, ValueError):
-            credential = secrets.interpreted((await self._content(id)).decode())
-            secrets.hide(credential)
-            fields = dict(credential.fields)
+            if (entry := (await self._store.read(key)).entry) is not None:
+                content = self._seals.open(key, entry.value, Secret).content
+                credential = secrets.interpreted(content.decode("utf-8-sig"))
+                secrets.hide(credential)
+                fields = dict(credential.fields)
         return Kept(id, fields, [f"fleet:{name}"] if name else [], [])
 
 

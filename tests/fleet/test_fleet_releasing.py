@@ -18,19 +18,20 @@ from shipper.fleet.records import (
     ALIVE,
     HEAD,
     MEMBERS,
+    SECRETS,
     Alive,
     Head,
     Leader,
     Line,
     Release,
     Report,
+    Secret,
     Settings,
     Undelivered,
     Version,
 )
 from shipper.fleet.releasing import Releasing
 from shipper.fleet.seal import Seals
-from shipper.sdk.errors import ShipperError
 from shipper.sdk.units import Duration
 from shipper.supervise.config import OnRelease
 from shipper.supervise.ledger import Kept
@@ -42,6 +43,7 @@ ONE, TWO = Version(0, 1, "a"), Version(0, 2, "b")
 LINES = [Line(ONE, 0.0, "p@h", {"es": "es-old"}, "n1"), Line(TWO, 0.0, "p@h", {"es": "es-new"}, "n2")]
 START = Head("prod", number=2, history=LINES, secrets={"es": "es-new"}, fingerprints={"es-old": "1", "es-new": "2"})
 DRAINED = Report("web-1", "dir", "boot", "i", 1, 0, state="member", begun=ONE, stages={"active": TWO}, using=["es-new"])
+SECRET = Secret("es", b"VuaCfGcBCdbkQm-e5aOx:secret-part-of-it")
 
 
 class Commands:
@@ -79,7 +81,7 @@ class Fleet:
         self.clients: dict[str, Client] = {}
         self.troubles: dict[str, str | None] = {}
 
-    async def put(self, key: str, record: Head | Report | Alive | None) -> None:
+    async def put(self, key: str, record: Head | Report | Alive | Secret | None) -> None:
         entry = (await self.admin.read(key)).entry
         raw = None if record is None else SEALS.seal(key, record)
         await self.admin.swap(key, raw, expected=entry.revision if entry else 0)
@@ -97,11 +99,6 @@ class Fleet:
         return (await self.head()).released.get("es-old")
 
     def candidate(self, name: str, command: OnRelease | None = None) -> Releasing:
-        async def content(id: str) -> bytes:
-            if id != "es-old":
-                raise ShipperError("unknown")
-            return b"VuaCfGcBCdbkQm-e5aOx:secret-part-of-it"
-
         client = self.clients.setdefault(name, self.server.client(name))
         return Releasing(
             client,
@@ -111,7 +108,6 @@ class Fleet:
             LEASE,
             command or OnRelease(command=("true",)),
             observing=observing,
-            content=content,
             environment=lambda: {"HOST": name, "PATH": "/usr/bin:/bin"},
             trouble=self.troubles.__setitem__,
             wall=lambda: 1_000_000.0 + trio.current_time(),
@@ -133,6 +129,7 @@ async def test_a_secret_that_every_member_has_released_is_revoked_once(
 ) -> None:
     commands, fleet = Commands(monkeypatch), Fleet()
     await fleet.put(HEAD, START)
+    await fleet.put(SECRETS + "es-old", SECRET)
     await fleet.member(replace(DRAINED, using=["es-old"]))
     async with running(fleet.candidate("a"), fleet.candidate("b")):
         await trio.sleep(100)
@@ -294,6 +291,7 @@ async def test_a_real_command_gets_names_and_the_token_and_no_secret(
     fleet, out = Fleet(), tmp_path / "environment"
     script = f"import os; open({str(out)!r}, 'w').write('\\n'.join(f'{{k}}={{v}}' for k, v in os.environ.items()))"
     await fleet.put(HEAD, START)
+    await fleet.put(SECRETS + "es-old", SECRET)
     await fleet.member(DRAINED)
     command = OnRelease(command=(sys.executable, "-c", script), timeout=Duration(30))
     async with running(fleet.candidate("a", command)):
