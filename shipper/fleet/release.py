@@ -290,6 +290,8 @@ class Steps:
     token: int
     _seen: dict[str, float] = field(default_factory=dict)
     """When this candidate first saw each withdrawable release, by the clock of the view."""
+    _writes: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """The last write of each live member when that release had been withdrawable for long enough."""
     _running: set[str] = field(default_factory=set)
     _succeeded: set[str] = field(default_factory=set)
 
@@ -348,14 +350,19 @@ class Steps:
 
     def _beginnable(self, view: View, found: Sequence[Retired]) -> dict[str, Sequence[str]]:
         """Returns the ids to begin with the members that do not count: releases that earlier candidates began, and
-        those that could be withdrawn for long enough and that still every member has released."""
+        those that could be withdrawn for long enough, that still every member has released, and since when every live
+        member has written: one that does not, because it found the store to be restored, has no lease soon."""
         releases = view.head.released
         waiting = {id for id, one in releases.items() if one.state == "released"}
         self._seen = {id: self._seen.get(id, view.now) for id in waiting}
-        begun = {id for id, one in releases.items() if one.state == "begun" and one.token != self.token}
-        ready = {
-            one.id: one.despite
-            for one in found
-            if one.released and one.id in self._seen and view.now - self._seen[one.id] >= WITHDRAWABLE
+        live = {
+            name: report.write_id
+            for name, report in view.reports.items()
+            if name in view.alive and report.state in ("joining", "member")
         }
+        old = {id for id, seen in self._seen.items() if view.now - seen >= WITHDRAWABLE}
+        self._writes = {id: self._writes.get(id, live) for id in old}
+        begun = {id for id, one in releases.items() if one.state == "begun" and one.token != self.token}
+        ready = {one.id: one.despite for one in found if one.released and one.id in old}
+        ready = {id: despite for id, despite in ready.items() if not live.items() & self._writes[id].items()}
         return ready | dict.fromkeys(sorted(begun), ())

@@ -14,6 +14,7 @@ nobody by itself.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
@@ -45,8 +46,12 @@ class Observer(Protocol):
 
     def view(self) -> View: ...
 
+    async def fresh(self) -> View:
+        """Returns a view that knows all up to this call."""
+        ...
+
     async def changed(self, deadline: float | None = None) -> object:
-        """Returns after a change of the view, or at the deadline."""
+        """Returns after a change of the view, or at the deadline, by trio's clock as `View.now`."""
         ...
 
 
@@ -145,11 +150,15 @@ class _Term:
             await self._turn(view)
 
     async def _turn(self, view: View) -> None:
-        """Waits for a change, a success, or the end of a wait."""
+        """Waits for a change, a success, or the end of a wait; that end needs a view that knows everything up to it,
+        which changes alone do not give."""
         seconds = self._steps.wait(view, self._of._wall())
+        deadline = math.inf if seconds is None else view.now + seconds
         with trio.CancelScope() as self._waiting:
-            if not self._steps.has_news:
-                await self._observer.changed(None if seconds is None else trio.current_time() + seconds)
+            if trio.current_time() >= deadline:
+                await self._observer.fresh()
+            elif not self._steps.has_news:
+                await self._observer.changed(deadline)
         await trio.sleep(_REST_SECONDS)
 
     async def _forget(self, view: View) -> None:

@@ -179,3 +179,16 @@ async def test_candidates_wait_for_the_head_of_a_new_fleet(autojump_clock: MockC
         await trio.sleep(1)
         assert hosts.said == ["a leads 8"]
         nursery.cancel_scope.cancel()
+
+
+async def test_a_candidate_whose_lease_the_store_has_ended_stops_at_its_next_renewal(
+    autojump_clock: MockClock, server: MemoryStore
+) -> None:
+    hosts = Hosts(server)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hosts.stand, "a")
+        await trio.sleep(1)
+        server.revoke(1)
+        await trio.sleep(LEASE / 3)
+        assert hosts.said[:2] == ["a leads 1", "a stops"]
+        nursery.cancel_scope.cancel()

@@ -164,7 +164,8 @@ def test_a_release_is_marked_then_withdrawable_then_begun_then_run_then_done() -
     assert steps.next(withdrawable, WALL) == head
     assert steps.wait(withdrawable, WALL) == WITHDRAWABLE
     assert steps.due(withdrawable) == []
-    head = steps.next(view(member(), head=head, now=1.0 + WITHDRAWABLE), WALL)
+    assert steps.next(view(member(), head=head, now=1.0 + WITHDRAWABLE), WALL) == head
+    head = steps.next(view(member(write=2), head=head, now=1.0 + WITHDRAWABLE), WALL)
     assert (head.released["es-old"].state, head.released["es-old"].token) == ("begun", 5)
     written = view(member(), head=head, now=7.0)
     assert (steps.due(written), steps.due(written)) == (["es-old"], [])
@@ -184,7 +185,19 @@ def test_a_member_that_came_back_before_the_mark_keeps_the_release_from_beginnin
     back = view(away, head=head, now=61.0)
     assert steps.next(back, WALL) == head
     assert steps.next(view(away, head=head, now=99.0), WALL).released["es-old"].state == "released"
-    assert steps.next(view(member(), head=head, now=99.0), WALL).released["es-old"].state == "begun"
+    assert steps.next(view(member(write=2), head=head, now=99.0), WALL).released["es-old"].state == "begun"
+
+
+def test_nothing_begins_before_every_live_member_has_written_since() -> None:
+    """A member that found the store to be restored writes nothing; its lease is over soon."""
+    steps, head = Steps(token=5), replace(HEAD, released={"es-old": Release("es", WALL)})
+    steps.next(view(member("a"), member("b"), head=head), WALL)
+    steps.next(view(member("a"), member("b"), head=head, now=WITHDRAWABLE), WALL)
+
+    one = view(member("a", write=2), member("b"), head=head, now=99.0)
+    assert steps.next(one, WALL) == head
+    both = view(member("a", write=2), member("b"), head=head, now=99.0, gone={"b": 98.0})
+    assert steps.next(both, WALL).released["es-old"].state == "begun"
 
 
 def test_t152_6_a_candidate_with_a_lower_token_than_the_head_writes_and_runs_nothing() -> None:
@@ -259,7 +272,9 @@ def test_nothing_begins_while_a_member_uses_the_id_and_may_send(
     head = replace(HEAD, settings=Settings(release_grace=100_000.0))
     marked = replace(head, released={"es-old": Release("es", WALL)})
     steps = Steps(token=5)
-    steps.next(View(9, marked, seen.reports, seen.alive, seen.gone, now - 100), WALL)
+    before = {name: replace(report, write=0) for name, report in seen.reports.items()}
+    steps.next(View(9, marked, before, seen.alive, seen.gone, now - 100), WALL)
+    steps.next(View(9, marked, before, seen.alive, seen.gone, now - 50), WALL)
     after = steps.next(View(9, marked, seen.reports, seen.alive, seen.gone, now), WALL + passed)
 
     if after.released["es-old"].state == "begun":

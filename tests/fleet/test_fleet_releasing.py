@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,7 @@ from shipper.fleet.records import (
 )
 from shipper.fleet.releasing import Releasing
 from shipper.fleet.seal import Seals
+from shipper.fleet.store import StoreError
 from shipper.sdk.units import Duration
 from shipper.supervise.config import OnRelease
 from shipper.supervise.ledger import Kept
@@ -78,6 +79,7 @@ class Fleet:
     def __init__(self) -> None:
         self.server = MemoryStore()
         self.admin = self.server.client("admin")
+        self.beat = LEASE / 3
         self.clients: dict[str, Client] = {}
         self.troubles: dict[str, str | None] = {}
 
@@ -89,6 +91,19 @@ class Fleet:
     async def member(self, report: Report, *, alive: bool = True) -> None:
         await self.put(MEMBERS + report.name, report)
         await self.put(ALIVE + report.name, Alive("dir", "boot", "i") if alive else None)
+
+    async def live(self) -> None:
+        """Renews the reports of live members."""
+        while True:
+            await trio.sleep(self.beat)
+            with suppress(StoreError):
+                alive = {entry.key.removeprefix(ALIVE) for entry in (await self.admin.list(ALIVE)).entries}
+                for name in alive:
+                    entry = (await self.admin.read(MEMBERS + name)).entry
+                    assert entry is not None
+                    report = SEALS.open(entry.key, entry.value, Report)
+                    renewed = SEALS.seal(entry.key, replace(report, write=report.write + 1))
+                    await self.admin.swap(entry.key, renewed, expected=entry.revision)
 
     async def head(self) -> Head:
         entry = (await self.admin.read(HEAD)).entry
@@ -115,8 +130,11 @@ class Fleet:
 
 
 @asynccontextmanager
-async def running(*candidates: Releasing) -> AsyncIterator[None]:
+async def running(fleet: Fleet, *names: str, command: OnRelease | None = None) -> AsyncIterator[None]:
+    """Runs candidates, and the live members."""
+    candidates = [fleet.candidate(name, command) for name in names]
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(fleet.live)
         for candidate in candidates:
             nursery.start_soon(candidate.run)
             await trio.sleep(1)
@@ -131,11 +149,11 @@ async def test_a_secret_that_every_member_has_released_is_revoked_once(
     await fleet.put(HEAD, START)
     await fleet.put(SECRETS + "es-old", SECRET)
     await fleet.member(replace(DRAINED, using=["es-old"]))
-    async with running(fleet.candidate("a"), fleet.candidate("b")):
+    async with running(fleet, "a", "b"):
         await trio.sleep(100)
         assert (commands.ran, (await fleet.head()).released) == ([], {})
         await fleet.member(DRAINED)
-        await trio.sleep(10)
+        await trio.sleep(15)
         assert commands.ran == [("a", "es-old", "1")]
         await trio.sleep(1000)
 
@@ -152,7 +170,7 @@ async def test_a_member_that_only_went_away_holds_the_release_for_ever(
     commands, fleet = Commands(monkeypatch), Fleet()
     await fleet.put(HEAD, replace(START, settings=Settings(release_grace=60.0)))
     await fleet.member(replace(DRAINED, using=["es-old"]), alive=False)
-    async with running(fleet.candidate("a")):
+    async with running(fleet, "a"):
         await trio.sleep(3600)
 
     assert (commands.ran, (await fleet.head()).released) == ([], {})
@@ -164,7 +182,7 @@ async def test_a_publish_that_names_the_id_in_time_withdraws_the_release(
     commands, fleet = Commands(monkeypatch), Fleet()
     await fleet.put(HEAD, START)
     await fleet.member(DRAINED)
-    async with running(fleet.candidate("a")):
+    async with running(fleet, "a"):
         await trio.sleep(2)
         assert (await fleet.release()) is not None
         await fleet.put(HEAD, replace(await fleet.head(), secrets={"es": "es-old"}, released={}))
@@ -179,14 +197,14 @@ async def test_t152_10_the_next_leader_runs_again_what_a_dead_one_had_begun(
     commands, fleet = Commands(monkeypatch, wait=True), Fleet()
     await fleet.put(HEAD, START)
     await fleet.member(DRAINED)
-    async with running(fleet.candidate("b")):
+    async with running(fleet, "b"):
         async with trio.open_nursery() as nursery:
             await trio.sleep(20)
             nursery.cancel_scope.cancel()
         assert commands.ran == [("b", "es-old", "1")]
         fleet.clients["b"].set(cut=True)  # it dies: nothing of it reaches the store again
         commands.go.set()
-        async with running(fleet.candidate("a")):
+        async with running(fleet, "a"):
             await trio.sleep(100)
             assert commands.ran == [("b", "es-old", "1"), ("a", "es-old", "2")]
 
@@ -201,7 +219,7 @@ async def test_t152_6_a_leader_that_was_stopped_and_goes_on_changes_nothing(
     commands, fleet = Commands(monkeypatch), Fleet()
     await fleet.put(HEAD, START)
     await fleet.member(replace(DRAINED, using=["es-old"]))
-    async with running(fleet.candidate("a"), fleet.candidate("b")):
+    async with running(fleet, "a", "b"):
         await trio.sleep(20)
         fleet.clients["a"].set(stopped=True)
         await trio.sleep(2 * LEASE)
@@ -214,13 +232,22 @@ async def test_t152_6_a_leader_that_was_stopped_and_goes_on_changes_nothing(
         assert (await fleet.head(), commands.ran) == (before, [])
 
 
+async def test_a_head_that_has_changed_since_the_view_is_not_written(autojump_clock: MockClock) -> None:
+    fleet = Fleet()
+    await fleet.put(HEAD, replace(START, token=9))
+
+    await fleet.candidate("a")._write(START, replace(START, released={"es-old": Release("es", 0.0, "begun")}))
+
+    assert await fleet.head() == replace(START, token=9)
+
+
 async def test_a_trouble_with_the_store_is_said_and_over(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands, fleet = Commands(monkeypatch), Fleet()
     await fleet.put(HEAD, START)
     await fleet.member(replace(DRAINED, using=["es-old"]))
-    async with running(fleet.candidate("a")):
+    async with running(fleet, "a"):
         await trio.sleep(5)
         fleet.server.stop()
         await trio.sleep(100)
@@ -247,10 +274,10 @@ async def test_the_elected_candidate_forgets_members_after_their_own_time(
         listing = await fleet.admin.list(MEMBERS)
         return [SEALS.open(entry.key, entry.value, Report).state for entry in listing.entries]
 
-    async with running(fleet.candidate("a")):
+    async with running(fleet, "a"):
         await trio.sleep(3500)
         assert await states() == ["member", "member"]
-    async with running(fleet.candidate("b")):
+    async with running(fleet, "b"):
         await trio.sleep(200)
         assert await states() == ["forgotten", "member"]
 
@@ -275,7 +302,7 @@ async def test_whatever_answer_is_lost_a_release_ends_done(
         return await swap(key, *args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(client, "swap", counted)
-    async with running(fleet.candidate("a")):
+    async with running(fleet, "a"):
         await trio.sleep(300)
 
     released = await fleet.release()
@@ -289,12 +316,13 @@ async def test_a_real_command_gets_names_and_the_token_and_no_secret(
 ) -> None:
     monkeypatch.setattr(release, "WITHDRAWABLE", 0.01)
     fleet, out = Fleet(), tmp_path / "environment"
+    fleet.beat = 0.02
     script = f"import os; open({str(out)!r}, 'w').write('\\n'.join(f'{{k}}={{v}}' for k, v in os.environ.items()))"
     await fleet.put(HEAD, START)
     await fleet.put(SECRETS + "es-old", SECRET)
     await fleet.member(DRAINED)
     command = OnRelease(command=(sys.executable, "-c", script), timeout=Duration(30))
-    async with running(fleet.candidate("a", command)):
+    async with running(fleet, "a", command=command):
         with trio.fail_after(20):
             while (released := await fleet.release()) is None or released.state != "done":  # noqa: ASYNC110 (a process acts)
                 await trio.sleep(0.02)
