@@ -232,6 +232,18 @@ async def test_t152_6_a_leader_that_was_stopped_and_goes_on_changes_nothing(
         assert (await fleet.head(), commands.ran) == (before, [])
 
 
+async def test_reports_that_come_all_the_time_do_not_put_a_release_off(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands, fleet = Commands(monkeypatch), Fleet()
+    fleet.beat = 0.1
+    await fleet.put(HEAD, START)
+    await fleet.member(DRAINED)
+    async with running(fleet, "a"):
+        await trio.sleep(10)
+        assert commands.ran == [("a", "es-old", "1")]
+
+
 async def test_a_head_that_has_changed_since_the_view_is_not_written(autojump_clock: MockClock) -> None:
     fleet = Fleet()
     await fleet.put(HEAD, replace(START, token=9))
