@@ -46,12 +46,8 @@ class Observer(Protocol):
 
     def view(self) -> View: ...
 
-    async def fresh(self) -> View:
-        """Returns a view that knows all up to this call."""
-        ...
-
     async def changed(self, deadline: float | None = None) -> object:
-        """Returns after a change of the view, or at the deadline, by trio's clock as `View.now`."""
+        """Returns after a change, or at the deadline, by trio's clock as `View.now`; a view knows all up to it then."""
         ...
 
 
@@ -150,14 +146,12 @@ class _Term:
             await self._turn(view)
 
     async def _turn(self, view: View) -> None:
-        """Waits for a change, a success, or the end of a wait; that end needs a view that knows everything up to it,
-        which changes alone do not give."""
+        """Waits for a change, a success, or the end of a wait, which counts from what the view knew: else changes that
+        come all the time would put it off."""
         seconds = self._steps.wait(view, self._of._wall())
         deadline = math.inf if seconds is None else view.now + seconds
         with trio.CancelScope() as self._waiting:
-            if trio.current_time() >= deadline:
-                await self._observer.fresh()
-            elif not self._steps.has_news:
+            if not self._steps.has_news:
                 await self._observer.changed(deadline)
         await trio.sleep(_REST_SECONDS)
 
