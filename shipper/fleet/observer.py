@@ -1,0 +1,472 @@
+"""Observes a fleet while somebody asks: the newest head, the reports and the leases, kept as a `View`.
+
+    asker ── Observer ──┐
+    asker ── Observer ──┴── Watching ── list, watch ──> Store
+                               └── Known: what was seen, and when; without I/O
+
+A listing is taken at the start, every `RELIST` seconds, after any trouble, and for every question: a question is
+judged on nothing that is older than itself. Between listings the watch reports each change. The instant to which the
+observer knows of *every* change is the beginning of its last listing: only up to there does time count for a fence,
+so that a member which came back behind the observer's back is never fenced.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+import trio
+
+from shipper.fleet.judge import Asked, Tally, Verdict, View
+from shipper.fleet.records import ALIVE, HEAD, MEMBERS, Alive, Head, Report, Version
+from shipper.fleet.seal import Seals, Unauthentic
+from shipper.fleet.store import Change, Compacted, Entry, Found, Listing, Store, StoreError, StoreUnreachable
+from shipper.supervise.answers import Stage
+
+RELIST = 30.0
+"""Seconds after which all is listed again, lest a watch that is dead without saying so hides a change for ever."""
+RETRY = 1.0
+"""Seconds between a failure and the next attempt."""
+PAUSE = 0.1
+"""Seconds between two listings that time alone asks for, and after a compaction."""
+_CHUNK = 100
+"""Records that are opened in one go."""
+
+T = TypeVar("T", Report, Alive)
+
+
+class Known:
+    """What one observer knows; without I/O. Instants are of the caller's monotonic clock."""
+
+    def __init__(self, seals: Seals) -> None:
+        self._seals = seals
+        self._head: Head | Unauthentic = Head(fleet="")
+        self._newest: Version | None = None
+        self._restored = False
+        self._reports: dict[str, Report] = {}
+        self._alive: dict[str, Alive] = {}
+        self._marks: dict[str, tuple[int, int]] = {}
+        """The revision and a hash of each key that exists; revisions alone recur in a restored store."""
+        self._forged: set[str] = set()
+        """Keys of records that do not open."""
+        self._gone: dict[str, float] = {}
+        self._refused: dict[str, float] = {}
+        self._listed: dict[str, int] = {}
+        """The revision of the last listing of each kind of key."""
+        self.at = 0
+        """The revision up to which every change is known."""
+        self.now = -math.inf
+        """The instant up to which every change is known."""
+
+    def view(self) -> View:
+        """Returns what is known; its mappings change with the next change. Raises Unauthentic for a forged head."""
+        if isinstance(self._head, Unauthentic):
+            raise self._head
+        forged = {key.partition("/")[2] for key in self._forged}
+        return View(
+            self.at,
+            self._head,
+            self._reports,
+            self._alive,
+            self._gone,
+            self.now,
+            self._refused,
+            forged,
+            self._restored,
+        )
+
+    def changed(self, change: Change, now: float) -> str | None:
+        """Takes in a change of the watch; returns the member that it concerns, if any."""
+        self.at = max(self.at, change.at)
+        kind, name = _parts(change.key)
+        if kind not in (HEAD, MEMBERS, ALIVE) or change.at <= self._listed.get(kind, 0):
+            return None
+        self._put(kind, name, change.entry, now)
+        return name or None
+
+    async def listed(self, alive: Listing, members: Listing, head: Found, began: float, ended: float) -> set[str]:
+        """Takes in a listing of all, taken in this order; returns the members that have changed.
+
+        Cancellation leaves a mixture of old and new; then list again.
+        """
+        names: set[str] = set()
+        for kind, listing in ((MEMBERS, members), (ALIVE, alive)):
+            here = {entry.key: entry for entry in listing.entries}
+            lost = [key for key in self._marks if key.startswith(kind) and key not in here]
+            for count, key in enumerate((*lost, *here)):
+                if count % _CHUNK == 0:
+                    await trio.lowlevel.checkpoint()
+                entry = here.get(key)
+                if entry is None or _mark(entry) != self._marks.get(key):
+                    self._put(kind, key.removeprefix(kind), entry, ended, gap=True)
+                    names.add(key.removeprefix(kind))
+            self._listed[kind] = listing.at
+        self._put(HEAD, "", head.entry, ended)
+        self._listed[HEAD] = head.at
+        self.at, self.now = alive.at, began
+        return names
+
+    def _put(self, kind: str, name: str, entry: Entry | None, now: float, gap: bool = False) -> None:
+        """Takes in one record. After a `gap`, a new report without a lease shows that the lease may have come back."""
+        key = kind + name
+        if entry is None:
+            self._marks.pop(key, None)
+        else:
+            self._marks[key] = _mark(entry)
+        self._forged.discard(key)
+        if kind == HEAD:
+            self._put_head(entry)
+        elif kind == MEMBERS:
+            self._put_report(name, entry, now)
+            if gap:
+                self._gone.pop(name, None)
+        else:
+            self._put_alive(name, entry)
+        if kind != HEAD:
+            self._note_lease(name, now)
+
+    def _put_head(self, entry: Entry | None) -> None:
+        try:
+            head = Head(fleet="") if entry is None else self._seals.open(HEAD, entry.value, Head)
+        except Unauthentic as error:
+            self._head = error
+            return
+        if self._newest is not None and head.epoch <= self._newest.epoch:
+            self._restored = self._restored or went_back(head, self._newest)
+        else:
+            self._restored = False
+        if not self._restored:
+            self._newest = head.newest
+        self._head = head
+
+    def _put_report(self, name: str, entry: Entry | None, now: float) -> None:
+        before = self._reports.pop(name, None)
+        report = self._opened(entry, Report)
+        if report is not None and report.name != name:
+            self._forged.add(MEMBERS + name)
+            report = None
+        if report is not None:
+            self._reports[name] = report
+        refusal = report.refusal if report is not None else None
+        if refusal is None:
+            self._refused.pop(name, None)
+        elif before is None or before.refusal is None or before.refusal.version != refusal.version:
+            self._refused[name] = now
+
+    def _put_alive(self, name: str, entry: Entry | None) -> None:
+        self._alive.pop(name, None)
+        if (alive := self._opened(entry, Alive)) is not None:
+            self._alive[name] = alive
+
+    def _opened(self, entry: Entry | None, type: type[T]) -> T | None:
+        if entry is None:
+            return None
+        try:
+            return self._seals.open(entry.key, entry.value, type)
+        except Unauthentic:
+            self._forged.add(entry.key)
+            return None
+
+    def _note_lease(self, name: str, now: float) -> None:
+        if name not in self._reports or ALIVE + name in self._marks:
+            self._gone.pop(name, None)
+        else:
+            self._gone.setdefault(name, now)
+
+
+def went_back(head: Head, newest: Version) -> bool:
+    """Returns whether a head of the same epoch has lost the newest version that was seen: the store was restored."""
+    now = head.newest
+    if now is None or now[:2] < newest[:2]:
+        return True
+    kept = [line.version for line in head.history]
+    return newest not in kept and newest[:2] >= kept[0][:2]
+
+
+def _mark(entry: Entry) -> tuple[int, int]:
+    return entry.revision, hash(entry.value)
+
+
+def _parts(key: str) -> tuple[str, str]:
+    """Returns the kind of a key, and the name of its member."""
+    kind, slash, name = key.partition("/")
+    return kind + slash, name
+
+
+class Watching:
+    """Observes one fleet for all who ask: `run` does it."""
+
+    def __init__(self, store: Store, seals: Seals) -> None:
+        self._store = store
+        self._known = Known(seals)
+        self._trouble: StoreError | None = StoreUnreachable("the store was not read yet")
+        self._turn = trio.Event()
+        self._wanted = trio.Event()
+        self._begun = self._ended = 0
+        """Listings, by number; those that failed have ended too."""
+        self._failed: tuple[int, StoreError] | None = None
+        """The last listing that failed."""
+        self._lock = trio.Lock()
+        """Of what is known, for a listing as for the changes of the watch, which come after it."""
+        self.turns = 0
+        """Counts what may be of interest: changes, listings, troubles and their ends."""
+        self.followers: list[set[str]] = []
+        """Sets to which the names of changed members are added."""
+
+    def view(self) -> View:
+        """Returns what is known, as `Known.view`; raises StoreError while the store is away."""
+        if self._trouble is not None:
+            raise self._trouble
+        return self._known.view()
+
+    async def refresh(self) -> None:
+        """Returns after a listing that began after this call; raises StoreError if that failed."""
+        wanted = self._begun + 1
+        self._wanted.set()
+        await self._until_ended(wanted)
+        if self._failed is not None and self._failed[0] >= wanted:
+            raise self._failed[1]
+
+    async def begun(self) -> None:
+        """Returns after the first listing, even if that failed."""
+        await self._until_ended(1)
+
+    async def turned(self, since: int) -> None:
+        """Returns when `turns` is not `since`."""
+        while self.turns == since:
+            await self._turn.wait()
+
+    async def _until_ended(self, number: int) -> None:
+        while self._ended < number:
+            await self._turn.wait()
+
+    async def run(self) -> None:
+        """Observes until it is cancelled; trouble with the store is noted, and over with the next listing."""
+        while True:
+            error = await self._observe()
+            if isinstance(error, Compacted):
+                await trio.sleep(PAUSE)
+            else:
+                self._trouble = error
+                self._wake()
+                await trio.sleep(RETRY)
+
+    async def _observe(self) -> StoreError:
+        """Lists and watches; returns why that ended."""
+        failures: list[StoreError] = []
+
+        async def until_failure(work: Callable[[], Awaitable[None]]) -> None:
+            try:
+                await work()
+            except StoreError as error:
+                failures.append(error)
+                nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            await until_failure(self._list)
+            if not failures:
+                nursery.start_soon(until_failure, self._watch)
+                nursery.start_soon(until_failure, self._relist)
+        return failures[0]
+
+    async def _watch(self) -> None:
+        async with self._store.watch("", self._known.at) as batches:
+            async for batch in batches:
+                async with self._lock:
+                    self._take(batch)
+        raise Compacted("the watch has ended")
+
+    async def _relist(self) -> None:
+        """Lists whenever somebody wants it, and every `RELIST` seconds."""
+        while True:
+            with trio.move_on_after(RELIST):
+                await self._wanted.wait()
+            async with self._lock:
+                at = self._known.at
+                await self._list()
+            if self._known.at < at:
+                raise Compacted("the store went back to an older revision")
+
+    async def _list(self) -> None:
+        self._begun += 1
+        number, self._wanted = self._begun, trio.Event()
+        began = trio.current_time()
+        try:
+            alive = await self._store.list(ALIVE)
+            members = await self._store.list(MEMBERS)
+            head = await self._store.read(HEAD)
+            self._tell(await self._known.listed(alive, members, head, began, trio.current_time()))
+        except StoreError as error:
+            self._failed = number, error
+            self._listed(number, error)
+            raise
+        self._listed(number, None)
+
+    def _listed(self, number: int, error: StoreError | None) -> None:
+        self._ended, self._trouble = number, error
+        self._wake()
+
+    def _take(self, batch: Sequence[Change]) -> None:
+        now = trio.current_time()
+        self._tell({name for change in batch if (name := self._known.changed(change, now))})
+        self._wake()
+
+    def _tell(self, names: Set[str]) -> None:
+        for follower in self.followers:
+            follower |= names
+
+    def _wake(self) -> None:
+        self.turns += 1
+        self._turn.set()
+        self._turn = trio.Event()
+
+
+class Observer:
+    """What one asker sees of a fleet."""
+
+    def __init__(self, watching: Watching) -> None:
+        self._watching = watching
+        self._names: set[str] = set()
+        self._seen = 0
+
+    def view(self) -> View:
+        """Returns a copy of what is known; raises StoreError while the store is away, Unauthentic for a forged head."""
+        live, _ = self.news()
+        return replace(
+            live,
+            reports=dict(live.reports),
+            alive=dict(live.alive),
+            gone=dict(live.gone),
+            refused=dict(live.refused),
+        )
+
+    def news(self) -> tuple[View, Set[str]]:
+        """Returns what is known, until the next await, and the members that have changed since `view` or `news`.
+
+        Raises as `view`.
+        """
+        self._seen = self._watching.turns
+        view = self._watching.view()
+        names = frozenset(self._names)
+        self._names.clear()
+        return view, names
+
+    async def fresh(self) -> View:
+        """Returns what a listing found that began after this call.
+
+        Raises StoreError if that listing failed, within the store's own bounds; Unauthentic for a forged head.
+        """
+        await self._watching.refresh()
+        return self.view()
+
+    async def changed(self, deadline: float | None = None) -> None:
+        """Returns when there is more to see than the last `view` or `news` have shown, be it only a trouble.
+
+        It returns at the deadline (trio's clock) too, after one more listing, so that time counts up to then.
+        """
+        seen = self._seen
+        with trio.move_on_at(math.inf if deadline is None else deadline):
+            await self._watching.turned(seen)
+            return
+        try:
+            await self._watching.refresh()
+        except StoreError:
+            return
+
+    def __enter__(self) -> Observer:
+        self._watching.followers.append(self._names)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._watching.followers[:] = [each for each in self._watching.followers if each is not self._names]
+
+
+class Observers:
+    """Shares one `Watching` between all askers of a process: it begins with the first, and ends with the last."""
+
+    def __init__(self, store: Store, seals: Seals, nursery: trio.Nursery) -> None:
+        """The watching runs in `nursery`, which must outlive all askers."""
+        self._store, self._seals, self._nursery = store, seals, nursery
+        self._watching: Watching | None = None
+        self._scope = trio.CancelScope()
+        self._askers = 0
+
+    @asynccontextmanager
+    async def observing(self) -> AsyncIterator[Observer]:
+        """Gives an observer for as long as the block runs, after the first look at the store, even if that failed."""
+        if self._watching is None:
+            self._watching, self._scope = Watching(self._store, self._seals), trio.CancelScope()
+            self._nursery.start_soon(self._run, self._watching, self._scope)
+        self._askers += 1
+        try:
+            with Observer(self._watching) as observer:
+                await self._watching.begun()
+                yield observer
+        finally:
+            self._askers -= 1
+            if not self._askers:
+                self._scope.cancel()
+                self._watching = None
+
+    @staticmethod
+    async def _run(watching: Watching, scope: trio.CancelScope) -> None:
+        with scope:
+            await watching.run()
+
+
+@asynccontextmanager
+async def observing(store: Store, seals: Seals) -> AsyncIterator[Observer]:
+    """Gives an observer that nobody else shares, as `Observers.observing`."""
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        try:
+            async with Observers(store, seals, nursery).observing() as observer:
+                yield observer
+        except Exception as error:
+            failure = error
+    if failure is not None:
+        raise failure
+
+
+async def wait(
+    observer: Observer, number: int | Asked | Version, stage: Stage, seconds: float, nack_grace: float
+) -> Verdict:
+    """Returns the answer when it is no longer closed, or when the seconds are over; never one older than the call.
+
+    A store that is away does not end it: it raises StoreError only if the store is away when the seconds are over, or
+    if the store refuses this client. The first look is not cut short, but ends within the store's own bounds.
+    """
+    deadline = trio.current_time() + seconds
+    tally = Tally(number, stage, nack_grace)
+    while (view := await _look(observer, deadline)) is None:
+        pass
+    tally.again(view)
+    while tally.state(view) == "closed" and trio.current_time() < deadline:
+        await _turned(observer, view, tally.due(), deadline)
+        try:
+            view, names = observer.news()
+        except StoreUnreachable:
+            if trio.current_time() >= deadline:
+                raise
+        else:
+            tally.changed(view, names)
+    return tally.verdict(view)
+
+
+async def _look(observer: Observer, deadline: float) -> View | None:
+    """Returns a fresh view; None if the store is away and there is time for another attempt."""
+    try:
+        return await observer.fresh()
+    except StoreUnreachable:
+        if trio.current_time() >= deadline:
+            raise
+        return None
+
+
+async def _turned(observer: Observer, view: View, due: float | None, deadline: float) -> None:
+    """Returns after a change, when time alone may change the answer, or at the deadline."""
+    with trio.move_on_at(deadline):
+        await observer.changed(None if due is None else max(due, view.now + PAUSE))

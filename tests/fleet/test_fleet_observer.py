@@ -1,0 +1,399 @@
+"""`observer`, on a store in memory with real seals."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from shipper.fleet import judge
+from shipper.fleet.observer import PAUSE, RELIST, Observers, observing, wait, went_back
+from shipper.fleet.records import Alive, Fence, Head, Line, Report, Version
+from shipper.fleet.seal import Seals, Unauthentic
+from shipper.fleet.store import SECONDS, StoreUnreachable
+from tests.fleet.memory import MemoryStore
+
+SEALS = Seals("prod", [bytes(32)])
+V6, V7 = Version(0, 6, "six"), Version(0, 7, "seven")
+
+
+def head(*versions: Version) -> Head:
+    newest = versions[-1]
+    lines = [Line(version, 0.0, "ann@desk", {}, "p") for version in versions]
+    return Head(fleet="prod", epoch=newest.epoch, number=newest.number, history=lines)
+
+
+class Fleet:
+    """A store with a fleet in it; changes it as members and publishers do."""
+
+    def __init__(self) -> None:
+        self.server = MemoryStore()
+        self.store = self.server.client("members")
+        self.asker = self.server.client("asker")
+        self.leases: dict = {}
+
+    async def put(self, key: str, record, lease=None) -> None:
+        found = await self.store.read(key)
+        expected = found.entry.revision if found.entry else 0
+        assert (await self.store.swap(key, SEALS.seal(key, record), expected=expected, lease=lease)).done
+
+    async def publish(self, *versions: Version) -> None:
+        await self.put("head", head(*versions))
+
+    async def report(self, name: str, drained: Version, **more) -> None:
+        more = {"state": "member", "lease": 10.0, **more}
+        stages = {"received": drained, "active": drained, "drained": drained}
+        await self.put(f"members/{name}", Report(name, "d", "b", "i", 1, 0, stages=stages, **more))
+
+    async def live(self, name: str, seconds: float = 1e6) -> None:
+        lease = self.leases[name] = await self.store.grant(seconds)
+        await self.put(f"alive/{name}", Alive("d", "b", "i"), lease)
+
+    async def die(self, name: str) -> None:
+        await self.store.revoke(self.leases[name])
+
+
+@pytest.fixture
+async def fleet() -> Fleet:
+    fleet = Fleet()
+    await fleet.publish(V6, V7)
+    for name in ("a", "b"):
+        await fleet.report(name, V6)
+        await fleet.live(name)
+    return fleet
+
+
+@asynccontextmanager
+async def asking(fleet: Fleet):
+    async with observing(fleet.asker, SEALS) as observer:
+        yield observer
+
+
+async def test_a_view_has_the_head_the_reports_and_the_leases(fleet, autojump_clock):
+    async with asking(fleet) as observer:
+        view = observer.view()
+
+    assert view.head.newest == V7
+    assert sorted(view.reports) == sorted(view.alive) == ["a", "b"]
+    assert (view.gone, view.unauthentic, view.restored) == ({}, set(), False)
+
+
+async def test_a_store_in_which_nothing_was_written_is_a_fleet_without_members(autojump_clock):
+    async with observing(MemoryStore().client(), SEALS) as observer:
+        assert (await wait(observer, 1, "drained", 0, 0)).state == "unknown"
+
+
+async def test_t152_4_a_wait_returns_when_the_last_member_has_reported(fleet, autojump_clock, nursery):
+    async def reports() -> None:
+        await trio.sleep(5)
+        await fleet.report("a", V7)
+        await trio.sleep(5)
+        await fleet.publish(V6, V7, Version(0, 8, "eight"))
+        await fleet.report("b", V7)
+
+    nursery.start_soon(reports)
+    async with asking(fleet) as observer:
+        start = trio.current_time()
+        verdict = await wait(observer, 7, "drained", 600, 10)
+
+    assert verdict.state == "open"
+    assert trio.current_time() - start == pytest.approx(10)
+
+
+async def test_a_wait_returns_who_keeps_it_closed_when_its_time_is_over(fleet, autojump_clock):
+    await fleet.report("a", V7)
+    async with asking(fleet) as observer:
+        start = trio.current_time()
+        verdict = await wait(observer, 7, "drained", 60, 10)
+
+    assert (verdict.state, [each.name for each in verdict.members]) == ("closed", ["b"])
+    assert trio.current_time() - start == pytest.approx(60)
+
+
+async def test_t152_14_a_report_that_was_compacted_before_the_watch_saw_it_is_not_missed(
+    fleet, autojump_clock, nursery
+):
+    fleet.asker.set(watch_delay=1000.0)
+    async with asking(fleet) as observer:
+        await fleet.report("a", V7)
+        await fleet.report("b", V7)
+        start = trio.current_time()
+        answers: list = []
+
+        async def ask() -> None:
+            answers.append(await wait(observer, 7, "drained", 600, 10))
+
+        await fleet.report("a", V6)
+        nursery.start_soon(ask)
+        await trio.sleep(1)
+        await fleet.report("a", V7)
+        fleet.server.compact()
+        fleet.asker.compact()
+        await trio.sleep(2)
+
+    assert [verdict.state for verdict in answers] == ["open"]
+    assert trio.current_time() - start == pytest.approx(3)
+
+
+async def test_a_report_that_a_silent_watch_never_shows_is_found_by_the_next_listing(fleet, autojump_clock):
+    fleet.asker.set(watch_delay=1e9)
+    async with asking(fleet) as observer:
+        view = observer.view()
+        await fleet.report("a", V7)
+        await observer.changed()
+
+        assert observer.view().reports["a"] != view.reports["a"]
+        assert observer.view().now - view.now == pytest.approx(RELIST)
+
+
+async def test_t152_10_a_wait_survives_a_store_that_is_away_for_a_while(fleet, autojump_clock, nursery):
+    async def outage() -> None:
+        await trio.sleep(5)
+        fleet.asker.set(cut=True)
+        await fleet.report("a", V7)
+        await fleet.report("b", V7)
+        await trio.sleep(100)
+        fleet.asker.set(cut=False)
+
+    nursery.start_soon(outage)
+    async with asking(fleet) as observer:
+        assert (await wait(observer, 7, "drained", 600, 10)).state == "open"
+
+
+async def test_t152_10_a_wait_whose_store_is_away_at_the_end_says_so(fleet, autojump_clock):
+    async with asking(fleet) as observer:
+        fleet.asker.set(cut=True)
+        start = trio.current_time()
+        with pytest.raises(StoreUnreachable):
+            await wait(observer, 7, "drained", 60, 10)
+
+        assert trio.current_time() - start <= 60 + SECONDS + 1
+
+
+async def test_a_single_look_at_a_store_that_is_away_ends_within_the_bounds_of_the_store(fleet, autojump_clock):
+    fleet.asker.set(cut=True)
+    start = trio.current_time()
+    async with asking(fleet) as observer:
+        with pytest.raises(StoreUnreachable):
+            observer.view()
+        with pytest.raises(StoreUnreachable):
+            await wait(observer, 7, "drained", 0, 10)
+
+    assert trio.current_time() - start <= 2 * SECONDS + 2
+
+
+async def test_a_question_is_judged_on_nothing_older_than_itself(fleet, autojump_clock):
+    """A watch that lags behind hides the joiner; the listing for the question shows it."""
+    await fleet.report("a", V7)
+    await fleet.report("b", V7)
+    fleet.asker.set(watch_delay=1e9)
+    async with asking(fleet) as observer:
+        await fleet.put("members/c", Report("c", "d", "b", "i", 1, 0))
+        await fleet.live("c")
+
+        assert (await wait(observer, 7, "drained", 0, 10)).state == "closed"
+
+
+# -- Fences
+
+FENCE = Fence(lease=10.0, request=5.0)
+FENCED_AFTER = 10.0 + 0.2 + 5.0
+
+
+async def test_t152_5_a_wait_opens_when_a_member_that_holds_is_fenced(fleet, autojump_clock):
+    await fleet.report("a", V7)
+    await fleet.report("b", V6, fence=FENCE)
+    async with asking(fleet) as observer:
+        await trio.testing.wait_all_tasks_blocked()
+        await fleet.die("b")
+        start = trio.current_time()
+        verdict = await wait(observer, 7, "drained", 600, 10)
+
+    assert (verdict.state, verdict.counts) == ("open", {"reached": 1, "fenced": 1})
+    assert trio.current_time() - start == pytest.approx(FENCED_AFTER, abs=2 * PAUSE)
+
+
+async def test_a_fence_comes_in_time_although_other_members_report_all_the_time(fleet, autojump_clock, nursery):
+    await fleet.report("a", V7)
+    await fleet.report("b", V6, fence=FENCE)
+
+    async def chatter() -> None:
+        while True:
+            await fleet.report("a", V7)
+            await trio.sleep(PAUSE / 4)
+
+    async with asking(fleet) as observer:
+        nursery.start_soon(chatter)
+        await trio.testing.wait_all_tasks_blocked()
+        await fleet.die("b")
+        start = trio.current_time()
+        await wait(observer, 7, "drained", 600, 10)
+        nursery.cancel_scope.cancel()
+
+    assert trio.current_time() - start == pytest.approx(FENCED_AFTER, abs=2 * PAUSE)
+
+
+async def test_a_member_that_came_back_behind_the_back_of_the_observer_is_not_fenced(fleet, autojump_clock):
+    """Its lease ended, it came back and went again while the asker was cut off: time counts from the new end only."""
+    await fleet.report("a", V7)
+    await fleet.report("b", V6, fence=FENCE)
+    async with asking(fleet) as observer:
+        observer.view()
+        await fleet.die("b")
+        await observer.changed()
+        observer.view()
+        fleet.asker.set(cut=True)
+        await trio.sleep(8)
+        await fleet.report("b", V6, fence=FENCE, seen=1.0)
+        await fleet.live("b")
+        await trio.sleep(8)
+        await fleet.die("b")
+        back = trio.current_time()
+        fleet.server.compact()
+        fleet.asker.compact()
+        fleet.asker.set(cut=False)
+        await trio.sleep(2)
+        verdict = await wait(observer, 7, "drained", 600, 10)
+
+    assert verdict.counts == {"reached": 1, "fenced": 1}
+    assert trio.current_time() - back >= FENCED_AFTER
+
+
+async def test_a_member_that_came_back_while_the_asker_was_cut_off_is_not_fenced(fleet, autojump_clock):
+    await fleet.report("a", V7)
+    await fleet.report("b", V6, fence=FENCE)
+    async with asking(fleet) as observer:
+        observer.view()
+        await fleet.die("b")
+        await observer.changed()
+        assert observer.view().gone
+        fleet.asker.set(cut=True)
+        await fleet.live("b")
+        await trio.sleep(FENCED_AFTER + 10)
+        fleet.asker.set(cut=False)
+
+        assert (await wait(observer, 7, "drained", 5, 10)).counts == {"reached": 1, "waiting": 1}
+
+
+# -- Records that do not belong there
+
+
+async def test_a_forged_report_keeps_it_closed_until_it_is_replaced(fleet, autojump_clock):
+    for name in ("a", "b"):
+        await fleet.report(name, V7)
+    found = await fleet.store.read("members/a")
+    await fleet.store.swap(
+        "members/b", found.entry.value, expected=(await fleet.store.read("members/b")).entry.revision
+    )
+    async with asking(fleet) as observer:
+        assert (await wait(observer, 7, "drained", 0, 10)).counts == {"reached": 1, "unauthentic": 1}
+        await fleet.report("b", V7)
+        assert (await wait(observer, 7, "drained", 0, 10)).state == "open"
+
+
+async def test_a_forged_head_is_an_error_of_its_own(fleet, autojump_clock):
+    await fleet.store.swap("head", b"forged", expected=(await fleet.store.read("head")).entry.revision)
+    async with asking(fleet) as observer:
+        with pytest.raises(Unauthentic):
+            observer.view()
+        with pytest.raises(Unauthentic):
+            await wait(observer, 7, "drained", 600, 10)
+
+
+async def test_a_store_that_was_restored_to_an_older_version_is_said(fleet, autojump_clock):
+    before = fleet.server.snapshot()
+    await fleet.publish(V6, V7, Version(0, 8, "eight"))
+    async with asking(fleet) as observer:
+        observer.view()
+        fleet.server.restore(before)
+        verdict = await wait(observer, 7, "drained", 600, 10)
+
+    assert verdict.state == "store_restored"
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (head(V6, V7), False),
+        (head(V7, Version(0, 8, "eight")), False),
+        (head(Version(0, 9, "nine")), False),
+        (head(V6), True),
+        (Head(fleet="prod"), True),
+        (head(V6, Version(0, 7, "another")), True),
+        (head(V6, Version(0, 7, "another"), Version(0, 8, "eight")), True),
+    ],
+)
+def test_a_head_that_has_lost_the_newest_version_went_back(now, expected):
+    assert went_back(now, V7) is expected
+
+
+# -- Sharing
+
+
+async def test_askers_share_one_watch_which_ends_with_the_last(fleet, autojump_clock, nursery):
+    shared = Observers(fleet.asker, SEALS, nursery)
+    async with shared.observing() as one:
+        async with shared.observing() as other:
+            await trio.testing.wait_all_tasks_blocked()
+            assert one.view() == other.view()
+            assert len(fleet.server.watches) == 1
+        assert len(fleet.server.watches) == 1
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert not fleet.server.watches
+
+
+async def test_t152_12_a_caller_that_goes_away_leaves_nothing_behind(fleet, autojump_clock, nursery):
+    shared = Observers(fleet.asker, SEALS, nursery)
+    tasks = len(nursery.child_tasks)
+    with trio.move_on_after(5):
+        async with shared.observing() as observer:
+            await wait(observer, 7, "drained", 600, 10)
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert not fleet.server.watches
+    assert len(nursery.child_tasks) == tasks
+
+
+async def test_a_shared_observer_begins_again_for_the_next_asker(fleet, autojump_clock, nursery):
+    shared = Observers(fleet.asker, SEALS, nursery)
+    async with shared.observing() as observer:
+        observer.view()
+    await fleet.report("a", V7)
+    await fleet.report("b", V7)
+    async with shared.observing() as observer:
+        assert (await wait(observer, 7, "drained", 0, 10)).state == "open"
+
+
+async def test_an_error_of_the_asker_comes_out_of_observing_as_it_is(fleet, autojump_clock):
+    with pytest.raises(StoreUnreachable, match="mine"):
+        async with asking(fleet):
+            raise StoreUnreachable("mine")
+
+
+# -- Many members
+
+
+async def test_a_report_costs_the_judgement_of_its_member_only(fleet, autojump_clock, monkeypatch):
+    for number in range(300):
+        await fleet.report(f"m{number}", V6)
+    judged: list[str] = []
+    standings = judge._standings
+    monkeypatch.setattr(
+        judge, "_standings", lambda view, name, *rest: judged.append(name) or standings(view, name, *rest)
+    )
+    answers: list = []
+    async with asking(fleet) as observer, trio.open_nursery() as nursery:
+
+        async def ask() -> None:
+            answers.append(await wait(observer, 7, "drained", 600, 10))
+
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        names = [*(f"m{number}" for number in range(300)), "a", "b"]
+        assert sorted(judged) == sorted(names)
+        for name in names:
+            await fleet.report(name, V7)
+
+    assert [verdict.state for verdict in answers] == ["open"]
+    assert len(judged) == 2 * len(names)
