@@ -1,13 +1,16 @@
 """`observer`, on a store in memory with real seals."""
 
-from contextlib import asynccontextmanager
+import math
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trio
 import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shipper.fleet import judge
-from shipper.fleet.observer import PAUSE, RELIST, Observers, observing, wait, went_back
+from shipper.fleet.observer import PAUSE, RELIST, Observer, Observers, observing, wait, went_back
 from shipper.fleet.records import Alive, Fence, Head, Line, Report, Version
 from shipper.fleet.seal import Seals, Unauthentic
 from shipper.fleet.store import SECONDS, StoreUnreachable
@@ -397,3 +400,88 @@ async def test_a_report_costs_the_judgement_of_its_member_only(fleet, autojump_c
 
     assert [verdict.state for verdict in answers] == ["open"]
     assert len(judged) == 2 * len(names)
+
+
+# -- All of it at random
+
+NAMES = st.sampled_from("ab")
+STEPS = st.one_of(
+    st.tuples(st.just("report"), NAMES, st.sampled_from([V6, V7])),
+    st.tuples(st.just("live"), NAMES),
+    st.tuples(st.just("die"), NAMES),
+    st.tuples(st.sampled_from(["cut", "heal", "compact", "lag", "look"])),
+    st.tuples(st.just("sleep"), st.sampled_from([0.0, 0.5, 4.0, 11.0, FENCED_AFTER, 40.0])),
+)
+
+
+class Story:
+    """A fleet whose members hold, an observer with faults, and what was true at each instant."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet()
+        self.away: dict[str, list[list[float]]] = {"a": [[0.0, math.inf]], "b": [[0.0, math.inf]]}
+        """From when to when each member had no lease."""
+        self.writes = 0
+
+    async def run(self, steps: list[tuple]) -> None:
+        await self.fleet.publish(V6, V7)
+        async with observing(self.fleet.asker, SEALS) as observer:
+            for step in steps:
+                await self.step(observer, *step)
+                await trio.testing.wait_all_tasks_blocked()
+                with suppress(StoreUnreachable):
+                    self.check(observer.view())
+            self.fleet.asker.set(cut=False, watch_delay=0.0)
+            await trio.sleep(2 * SECONDS)
+            await self.check_all(observer)
+
+    async def step(self, observer: Observer, what: str, *arguments) -> None:
+        if what in ("report", "live", "die", "look"):
+            await getattr(self, what)(*(arguments or (observer,)))
+        elif what == "sleep":
+            await trio.sleep(arguments[0])
+        elif what == "compact":
+            self.fleet.server.compact()
+            self.fleet.asker.compact()
+        else:
+            faults = {"cut": {"cut": True}, "heal": {"cut": False, "watch_delay": 0.0}, "lag": {"watch_delay": 7.0}}
+            self.fleet.asker.set(**faults[what])
+
+    async def report(self, name: str, version: Version) -> None:
+        self.writes += 1
+        await self.fleet.report(name, version, fence=FENCE, seen=float(self.writes))
+
+    async def live(self, name: str) -> None:
+        if self.away[name][-1][1] == math.inf:
+            await self.report(name, V6)
+            await self.fleet.live(name)
+            self.away[name][-1][1] = trio.current_time()
+
+    async def die(self, name: str) -> None:
+        if self.away[name][-1][1] != math.inf:
+            self.away[name].append([trio.current_time(), math.inf])
+            await self.fleet.die(name)
+
+    async def look(self, observer: Observer) -> None:
+        with suppress(StoreUnreachable):
+            await observer.fresh()
+
+    def check(self, view: judge.View) -> None:
+        for name in view.reports:
+            if judge.fenced(view, name):
+                assert any(since + FENCED_AFTER <= view.now <= until for since, until in self.away[name])
+
+    async def check_all(self, observer: Observer) -> None:
+        view = await observer.fresh()
+        records = [
+            SEALS.open(entry.key, entry.value, Report) for entry in (await self.fleet.store.list("members/")).entries
+        ]
+        assert view.reports == {record.name: record for record in records}
+        assert view.alive.keys() == {name for name, times in self.away.items() if times[-1][1] != math.inf}
+        assert view.gone.keys() == view.reports.keys() - view.alive.keys()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STEPS, max_size=25))
+def test_whatever_happens_all_is_seen_in_the_end_and_nobody_is_fenced_who_had_a_lease(steps):
+    trio.run(Story().run, steps, clock=trio.testing.MockClock(autojump_threshold=0))
