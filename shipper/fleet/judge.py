@@ -343,7 +343,7 @@ def _kind(view: View, report: Report, target: Version, stage: Stage, grace: floa
     if report.state == "left":
         return "absent", f"it left with {report.undelivered.events} events undelivered"
     if report.name not in view.alive:
-        return "absent", _why_absent(report)
+        return "absent", _why_absent(view, report)
     if report.state == "joining":
         return "joining", "it joins, and has not begun yet"
     return "waiting", _why_waiting(view, report, target, stage, refusal)
@@ -387,11 +387,14 @@ def _refused_at(view: View, report: Report, refusal: Refusal, target: Version, g
 
 
 def _fence_at(view: View, name: str) -> float | None:
-    """Returns the instant at which a member without a lease is fenced; None if it has one, or never stops."""
+    """Returns the instant at which a member without a lease is fenced; None if it has one, or never stops.
+
+    A report of an earlier epoch proves nothing: the restore may have lost that the member no longer holds.
+    """
     report, since = view.reports.get(name), view.gone.get(name)
     if report is None or report.fence is None or since is None:
         return None
-    if name in view.alive or name in view.unauthentic:
+    if name in view.alive or name in view.unauthentic or report.epoch != view.head.epoch:
         return None
     return since + max(report.fence.lease, report.lease) + margin(report.fence)
 
@@ -406,7 +409,9 @@ def _due(view: View, name: str, standing: Standing, grace: float) -> float | Non
     return min((each for each in at if each > view.now), default=None)
 
 
-def _why_absent(report: Report) -> str:
+def _why_absent(view: View, report: Report) -> str:
+    if report.epoch != view.head.epoch:
+        return f"its lease is over, and its report is of epoch {report.epoch}: `forget` it, or start it again"
     if report.fence is None:
         return "its lease is over, and it may still send (`on_lapse: continue`)"
     seconds = max(report.fence.lease, report.lease) + margin(report.fence)

@@ -32,6 +32,8 @@ RETRY = 1.0
 """Seconds between a failure and the next attempt."""
 PAUSE = 0.1
 """Seconds between two listings that time alone asks for, and after a compaction."""
+_ATTEMPTS = 3
+"""Attempts to list everything under one head; after that, the watch shows what came later."""
 _CHUNK = 100
 """Records that are opened in one go."""
 
@@ -87,7 +89,7 @@ class Known:
         self._put(kind, name, change.entry, now)
         return name or None
 
-    async def listed(self, alive: Listing, members: Listing, head: Found, began: float, ended: float) -> set[str]:
+    async def listed(self, head: Found, alive: Listing, members: Listing, began: float, ended: float) -> set[str]:
         """Takes in a listing of all, taken in this order; returns the members that have changed.
 
         Cancellation leaves a mixture of old and new; then list again.
@@ -106,7 +108,7 @@ class Known:
             self._listed[kind] = listing.at
         self._put(HEAD, "", head.entry, ended)
         self._listed[HEAD] = head.at
-        self.at, self.now = alive.at, began
+        self.at, self.now = head.at, began
         return names
 
     def _put(self, kind: str, name: str, entry: Entry | None, now: float, gap: bool = False) -> None:
@@ -295,15 +297,27 @@ class Watching:
         number, self._wanted = self._begun, trio.Event()
         began = trio.current_time()
         try:
-            alive = await self._store.list(ALIVE)
-            members = await self._store.list(MEMBERS)
-            head = await self._store.read(HEAD)
-            self._tell(await self._known.listed(alive, members, head, began, trio.current_time()))
+            head, alive, members = await self._read_all()
+            self._tell(await self._known.listed(head, alive, members, began, trio.current_time()))
         except StoreError as error:
             self._failed = number, error
             self._listed(number, error)
             raise
         self._listed(number, None)
+
+    async def _read_all(self) -> tuple[Found, Listing, Listing]:
+        """Returns the head, the leases and the reports, read in this order.
+
+        Who registers after the reports were listed reads this head or a newer one. So no answer about a version misses
+        a joiner that began before it. A head that changes meanwhile is read again, for reports that are ahead of it.
+        """
+        again = await self._store.read(HEAD)
+        for _ in range(_ATTEMPTS):
+            head, alive, members = again, await self._store.list(ALIVE), await self._store.list(MEMBERS)
+            again = await self._store.read(HEAD)
+            if again.entry == head.entry:
+                break
+        return head, alive, members
 
     def _listed(self, number: int, error: StoreError | None) -> None:
         self._ended, self._trouble = number, error

@@ -238,6 +238,14 @@ def test_a_forged_lease_record_never_fences():
     assert not fenced(view(report("a", fence=FENCE), away={"a": 0.0}, now=1e9, unauthentic={"a"}), "a")
 
 
+def test_a_report_of_an_earlier_epoch_never_fences():
+    """The store may have lost that the member no longer holds."""
+    seen = view(report("a", v(6), fence=FENCE), away={"a": 0.0}, now=1e9, head=head(v(6), v(7), v(8, 1)))
+
+    assert not fenced(seen, "a")
+    assert "epoch 0" in ask(seen, 8).members[0].why
+
+
 def test_the_longer_of_two_leases_decides_when_a_member_is_fenced():
     assert not fenced(view(report("a", fence=FENCE, lease=60.0), away={"a": 0.0}, now=60.0), "a")
 
@@ -348,6 +356,7 @@ def naive(seen: View, number: int, stage: str) -> str:
         done = at_least(one.stages.get(stage), target)
         departed = one.state == "forgotten" or (one.state == "left" and one.undelivered.events == 0)
         silent = name not in seen.alive and name in seen.gone and one.fence and 100.0 - seen.gone[name] >= FENCED_AFTER
+        silent = silent and one.epoch == seen.head.epoch
         if done or departed or silent:
             continue
         closed = True
@@ -384,6 +393,16 @@ def test_no_answer_is_closed_without_a_reason(seen, number, stage):
         listed = sum(each.events for each in verdict.undelivered.values())
         reported = [one for name, one in seen.reports.items() if name not in seen.unauthentic]
         assert listed == sum(each.undelivered.events for one in reported for each in (one, *one.lost))
+
+
+def test_a_tally_judges_those_again_for_whom_time_decides():
+    before = view(report("a", v(6), fence=FENCE), away={"a": 100.0})
+    tally = Tally(7, "drained", 10.0)
+    tally.again(before)
+    after = replace(before, now=200.0)
+    tally.changed(after, ())
+
+    assert tally.state(after) == "open"
 
 
 @given(views(), views(), st.integers(5, 7))

@@ -197,6 +197,32 @@ async def test_a_question_is_judged_on_nothing_older_than_itself(fleet, autojump
         assert (await wait(observer, 7, "drained", 0, 10)).state == "closed"
 
 
+async def test_t152_8_a_joiner_with_an_older_version_is_not_missed_by_a_listing_that_a_publish_crosses(
+    fleet, autojump_clock, monkeypatch
+):
+    """It registers after the reports were listed, and the next version is published before the head is read again."""
+    await fleet.report("a", V7)
+    await fleet.report("b", V7)
+    list_ = fleet.asker.list
+    crossing = iter([True])
+
+    async def crossed(prefix: str):
+        listing = await list_(prefix)
+        if prefix == "members/" and next(crossing, False):
+            await fleet.put("members/c", Report("c", "d", "b", "i", 1, 0))
+            await fleet.publish(V7, Version(0, 8, "eight"))
+            await fleet.report("a", Version(0, 8, "eight"))
+            await fleet.report("b", Version(0, 8, "eight"))
+        return listing
+
+    monkeypatch.setattr(fleet.asker, "list", crossed)
+    fleet.asker.set(watch_delay=1e9)
+    async with asking(fleet) as observer:
+        view = observer.view()
+
+    assert (view.head.number, sorted(view.reports)) == (8, ["a", "b", "c"])
+
+
 # -- Fences
 
 FENCE = Fence(lease=10.0, request=5.0)
