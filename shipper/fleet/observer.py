@@ -16,7 +16,6 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TypeVar
 
 import trio
 
@@ -36,8 +35,6 @@ _ATTEMPTS = 3
 """Attempts to list everything under one head; after that, the watch shows what came later."""
 _CHUNK = 100
 """Records that are opened in one go."""
-
-T = TypeVar("T", Report, Alive)
 
 
 class Known:
@@ -86,49 +83,57 @@ class Known:
         kind, name = _parts(change.key)
         if kind not in (HEAD, MEMBERS, ALIVE) or change.at <= self._listed.get(kind, 0):
             return None
-        self._put(kind, name, change.entry, now)
-        return name or None
+        if kind == HEAD:
+            self._put_head(change.entry)
+            return None
+        self._put(kind, name, change.entry, self._opened(kind, change.entry) if change.entry else None, now)
+        return name
 
     async def listed(self, head: Found, alive: Listing, members: Listing, began: float, ended: float) -> set[str]:
         """Takes in a listing of all, taken in this order; returns the members that have changed.
 
-        Cancellation leaves a mixture of old and new; then list again.
+        The records are opened a few at a time; then all that is new appears at once.
         """
-        names: set[str] = set()
+        news: list[tuple[str, str, Entry | None, Report | Alive | None]] = []
         for kind, listing in ((MEMBERS, members), (ALIVE, alive)):
             here = {entry.key: entry for entry in listing.entries}
             lost = [key for key in self._marks if key.startswith(kind) and key not in here]
-            for count, key in enumerate((*lost, *here)):
+            news += [(kind, key.removeprefix(kind), None, None) for key in lost]
+            for count, (key, entry) in enumerate(here.items()):
                 if count % _CHUNK == 0:
                     await trio.lowlevel.checkpoint()
-                entry = here.get(key)
-                if entry is None or _mark(entry) != self._marks.get(key):
-                    self._put(kind, key.removeprefix(kind), entry, ended, gap=True)
-                    names.add(key.removeprefix(kind))
-            self._listed[kind] = listing.at
-        self._put(HEAD, "", head.entry, ended)
-        self._listed[HEAD] = head.at
+                if _mark(entry) != self._marks.get(key):
+                    news.append((kind, key.removeprefix(kind), entry, self._opened(kind, entry)))
+        for kind, name, each, record in news:
+            self._put(kind, name, each, record, ended, gap=True)
+        self._put_head(head.entry)
+        self._listed = {HEAD: head.at, ALIVE: alive.at, MEMBERS: members.at}
         self.at, self.now = head.at, began
-        return names
+        return {name for _, name, _, _ in news}
 
-    def _put(self, kind: str, name: str, entry: Entry | None, now: float, gap: bool = False) -> None:
-        """Takes in one record. After a `gap`, a new report without a lease shows that the lease may have come back."""
+    def _put(
+        self, kind: str, name: str, entry: Entry | None, record: Report | Alive | None, now: float, gap: bool = False
+    ) -> None:
+        """Takes in one record, None for a forged one.
+
+        After a `gap`, a new report without a lease shows that the lease may have come back meanwhile.
+        """
         key = kind + name
-        if entry is None:
-            self._marks.pop(key, None)
-        else:
-            self._marks[key] = _mark(entry)
+        self._marks.pop(key, None)
         self._forged.discard(key)
-        if kind == HEAD:
-            self._put_head(entry)
-        elif kind == MEMBERS:
-            self._put_report(name, entry, now)
+        if entry is not None:
+            self._marks[key] = _mark(entry)
+            if record is None:
+                self._forged.add(key)
+        if kind == MEMBERS:
+            self._put_report(name, record if isinstance(record, Report) else None, now)
             if gap:
                 self._gone.pop(name, None)
         else:
-            self._put_alive(name, entry)
-        if kind != HEAD:
-            self._note_lease(name, now)
+            self._alive.pop(name, None)
+            if isinstance(record, Alive):
+                self._alive[name] = record
+        self._note_lease(name, now)
 
     def _put_head(self, entry: Entry | None) -> None:
         try:
@@ -144,12 +149,8 @@ class Known:
             self._newest = head.newest
         self._head = head
 
-    def _put_report(self, name: str, entry: Entry | None, now: float) -> None:
+    def _put_report(self, name: str, report: Report | None, now: float) -> None:
         before = self._reports.pop(name, None)
-        report = self._opened(entry, Report)
-        if report is not None and report.name != name:
-            self._forged.add(MEMBERS + name)
-            report = None
         if report is not None:
             self._reports[name] = report
         refusal = report.refusal if report is not None else None
@@ -158,19 +159,15 @@ class Known:
         elif before is None or before.refusal is None or before.refusal.version != refusal.version:
             self._refused[name] = now
 
-    def _put_alive(self, name: str, entry: Entry | None) -> None:
-        self._alive.pop(name, None)
-        if (alive := self._opened(entry, Alive)) is not None:
-            self._alive[name] = alive
-
-    def _opened(self, entry: Entry | None, type: type[T]) -> T | None:
-        if entry is None:
-            return None
+    def _opened(self, kind: str, entry: Entry) -> Report | Alive | None:
+        """Returns a member's record; None if it is forged."""
         try:
-            return self._seals.open(entry.key, entry.value, type)
+            if kind == ALIVE:
+                return self._seals.open(entry.key, entry.value, Alive)
+            report = self._seals.open(entry.key, entry.value, Report)
         except Unauthentic:
-            self._forged.add(entry.key)
             return None
+        return report if MEMBERS + report.name == entry.key else None
 
     def _note_lease(self, name: str, now: float) -> None:
         if name not in self._reports or ALIVE + name in self._marks:
