@@ -103,9 +103,11 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class _Error(msgspec.Struct, frozen=True):
-    message: str
+    message: str = ""
     code: int = 0
     grpc_code: int = 0
+    error: msgspec.Raw = msgspec.Raw(b"")
+    """Of a call whose answer is a stream: an object with all that."""
 
 
 _TEXT = re.compile(r"etcdserver: [A-Za-z ,:()'-]{1,120}")
@@ -135,6 +137,8 @@ def failed(raw: bytes, host: str, status: int, purpose: str) -> StoreError:
     """Returns the error of an answer that is not 200; `purpose`: what was asked, as in `read /shipper/prod/head`."""
     try:
         error = msgspec.json.decode(raw, type=_Error, strict=False)
+        if not error.message:
+            error = msgspec.json.decode(error.error, type=_Error, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return StoreUnreachable(f"{host}: an answer that is not etcd's (HTTP {status}) to: {purpose}")
     return problem(error.message, error.code or error.grpc_code, host, purpose)

@@ -32,6 +32,7 @@ Login = Callable[[], tuple[str, str]]
 """Returns the user's name and password, in a thread, each time a token is needed. Raises ShipperError or OSError."""
 
 T = TypeVar("T")
+_ALERT = re.compile(r"alert .*(certificate|unknown ca)")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,8192}")
 
 
@@ -90,7 +91,8 @@ class Gateway:
                 return await self._anywhere(call, type, tries)
         if tries.host is not None:
             self.leave(tries.host)
-        raise StoreUnreachable("; ".join([*tries.problems, f"{call.purpose}: no answer within {SECONDS:g} s"]))
+        late = f"{tries.host or 'etcd'}: {call.purpose}: no answer within {SECONDS:g} s"
+        raise StoreUnreachable("; ".join([*tries.problems, late]))
 
     async def _anywhere(self, call: Call, type: type[T], tries: _Tries) -> T:
         first = self._preferred
@@ -172,7 +174,7 @@ class Gateway:
             raise failed(await connection.rest(LARGEST_ERROR, cut=True), str(host), status, call.purpose)
         except NoAnswer as error:
             await connection.aclose()
-            raise StoreUnreachable(f"{error} to: {call.purpose}") from None
+            raise _unanswered(error, call.purpose) from None
         except BaseException:
             await connection.aclose()
             raise
@@ -184,7 +186,7 @@ class Gateway:
         except TooLarge as error:
             raise AnswerTooLarge(str(error)) from None
         except NoAnswer as error:
-            raise StoreUnreachable(f"{error} to: {call.purpose}") from None
+            raise _unanswered(error, call.purpose) from None
         if answer.status != 200:
             raise failed(answer.body, str(host), answer.status, call.purpose)
         return answer.body
@@ -206,7 +208,7 @@ class Gateway:
         try:
             return await self._dialer.dial(host, self.share)
         except Unreachable as error:
-            raise NotDone(str(error)) from None
+            raise _refused_certificate(error) or NotDone(str(error)) from None
 
     async def _exchanged(self, host: Host, connection: Connection, path: str, body: bytes, token: str | None) -> Answer:
         try:
@@ -239,6 +241,17 @@ class Gateway:
         """Ends all idle connections."""
         while self._idle:
             await self._idle.pop()[1].aclose()
+
+
+def _unanswered(error: NoAnswer, purpose: str) -> StoreError:
+    return _refused_certificate(error) or StoreUnreachable(f"{error}, to: {purpose}")
+
+
+def _refused_certificate(error: NoAnswer) -> StoreRefused | None:
+    """With TLS 1.3 this comes after the handshake; the host has read no request then."""
+    if error.failure != "tls" or not _ALERT.search(str(error)):
+        return None
+    return StoreRefused(f"{error}: etcd refuses the certificate of this client, or wants one (tls)")
 
 
 def _checked(token: str, host: Host) -> str:

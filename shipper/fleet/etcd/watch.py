@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import trio
 
-from shipper.fleet.etcd.answers import Line, Range, TokenRefused, Watched, canceled, decoded, failed
+from shipper.fleet.etcd.answers import Line, Range, Watched, canceled, decoded, failed
 from shipper.fleet.etcd.gateway import Call, Gateway
 from shipper.fleet.etcd.hosts import Host
 from shipper.fleet.etcd.http import Connection, TooLarge
 from shipper.fleet.etcd.keys import Keys
-from shipper.fleet.store import SECONDS, Change, Compacted, StoreError, StoreUnreachable
+from shipper.fleet.store import SECONDS, Change, Compacted, StoreError, StoreRefused, StoreUnreachable
 from shipper.sdk.http_answer import NoAnswer
 from shipper.sdk.retry import backoff
 
@@ -105,11 +105,11 @@ class Watch:
                 await connection.aclose()
 
     async def _begun(self, host: Host) -> tuple[Connection, Watched]:
-        """Returns a connection and etcd's first answer; etcd may refuse a token there too."""
+        """Returns a connection and etcd's first answer; a token that was revoked is a lack of permission there."""
         token = await self._gateway.token(host)
         try:
             return await self._first(host)
-        except TokenRefused:
+        except StoreRefused:
             if token is None:
                 raise
         await self._gateway.token(host, refused=token)
