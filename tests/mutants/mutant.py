@@ -33,7 +33,7 @@ FAULTS = Path(__file__).parent / "faults"
 WORLDS = "python -m tests.simulation --seed 0 --worlds 300"
 _WORDS = ("breaks", "fault", "resembles", "killed_by")
 _OF_EDIT = {"function", "old", "new"}
-_PROPERTY = re.compile(r"([BQEKOPLRST]\d*) (.+)")
+_PROPERTY = re.compile(r"([BFQEKOPLRST]\d*) (.+)")
 
 
 class BadFault(ValueError):

@@ -19,6 +19,10 @@ class NotDone(StoreUnreachable):
     """The host has certainly not carried out the call, so that another host may be asked."""
 
 
+class CertificateRefused(StoreRefused):
+    """The host has refused the connection; another one may not."""
+
+
 class TokenRefused(StoreRefused):
     """The call needs a token, or a newer one."""
 

@@ -16,7 +16,15 @@ from typing import Any, TypeVar
 import msgspec
 import trio
 
-from shipper.fleet.etcd.answers import AuthenticationOff, NotDone, Token, TokenRefused, decoded, failed
+from shipper.fleet.etcd.answers import (
+    AuthenticationOff,
+    CertificateRefused,
+    NotDone,
+    Token,
+    TokenRefused,
+    decoded,
+    failed,
+)
 from shipper.fleet.etcd.hosts import Dialer, Host, TlsFiles
 from shipper.fleet.etcd.http import LARGEST_ERROR, Answer, Connection, TooLarge
 from shipper.fleet.store import SECONDS, StoreError, StoreRefused, StoreUnreachable
@@ -70,6 +78,7 @@ class Gateway:
         self._login = login
         self._token: str | None = None
         self._logging_in = trio.Lock()
+        self._reader = trio.CapacityLimiter(1)
         self._turns = trio.CapacityLimiter(MOST_CALLS)
         self._idle: list[tuple[Host, Connection]] = []
 
@@ -100,16 +109,17 @@ class Gateway:
             tries.host = host = self._hosts[(first + step) % len(self._hosts)]
             try:
                 return await self._at(host, call, type)
-            except StoreUnreachable as error:
+            except (StoreUnreachable, CertificateRefused) as error:
                 self.leave(host)
                 tries.problems.append(str(error))
-                if not call.repeatable and not isinstance(error, NotDone):
+                kind = StoreUnreachable if isinstance(error, StoreUnreachable) else StoreRefused
+                if not call.repeatable and not isinstance(error, NotDone | CertificateRefused):
                     break
-        raise StoreUnreachable("; ".join(tries.problems))
+        raise kind("; ".join(tries.problems))
 
     @property
     def share(self) -> float:
-        """Seconds of one try, so that each host gets one."""
+        """Seconds of one try, so that each of up to five hosts gets one."""
         return max(SHORTEST_TRY, SECONDS / len(self._hosts) - 0.1)
 
     async def _at(self, host: Host, call: Call, type: type[T]) -> T:
@@ -140,7 +150,7 @@ class Gateway:
 
     async def _new_token(self, host: Host, login: Login) -> str:
         try:
-            name, password = await trio.to_thread.run_sync(login, abandon_on_cancel=True)
+            name, password = await trio.to_thread.run_sync(login, abandon_on_cancel=True, limiter=self._reader)
         except OSError as error:
             raise StoreRefused(f"the password for etcd cannot be read: {error.strerror}") from None
         except ShipperError as error:
@@ -247,11 +257,11 @@ def _unanswered(error: NoAnswer, purpose: str) -> StoreError:
     return _refused_certificate(error) or StoreUnreachable(f"{error}, to: {purpose}")
 
 
-def _refused_certificate(error: NoAnswer) -> StoreRefused | None:
+def _refused_certificate(error: NoAnswer) -> CertificateRefused | None:
     """With TLS 1.3 this comes after the handshake; the host has read no request then."""
     if error.failure != "tls" or not _ALERT.search(str(error)):
         return None
-    return StoreRefused(f"{error}: etcd refuses the certificate of this client, or wants one (tls)")
+    return CertificateRefused(f"{error}: etcd refuses the certificate of this client, or wants one (tls)")
 
 
 def _checked(token: str, host: Host) -> str:

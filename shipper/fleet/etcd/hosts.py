@@ -16,8 +16,7 @@ from shipper.fleet.store import StoreRefused
 from shipper.sdk.connection import open_stream
 from shipper.sdk.endpoints import Endpoint
 from shipper.sdk.errors import BadOption
-from shipper.sdk.tls import ClientTls as _ClientTls
-from shipper.sdk.tls import Material, client_context, load_identity
+from shipper.sdk.tls import ClientTls, Material, client_context, load_identity
 
 SILENT_SECONDS = 20
 """After which the kernel ends a connection to a host that answers nothing any more."""
@@ -77,7 +76,7 @@ def _read(path: str) -> Material:
 @lru_cache(maxsize=8)
 def _context(ca: Material | None, certificate: Material | None, key: Material | None) -> ssl.SSLContext:
     """The same for all members of a process."""
-    context = client_context(_ClientTls(ca=ca))
+    context = client_context(ClientTls(ca=ca))
     if certificate is not None and key is not None:
         load_identity(context, certificate.pem, key.pem)
     return context

@@ -1,5 +1,8 @@
 """The store on etcd. A swap is one transaction; a list has pages of one revision; reads need a quorum.
 
+A swap that was sent, and not answered, raises StoreUnreachable. It is never sent again: the second one might find the
+write of the first, and report it as another's. The caller reads, and recognises its own write by what is in it.
+
 A limit of etcd 3.5: a leader that was stopped, or cut off, may answer a renewal after another one has
 taken its place, so that a lease ends up to one lease earlier than `renew` has promised. Whoever relies on a lease
 therefore waits for a whole lease after it is gone (`judge`).
@@ -32,6 +35,7 @@ from shipper.fleet.store import (
     StoreUnreachable,
     Swapped,
 )
+from shipper.sdk.errors import BadOption
 
 PAGE = 500
 """Entries of one answer, at first; less if they are large."""
@@ -43,10 +47,12 @@ LARGEST_LISTING = 256 << 20
 async def open_etcd(
     urls: Sequence[str], prefix: str, *, tls: TlsFiles | None = None, login: Login | None = None
 ) -> AsyncIterator[Etcd]:
-    """Yields the store of the keys below `prefix`, as in `/shipper/prod/`; raises BadOption for a wrong URL.
+    """Yields the store of the keys below `prefix`, as in `/shipper/prod/`; raises BadOption for a wrong URL, or none.
 
     It connects at the first call.
     """
+    if not urls:
+        raise BadOption("etcd needs the address of one host at least")
     gateway = Gateway([Host.parse(url) for url in urls], tls or TlsFiles(), login)
     try:
         yield Etcd(gateway, Keys(prefix))

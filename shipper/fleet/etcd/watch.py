@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import trio
 
-from shipper.fleet.etcd.answers import Line, Range, Watched, canceled, decoded, failed
+from shipper.fleet.etcd.answers import CertificateRefused, Line, Range, Watched, canceled, decoded, failed
 from shipper.fleet.etcd.gateway import Call, Gateway
 from shipper.fleet.etcd.hosts import Host
 from shipper.fleet.etcd.http import Connection, TooLarge
@@ -100,6 +100,9 @@ class Watch:
         except StoreUnreachable:
             self._gateway.leave(host)
             raise
+        except CertificateRefused as error:  # another host may not
+            self._gateway.leave(host)
+            raise StoreUnreachable(str(error)) from None
         finally:
             if connection is not None and self._feed is None:
                 await connection.aclose()
