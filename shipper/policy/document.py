@@ -148,6 +148,12 @@ def _float(text: str) -> float:
     return number
 
 
+class Quoted(str):
+    """A text that `write` puts into quotes in any case."""
+
+    __slots__ = ()
+
+
 class _Dumper(yaml.CSafeDumper):
     """Quotes texts that this reader would not read back as the same string."""
 
@@ -155,10 +161,12 @@ class _Dumper(yaml.CSafeDumper):
         return True
 
     def text(self, text: str) -> yaml.ScalarNode:
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if _stays(text) else '"')
+        plain = _stays(text) and not isinstance(text, Quoted)
+        return self.represent_scalar("tag:yaml.org,2002:str", str(text), style=None if plain else '"')
 
 
 _Dumper.add_representer(str, _Dumper.text)
+_Dumper.add_representer(Quoted, _Dumper.text)
 
 
 def _stays(text: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from shipper.plugin import Duration, Input, Output, Processor, Settings, Size
+from shipper.plugin import Duration, Input, Material, Output, Processor, Settings, Size
 from shipper.policy.document import Node, below, followed, read, shown, suggest
 from shipper.policy.registry import Kind, Registry, UnknownType
 from shipper.policy.settings import Reader, TooMany, digest, exported, fields_of, restored
@@ -102,10 +102,10 @@ def parse(text: str | bytes, registry: Registry) -> Policy:
     return build(read(text), registry)
 
 
-def build(node: Node, registry: Registry) -> Policy:
-    """Returns the policy of a tree, whose marks may be of several files; reads the files that it names. Raises
-    PolicyError."""
-    reader = _PolicyReader(registry)
+def build(node: Node, registry: Registry, material: Callable[[str], Material] = Material.read) -> Policy:
+    """Returns the policy of a tree, whose marks may be of several files; reads the PEM files that it names by
+    `material`. Raises PolicyError."""
+    reader = _PolicyReader(registry, material)
     with suppress(TooMany):
         policy = reader.policy(node)
         if not reader.problems:
@@ -117,8 +117,8 @@ def build(node: Node, registry: Registry) -> Policy:
 class _PolicyReader(Reader):
     """Reads the policy itself; the base reads the settings of plugins."""
 
-    def __init__(self, registry: Registry) -> None:
-        super().__init__()
+    def __init__(self, registry: Registry, material: Callable[[str], Material]) -> None:
+        super().__init__(material)
         self.registry = registry
         self.listeners: dict[tuple[str, str, int], str] = {}
         """The inputs that listen, by their addresses."""

@@ -133,8 +133,10 @@ class TooMany(Exception):
 class Reader:
     """Reads one document, and collects its `problems`."""
 
-    def __init__(self) -> None:
+    def __init__(self, material: Callable[[str], Material] = Material.read) -> None:
+        """`material` returns the content of a PEM file, and raises ValueError."""
         self.problems: list[Problem] = []
+        self._read_material = material
 
     def problem(self, path: str, at: Mark, message: str, code: str = Code.BAD_VALUE) -> None:
         """Adds a problem; raises TooMany once there are enough."""
@@ -240,7 +242,7 @@ class Reader:
             self.problem(path, node.mark, "expected the path of a PEM file")
         else:
             try:
-                return Material.read(name)
+                return self._read_material(name)
             except ValueError as error:
                 self.problem(path, node.mark, str(error), Code.FILE_UNREADABLE)
         return None

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from shipper.policy import document
-from shipper.policy.document import Node, below
+from shipper.policy.document import Node, Quoted, below
 from shipper.sdk.codes import Code
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import PolicyError, Problem
@@ -25,19 +25,40 @@ SUFFIXES = (".yaml", ".yml")
 _LINE_END = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 _BY_NAME = ("inputs", "outputs")
 
+Replace = Callable[[Node, str, bool], str]
+"""Returns the text of a scalar at a path, which is quoted or not, with its variables replaced; raises ValueError."""
+
 
 def read_tree(paths: Sequence[Path], environment: Mapping[str, str]) -> Node:
     """Returns the merged tree of all files; raises PolicyError with the problems of all of them."""
+    roots = [root for _, root in _roots(paths, lambda node, path, quoted: replaced(str(node.value), environment))]
+    return roots[0] if len(roots) == 1 else merged(roots)
+
+
+def read_text(paths: Sequence[Path]) -> str:
+    """Returns one text for all files, with their variables; that of a single file is returned as it is. Raises
+    PolicyError."""
+    found = _roots(paths, lambda node, path, quoted: Quoted(node.value) if quoted else str(node.value))
+    return found[0][0] if len(found) == 1 else document.write(merged([root for _, root in found]))
+
+
+def _roots(paths: Sequence[Path], replace: Replace) -> list[tuple[str, Node]]:
+    """Returns text and tree of each file."""
     problems: list[Problem] = []
-    roots: list[Node] = []
+    found: list[tuple[str, Node]] = []
     for file in policy_files(paths, problems):
         try:
-            roots.append(_root(file, environment))
+            raw = content(file, document.LARGEST)
+            root = tree_of(raw, str(file), replace)
+            found.append((raw.decode(), root))
+        except OSError as error:
+            text = f"cannot be read: {in_words(error)}"
+            problems.append(Problem("", 1, 1, text, str(file), Code.FILE_UNREADABLE))
         except PolicyError as error:
             problems += error.problems
     if problems:
         raise PolicyError(problems)
-    return roots[0] if len(roots) == 1 else merged(roots)
+    return found
 
 
 def policy_files(paths: Sequence[Path], problems: list[Problem]) -> list[Path]:
@@ -64,16 +85,12 @@ def _inside(directory: Path, problems: list[Problem]) -> list[Path]:
     return found
 
 
-def _root(file: Path, environment: Mapping[str, str]) -> Node:
-    try:
-        raw = content(file, document.LARGEST)
-    except OSError as error:
-        problem = Problem("", 1, 1, f"cannot be read: {in_words(error)}", str(file), Code.FILE_UNREADABLE)
-        raise PolicyError([problem]) from None
-    root = document.read(raw, file=str(file))
+def tree_of(text: bytes | str, file: str | None, replace: Replace) -> Node:
+    """Returns the tree of one text, with its variables replaced; raises PolicyError."""
+    root = document.read(text, file=file)
     if not isinstance(root.value, dict):
         raise PolicyError([_problem("", root, "a policy is a mapping that starts with `version: 1`")])
-    return _Variables(raw.decode(), environment).in_all(root)
+    return _Variables(text if isinstance(text, str) else text.decode(), replace).in_all(root)
 
 
 def _problem(path: str, node: Node, message: str) -> Problem:
@@ -81,11 +98,11 @@ def _problem(path: str, node: Node, message: str) -> Problem:
 
 
 class _Variables:
-    """Replaces the variables of one file."""
+    """Replaces the variables of one text."""
 
-    def __init__(self, text: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, text: str, replaced: Replace) -> None:
         self.lines = _LINE_END.split(text)
-        self.environment = environment
+        self.replaced = replaced
         self.problems: list[Problem] = []
 
     def in_all(self, root: Node) -> Node:
@@ -102,8 +119,9 @@ class _Variables:
         if not isinstance(node.value, str) or "$" not in node.value:
             return node
         try:
-            text = replaced(node.value, self.environment)
-            return replace(node, value=text if self.quoted(node) else document.resolve(text))
+            quoted = self.quoted(node)
+            text = self.replaced(node, path, quoted)
+            return replace(node, value=text if quoted else document.resolve(text))
         except ValueError as error:
             self.problems.append(_problem(path, node, str(error)))
             return node

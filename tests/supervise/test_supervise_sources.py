@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from shipper.policy import document
 from shipper.sdk.errors import PolicyError
 from shipper.supervise import reading
-from shipper.supervise.sources import read_tree
-from shipper.supervise.variables import replaced
+from shipper.supervise.sources import read_text, read_tree
+from shipper.supervise.variables import imagined, replaced
 
 
 def tree(tmp_path: Path, environment: dict[str, str] | None = None, **files: str) -> document.Node:
@@ -151,3 +151,46 @@ def test_the_authors_own_message_is_shown() -> None:
 @given(st.text())
 def test_any_text_with_its_dollars_doubled_comes_back(text: str) -> None:
     assert replaced(text.replace("$", "$$"), {}) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("${A}-${B}", "<A>-<B>"), ("${A:-a}${B:-}", "a"), ("${A:?why}", "<A>"), ("$$ $A", "$ $A"), ("none", "none")],
+)
+def test_variables_of_another_host_are_imagined_where_they_have_no_default(text: str, expected: str) -> None:
+    assert imagined(text, lambda name: f"<{name}>") == expected
+
+
+@pytest.mark.parametrize("text", ["${", "${A B}", "${A:+b}"])
+def test_a_malformed_variable_cannot_be_imagined(text: str) -> None:
+    with pytest.raises(ValueError, match="a variable is written"):
+        imagined(text, str)
+
+
+def test_the_text_of_one_file_keeps_its_comments_and_variables(tmp_path: Path) -> None:
+    text = "# a comment\nversion: 1\nqueue: {max_bytes: '${SIZE}'}\n"
+    (tmp_path / "a.yaml").write_text(text)
+
+    assert read_text([tmp_path]) == text
+
+
+@pytest.mark.parametrize("value", ["8080", "true", "a b", "'", '"', "{}"])
+def test_one_text_of_several_files_means_the_same_on_every_host(tmp_path: Path, value: str) -> None:
+    environment = {"X": value}
+    files = {
+        "a": "version: 1\ninputs: {x: {type: file, plain: ['${X}', \"${X:-1}\"]}}\nprocessors: [{type: drop}]\n",
+        "b": "outputs:\n  y:\n    type: console\n    any: ${X}\n    text: a${X}\n    dollar: $$\n"
+        "    long: |\n      ${X}\n",
+    }
+    merged = tree(tmp_path, environment, **files)
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "c.yaml").write_text(read_text([tmp_path / "a.yaml", tmp_path / "b.yaml"]))
+
+    assert document.plain(read_tree([tmp_path / "one"], environment)) == document.plain(merged)
+
+
+def test_a_text_of_files_with_mistakes_is_refused_with_their_places(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("version: 1\noutputs: {x: }\noutputs: 1\n")
+
+    with pytest.raises(PolicyError, match=r"a\.yaml:3:1: outputs: this key is written twice"):
+        read_text([tmp_path])
