@@ -58,12 +58,12 @@ class Seals:
         """The first of `keys` seals, all open; each has 32 bytes. Raises ValueError for others, or for none."""
         if not keys or any(len(key) != KEY_BYTES for key in keys):
             raise ValueError(f"a fleet has one key of {KEY_BYTES} bytes, or several")
-        self._fleet = fleet
+        self.fleet = fleet
         self._keys = {key_name(key): key for key in keys}
         self._first = key_name(keys[0])
 
     def __repr__(self) -> str:
-        return f"<Seals of {self._fleet}>"
+        return f"<Seals of {self.fleet}>"
 
     def seal(self, place: str, record: msgspec.Struct) -> bytes:
         """Returns the record, sealed for this place by the first key."""
@@ -99,21 +99,17 @@ class Seals:
             return _cipher(key, bound).decrypt(nonce, sealed, bound)
         except (InvalidTag, ValueError):
             raise Unauthentic(
-                f"the record {place} is not sealed for this place of the fleet {self._fleet}: it is damaged, or "
+                f"the record {place} is not sealed for this place of the fleet {self.fleet}: it is damaged, or "
                 "somebody else wrote it"
             ) from None
 
-    def fingerprint(self, content: bytes) -> str:
-        """Returns a digest that is equal for equal contents under the first key, and tells nothing without it."""
-        return _fingerprint(self._keys[self._first], content)
-
-    def recognizes(self, fingerprint: str, content: bytes) -> bool:
-        """Returns whether a fingerprint is that of a content, under any of the keys."""
-        return any(hmac.compare_digest(_fingerprint(key, content), fingerprint) for key in self._keys.values())
+    def fingerprints(self, content: bytes) -> tuple[str, ...]:
+        """Returns a digest of a content under each key, the first one's first; without a key they tell nothing."""
+        return tuple(_fingerprint(key, content) for key in self._keys.values())
 
     def _bound(self, place: str) -> bytes:
         """Returns what derives the key of a place and is authenticated with a record; no two places have the same."""
-        return _PURPOSE + msgspec.json.encode([self._fleet, place])
+        return _PURPOSE + msgspec.json.encode([self.fleet, place])
 
 
 def digest(text: Text) -> str:
