@@ -23,9 +23,7 @@ import fcntl
 import hashlib
 import os
 import secrets
-import stat
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +35,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from shipper.sdk.errors import OptionError, StateBusy, StateLocked
 from shipper.spool.keys import StateKey, may_be_taken_over
+from shipper.supervise.durable import STRICT, Reserve, content, refuse_foreign, replace, sync_directory
 from shipper.supervise.ledger import Ledger
 
 FORMAT = 1
 """The format of the envelope and of the ledger in it; a newer one is refused and not changed."""
 KEY_BYTES = 32
-RESERVE_BYTES = 64 << 10
 _AAD = b"shipper supervise ledger 1"
-_STRICT = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class _Versioned(msgspec.Struct):
@@ -65,7 +62,7 @@ class Vault:
         self._lock = _owned(directory)
         self._directory = directory
         self._file = directory / "supervise.json"
-        self._reserve = directory / "supervise.reserve"
+        self._reserve = Reserve(directory / "supervise.reserve")  # a sidecar needs its credentials to free a full disk
         self._key_file = directory / "supervise.key"
         self._configured = [_derived(key) for key in keys]
         self._of_sidecar = [StateKey(key_name(key), key) for key in keys]
@@ -82,7 +79,7 @@ class Vault:
         own = [_read_key(self._key_file)] if self._key_file.exists() else []
         keys = [*self._configured, *own]
         try:
-            raw = _content(self._file)
+            raw = content(self._file)
         except FileNotFoundError:
             self._seals = keys[0] if keys else self._new_key()
             self._drop_unused_key()
@@ -95,7 +92,7 @@ class Vault:
             self._drop_unused_key()
         else:
             self.is_taken_over = key in self._configured
-        self._keep_reserve()
+        self._reserve.keep()
         return ledger, True
 
     def _refuse_planted(self, ledger: Ledger, key: bytes, own: Sequence[bytes]) -> None:
@@ -128,25 +125,11 @@ class Vault:
         nonce = secrets.token_bytes(12)
         sealed = AESGCM(self._seals).encrypt(nonce, msgspec.json.encode(ledger), _AAD)
         raw = msgspec.json.encode(_Sealed(FORMAT, key_name(self._seals), nonce, sealed))
-        try:
-            _replace(self._file, raw)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._reserve.exists():
-                raise
-            self._reserve.unlink()
-            _replace(self._file, raw)
-        else:
-            self._keep_reserve()
-
-    def _keep_reserve(self) -> None:
-        """Reserves room for one more save: on a full disk a sidecar needs its credentials to free any."""
-        if not self._reserve.exists():
-            with suppress(OSError):
-                _replace(self._reserve, secrets.token_bytes(RESERVE_BYTES))
+        self._reserve.replace(self._file, raw)
 
     def _new_key(self) -> bytes:
         key = secrets.token_bytes(KEY_BYTES)
-        _replace(self._key_file, base64.b64encode(key) + b"\n")
+        replace(self._key_file, base64.b64encode(key) + b"\n")
         return key
 
     def _opened(self, raw: bytes, keys: Sequence[bytes]) -> tuple[Ledger, bytes]:
@@ -182,7 +165,7 @@ class Vault:
         """Removes `supervise.key` once a configured key seals the state."""
         if self._configured and self._key_file.exists():
             self._key_file.unlink()
-            _sync_directory(self._directory)
+            sync_directory(self._directory)
 
     def close(self) -> None:
         """Releases the directory."""
@@ -218,29 +201,14 @@ def _derived(key: bytes) -> bytes:
 
 
 def _read_key(path: Path) -> bytes:
-    return decoded_key(_content(path), str(path))
-
-
-def _content(path: Path) -> bytes:
-    """Returns the content of a regular file of this user; raises OptionError for any other, a pipe or a link."""
-    with open(os.open(path, os.O_RDONLY | _STRICT), "rb") as file:
-        found = os.fstat(file.fileno())
-        _refuse_foreign(path, found)
-        if not stat.S_ISREG(found.st_mode):
-            raise OptionError(f"{path} is not a regular file")
-        return file.read()
-
-
-def _refuse_foreign(path: Path, found: os.stat_result) -> None:
-    if found.st_uid not in (os.geteuid(), 0):
-        raise OptionError(f"{path} belongs to another user (uid {found.st_uid})")
+    return decoded_key(content(path), str(path))
 
 
 def _owned(directory: Path) -> int:
     """Makes the directory if it is absent; returns the descriptor of its lock."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _refuse_foreign(directory, directory.stat())
+        refuse_foreign(directory, directory.stat())
         return _locked(directory / "supervise.lock")
     except (FileExistsError, NotADirectoryError):
         raise OptionError(f"--state {directory}: not a directory") from None
@@ -251,35 +219,10 @@ def _owned(directory: Path) -> int:
 
 
 def _locked(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _STRICT, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | STRICT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         raise StateBusy(f"another `shipper supervise` owns {path.parent}; stop it, or give another --state") from None
     return descriptor
-
-
-def _replace(path: Path, raw: bytes) -> None:
-    """Replaces a file; raises OSError with the file's name, which errors of a write lack."""
-    temporary = path.with_suffix(path.suffix + ".new")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _STRICT, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync_directory(path.parent)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()  # a partial file would take the room of the next save
-        raise OSError(error.errno, error.strerror, str(path)) from None
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
