@@ -1,17 +1,133 @@
-"""What a member remembers of its fleet, in its state directory."""
+"""What a member remembers of its fleet, in its state directory, which another lock keeps to one process.
+
+DIR/fleet.json           `Memory`: made durable before anything that depends on it
+DIR/fleet.version.json   `Kept`: the newest version that was offered, with its secrets, as sealed as in the store;
+                         with it a member follows rotations of its local secrets although the store is away
+DIR/fleet.reserve        room for one more `Memory` on a full disk, so that a lease can be renewed and events leave
+"""
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from shipper.fleet.records import Version
+from shipper.process.environment import REAL, Environment
+from shipper.sdk.errors import OptionError, StateLocked
+from shipper.supervise.durable import Reserve, content, replace
+
+FORMAT = 1
+"""Of both files; a newer one is refused and not changed."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What a member must know for certain after a crash."""
+
+    fleet: str
+    member: str
+    directory: str
+    """The id of this state directory."""
+    state: Literal["new", "member", "left", "forgotten"] = "new"
+    """Whether it takes part, as it knew last; only a `member` starts without the store."""
+    newest: Version | None = None
+    """The newest version that it has seen."""
+    epoch: int = 0
+    """For which it registered last."""
+    instance: str = ""
+    """The process of the last write."""
+    write: int = 0
+    """The number of the last write, which the store may have or not."""
+    revision: int = 0
+    """The revision of a write before that, which the store certainly had; 0 for none."""
+    fence: bool = False
+    """Whether the store may have a report that promises a fence."""
+    format: int = FORMAT
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A version as it came from the store."""
+
+    version: Version
+    text: bytes
+    """The sealed `Text`."""
+    secrets: dict[str, bytes]
+    """The sealed `Secret` records by id."""
+    format: int = FORMAT
+
+    def __repr__(self) -> str:
+        return f"<Kept {self.version}>"
 
 
 class Home:
-    """Opened once by the owner of the state directory."""
+    """The files of one state directory."""
+
+    def __init__(self, directory: Path, memory: Memory, kept: Kept | None, environment: Environment) -> None:
+        """Use `open`."""
+        self.memory, self.kept = memory, kept
+        self._directory = directory
+        self._reserve = Reserve(directory / "fleet.reserve")
+        self._in_thread = environment.in_thread
 
     @classmethod
-    def open(cls, directory: Path, fleet: str, member: str) -> Home:
-        """Reads what the last process has left; raises StateLocked for a damaged or newer file, and changes nothing.
+    def open(cls, directory: Path, fleet: str, member: str, environment: Environment = REAL) -> Home:
+        """Reads what the last process has left, and blocks for that.
 
-        Blocks: call it in a worker thread, or before the event loop runs.
+        Raises StateLocked for a damaged file or one of a newer format, and OptionError if the directory has promised a
+        fence under another name; nothing is changed then.
         """
-        raise NotImplementedError
+        memory = _read(directory / "fleet.json", Memory)
+        kept = _read(directory / "fleet.version.json", Kept)
+        if memory is None:
+            return cls(directory, _new(fleet, member), None, environment)
+        if (memory.fleet, memory.member) != (fleet, member):
+            if memory.fence and memory.state == "member":
+                raise OptionError(
+                    f"{directory} is the member {memory.member} of the fleet {memory.fleet}, which counts on that it "
+                    "stops with its lease; run `shipper fleet leave` under that name first, or give another --state"
+                )
+            return cls(directory, _new(fleet, member), None, environment)
+        return cls(directory, memory, kept, environment)
+
+    async def save(self, memory: Memory) -> None:
+        """Returns when it is durable; raises OSError, and keeps the old one then."""
+        await self._in_thread(self._reserve.replace, self._directory / "fleet.json", msgspec.json.encode(memory))
+        self.memory = memory
+
+    async def keep(self, kept: Kept) -> None:
+        """Returns when it is durable; raises OSError, and keeps the old one then."""
+        await self._in_thread(lambda: replace(self._directory / "fleet.version.json", msgspec.json.encode(kept)))
+        self.kept = kept
+
+
+def new_id() -> str:
+    """Returns a new id of a directory or a process."""
+    return secrets.token_hex(8)
+
+
+def _new(fleet: str, member: str) -> Memory:
+    return Memory(fleet, member, new_id())
+
+
+class _Versioned(msgspec.Struct):
+    format: int
+
+
+def _read(path: Path, type: type[T]) -> T | None:
+    """Returns the content of a file; None if there is none."""
+    try:
+        raw = content(path)
+        if (format := msgspec.json.decode(raw, type=_Versioned).format) > FORMAT:
+            raise StateLocked(
+                f"{path} has format {format}; this version knows formats up to {FORMAT}: run the version that wrote "
+                "it, or give another --state"
+            )
+        return msgspec.json.decode(raw, type=type)
+    except FileNotFoundError:
+        return None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise StateLocked(f"{path} is damaged; restore it, or remove it to join the fleet anew") from None

@@ -1,19 +1,74 @@
-"""One member of a fleet: performs on the store what `member` decides, and offers the newest version to the agent."""
+"""One member of a fleet: performs on the store what `member` decides, and offers the newest version to the agent.
+
+Two tasks run side by side. One performs the steps of the state machine, one after the other; each call of the store has
+a bound. The other watches the head; after each break of the watch it reads the head again. Whatever fails is a trouble
+of the host, and tried again after a backoff of at most a third of the lease.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
 
-from shipper.fleet.home import Home
-from shipper.fleet.records import Text, Undelivered, Version
-from shipper.fleet.seal import Seals
+import msgspec
+import trio
+
+from shipper.fleet.home import Home, Kept, new_id
+from shipper.fleet.member import (
+    Claim,
+    Facts,
+    Fetch,
+    Forget,
+    Grant,
+    Look,
+    Member,
+    Offer,
+    Rest,
+    Revoke,
+    Save,
+    Seen,
+    Step,
+    Terms,
+    Withdraw,
+    Write,
+)
+from shipper.fleet.records import (
+    ALIVE,
+    HEAD,
+    MEMBERS,
+    SECRETS,
+    VERSIONS,
+    Alive,
+    Head,
+    Report,
+    Secret,
+    Text,
+    Undelivered,
+    Version,
+)
+from shipper.fleet.seal import Newer, Seals, Unauthentic, digest
 from shipper.fleet.settings import FleetSettings
-from shipper.fleet.store import Store
+from shipper.fleet.store import SECONDS, Entry, Lease, Store, StoreError, StoreRefused, StoreUnreachable
 from shipper.process.environment import REAL, Environment
+from shipper.sdk.descriptors import in_words
+from shipper.sdk.errors import ShipperError
+from shipper.sdk.retry import backoff
 from shipper.supervise.answers import Stage
 from shipper.values import Revision
+
+UNREACHABLE, REFUSED, UNSAVED = "store_unreachable", "store_refused", "fleet_unsaved"
+RESTORED, TAKEN, OUT, FORGED, HELD = "store_restored", "name_taken", "fleet_left", "unauthentic", "fleet_held"
+"""Causes of troubles."""
+_REMEDY = {
+    RESTORED: "this host runs on and acknowledges nothing; if the store was restored: `shipper fleet accept-restore`; "
+    "if this directory is a copy of another host's: give it another member name",
+    TAKEN: "nothing of the fleet is taken over before its lease is over; stop it, or give one of them another `member`",
+    OUT: "restart this supervisor to join the fleet again",
+}
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Host(Protocol):
@@ -64,13 +119,12 @@ class Offered:
         return f"{self.version.epoch}.{self.version.number}.{self.version.sha256}"
 
 
+class NotLeft(ShipperError):
+    """The store cannot have the last report; the text has the remedy."""
+
+
 class Membership:
     """`run` it once."""
-
-    offered: Offered | None
-    """What to run; None before the store or `home` has a version for this member. It never goes back."""
-    holding: bool
-    """Whether the sidecar needs a lease to send; if so it must start without one (`hello.lease`)."""
 
     def __init__(
         self,
@@ -80,19 +134,48 @@ class Membership:
         home: Home,
         host: Host,
         *,
-        boot: str = "",
+        boot: str | None = None,
         environment: Environment = REAL,
     ) -> None:
         """`home` is open; `boot` is the id of the machine's boot, by default the kernel's."""
-        raise NotImplementedError
+        self.offered: Offered | None = None
+        """What to run; None before the store has a version for this member, or `home` where the store is away. It
+        never goes back."""
+        self._store, self._seals, self._settings, self._home, self._host = store, seals, settings, home, host
+        self._environment, self._clock = environment, environment.boottime
+        terms = Terms(
+            settings.member,
+            _boot() if boot is None else boot,
+            new_id(),
+            new_id(),
+            lease=float(settings.lease),
+            hold=settings.on_lapse == "hold",
+            releases=settings.on_release is not None,
+            forget_after=None if settings.forget_after is None else float(settings.forget_after),
+            http=settings.http.address if settings.http is not None else "",
+        )
+        self._kept = self._opened_kept()
+        running = self._kept.version if self._kept is not None else None
+        self._member = Member(terms, home.memory, running)
+        self._fetched: tuple[Kept, Offered] | None = None
+        self._lease: Lease | None = None
+        self._waits = self._backoff()
+        self._changed, self._woken, self._ended = trio.Event(), trio.Event(), trio.Event()
+        self._watching: trio.CancelScope | None = None
+        self._failures: dict[str, StoreError] = {}
+        self._troubles: dict[str, str] = {}
+        self._forged: dict[str, str] = {}
 
-    async def run(self) -> None:
-        """Takes part for ever, also while the store is away; never raises StoreError."""
-        raise NotImplementedError
+    # -- for the agent -------------------------------------------------------------------------------------------------
+
+    @property
+    def holding(self) -> bool:
+        """Whether the sidecar needs a lease to send; if so it must start without one (`hello.lease`)."""
+        return self._member.holding
 
     async def changed(self) -> None:
         """Waits for the next change of `offered`."""
-        raise NotImplementedError
+        await self._changed.wait()
 
     def answered(
         self,
@@ -104,17 +187,339 @@ class Membership:
     ) -> None:
         """Receives the answer of the sidecar to a version (`Offered.name`); it is kept until it is stored.
 
-        Other names are of local revisions, and have no answer.
+        Other names are not of the fleet, and are ignored.
         """
-        raise NotImplementedError
+        if (named := parse(version)) is not None:
+            self._member.answered(named, stage, reason, problems, wall=self._environment.wall())
+            self._wake()
 
     async def leave(self) -> None:
         """Ends the membership; returns when the store has the last report and `home` remembers it.
 
-        It goes on in the background if it is cancelled.
+        It goes on in the background if it is cancelled. Raises NotLeft if the record in the store is not this member's.
         """
-        raise NotImplementedError
+        self._member.leave()
+        self._wake()
+        await self._ended.wait()
+        report = self._member.report
+        if self._member.place == "out" and (report is None or report.state != "left"):
+            name = self._settings.member
+            raise NotLeft(f"the store has no last report of this host; when it is gone: shipper fleet forget {name}")
 
     def status(self) -> dict[str, Any]:
         """Returns the part of `shipper status` about the fleet, without secrets."""
-        raise NotImplementedError
+        member = self._member
+        report, head = member.report, member.head
+        return {
+            "fleet": self._settings.name,
+            "member": self._settings.member,
+            "directory": member.memory.directory,
+            "state": member.state,
+            "reason": member.why,
+            "newest": _written(head.newest if head is not None else None),
+            "running": _written(self.offered.version if self.offered is not None else None),
+            "stages": {stage: str(version) for stage, version in report.stages.items()} if report is not None else {},
+            "refused": _written(report.refusal.version) if report is not None and report.refusal else None,
+            "on_lapse": "hold" if self.holding else "continue",
+            "lease_seconds": None if member.granted_until is None else max(0.0, member.granted_until - self._clock()),
+            "store_revision": member.at,
+            "troubles": dict(self._troubles),
+        }
+
+    # -- the tasks -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Takes part for ever, also while the store is away; never raises StoreError."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._act)
+            nursery.start_soon(self._follow)
+
+    async def _act(self) -> None:
+        """Performs the steps of the member."""
+        while True:
+            step = self._member.next(self._clock(), self._facts())
+            self._report_troubles()
+            if self._member.left:
+                self._ended.set()
+            try:
+                await self._perform(step)
+            except StoreError as error:
+                self._failed("act", error)
+                self._offer_kept()
+                self._member.failed(self._clock() + next(self._waits))
+            except OSError as error:
+                self._trouble(UNSAVED, in_words(error))
+                await trio.sleep(next(self._waits))
+            else:
+                if not isinstance(step, Rest):
+                    self._succeeded(step)
+
+    def _succeeded(self, step: Step) -> None:
+        if isinstance(step, Save | Offer):
+            self._trouble(UNSAVED, None)
+        if isinstance(step, Look | Write):
+            self._failed("act", None)
+            self._waits = self._backoff()
+
+    async def _perform(self, step: Step) -> None:
+        match step:
+            case Rest():
+                await self._rest(step.until)
+            case Look():
+                await self._look(step)
+            case Save(memory):
+                await self._home.save(memory)
+                self._member.saved(memory)
+            case Claim():
+                await self._claim(step)
+            case Write():
+                await self._write(step)
+            case Fetch(version):
+                await self._fetch(version)
+            case Offer():
+                await self._offer()
+            case Withdraw(ids):
+                self._host.withdraw(ids)
+                self._member.withdrew(ids)
+            case Forget(ids):
+                self._host.forget(ids)
+                self._member.forgot(ids)
+            case Grant(until):
+                self._host.lease(until)
+                self._member.granted(until)
+            case Revoke():
+                await self._revoke()
+
+    async def _rest(self, until: float | None) -> None:
+        seconds = float("inf") if until is None else max(0.0, until - self._clock())
+        with trio.move_on_after(seconds):
+            await self._woken.wait()
+        self._woken = trio.Event()
+
+    def _wake(self) -> None:
+        self._woken.set()
+
+    def _facts(self) -> Facts:
+        host = self._host
+        return Facts(frozenset(host.using()), host.undelivered(), host.longest_request(), self._environment.wall())
+
+    async def _look(self, step: Look) -> None:
+        name, began = self._settings.member, self._clock()
+        alive = await self._store.read(ALIVE + name)
+        report = await self._store.read(MEMBERS + name)
+        head = await self._store.read(HEAD)
+        seen = Seen(
+            self._opened(report.entry, Report),
+            _revision(report.entry),
+            self._opened(alive.entry, Alive),
+            _revision(alive.entry),
+            self._opened_head(head.entry),
+            head.at,
+        )
+        self._member.looked(step, seen, began=began, now=self._clock())
+        if head.at < step.since and self._watching is not None:
+            self._watching.cancel("the store was restored, and its revisions went back")
+
+    async def _claim(self, step: Claim) -> None:
+        lease = await self._store.grant(self._settings.lease)
+        key = ALIVE + self._settings.member
+        swapped = await self._store.swap(key, self._seals.seal(key, step.alive), expected=step.expected, lease=lease)
+        if swapped.done:
+            self._lease = lease
+        self._member.claimed(done=swapped.done, now=self._clock())
+
+    async def _write(self, step: Write) -> None:
+        began = self._clock()
+        if self._lease is None or not await self._store.renew(self._lease):
+            self._lease = None
+            self._member.lapsed(self._clock())
+            return
+        key = MEMBERS + self._settings.member
+        swapped = await self._store.swap(key, self._seals.seal(key, step.report), expected=step.expected)
+        revision = swapped.entry.revision if swapped.done and swapped.entry is not None else None
+        self._member.wrote(step, revision, began=began, now=self._clock())
+
+    async def _revoke(self) -> None:
+        if self._lease is not None:
+            await self._store.revoke(self._lease)
+            self._lease = None
+        self._member.revoked()
+
+    # -- versions ------------------------------------------------------------------------------------------------------
+
+    async def _fetch(self, version: Version) -> None:
+        with trio.move_on_after(SECONDS) as scope:
+            try:
+                kept = await self._read_version(version)
+                self._fetched = kept, self._authentic(kept)
+            except _Missing as missing:
+                self._member.missing(version, str(missing), now=self._clock(), wall=self._environment.wall())
+            except Unauthentic as error:
+                self._member.unauthentic(version, str(error), now=self._clock(), wall=self._environment.wall())
+            else:
+                self._member.fetched(version)
+        if scope.cancelled_caught:
+            raise StoreUnreachable(f"version {version} and its secrets were not read within {SECONDS:g} s")
+
+    async def _read_version(self, version: Version) -> Kept:
+        text = await self._read_raw(VERSIONS + version.sha256)
+        ids = self._text(version, text).secrets.values()
+        return Kept(version, text, {id: await self._read_raw(SECRETS + id) for id in sorted({*ids})})
+
+    async def _read_raw(self, key: str) -> bytes:
+        found = await self._store.read(key)
+        if found.entry is None:
+            raise _Missing(f"the store has no record {key}")
+        return found.entry.value
+
+    def _text(self, version: Version, raw: bytes) -> Text:
+        text = self._seals.open(VERSIONS + version.sha256, raw, Text)
+        if digest(text) != version.sha256:
+            raise Unauthentic(f"the record {VERSIONS}{version.sha256} is the text of another version")
+        return text
+
+    def _authentic(self, kept: Kept) -> Offered:
+        """Returns a version as it can be run; raises Unauthentic."""
+        text = self._text(kept.version, kept.text)
+        contents = {}
+        for name, id in text.secrets.items():
+            secret = self._seals.open(SECRETS + id, kept.secrets[id], Secret)
+            if secret.name != name:
+                raise Unauthentic(f"the record {SECRETS}{id} is the secret of another name than {name}")
+            contents[name] = secret.content
+        return Offered(kept.version, text, contents)
+
+    async def _offer(self) -> None:
+        assert self._fetched is not None
+        kept, offered = self._fetched
+        await self._home.keep(kept)
+        self._member.offered(kept.version)
+        self._fetched = None
+        self._give(offered)
+
+    def _give(self, offered: Offered) -> None:
+        self.offered, self._kept = offered, None
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _opened_kept(self) -> Offered | None:
+        """Returns the version of an earlier process, if this is still a member's directory."""
+        kept = self._home.kept
+        if kept is None or self._home.memory.state != "member":
+            return None
+        try:
+            return self._authentic(kept)
+        except (Unauthentic, KeyError):
+            return None
+
+    def _offer_kept(self) -> None:
+        """Offers the version of an earlier process, since the store is away."""
+        if self._kept is not None and self._member.place == "unknown":
+            self._give(self._kept)
+
+    # -- the head ------------------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        """Follows the head, and reads it again after each break of the watch."""
+        waits = self._backoff()
+        while True:
+            try:
+                with trio.CancelScope() as self._watching:
+                    at = await self._read_head()
+                    self._failed("watch", None)
+                    waits = self._backoff()
+                    await self._watch_head(at)
+            except StoreError as error:
+                self._failed("watch", error)
+            await trio.sleep(next(waits))
+
+    async def _read_head(self) -> int:
+        since = self._member.at
+        found = await self._store.read(HEAD)
+        self._member.saw_head(self._opened_head(found.entry), found.at, since)
+        self._wake()
+        return found.at
+
+    async def _watch_head(self, after: int) -> None:
+        async with self._store.watch(HEAD, after) as batches:
+            async for changes in batches:
+                for change in changes:
+                    if change.key == HEAD:
+                        self._member.saw_head(self._opened_head(change.entry), change.at)
+                self._wake()
+
+    def _opened_head(self, entry: Entry | None) -> Head | None:
+        """Returns the head; that of before instead of a forged one."""
+        head = self._opened(entry, Head)
+        return self._member.head if head is None and entry is not None else head
+
+    def _opened(self, entry: Entry | None, type: type[T]) -> T | None:
+        """Returns the record of an entry; None if there is none, or a forged one, which is a trouble."""
+        if entry is None:
+            return None
+        try:
+            record = self._seals.open(entry.key, entry.value, type)
+        except Newer as error:
+            raise StoreRefused(str(error)) from None
+        except Unauthentic as error:
+            self._forged[entry.key] = str(error)
+            return None
+        self._forged.pop(entry.key, None)
+        return record
+
+    # -- troubles ------------------------------------------------------------------------------------------------------
+
+    def _backoff(self) -> Iterator[float]:
+        return backoff(0.1, float(self._settings.lease) / 3, draw=self._environment.draw)
+
+    def _failed(self, task: str, error: StoreError | None) -> None:
+        """Notes the trouble of a task with the store; None: it is over."""
+        self._failures.pop(task, None)
+        if error is not None:
+            self._failures[task] = error
+        for cause, is_it in ((REFUSED, True), (UNREACHABLE, False)):
+            of_it = [str(one) for one in self._failures.values() if isinstance(one, StoreRefused) is is_it]
+            self._trouble(cause, of_it[0] if of_it else None)
+
+    def _report_troubles(self) -> None:
+        member = self._member
+        causes = {"apart": RESTORED, "taken": TAKEN, "out": OUT}
+        for place, cause in causes.items():
+            is_so = member.place == place
+            what = f"the store is not as this host knows it: {member.why}" if place == "apart" else member.why
+            self._trouble(cause, f"{what}; {_REMEDY[cause]}" if is_so else None)
+        self._trouble(FORGED, "; ".join(self._forged.values()) or None)
+
+    def _trouble(self, cause: str, message: str | None) -> None:
+        """Passes a trouble on if it is new, or over."""
+        if self._troubles.get(cause) == message:
+            return
+        if message is None:
+            del self._troubles[cause]
+        else:
+            self._troubles[cause] = message
+        self._host.trouble(cause, message)
+
+
+class _Missing(Exception):
+    """The store lacks a record."""
+
+
+def parse(name: str) -> Version | None:
+    """Returns the version of an `Offered.name`; None for any other text."""
+    parts = name.split(".")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts[:2]):
+        return None
+    return Version(int(parts[0]), int(parts[1]), parts[2])
+
+
+def _written(version: Version | None) -> str | None:
+    return None if version is None else str(version)
+
+
+def _revision(entry: Entry | None) -> int:
+    return 0 if entry is None else entry.revision
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
