@@ -68,6 +68,8 @@ _REMEDY = {
     OUT: "restart this supervisor to join the fleet again",
 }
 
+_SHORTEST_REST = 0.001  # seconds; less may be lost in the rounding of a clock, and be no rest
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -291,7 +293,7 @@ class Membership:
                 await self._revoke()
 
     async def _rest(self, until: float | None) -> None:
-        seconds = float("inf") if until is None else max(0.0, until - self._clock())
+        seconds = float("inf") if until is None else max(_SHORTEST_REST, until - self._clock())
         with trio.move_on_after(seconds):
             await self._woken.wait()
         self._woken = trio.Event()
