@@ -48,7 +48,7 @@ from shipper.fleet.records import (
     Undelivered,
     Version,
 )
-from shipper.fleet.seal import Newer, Seals, Unauthentic, digest
+from shipper.fleet.seal import Seals, Unauthentic, digest
 from shipper.fleet.settings import FleetSettings
 from shipper.fleet.store import SECONDS, Entry, Lease, Store, StoreError, StoreRefused, StoreUnreachable
 from shipper.process.environment import REAL, Environment
@@ -451,9 +451,11 @@ class Membership:
                 self._wake()
 
     def _opened_head(self, entry: Entry | None) -> Head | None:
-        """Returns the head; that of before instead of a forged one."""
+        """Returns the head; raises StoreRefused for a forged one: nothing tells which version is the newest then."""
         head = self._opened(entry, Head)
-        return self._member.head if head is None and entry is not None else head
+        if head is None and entry is not None:
+            raise StoreRefused(self._forged[HEAD])
+        return head
 
     def _opened(self, entry: Entry | None, type: type[T]) -> T | None:
         """Returns the record of an entry; None if there is none, or a forged one, which is a trouble."""
@@ -461,8 +463,6 @@ class Membership:
             return None
         try:
             record = self._seals.open(entry.key, entry.value, type)
-        except Newer as error:
-            raise StoreRefused(str(error)) from None
         except Unauthentic as error:
             self._forged[entry.key] = str(error)
             return None

@@ -198,7 +198,8 @@ class Report(msgspec.Struct, frozen=True):
     instance: str
     """The id of the process."""
     write: int
-    """Counts the writes of this instance: whoever lost the answer to a swap recognises its own."""
+    """Counts the writes of this directory: whoever lost the answer to a swap recognises its own, and a directory that
+    was restored knows fewer than the store."""
     epoch: int
     state: Literal["joining", "member", "left", "forgotten"] = "joining"
     since: float = 0.0

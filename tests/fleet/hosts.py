@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -53,7 +54,7 @@ class FakeHost:
     """What a supervisor would do, as lists."""
 
     used: set[str] = field(default_factory=set)
-    waiting: Undelivered = Undelivered()
+    waiting: Undelivered = field(default_factory=Undelivered)
     leases: list[float | None] = field(default_factory=list)
     withdrawn: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
@@ -153,7 +154,7 @@ class Running:
 async def until(condition: Callable[[], bool], seconds: float = 300.0) -> None:
     """Returns when a condition holds, in the time of the clock."""
     with trio.fail_after(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await trio.sleep(0.01)
 
 
@@ -162,7 +163,7 @@ async def running(
     fleet: Fleet, directory: Path, *, name: str = "web-1", boot: str = "boot-1", host: FakeHost | None = None, **options
 ) -> AsyncIterator[Running]:
     """Runs a member until the end of the block, which is as sudden as kill -9."""
-    directory.mkdir(exist_ok=True)
+    os.makedirs(directory, exist_ok=True)
     settings = FleetSettings(
         name="prod", member=name, etcd=("http://127.0.0.1:2379",), keys=(KEY,), lease=Duration(LEASE), **options
     )
