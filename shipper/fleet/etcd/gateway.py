@@ -231,12 +231,11 @@ class Gateway:
 
     async def _taken(self, host: Host) -> Connection | None:
         """Returns an idle connection to a host; ends those that the host has ended."""
-        for at in reversed(range(len(self._idle))):
-            if self._idle[at][0] is host:
-                found = self._idle.pop(at)[1]
-                if found.is_silent():
-                    return found
-                await found.aclose()
+        while (found := next((one for one in reversed(self._idle) if one[0] is host), None)) is not None:
+            self._idle.remove(found)
+            if found[1].is_silent():
+                return found[1]
+            await found[1].aclose()  # meanwhile other calls take and keep connections
         return None
 
     async def _keep(self, host: Host, connection: Connection) -> None:
