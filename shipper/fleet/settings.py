@@ -33,7 +33,7 @@ from shipper.sdk.credentials import BASIC, BEARER_TOKEN, Credential
 from shipper.sdk.errors import BadOption
 from shipper.sdk.hosts import is_loopback
 from shipper.sdk.secret_source import Absent
-from shipper.sdk.tls import ClientTls, Material, check_identity, client_context, load_identity, server_context
+from shipper.sdk.tls import ClientTls, Material, check_identity, client_context, server_context
 from shipper.sdk.units import Duration
 from shipper.status.http import parse_address
 from shipper.supervise import secrets
@@ -65,23 +65,16 @@ class EtcdTls(msgspec.Struct, frozen=True, kw_only=True):
     """PEM file of the authorities to trust (default: those of the system)."""
     certificate: Material | None = None
     key: Material | None = None
-    server_name: str | None = None
-    """Name to ask for and to check instead of the host's."""
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
             raise ValueError("`certificate` and `key` are written together, or neither of them")
-        self.context()
+        client_context(ClientTls(ca=self.ca))
+        if self.certificate is not None and self.key is not None:
+            check_identity(self.certificate.pem, self.key.pem)
 
     def __repr__(self) -> str:
         return "<EtcdTls>"
-
-    def context(self) -> ssl.SSLContext:
-        """Returns the context of connections to the store."""
-        context = client_context(ClientTls(ca=self.ca, server_name=self.server_name))
-        if self.certificate is not None and self.key is not None:
-            load_identity(context, self.certificate.pem, self.key.pem)
-        return context
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True):

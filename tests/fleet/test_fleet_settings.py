@@ -79,7 +79,8 @@ def test_everything_is_read(folder: Path) -> None:
     assert settings.credential is not None
     assert settings.credential.fields == {"username": "prod", "password": "canary"}
     assert settings.tls is not None
-    assert settings.tls.context().verify_mode
+    assert settings.tls.ca is not None
+    assert settings.tls.ca.path == f"{folder}/ca.pem"
     assert settings.http is not None
     assert settings.http.context() is not None
     assert settings.http.token is not None
