@@ -295,7 +295,11 @@ class Member:
             memory = self._remembered()
             return Save(memory) if memory != self.memory else Write(self._reported(facts), self._revision)
         if (version := self._wanted()) is not None and now >= self._fetch_at:
-            return Offer(version) if self._fetched == version else Fetch(version)
+            if self._fetched != version:
+                return Fetch(version)
+            if self.memory.newest != self.newest:
+                return Save(replace(self.memory, newest=self.newest))
+            return Offer(version)
         return Rest(self._due if version is None else min(self._due, self._fetch_at))
 
     def _step_of_host(self, now: float, facts: Facts) -> Step | None:

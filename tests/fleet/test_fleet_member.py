@@ -1,0 +1,228 @@
+"""The decisions of one member: random stories of a store with faults, a sidecar, restarts and publishers."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from shipper.fleet.home import Memory
+from shipper.fleet.member import (
+    Claim,
+    Facts,
+    Fetch,
+    Forget,
+    Grant,
+    Look,
+    Member,
+    Offer,
+    Rest,
+    Revoke,
+    Save,
+    Seen,
+    Terms,
+    Withdraw,
+    Write,
+)
+from shipper.fleet.records import Alive, Head, Line, Report, Version
+
+LEASE = 9.0
+FAULTS = ["none", "none", "none", "lost before", "lost after", "late"]
+
+
+@dataclass
+class World:
+    """A store with one member's records, and the disk of its host."""
+
+    hold: bool = False
+    now: float = 100.0
+    revision: int = 1
+    head: Head | None = None
+    report: Report | None = None
+    report_revision: int = 0
+    alive: Alive | None = None
+    alive_revision: int = 0
+    alive_until: float = 0.0
+    disk: Memory = field(default_factory=lambda: Memory("prod", "web-1", "dir-1"))
+    late: list = field(default_factory=list)
+    written: list = field(default_factory=list)
+    offers: list = field(default_factory=list)
+    grants: list = field(default_factory=list)
+    instances: int = 0
+    active: Version | None = None
+    read_at: float = 0.0
+    read_newest: Version | None = None
+
+    def __post_init__(self):
+        self.start()
+
+    def start(self):
+        self.instances += 1
+        self.active = None
+        terms = Terms("web-1", "boot", f"instance-{self.instances}", f"dir-{self.instances + 1}", LEASE, self.hold)
+        self.member = Member(terms, self.disk)
+        self.granted = None
+
+    def publish(self):
+        head = self.head or Head("prod")
+        number = head.number + 1
+        line = Line(Version(0, number, f"sha-{number}"), 0.0, "", {}, "")
+        self.revision += 1
+        self.head = replace(head, number=number, history=[*head.history, line])
+
+    def pass_time(self, seconds):
+        self.now += seconds
+        if self.alive is not None and self.now >= self.alive_until:
+            self.alive, self.alive_revision = None, 0
+            self.revision += 1
+
+    def swap(self, step):
+        if self.report_revision != step.expected:
+            return None
+        self.revision += 1
+        before = self.report
+        if before is not None and before.directory == step.report.directory:
+            assert step.report.write > before.write
+            for stage, version in before.stages.items():
+                assert step.report.stages[stage] >= version
+        self.report, self.report_revision = step.report, self.revision
+        self.written.append(step.report)
+        return self.revision
+
+    def step(self, fault="none"):
+        """Performs one step, and returns it."""
+        step = self.member.next(self.now, Facts())
+        match step:
+            case Look():
+                if fault != "none":
+                    self.member.failed(self.now + 1)
+                else:
+                    seen = Seen(
+                        self.report, self.report_revision, self.alive, self.alive_revision, self.head, self.revision
+                    )
+                    self.read_at = self.now
+                    self.read_newest = self.head.newest if self.head else None
+                    self.member.looked(step, seen, began=self.now, now=self.now)
+            case Save(memory):
+                self.disk = memory
+                self.member.saved(memory)
+            case Claim():
+                if fault == "lost before":
+                    self.member.failed(self.now + 1)
+                    return step
+                done = self.alive_revision == step.expected
+                if done:
+                    self.revision += 1
+                    self.alive, self.alive_revision = step.alive, self.revision
+                    self.alive_until = self.now + LEASE
+                if fault == "none":
+                    self.member.claimed(done=done, now=self.now)
+                else:
+                    self.member.failed(self.now + 1)
+            case Write():
+                self.write(step, fault)
+            case Fetch(version):
+                self.member.fetched(version)
+            case Offer(version):
+                assert self.member.memory.newest >= version
+                assert self.report.state == "member"
+                if self.offers:
+                    assert version >= self.offers[-1]
+                self.offers.append(version)
+                self.member.offered(version)
+            case Withdraw(ids):
+                self.member.withdrew(ids)
+            case Forget(ids):
+                self.member.forgot(ids)
+            case Grant(until):
+                assert self.hold
+                assert until <= self.alive_until
+                if self.granted is None or self.now >= self.granted:
+                    assert self.read_at >= (self.granted or 0)
+                    assert self.read_newest is None or (self.active is not None and self.active >= self.read_newest)
+                self.granted = until
+                self.member.granted(until)
+            case Revoke():
+                self.alive, self.alive_revision = None, 0
+                self.member.revoked()
+        return step
+
+    def write(self, step, fault):
+        assert self.disk.write == step.report.write
+        assert self.disk.instance == step.report.instance
+        if self.alive is None or self.alive.instance != step.report.instance:
+            self.member.lapsed(self.now)
+            return
+        self.alive_until = self.now + LEASE
+        began = self.now
+        if fault == "none":
+            self.member.wrote(step, self.swap(step), began=began, now=self.now)
+            return
+        if fault == "lost after":
+            self.swap(step)
+        if fault == "late":
+            self.late.append(step)
+        self.member.failed(self.now + 1)
+
+    def settle(self):
+        """Lets the story end well: no faults, all late writes arrive, and all leases of others run out."""
+        for _ in range(200):
+            while self.late:
+                self.swap(self.late.pop())
+            for _ in range(40):
+                step = self.step()
+                if isinstance(step, Rest):
+                    break
+            else:
+                pytest.fail(f"no rest: {step}")
+            self.pass_time(1.0)
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("step"), st.sampled_from(FAULTS)),
+    st.tuples(st.just("time"), st.sampled_from([0.5, 3.0, 20.0])),
+    st.tuples(st.sampled_from(["publish", "answer", "kill", "watch", "late"]), st.none()),
+)
+
+
+def play(world, actions):
+    for what, detail in actions:
+        if what == "step":
+            world.step(detail)
+        elif what == "time":
+            world.pass_time(detail)
+        elif what == "publish":
+            world.publish()
+        elif what == "answer" and world.offers:
+            world.active = world.offers[-1]
+            world.member.answered(world.active, "active", "", (), wall=0.0)
+        elif what == "kill":
+            world.start()
+        elif what == "watch":
+            world.member.saw_head(world.head, world.revision)
+        elif what == "late" and world.late:
+            world.swap(world.late.pop(0))
+
+
+@settings(max_examples=300)
+@given(st.booleans(), st.lists(ACTIONS, max_size=120))
+def test_whatever_happens_to_its_calls_a_member_stays_itself_and_ends_with_the_newest_version(hold, actions):
+    """`World` checks each step: offers and stages never go back, a write is durable before it is tried, and a lease is
+    granted only while the store keeps the member's, to a sidecar with the newest version."""
+    world = World(hold)
+    play(world, actions)
+    world.publish()
+    world.member.saw_head(world.head, world.revision)
+    world.settle()
+
+    assert world.member.place == "ours"
+    assert world.report.directory == "dir-1"
+    assert world.report.lost == []
+    assert world.offers[-1] == world.head.newest
+
+    world.active = world.head.newest
+    world.member.answered(world.active, "drained", "", (), wall=0.0)
+    world.settle()
+    assert world.report.stages["drained"] == world.head.newest
+    assert (world.granted is not None and world.granted > world.now) == hold
