@@ -212,10 +212,7 @@ class Member:
     _renewed: float | None = None
     _until: float | None = None
     _verified: bool = False
-    """Whether nothing has lapsed since all that a lease needs was seen."""
-    _read: bool = False
-    """Whether the head was read since the last lapse."""
-    _lapsed_at: float = 0.0
+    """Whether nothing has lapsed since all that a lease needs was seen; a lapse also demands a look."""
     _unfenced: bool = False
     """Whether the store has a report without a fence, and the sidecar still needs leases."""
     _withdrawn: frozenset[str] = frozenset()
@@ -327,7 +324,7 @@ class Member:
         """Whether nothing lapsed since, or the sidecar runs the newest version as it was read after the lapse."""
         if self._verified:
             return True
-        return self._read and (self.newest is None or _at_least(self._answers.get("active"), self.newest))
+        return self.newest is None or _at_least(self._answers.get("active"), self.newest)
 
     def _must_write(self, now: float) -> bool:
         ours = self._ours
@@ -428,12 +425,10 @@ class Member:
     def _expire(self, now: float) -> None:
         """Notes that the sidecar's lease is over: it gets another one only after a new look at the head."""
         if self._verified and self._until is not None and now >= self._until:
-            self._lapse(now)
+            self._lapse()
 
-    def _lapse(self, now: float) -> None:
-        self._verified = self._read = False
-        self._lapsed_at = now
-        self._looking = True
+    def _lapse(self) -> None:
+        self._verified, self._looking = False, True
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
 
@@ -451,10 +446,9 @@ class Member:
         if self._leaving and memory.state == "left" and self.place != "ours":
             self.place = "out"
 
-    def looked(self, step: Look, seen: Seen, *, began: float, now: float) -> None:
-        """A look that began at an instant has found this."""
+    def looked(self, step: Look, seen: Seen, *, now: float) -> None:
+        """A look has found this."""
         self._looking, self._look_at = False, None
-        self._read = self._read or began >= self._lapsed_at
         if seen.at < step.since:
             self.at = seen.at
             self._apart(now, "its revisions went back, as after the restore of an older snapshot")
@@ -619,11 +613,11 @@ class Member:
         if not done:
             self._paused, self._looking = now + _SOON, True
 
-    def lapsed(self, now: float) -> None:
+    def lapsed(self) -> None:
         """The store has ended the lease."""
         self._attempted = self.memory.write
         self._claimed = False
-        self._lapse(now)
+        self._lapse()
 
     def wrote(self, step: Write, revision: int | None, *, began: float, now: float) -> None:
         """A write that began at an instant was done as this revision; None: something else is in its place."""

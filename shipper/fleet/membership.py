@@ -306,7 +306,7 @@ class Membership:
         return Facts(frozenset(host.using()), host.undelivered(), host.longest_request(), self._environment.wall())
 
     async def _look(self, step: Look) -> None:
-        name, began = self._settings.member, self._clock()
+        name = self._settings.member
         alive = await self._store.read(ALIVE + name)
         report = await self._store.read(MEMBERS + name)
         head = await self._store.read(HEAD)
@@ -318,7 +318,7 @@ class Membership:
             self._opened_head(head.entry),
             head.at,
         )
-        self._member.looked(step, seen, began=began, now=self._clock())
+        self._member.looked(step, seen, now=self._clock())
         if head.at < step.since and self._watching is not None:
             self._watching.cancel("the store was restored, and its revisions went back")
 
@@ -334,7 +334,7 @@ class Membership:
         began = self._clock()
         if self._lease is None or not await self._store.renew(self._lease):
             self._lease = None
-            self._member.lapsed(self._clock())
+            self._member.lapsed()
             return
         key = MEMBERS + self._settings.member
         swapped = await self._store.swap(key, self._seals.seal(key, step.report), expected=step.expected)
