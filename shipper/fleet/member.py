@@ -227,7 +227,7 @@ class Member:
     def __post_init__(self) -> None:
         self._attempted = self.memory.write
         self._writers = frozenset({self.terms.instance, self.memory.instance})
-        self.newest = _newer(self.memory.newest, self.running)
+        self.newest = _later(self.memory.newest, self.running)
 
     # -- what others ask -----------------------------------------------------------------------------------------------
 
@@ -412,7 +412,7 @@ class Member:
 
     def _stages(self) -> dict[Stage, Version]:
         """Returns the newest version that has reached each stage."""
-        both = {stage: _newer(self._base.get(stage), self._answers.get(stage)) for stage in STAGES}
+        both = {stage: _later(self._base.get(stage), self._answers.get(stage)) for stage in STAGES}
         return {stage: version for stage, version in both.items() if version is not None}
 
     def _epoch(self) -> int:
@@ -478,7 +478,7 @@ class Member:
         if self._is_behind():
             self._looking = self._looking or self.place == "ours"
             return
-        self.newest = _newer(self.newest, head.newest if head is not None else None)
+        self.newest = _later(self.newest, head.newest if head is not None else None)
         if self.place == "apart" and self._is_accepted():
             self._looking = True
 
@@ -515,6 +515,8 @@ class Member:
             return ""
         if found is not None and self._is_own_write(found, seen.revision):
             self._ours, self._revision = found, seen.revision
+            later = {stage: _later(self._base.get(stage), version) for stage, version in found.stages.items()}
+            self._base = {**self._base, **{stage: version for stage, version in later.items() if version}}
             return ""
         if found is None and seen.revision:
             self._forged, self._revision = True, seen.revision
@@ -728,5 +730,5 @@ def _at_least(version: Version | None, other: Version) -> bool:
     return version == other or _position(version) > _position(other)
 
 
-def _newer(one: Version | None, other: Version | None) -> Version | None:
+def _later(one: Version | None, other: Version | None) -> Version | None:
     return other if _position(other) > _position(one) else one
