@@ -40,7 +40,7 @@ from shipper.policy.registry import Registry
 from shipper.process import log
 from shipper.process.environment import REAL, Environment
 from shipper.process.signal import Signal
-from shipper.protocol.messages import VERSION, Hello, Observed, QueueFigures, Ready, State, Stopped
+from shipper.protocol.messages import CAPABILITIES, VERSION, Hello, Observed, QueueFigures, Ready, State, Stopped
 from shipper.revisions.deadline import Deadlines
 from shipper.revisions.forwarding import Forwarding
 from shipper.revisions.offer import Offer
@@ -382,6 +382,7 @@ class _Parts:
             revisions=self.rollout.stages,
             credentials_in_use=self.rollout.in_use,
             credentials_wanted=self.rollout.wanted(),
+            capabilities=CAPABILITIES,
             confirms=self.delivery.confirms(),
         )
 

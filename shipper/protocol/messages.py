@@ -216,7 +216,8 @@ class Ready(Outbound, frozen=True, kw_only=True):
     revisions: Revisions
     credentials_in_use: Sequence[str]
     credentials_wanted: Sequence[str]
-    capabilities: Sequence[str] = CAPABILITIES
+    capabilities: Sequence[str] = ()
+    """What it can do beyond the first version; an older shipper names nothing."""
     confirms: Confirms | None = None
     """What a confirmation of the outputs is worth, as far as is known; None where there are none."""
 

@@ -8,7 +8,7 @@ member.
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ import trio
 
 from shipper.policy.registry import Registry
 from shipper.process import log
+from shipper.protocol.messages import Result
+from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.supervise import questions, standing
 from shipper.supervise.answers import Answer
@@ -27,10 +29,12 @@ from shipper.supervise.ledger import Wanted
 from shipper.supervise.member import Member
 from shipper.supervise.notify import Notify
 from shipper.supervise.options import Options
+from shipper.supervise.order_results import refused
 from shipper.supervise.policy_source import PolicySource
 from shipper.supervise.report import Report
 from shipper.supervise.revocations import Revocations
 from shipper.supervise.secrets import SecretsAbsent
+from shipper.supervise.sources import PolicyFiles
 from shipper.supervise.standing import ABSENT, Everywhere
 from shipper.supervise.vault import Vault
 from shipper.supervise.watch import Watch
@@ -44,8 +48,10 @@ async def supervise(options: Options, environment: Mapping[str, str], report: Re
     state directory. But it waits for a secret's file that is absent at the first start.
     """
     with Vault(options.state, options.config.state_keys) as vault, Watch() as watch:
-        desired = Desired(options.paths, environment, Registry.installed(), once=options.once)
-        return await Agent(options, environment, report, Files(desired, watch), {options.state: vault}).run()
+        origin = PolicyFiles(tuple(options.paths))
+        desired = Desired(origin, environment, Registry.installed(), once=options.once)
+        files = Files(desired, watch, options.paths)
+        return await Agent(options, environment, report, files, {options.state: vault}).run()
 
 
 class Agent:
@@ -58,14 +64,22 @@ class Agent:
         report: Report,
         source: PolicySource,
         vaults: Mapping[Path, Vault],
+        *,
+        is_leased: bool = False,
     ) -> None:
-        """Makes one member for each state directory with its vault. Raises StateLocked."""
+        """Makes one member for each state directory with its vault. Raises StateLocked.
+
+        `is_leased`: sidecars send nothing without a lease (`Member.lease`).
+        """
         self._options, self._environment, self._report, self._source = options, environment, report, source
         self._wrong = standing.invalid(source.name)
         self._notify = Notify(environment)
         self._warned: Sequence[Problem] = ()
-        self._members = [Member(replace(options, state=state), vault, self) for state, vault in vaults.items()]
+        kind = {"is_shared": source.is_shared, "is_leased": is_leased}
+        self._members = [Member(replace(options, state=state), vault, self, **kind) for state, vault in vaults.items()]
         self._troubles = Everywhere([member.troubles for member in self._members])
+        self._leaving, self._status = False, 0
+        self._left = trio.Event()
         self._revocations = Revocations(
             options.config.on_release, self._without_secrets, self._troubles, self._say, self._revoked
         )
@@ -73,7 +87,7 @@ class Agent:
     async def run(self) -> int:
         """Runs until every member has ended; returns the exit status."""
         try:
-            first = await self._first()
+            first = None if self._source.is_shared else await self._first()
         except PolicyError:
             return 78
         async with trio.open_nursery() as nursery:
@@ -89,10 +103,25 @@ class Agent:
             nursery.start_soon(self._follow_source)
             async with trio.open_nursery() as running:
                 for member in self._members:
-                    running.start_soon(member.run)
+                    running.start_soon(self._run, member)
             await self._last_revocations()
+            if self._leaving:
+                await self._left.wait()
             nursery.cancel_scope.cancel("every sidecar has stopped as asked")
-        return max(member.status for member in self._members)
+        return max(self._status, *(member.status for member in self._members))
+
+    async def _run(self, member: Member) -> None:
+        """Runs a member from when its last policy may run, or from when it stops."""
+        async with trio.open_nursery() as nursery:
+
+            async def stopped() -> None:
+                await member.stopped()
+                nursery.cancel_scope.cancel("the member stops")
+
+            nursery.start_soon(stopped)
+            await self._source.may_run()
+            nursery.cancel_scope.cancel("it may run")
+        await member.run()
 
     # -- the source ----------------------------------------------------------------------------------------------------
 
@@ -192,8 +221,21 @@ class Agent:
     def released(self, *, again: bool) -> None:
         """Revokes the credentials that every member has released."""
         released = {kept.id: kept for member in self._members for kept in member.released}
+        shared = {kept.canonical for member in self._members for kept in member.ledger.kept.values() if kept.shared}
         for id in sorted(collected([member.holding for member in self._members])):
-            self._revocations.begin(self._nursery, released[id], again=again)
+            kept = released[id]
+            if kept.shared:
+                self._source.released(kept)
+            elif kept.canonical in shared:
+                self._nursery.start_soon(self._revoked, id)  # the source releases the same secret under its own id
+            else:
+                self._revocations.begin(self._nursery, kept, again=again)
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """Removes credentials of the source that it has released; those that a member may use again stay."""
+        for id in ids:
+            if all(id not in member.ledger.kept or member.ledger.kept[id].released for member in self._members):
+                self._nursery.start_soon(self._revoked, id)
 
     def answered(self, member: Member, answer: Answer) -> None:
         """Passes an answer to the source."""
@@ -207,6 +249,28 @@ class Agent:
         """Tells the service manager that the service stops, with the last member."""
         if all(member.is_stopping for member in self._members):
             self._notify.send("STOPPING=1")
+
+    def status(self) -> Mapping[str, Any]:
+        """Returns what the source adds to the status."""
+        return self._source.status()
+
+    async def leave(self) -> Result:
+        """Stops every member, and has the source tell the others; then `run` ends."""
+        if not self._source.is_shared:
+            return await self._source.leave()
+        if self._leaving:
+            return refused("this host is leaving already", Code.STOPPING)
+        self._leaving = True
+        try:
+            for member in self._members:
+                member.stop(0)
+            for member in self._members:
+                await member.ended.wait()
+            result = await self._source.leave()
+            self._status = 0 if result.status == "SUCCESS" else 1
+            return result
+        finally:
+            self._left.set()
 
     def _say(self, what: str, **fields: Any) -> None:
         self._report.say(what, fields)

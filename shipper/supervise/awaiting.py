@@ -20,8 +20,8 @@ from shipper.supervise.conversation import Conversation
 from shipper.supervise.ledger import Ledger
 from shipper.supervise.notify import Notify
 from shipper.supervise.options import Options
-from shipper.supervise.order_results import refused
-from shipper.supervise.questions import Order, Question
+from shipper.supervise.order_results import outcome, refused
+from shipper.supervise.questions import Question, Status
 from shipper.supervise.report import Report
 from shipper.supervise.standing import KEYLESS, Troubles
 from shipper.supervise.vault import Vault
@@ -87,9 +87,8 @@ class _Waiting:
                     await self._watch.changed()
 
     async def _answer(self, question: Question) -> Mapping[str, Any]:
-        if isinstance(question, Order):
-            result = refused(f"the sidecar takes no order now ({KEYLESS})", Code.NOT_RUNNING)
-            return {name: getattr(result, name) for name in ("status", "message", "code", "result")}
+        if not isinstance(question, Status):
+            return outcome(refused(f"the sidecar takes no order now ({KEYLESS})", Code.NOT_RUNNING))
         return standing.status(Conversation(Ledger(), fresh=True), self._troubles, "waiting", None)
 
     async def _heed_signals(self, scope: trio.CancelScope) -> None:

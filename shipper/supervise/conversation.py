@@ -13,10 +13,11 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from shipper import __version__
 from shipper.policy.document import Node
+from shipper.process.environment import boottime
 from shipper.protocol import messages
 from shipper.protocol.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Stopped
 from shipper.sdk.codes import Code
@@ -36,9 +37,23 @@ _ONCE_HEARTBEAT = 0.2  # an empty queue is no change of health, so no other obse
 _RENUMBERINGS = 3
 _SUPPLY_SECONDS = 5.0
 _RETRY_SECONDS = (1.0, 60.0)
+_FENCED = ("lease", "withdraw")
+"""The capabilities that a sidecar needs where it may send nothing without a lease."""
 _LASTING = (Code.STATE_NEWER, Code.STATE_UNUSABLE)
 """Causes of a failed start that a person must repair. A full disk, or a busy directory, may pass."""
 _REMEDY = "; mend that, or give another --state (a newer format needs the shipper that wrote it)"
+
+
+class Undelivered(NamedTuple):
+    """Events that a sidecar holds."""
+
+    events: int
+    bytes: int
+    oldest_seconds: float
+
+    def but(self, events: int) -> Undelivered:
+        """Returns these for another number of events; bytes and age are then those of the observation before."""
+        return self._replace(events=events) if events else Undelivered(0, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +99,10 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Stop the sidecar and exit with this status."""
+    """Stop the sidecar and exit with this status; `grace` in seconds replaces that of the options."""
 
     status: int
+    grace: float | None = None
 
 
 Effect: TypeAlias = Answer | Save | Send | Say | Revoke | Again | Serving | Finish
@@ -103,12 +119,22 @@ class Conversation:
         fresh: bool,
         state_keys: Sequence[bytes] = (),
         once: bool = False,
+        is_shared: bool = False,
+        is_leased: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        boottime: Callable[[], float] = boottime,
     ) -> None:
-        """`fresh`: there was no ledger before."""
+        """`fresh`: there was no ledger before. `is_shared`: a first policy that the sidecar refuses is waited out.
+        `is_leased`: the sidecar may send nothing without a lease."""
         self.ledger = ledger
         self.observed: Observed | None = None
         self.ready: Ready | None = None
+        self.held = Undelivered(0, 0, 0.0)
+        """What the sidecar held when it was heard last."""
+        self._is_shared, self._is_leased = is_shared, is_leased
+        self._until: float | None = None
+        """The end of the newest lease, by CLOCK_BOOTTIME."""
+        self._boottime = boottime
         self._fresh = fresh
         self._state_keys = state_keys
         self._clock = clock
@@ -204,7 +230,8 @@ class Conversation:
             "supervisor": f"shipper/{__version__}",
             "heartbeat_seconds": _ONCE_HEARTBEAT if self._once else HEARTBEAT,
         }
-        yield Send(hello | ({"state_keys": keys} if keys else {}))
+        hello |= {"state_keys": keys} if keys else {}
+        yield Send(hello | ({"lease": True} if self._is_leased else {}))
 
     def ended(self) -> None:
         """The sidecar process has ended; unanswered messages are open."""
@@ -223,6 +250,18 @@ class Conversation:
         """A released credential was revoked."""
         if self.ledger.forget(id) is not None:
             yield Save()
+
+    def lease(self, until: float | None) -> Iterator[Send]:
+        """Lets the sidecar send until this instant of CLOCK_BOOTTIME; None ends the need for a lease."""
+        self._is_leased, self._until = until is not None, until
+        if self.connected:
+            yield Send({"type": "lease", "until": until})
+
+    def withdraw(self, ids: Iterable[str]) -> Iterator[Send]:
+        """Takes these secrets from the sidecar, and supplies them to no later one."""
+        found = self.ledger.withdraw(ids)
+        if found and self.connected:
+            yield Send({"type": "credentials", "credentials": dict.fromkeys(found)})
 
     def received(self, message: messages.Outbound) -> Effects:
         """The sidecar sent a message."""
@@ -244,6 +283,7 @@ class Conversation:
                 fields = {name: getattr(message, name) for name in ("id", "status", "message", "code")}
                 yield Say("result", fields)
             case Stopped():
+                self.held = self.held.but(message.undelivered)
                 yield Say("stopped", {"clean": message.clean, "undelivered": message.undelivered})
         yield from self._free()
 
@@ -265,6 +305,13 @@ class Conversation:
         self.ready, self.failure, self._proven = message, None, True
         self._releases.ready(message)
         yield Say("ready", {"pid": message.pid, "version": message.version, "http": message.http})
+        if self._is_leased and (missing := [name for name in _FENCED if name not in message.capabilities]):
+            self.ready = None
+            yield Say("unfenced", {"version": message.version, "missing": missing, "code": Code.BAD_OPTION})
+            yield Finish(78, grace=0.0)
+            return
+        if self._until is not None and self._until > self._boottime():
+            yield Send({"type": "lease", "until": self._until})
         top = max((at for at in _revisions(message) if at is not None), default=None)
         if top is not None and (top > self.ledger.at or (self._fresh and top == self.ledger.at)):
             self._climb(top)
@@ -320,6 +367,7 @@ class Conversation:
             yield from self._renumbered()
         elif (
             not self._serving
+            and not self._is_shared
             and self._tree is not None
             and (message.reason not in ("failed", "superseded") or self._once)
         ):
@@ -347,6 +395,8 @@ class Conversation:
 
     def _received_observed(self, message: Observed) -> Effects:
         before, self.observed = self.observed, message
+        queue = message.queue
+        self.held = Undelivered(queue.events, queue.bytes, queue.oldest_seconds)
         crossed = self.ledger.supply(message.credentials_wanted).keys() >= set(message.credentials_wanted)
         yield from (Say("unit", fields) for fields in self._changes.of(message.units, crossed=crossed))
         if (before is None or before.state != message.state) and message.state == "FAILED":

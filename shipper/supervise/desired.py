@@ -1,15 +1,16 @@
-"""Reads the wanted policy from files, and lists every path that it depends on.
+"""Reads the wanted policy from its origin, and lists every path that it depends on.
 
-The policy is validated here as in the sidecar, so that a mistake is reported at its place in the user's file and never
-sent. `policy.meaning` decides whether two readings mean the same: comments and the order of keys do not matter, the
-bytes of a certificate file do.
+A secret is one of this host, which a reference finds, or the source of policies supplies it with an id of its own
+(`Given`). The policy is validated here as in the sidecar, so that a mistake is reported at its place in the text and
+never sent. `policy.meaning` decides whether two readings mean the same: comments and the order of keys do not matter,
+the bytes of a certificate file do.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,42 +21,63 @@ from shipper.policy.document import Node
 from shipper.policy.policy import Policy
 from shipper.policy.registry import Registry, UnknownType
 from shipper.sdk.codes import Code
+from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.sdk.secret_source import Absent
 from shipper.sdk.tls import Material
-from shipper.supervise import secrets, sources
+from shipper.supervise import secrets
 from shipper.supervise.ledger import Found, Wanted, identified
 from shipper.supervise.secrets import Place, Reference, SecretsAbsent
+from shipper.supervise.sources import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A secret that the source of policies supplies, and the id that it has given to it."""
+
+    id: str
+    content: bytes = field(repr=False)
+
+
+Giving = Callable[[Reference], Given | None]
+"""Returns the source's own secret for a reference; None for a reference that this host resolves."""
 
 
 class Desired:
-    """Reads the files. `watched` are the paths of the last reading, even a failed one."""
+    """Reads one origin. `watched` are the paths of the last reading, even a failed one."""
 
     def __init__(
-        self, paths: Sequence[Path], environment: Mapping[str, str], registry: Registry, *, once: bool = False
+        self,
+        origin: Origin,
+        environment: Mapping[str, str],
+        registry: Registry,
+        *,
+        once: bool = False,
+        given: Giving = lambda reference: None,
     ) -> None:
-        self.paths = list(paths)
-        self.watched: frozenset[Path] = frozenset(self.paths)
+        self.watched: frozenset[Path] = frozenset()
         self.secret_variables: frozenset[str] = frozenset()
         self.poll_seconds = math.inf
         """The interval for reading sources that cannot be watched."""
+        self._origin = origin
         self._environment = environment
         self._registry = registry
         self._once = once
+        self._given = given
 
     def read(self, known: Mapping[bytes, str]) -> Wanted:
         """Returns the wanted policy, with the known ids for known contents; blocks on files.
 
         Raises PolicyError, or SecretsAbsent if that is the only problem.
         """
-        seen = {*self.paths, *sources.policy_files(self.paths, [])}
+        seen = {*self._origin.paths()}
         try:
             return self._read(known, seen)
         finally:
             self.watched = frozenset(seen)
 
     def _read(self, known: Mapping[bytes, str], seen: set[Path]) -> Wanted:
-        tree = sources.read_tree(self.paths, self._environment)
+        tree = self._origin.read(self._environment)
         if self._once:
             tree = ending(tree, self._registry)
         uses = secrets.references(tree, self._registry)
@@ -89,8 +111,9 @@ class Desired:
         absent = True
         for reference, places in uses.items():
             try:
-                seen.update(secrets.watched(reference, self._environment))
-                credential = secrets.read(reference, self._environment)
+                given = self._given(reference)
+                seen.update(secrets.watched(reference, self._environment) if given is None else ())
+                credential = self._credential(reference, given)
             except ValueError as error:
                 absent = absent and isinstance(error, Absent)
                 problems += [place.problem(str(error), Code.SECRET_UNAVAILABLE) for place in places]
@@ -99,10 +122,15 @@ class Desired:
                 absent = absent and not misfits
                 problems += misfits
                 units = tuple(".".join(place.path.split(".")[:2]) for place in places)
-                found.append(Found(credential, reference.label, str(reference), units))
+                found.append(Found(credential, reference.label, str(reference), units, given.id if given else ""))
         if problems:
             raise (SecretsAbsent if absent else PolicyError)(problems)
         return found
+
+    def _credential(self, reference: Reference, given: Given | None) -> Credential:
+        if given is None:
+            return secrets.read(reference, self._environment)
+        return secrets.of_content(reference, given.content)
 
 
 def _exposed(uses: Mapping[Reference, list[Place]]) -> Iterator[Problem]:

@@ -33,7 +33,11 @@ class Kept(msgspec.Struct):
     units: list[str]
     """The inputs and outputs that use it, such as `outputs.main`."""
     released: bool = False
-    """Nothing uses it any more, and `on_release` has not yet succeeded."""
+    """Nothing uses it any more, and `on_release` has not yet succeeded, or its source has not yet released it."""
+    shared: bool = False
+    """It has the source's id, the same at many hosts; the source releases it, and no `on_release` of this host."""
+    withdrawn: bool = False
+    """The source has released it although it may be used here: it is not supplied any more."""
 
     def __repr__(self) -> str:
         return f"<credential {self.id}>"
@@ -91,7 +95,7 @@ class Ledger(msgspec.Struct):
     def adopt(self, wanted: Wanted) -> bool:
         """Gives the policy a new number if its meaning is new; returns whether the ledger must be saved."""
         before = self._remembered()
-        self.kept |= {id: msgspec.structs.replace(kept) for id, kept in wanted.credentials.items()}
+        self.kept |= {id: self._adopted(kept) for id, kept in wanted.credentials.items()}
         self.ids = sorted(wanted.credentials)
         self.version = wanted.version
         if wanted.signature == self.signature:
@@ -100,8 +104,13 @@ class Ledger(msgspec.Struct):
         self.policy, self.signature = wanted.text, wanted.signature
         return True
 
+    def _adopted(self, kept: Kept) -> Kept:
+        """Returns a copy; a shared credential stays one, though a secret of this host has the same content now."""
+        shared = kept.shared or (kept.id in self.kept and self.kept[kept.id].shared)
+        return msgspec.structs.replace(kept, shared=shared)
+
     def _remembered(self) -> object:
-        return self.version, {id: (kept.sources, kept.units) for id, kept in self.kept.items()}
+        return self.version, msgspec.json.encode(self.kept)
 
     def climb(self, above: Revision) -> None:
         """Gives the present policy a new number, above one that the sidecar knows."""
@@ -133,8 +142,16 @@ class Ledger(msgspec.Struct):
         return [kept for kept in self.kept.values() if kept.released]
 
     def supply(self, ids: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Returns the secrets of those ids that are kept and not released."""
-        return {id: self.kept[id].fields for id in ids if id in self.kept and not self.kept[id].released}
+        """Returns the secrets of those ids that are kept, and neither released nor withdrawn."""
+        found = {id: self.kept[id] for id in ids if id in self.kept}
+        return {id: kept.fields for id, kept in found.items() if not kept.released and not kept.withdrawn}
+
+    def withdraw(self, ids: Iterable[str]) -> list[str]:
+        """Marks ids as withdrawn, so that they are not supplied again; returns those that were not before."""
+        found = [id for id in ids if id in self.kept and not self.kept[id].withdrawn]
+        for id in found:
+            self.kept[id].withdrawn = True
+        return found
 
 
 Draw = Callable[[], str]
@@ -148,18 +165,23 @@ class Found:
     label: str
     source: str
     units: tuple[str, ...]
+    id: str = ""
+    """The id that its source has given to it; empty for one that this host finds itself."""
 
 
 def identified(
     known: Mapping[bytes, str], found: Iterable[Found], draw: Draw = lambda: secrets.token_hex(6)
 ) -> list[Kept]:
-    """Returns the credentials with their ids, in the order of `found`; a known content keeps its id."""
-    ids = dict(known)
+    """Returns the credentials with their ids, in the order of `found`; a known content keeps its id, unless its source
+    has given it one."""
+    found = list(found)
+    ids = {**known, **{one.credential.canonical(): one.id for one in found if one.id}}
     fresh: dict[str, Kept] = {}
     answer: list[Kept] = []
     for one in found:
-        id = ids.setdefault(one.credential.canonical(), f"{one.label}-{draw()}")
+        id = one.id or ids.setdefault(one.credential.canonical(), f"{one.label}-{draw()}")
         kept = fresh.setdefault(id, Kept(id, dict(one.credential.fields), [], []))
+        kept.shared = kept.shared or bool(one.id)
         kept.sources = sorted({*kept.sources, one.source})
         kept.units = sorted({*kept.units, *one.units})
         answer.append(kept)

@@ -8,7 +8,7 @@ state. Meanwhile the sidecar continues to ship; other members are not affected.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -34,13 +34,14 @@ from shipper.supervise.conversation import (
     Say,
     Send,
     Serving,
+    Undelivered,
 )
 from shipper.supervise.launcher import RETRY_SECONDS, Launcher
 from shipper.supervise.ledger import Kept, Ledger, Wanted
 from shipper.supervise.once import lasting
 from shipper.supervise.options import Options
-from shipper.supervise.order_results import Orders, refused
-from shipper.supervise.questions import Order, Question
+from shipper.supervise.order_results import Orders, outcome, refused
+from shipper.supervise.questions import Leave, Order, Question, Status
 from shipper.supervise.secrets import hide
 from shipper.supervise.standing import UNABLE, UNSAVED, UNSERVED, Troubles
 from shipper.supervise.vault import Vault
@@ -81,6 +82,14 @@ class Around(Protocol):
         """The member has begun to stop."""
         ...
 
+    def status(self) -> Mapping[str, Any]:
+        """Returns what the source of policies adds to the answer to `shipper status`."""
+        ...
+
+    async def leave(self) -> Result:
+        """Stops every member, for ever, and tells those who share the policy; returns the outcome for a person."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
@@ -95,8 +104,11 @@ class _Offer:
 class Member:
     """`run` it once. `status` is its exit status; `killed` is whether the sidecar had to be killed."""
 
-    def __init__(self, options: Options, vault: Vault, around: Around) -> None:
-        """`options.state` is the directory that the vault owns. Raises StateLocked."""
+    def __init__(
+        self, options: Options, vault: Vault, around: Around, *, is_shared: bool = False, is_leased: bool = False
+    ) -> None:
+        """`options.state` is the directory that the vault owns; for the rest see `Conversation`. Raises
+        StateLocked."""
         ledger, existed = vault.load()
         for kept in ledger.kept.values():
             hide(kept.credential)
@@ -109,7 +121,11 @@ class Member:
             fresh=not existed,
             state_keys=options.config.state_keys if vault.is_taken_over else (),
             once=options.once,
+            is_shared=is_shared,
+            is_leased=is_leased,
         )
+        self.ended = trio.Event()
+        """Set when its sidecar has stopped for ever."""
         self._released: set[str] = set()
         """Ids whose release is durable."""
         self._lock = trio.Lock()
@@ -139,8 +155,28 @@ class Member:
     def is_stopping(self) -> bool:
         return self._stopping.is_set()
 
+    @property
+    def held(self) -> Undelivered:
+        """What the sidecar held when it was heard last."""
+        return self._conversation.held
+
+    @property
+    def observed(self) -> Observed | None:
+        """The newest observation of the present sidecar."""
+        return self._conversation.observed
+
+    async def stopped(self) -> None:
+        """Returns when the member was told to stop."""
+        await self._stopping.wait()
+
     async def run(self) -> None:
         """Keeps a sidecar running with the offered policy, until it is stopped."""
+        try:
+            await self._run()
+        finally:
+            self.ended.set()
+
+    async def _run(self) -> None:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._end_in_time)
@@ -155,15 +191,37 @@ class Member:
 
     async def answer(self, question: Question) -> Mapping[str, Any]:
         """Returns the answer to a question of a person."""
-        return await self._order(question) if isinstance(question, Order) else await self._status()
+        match question:
+            case Status():
+                return await self._status()
+            case Order(name, params):
+                return outcome(await self.order(name, params))
+            case Leave():
+                return outcome(await self._around.leave())
 
-    async def _order(self, order: Order) -> dict[str, Any]:
+    async def order(self, name: str, params: Mapping[str, Any]) -> Result:
+        """Gives an order to the sidecar; returns its result."""
         if self._child is None or not self._conversation.connected:
-            result = refused(f"the sidecar takes no order now ({self._phase})", Code.NOT_RUNNING)
-        else:
-            self._say("ordered", name=order.name, params=order.params)
-            result = await self._orders.give(self._child.send, order.name, order.params)
-        return {name: getattr(result, name) for name in ("status", "message", "code", "result")}
+            return refused(f"the sidecar takes no order now ({self._phase})", Code.NOT_RUNNING)
+        self._say("ordered", name=name, params=params)
+        return await self._orders.give(self._child.send, name, params)
+
+    def lease(self, until: float | None) -> None:
+        """Lets the sidecar send until this instant of CLOCK_BOOTTIME; None ends the need for a lease. Never waits."""
+        self._at_once(self._conversation.lease(until))
+
+    def withdraw(self, ids: Iterable[str]) -> None:
+        """Takes these secrets from the sidecar, before any later lease. Never waits.
+
+        Nothing is saved here: a later process has no lease before its ids are checked anew.
+        """
+        self._at_once(self._conversation.withdraw(ids))
+
+    def _at_once(self, effects: Iterable[Send]) -> None:
+        """Sends what waits for no state to be saved."""
+        for effect in effects:
+            if self._child is not None:
+                self._child.send(effect.message)
 
     async def _status(self) -> dict[str, Any]:
         """Returns the status, without secrets; with a new observation if the sidecar answers soon."""
@@ -172,7 +230,8 @@ class Member:
             with trio.move_on_after(_ANSWER_SECONDS):
                 await self._observed.wait()
         pid = self._child.pid if self._child else None
-        return standing.status(self._conversation, self.troubles, self._phase, pid, self._restarts)
+        found = standing.status(self._conversation, self.troubles, self._phase, pid, self._restarts)
+        return {**found, **self._around.status()}
 
     def _say(self, what: str, **fields: Any) -> None:
         self._around.say(self, what, fields)
@@ -202,6 +261,7 @@ class Member:
             self._offered = trio.Event()
             if offer is None:
                 return
+            self._released -= offer.wanted.credentials.keys()
             for effect in self._conversation.wants(offer.wanted, asked=offer.asked):
                 await self._effect(effect)
         self._pass_on()
@@ -252,8 +312,8 @@ class Member:
                 self._nursery.start_soon(self._again, effect)
             case Serving():
                 self._around.serving()
-            case Finish(status):
-                self.stop(status)
+            case Finish(status, grace):
+                self.stop(status, grace)
 
     async def _save(self) -> None:
         for seconds in backoff(*_SAVE_SECONDS):

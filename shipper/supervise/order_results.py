@@ -57,6 +57,11 @@ def refused(message: str, code: str, id: str = "") -> Result:
     return Result(id=id, status="FAILED", message=message, code=code)
 
 
+def outcome(result: Result) -> dict[str, Any]:
+    """Returns the answer to a person who gave an order."""
+    return {name: getattr(result, name) for name in ("status", "message", "code", "result")}
+
+
 def freed(result: Result) -> list[str]:
     """Returns the credentials that an order released."""
     ids = result.result.get("released")

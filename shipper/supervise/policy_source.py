@@ -17,11 +17,12 @@ The first source is `Files`. Other kinds fit without a change of the agent:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+from shipper.protocol.messages import Result
 from shipper.sdk.errors import Problem
 from shipper.supervise.answers import Answer
-from shipper.supervise.ledger import Wanted
+from shipper.supervise.ledger import Kept, Wanted
 
 Known: TypeAlias = Callable[[], Mapping[bytes, str]]
 """Returns the known ids of contents of credentials, at the moment of the call."""
@@ -55,6 +56,16 @@ class PolicySource(Protocol):
         """Variables of the environment with secrets of any policy so far: no other program gets them."""
         ...
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether many hosts follow it: then a first policy that is not valid here is waited out instead of ending
+        the agent, and `leave` tells the others that this host has gone."""
+        ...
+
+    async def may_run(self) -> None:
+        """Returns when the policy of an earlier process may run again, which `changed` need not have confirmed."""
+        ...
+
     async def read(self, known: Known) -> Wanted:
         """Returns the wanted policy, validated, with the known ids for known contents.
 
@@ -77,4 +88,20 @@ class PolicySource(Protocol):
 
     def answered(self, member: str, answer: Answer) -> None:
         """Receives the stage of a version at one member."""
+        ...
+
+    def released(self, kept: Kept) -> None:
+        """Receives a credential with an id of the source that every member here has released.
+
+        It stays in their ledgers until `Agent.forget`.
+        """
+        ...
+
+    def status(self) -> Mapping[str, Any]:
+        """Returns its part of the answer to `shipper status`; no secrets."""
+        ...
+
+    async def leave(self) -> Result:
+        """Tells the others, once every member has stopped, that this host has gone; returns the outcome for a person,
+        after some seconds at most."""
         ...

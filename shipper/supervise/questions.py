@@ -5,6 +5,8 @@ Each connection carries one question, a JSON object in one line, and one answer,
     {"ask":"status"}                                                      the status for `shipper status`
     {"ask":"order","name":"rebind","params":{"from":"es-1","to":"es-2"}}  the sidecar's `result` of that action
 
+    {"ask":"leave"}                                                       as an order: the host leaves its fleet
+
 The socket has mode 0600, and the peer must be this user or root. An order may take long; it is answered when it is
 done, and carried out even if its client has gone. The last descriptors are kept for the supervisor: a client beyond
 that gets no answer.
@@ -45,11 +47,15 @@ class Order(msgspec.Struct, frozen=True, tag_field="ask", tag="order"):
     params: dict[str, Any] = {}
 
 
-Question: TypeAlias = Status | Order
+class Leave(msgspec.Struct, frozen=True, tag_field="ask", tag="leave"):
+    """Asks the host to stop, and to leave those with whom it shares its policy."""
+
+
+Question: TypeAlias = Status | Order | Leave
 Answer: TypeAlias = Callable[[Question], Awaitable[Mapping[str, Any]]]
 Tell: TypeAlias = Callable[[str | None], object]
 """Called with the reason while clients get no answer, in words, and with None at its end."""
-_DECODER: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Status | Order)
+_DECODER: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Status | Order | Leave)
 _NO_QUESTION = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -116,8 +122,8 @@ async def _converse(stream: trio.SocketStream, answer: Answer) -> None:
         if question is None:
             return
         raw = msgspec.json.encode(await answer(question))
-        with trio.move_on_after(_SECONDS), suppress(trio.BrokenResourceError):
-            await stream.send_all(raw)
+        with trio.move_on_after(_SECONDS, shield=True), suppress(trio.BrokenResourceError):
+            await stream.send_all(raw)  # though the answer is the last act of the supervisor
 
 
 async def _question(stream: trio.SocketStream) -> Question | None:
@@ -146,7 +152,7 @@ def ask(directory: Path, question: Question) -> dict[str, Any]:
     """Returns the answer of the supervisor of this directory; raises NotRunning, or OptionError for an unusable
     directory.
 
-    Waits some seconds for a status, and without limit for an order.
+    Waits some seconds for a status, and without limit for the others.
     """
     try:
         with _address(directory) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:

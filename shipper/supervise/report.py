@@ -31,6 +31,7 @@ _LEVELS = {
     "refused": "error",
     "failed": "error",
     "start_failed": "error",
+    "unfenced": "error",
     "error": "error",
     "ended": "warning",
     "silent": "warning",
@@ -225,6 +226,10 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "unit": _unit,
     "failed": _line("sidecar FAILED: {message}"),
     "start_failed": _line("the sidecar cannot start: {message}{consequence}"),
+    "unfenced": lambda f: [
+        f"the sidecar (version {f['version']}) is too old to send under a lease only, since it cannot do "
+        f"{', '.join(f['missing'])}; nothing runs: install a newer shipper, or change on_lapse to continue"
+    ],
     "unserved": _line(
         "DEGRADED: no status server: {address} cannot be used, perhaps because another process uses it; "
         "the next start of the sidecar tries again"

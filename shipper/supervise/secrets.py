@@ -186,7 +186,7 @@ def read(reference: Reference, environment: Mapping[str, str]) -> Credential:
     Raises Absent where the secret may appear later; systemd's credentials and the environment change only at a restart.
     """
     try:
-        text = _content(reference.source, environment)
+        raw = reference.source.read(environment)
     except Absent as error:
         raise Absent(f"the secret {reference} {error}") from None
     except OSError as error:
@@ -195,6 +195,15 @@ def read(reference: Reference, environment: Mapping[str, str]) -> Credential:
         raise ValueError(f"the secret {reference} {error}") from None
     except Exception as error:  # of a plugin; its text may quote anything
         raise ValueError(f"the secret {reference} cannot be read: {type(error).__name__}") from None
+    return of_content(reference, raw)
+
+
+def of_content(reference: Reference, raw: bytes) -> Credential:
+    """Returns the secret that a content is; raises ValueError as `read` does."""
+    try:
+        text = _decoded(raw)
+    except Unreadable as error:
+        raise ValueError(f"the secret {reference} {error}") from None
     try:
         credential = interpreted(text, reference.shape)
     except ValueError as error:
@@ -211,8 +220,7 @@ def watched(reference: Reference, environment: Mapping[str, str]) -> Collection[
         return ()
 
 
-def _content(source: SecretSource, environment: Mapping[str, str]) -> str:
-    raw = source.read(environment)
+def _decoded(raw: bytes) -> str:
     if len(raw) > LARGEST:
         raise Unreadable("cannot be read: it is larger than 1MiB")
     try:

@@ -1,4 +1,4 @@
-"""Merges policy files into one tree; each node has its place in the user's file.
+"""Origins of policies: a text, or files that are merged into one tree; each node has its place in the user's file.
 
 Inputs and outputs of all files are collected (each name in one file), a file's `processors` are appended to those of
 each of its inputs, and every other key may be in one file only. Variables are replaced in scalar values. With one file
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from shipper.policy import document
 from shipper.policy.document import Node, Quoted, below
@@ -27,6 +28,45 @@ _BY_NAME = ("inputs", "outputs")
 
 Replace = Callable[[Node, str, bool], str]
 """Returns the text of a scalar at a path, which is quoted or not, with its variables replaced; raises ValueError."""
+
+
+class Origin(Protocol):
+    """Where a policy comes from."""
+
+    def paths(self) -> Collection[Path]:
+        """Returns the paths of its text that may change; blocks on files."""
+        ...
+
+    def read(self, environment: Mapping[str, str]) -> Node:
+        """Returns its tree, with variables replaced; raises PolicyError. Blocks on files."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFiles:
+    """Files, and directories of files, that are merged."""
+
+    given: tuple[Path, ...]
+
+    def paths(self) -> Collection[Path]:
+        return [*self.given, *policy_files(self.given, [])]
+
+    def read(self, environment: Mapping[str, str]) -> Node:
+        return read_tree(self.given, environment)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyText:
+    """One text that never changes; `name` stands for a file's name in problems, such as `version 7`."""
+
+    text: str = field(repr=False)
+    name: str
+
+    def paths(self) -> Collection[Path]:
+        return ()
+
+    def read(self, environment: Mapping[str, str]) -> Node:
+        return tree_of(self.text, self.name, lambda node, path, quoted: replaced(str(node.value), environment))
 
 
 def read_tree(paths: Sequence[Path], environment: Mapping[str, str]) -> Node:

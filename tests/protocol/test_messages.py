@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.protocol import messages
-from shipper.protocol.messages import Ack, Error, Hello, Lease, Policy, Ready, Stop, parse
+from shipper.protocol.messages import CAPABILITIES, Ack, Error, Hello, Lease, Policy, Ready, Stop, parse
 from shipper.values import Counts, CredentialUse, Revision, Revisions
 
 SECRET = "sEcReT-0123456789"
@@ -189,7 +189,14 @@ def test_a_lease_says_its_end_or_that_none_is_needed() -> None:
 
 def test_a_shipper_says_what_it_can_do() -> None:
     ready = Ready(
-        version="1", pid=1, instance="i", http=None, revisions=Revisions(), credentials_in_use=(), credentials_wanted=()
+        version="1",
+        pid=1,
+        instance="i",
+        http=None,
+        revisions=Revisions(),
+        credentials_in_use=(),
+        credentials_wanted=(),
+        capabilities=CAPABILITIES,
     )
 
     assert json.loads(ready.line())["capabilities"] == ["lease", "withdraw", "state"]

@@ -10,7 +10,9 @@ from shipper.values import Revisions
 NOTHING = Revisions()
 
 
-def ready(revisions: Revisions = NOTHING, *, in_use: Sequence[str] = (), wants: Sequence[str] = ()) -> Ready:
+def ready(
+    revisions: Revisions = NOTHING, *, in_use: Sequence[str] = (), wants: Sequence[str] = (), can: Sequence[str] = ()
+) -> Ready:
     return Ready(
         version="0",
         pid=1,
@@ -19,4 +21,5 @@ def ready(revisions: Revisions = NOTHING, *, in_use: Sequence[str] = (), wants: 
         revisions=revisions,
         credentials_in_use=in_use,
         credentials_wanted=wants,
+        capabilities=can,
     )

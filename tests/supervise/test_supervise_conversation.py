@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shipper.policy import document
-from shipper.protocol.messages import Ack, Error, Nack, NackError, Observed, QueueFigures, Result, Unit
+from shipper.protocol.messages import Ack, Error, Nack, NackError, Observed, QueueFigures, Result, Stopped, Unit
 from shipper.supervise.conversation import Again, Conversation, Effect, Finish, Revoke, Save, Say, Send, Serving
 from shipper.supervise.ledger import Kept, Ledger, Wanted
 from shipper.values import DeadLetterFigures, Revision, Revisions
@@ -447,3 +447,102 @@ def test_once_is_done_when_inputs_are_read_to_the_end_and_nothing_is_queued() ->
     assert conversation.waits_for == "1 event to be delivered"
     assert not done("STOPPED", 0, None)
     assert done("STOPPED", 0, at)
+
+
+FENCED = ("lease", "withdraw")
+
+
+def leased(now: float = 100.0) -> Conversation:
+    conversation = talk(is_leased=True, boottime=lambda: now)
+    list(conversation.wants(wanted()))
+    return conversation
+
+
+def test_a_sidecar_that_may_send_nothing_without_a_lease_is_started_so() -> None:
+    assert sent(list(leased().started()))[0]["lease"] is True
+    assert "lease" not in sent(list(talk().started()))[0]
+
+
+def test_a_lease_goes_to_the_sidecar_that_is_ready_and_to_the_next_one_before_its_policy() -> None:
+    conversation = leased()
+    assert sent(list(conversation.lease(110.0))) == []
+    first = sent(list(conversation.received(ready(can=FENCED))))
+    assert sent(list(conversation.lease(120.0))) == [{"type": "lease", "until": 120.0}]
+    conversation.ended()
+    second = sent(list(conversation.received(ready(can=FENCED))))
+
+    assert [(message["type"], message.get("until")) for message in first] == [("lease", 110.0), ("policy", None)]
+    assert second[0] == {"type": "lease", "until": 120.0}
+
+
+def test_a_lease_that_has_passed_is_not_sent_again() -> None:
+    conversation = leased(now=110.0)
+    list(conversation.lease(110.0))
+
+    assert [message["type"] for message in sent(list(conversation.received(ready(can=FENCED))))] == ["policy"]
+
+
+def test_the_end_of_the_need_for_a_lease_holds_for_the_next_sidecar_too() -> None:
+    conversation = leased()
+    list(conversation.received(ready(can=FENCED)))
+    assert sent(list(conversation.lease(None))) == [{"type": "lease", "until": None}]
+    conversation.ended()
+
+    assert "lease" not in sent(list(conversation.started()))[0]
+
+
+@pytest.mark.parametrize("can", [(), ("lease",), ("withdraw", "state")])
+def test_under_a_lease_nothing_runs_in_a_sidecar_that_knows_none(can: tuple[str, ...]) -> None:
+    effects = list(leased().received(ready(can=can, wants=("es-1",))))
+
+    assert (sent(effects), effects[-1], said(effects)) == ([], Finish(78, grace=0.0), ["ready", "unfenced"])
+
+
+def test_an_old_sidecar_runs_without_a_lease() -> None:
+    conversation = talk()
+    list(conversation.wants(wanted()))
+
+    assert [message["type"] for message in sent(list(conversation.received(ready())))] == ["policy"]
+
+
+def test_a_withdrawn_secret_is_supplied_no_more() -> None:
+    conversation = connected()
+
+    assert sent(list(conversation.withdraw(["es-1", "other"]))) == [
+        {"type": "credentials", "credentials": {"es-1": None}}
+    ]
+    assert sent(list(conversation.withdraw(["es-1"]))) == []
+    assert sent(list(conversation.received(observed(credentials_wanted=("es-1",))))) == []
+    conversation.ended()
+    messages = sent(list(conversation.received(ready(wants=("es-1",)))))
+    assert [message["credentials"] for message in messages] == [{}]
+
+
+def test_a_withdrawn_secret_that_a_new_policy_refers_to_is_supplied_again() -> None:
+    conversation = connected()
+    list(conversation.withdraw(["es-1"]))
+    list(conversation.wants(wanted("es-2")))
+
+    (message,) = sent(list(conversation.wants(wanted("es-1"))))
+
+    assert message["credentials"] == {"es-1": {"api_key": "id:es-1"}}
+
+
+def test_a_shared_policy_that_the_first_sidecar_refuses_is_waited_out() -> None:
+    ends = {}
+    for shared in (True, False):
+        conversation = talk(is_shared=shared)
+        list(conversation.wants(wanted()))
+        list(conversation.received(ready()))
+        ends[shared] = [one for one in conversation.received(nack(1, "invalid")) if isinstance(one, Finish)]
+
+    assert ends == {True: [], False: [Finish(78)]}
+
+
+def test_what_the_sidecar_held_is_known_after_its_end() -> None:
+    conversation = connected()
+    list(conversation.received(observed(events=5)))
+    list(conversation.received(Stopped(clean=True, undelivered=2)))
+    conversation.ended()
+
+    assert conversation.held.events == 2

@@ -28,6 +28,7 @@ from shipper.supervise.options import Options
 from shipper.supervise.policy_source import Known
 from shipper.supervise.questions import Status, ask
 from shipper.supervise.report import Report
+from shipper.supervise.sources import PolicyFiles
 from shipper.supervise.vault import Vault
 from shipper.supervise.watch import Watch
 from shipper.testing import open_destination
@@ -102,7 +103,7 @@ class Place:
         states = [self.directory / "a", self.directory / "b"]
         ended: list[int] = []
         with self.out.open("a") as out, Vault(states[0]) as one, Vault(states[1]) as other, Watch() as watch:
-            self.source = Numbered(Desired([self.policy], {}, Registry.installed()), watch)
+            self.source = Numbered(Desired(PolicyFiles((self.policy,)), {}, Registry.installed()), watch)
             report = Report(out.fileno(), json=True)
             agent = Agent(options, os.environ, report, self.source, dict(zip(states, (one, other), strict=True)))
 

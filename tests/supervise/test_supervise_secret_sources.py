@@ -16,6 +16,7 @@ from shipper.sdk.errors import PolicyError
 from shipper.sdk.secret_source import LARGEST, Absent, SecretSource
 from shipper.supervise.desired import Desired
 from shipper.supervise.secrets import Reference, exposed, read, references, watched
+from shipper.supervise.sources import PolicyFiles
 
 MODULE = '''
 import json, os
@@ -167,7 +168,7 @@ def test_what_has_no_path_is_polled_and_its_variables_are_secret(vault: Path, tm
     (vault / "es").write_text('{"value": "id:hunter2"}')
     policy = tmp_path / "p.yaml"
     policy.write_text(POLICY % "{vault: es}")
-    desired = Desired([policy], {"VAULT": str(vault)}, Registry.installed())
+    desired = Desired(PolicyFiles((policy,)), {"VAULT": str(vault)}, Registry.installed())
     (kept,) = desired.read({}).credentials.values()
 
     assert (kept.sources, desired.poll_seconds) == (["vault:es"], 30.0)
