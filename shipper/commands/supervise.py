@@ -16,6 +16,8 @@ from shipper.process import collector
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from shipper.fleet.settings import FleetSettings
+    from shipper.policy.document import Node
     from shipper.sdk.errors import Problem
     from shipper.supervise.config import Config
     from shipper.supervise.options import Options
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Watch policy files, and keep a shipper running.")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH…", type=PATH)
+@click.argument("paths", nargs=-1, metavar="PATH…", type=PATH)
 @click.option("--state", required=True, type=PATH, help="The directory of the queue and the state.")
 @click.option("--config", type=PATH, help="The supervisor's own settings.")
 @click.option("--json/--text", default=None, help="ECS JSON or text for people; default: text on a terminal.")
@@ -43,7 +45,8 @@ def command(
 
     A changed file or secret becomes a new revision at once. Queued events drain with the credential under which they
     were accepted, and `on_release` (see --config) runs as soon as it can be revoked. If a secret's file is absent at
-    the first start, or the state key's file, the supervisor waits for it (not with --once).
+    the first start, or the state key's file, the supervisor waits for it (not with --once). With `fleet` in --config
+    the policy comes from the fleet, and there is no PATH.
 
     Events go to standard output, the log of the shipper to standard error, both in one format: text if standard output
     is a terminal, otherwise one ECS JSON object a line.
@@ -53,6 +56,7 @@ def command(
       shipper supervise policy.yaml --state /var/lib/shipper
       shipper supervise /etc/shipper/policy.d --config /etc/shipper/supervise.yaml --state /var/lib/shipper
       shipper supervise import.yaml --state /tmp/import --once
+      shipper supervise --config /etc/shipper/supervise.yaml --state /var/lib/shipper      (in a fleet)
 
     \b
     SIGHUP reads the files again; SIGTERM or Ctrl-C stops in order, a second one at once.
@@ -85,19 +89,60 @@ def command(
         once=once,
         once_timeout=_seconds("--once-timeout", once_timeout) if once_timeout else math.inf,
     )
-    read = partial(read_config, config, os.environ, runnable=True, warn=partial(_warn, report)) if config else Config
-    return trio.run(_supervise, read, options, dict(os.environ), report)
+    warn = partial(_warn, report)
+    read = partial(read_config, config, os.environ, runnable=True, warn=warn) if config else Config
+    return trio.run(_supervise, partial(_settings, read, options, os.environ, warn), options, dict(os.environ), report)
 
 
 async def _supervise(
-    read: Callable[[], Config], options: Options, environment: Mapping[str, str], report: Report
+    read: Callable[[], tuple[Config, FleetSettings | None]],
+    options: Options,
+    environment: Mapping[str, str],
+    report: Report,
 ) -> int:
     with collector.importing():
         from shipper.supervise.agent import supervise
         from shipper.supervise.awaiting import configured
 
-    config = await configured(read, options, environment, report)
-    return 0 if config is None else await supervise(replace(options, config=config), environment, report)
+    found = await configured(read, options, environment, report)
+    if found is None:
+        return 0
+    config, fleet = found
+    options = replace(options, config=config)
+    if fleet is None:
+        return await supervise(options, environment, report)
+    with collector.importing():
+        from shipper.fleet.agent import supervise_in_fleet
+
+    return await supervise_in_fleet(options, fleet, environment, report)
+
+
+def _settings(
+    read: Callable[[], Config], options: Options, environment: Mapping[str, str], warn: Callable[[Problem], None]
+) -> tuple[Config, FleetSettings | None]:
+    """Returns the configuration, and that of the fleet if there is one; raises OptionError, and UsageError if nothing
+    says where the policy is."""
+    config = read()
+    if config.fleet is None:
+        if not options.paths:
+            raise click.UsageError("missing PATH…: the files of the policy, or a --config with `fleet`")
+        return config, None
+    _check_fleet(config.fleet, options)
+    with collector.importing():
+        from shipper.fleet import settings
+
+    return config, settings.read(config.fleet, environment, runnable=True, warn=warn)
+
+
+def _check_fleet(fleet: Node, options: Options) -> None:
+    """Raises OptionError for options that a host in a fleet does not have."""
+    from shipper.sdk.errors import OptionError
+
+    place = f"{fleet.mark.file}:{fleet.mark.line}: fleet"
+    if options.paths:
+        raise OptionError(f"{place}: the policy comes from the fleet; leave out PATH…, or `fleet` in --config")
+    if options.once:
+        raise OptionError(f"{place}: --once ends when files are shipped, and a host stays in its fleet; leave out one")
 
 
 def _warn(report: Report, problem: Problem) -> None:

@@ -76,12 +76,12 @@ class Agent:
         self._notify = Notify(environment)
         self._warned: Sequence[Problem] = ()
         kind = {"is_shared": source.is_shared, "is_leased": is_leased}
-        self._members = [Member(replace(options, state=state), vault, self, **kind) for state, vault in vaults.items()]
-        self._troubles = Everywhere([member.troubles for member in self._members])
+        self.members = [Member(replace(options, state=state), vault, self, **kind) for state, vault in vaults.items()]
+        self.troubles = Everywhere([member.troubles for member in self.members])
         self._leaving, self._status = False, 0
         self._left = trio.Event()
         self._revocations = Revocations(
-            options.config.on_release, self._without_secrets, self._troubles, self._say, self._revoked
+            options.config.on_release, self._without_secrets, self.troubles, self._say, self._revoked
         )
 
     async def run(self) -> int:
@@ -94,21 +94,23 @@ class Agent:
             self._nursery = nursery
             await nursery.start(self._heed_signals)
             nursery.start_soon(self._notify.keep_alive)
-            for member in self._members:
+            for member in self.members:
                 askers = standing.noting_askers(member.troubles, self._report.say)
                 await nursery.start(questions.serve, member.state, member.answer, askers)
             self._say("watching", paths=self._source.watched, method=self._source.method)
+            if self._source.is_shared:
+                self._notify.send("READY=1", "STATUS=waiting for a version")
             if first is not None:
                 self._offer(first, asked=False, over={})
             nursery.start_soon(self._follow_source)
             async with trio.open_nursery() as running:
-                for member in self._members:
+                for member in self.members:
                     running.start_soon(self._run, member)
             await self._last_revocations()
             if self._leaving:
                 await self._left.wait()
             nursery.cancel_scope.cancel("every sidecar has stopped as asked")
-        return max(self._status, *(member.status for member in self._members))
+        return max(self._status, *(member.status for member in self.members))
 
     async def _run(self, member: Member) -> None:
         """Runs a member from when its last policy may run, or from when it stops."""
@@ -132,7 +134,7 @@ class Agent:
 
     @property
     def _runs(self) -> bool:
-        return any(member.ledger.policy for member in self._members)
+        return any(member.ledger.policy for member in self.members)
 
     async def _first(self) -> Wanted | None:
         """Returns the policy at the start; None if it is not valid, or secrets are absent, which is reported.
@@ -158,8 +160,8 @@ class Agent:
 
     def _known(self) -> dict[bytes, str]:
         """Returns the ids that every member may still be given."""
-        released = {kept.id for member in self._members for kept in member.ledger.pending}
-        known = [pair for member in self._members for pair in member.ledger.known.items()]
+        released = {kept.id for member in self.members for kept in member.ledger.pending}
+        known = [pair for member in self.members for pair in member.ledger.known.items()]
         return {content: id for content, id in known if id not in released}
 
     def _offer(self, wanted: Wanted, *, asked: bool, over: Mapping[str, Mapping[str, Any]]) -> None:
@@ -168,7 +170,7 @@ class Agent:
         self._warned = wanted.warnings
         for problem in new:
             self._say("warning", problem=problem)
-        for member in self._members:
+        for member in self.members:
             member.offer(wanted, asked=asked, over=over)
 
     async def _follow_source(self) -> None:
@@ -188,17 +190,17 @@ class Agent:
     def _over(self) -> dict[str, Mapping[str, Any]]:
         """Returns the reports for a policy that is valid again."""
         over: dict[str, Mapping[str, Any]] = {}
-        if self._troubles.over(ABSENT):
+        if self.troubles.over(ABSENT):
             over["present"] = {}
-        if self._troubles.over(self._wrong):
+        if self.troubles.over(self._wrong):
             over["valid"] = {"source": self._source.name}
         return over
 
     def _invalid(self, error: PolicyError, *, known: bool = False) -> None:
         """Reports an invalid policy, except `known` problems; the last valid policy, if any, keeps running."""
         absent = isinstance(error, SecretsAbsent) and not self._runs
-        self._troubles.over(self._wrong if absent else ABSENT)
-        self._troubles.begin(
+        self.troubles.over(self._wrong if absent else ABSENT)
+        self.troubles.begin(
             ABSENT if absent else self._wrong, map(str, error.problems), kind=None if absent else "policy"
         )
         if absent:
@@ -212,7 +214,7 @@ class Agent:
 
     def say(self, member: Member, what: str, fields: Mapping[str, Any]) -> None:
         """Reports an event, with the name of the member if there are several."""
-        self._report.say(what, fields if len(self._members) == 1 else {**fields, "member": member.name})
+        self._report.say(what, fields if len(self.members) == 1 else {**fields, "member": member.name})
 
     def environment(self) -> Mapping[str, str]:
         """Returns the environment of a sidecar."""
@@ -220,9 +222,9 @@ class Agent:
 
     def released(self, *, again: bool) -> None:
         """Revokes the credentials that every member has released."""
-        released = {kept.id: kept for member in self._members for kept in member.released}
-        shared = {kept.canonical for member in self._members for kept in member.ledger.kept.values() if kept.shared}
-        for id in sorted(collected([member.holding for member in self._members])):
+        released = {kept.id: kept for member in self.members for kept in member.released}
+        shared = {kept.canonical for member in self.members for kept in member.ledger.kept.values() if kept.shared}
+        for id in sorted(collected([member.holding for member in self.members])):
             kept = released[id]
             if kept.shared:
                 self._source.released(kept)
@@ -234,7 +236,7 @@ class Agent:
     def forget(self, ids: Iterable[str]) -> None:
         """Removes credentials of the source that it has released; those that a member may use again stay."""
         for id in ids:
-            if all(id not in member.ledger.kept or member.ledger.kept[id].released for member in self._members):
+            if all(id not in member.ledger.kept or member.ledger.kept[id].released for member in self.members):
                 self._nursery.start_soon(self._revoked, id)
 
     def answered(self, member: Member, answer: Answer) -> None:
@@ -247,7 +249,7 @@ class Agent:
 
     def stopping(self) -> None:
         """Tells the service manager that the service stops, with the last member."""
-        if all(member.is_stopping for member in self._members):
+        if all(member.is_stopping for member in self.members):
             self._notify.send("STOPPING=1")
 
     def status(self) -> Mapping[str, Any]:
@@ -262,9 +264,9 @@ class Agent:
             return refused("this host is leaving already", Code.STOPPING)
         self._leaving = True
         try:
-            for member in self._members:
+            for member in self.members:
                 member.stop(0)
-            for member in self._members:
+            for member in self.members:
                 await member.ended.wait()
             result = await self._source.leave()
             self._status = 0 if result.status == "SUCCESS" else 1
@@ -277,14 +279,14 @@ class Agent:
 
     def _without_secrets(self) -> dict[str, str]:
         """Returns the environment for other programs, without variables that a policy ever named as secrets."""
-        secret = {name for member in self._members for name in member.ledger.secret_variables}
+        secret = {name for member in self.members for name in member.ledger.secret_variables}
         secret |= {*self._source.secret_variables}
         return {name: value for name, value in self._environment.items() if name not in secret}
 
     async def _revoked(self, id: str) -> None:
         """Returns when every member has forgotten the credential, so that no later process revokes it again."""
         async with trio.open_nursery() as nursery:
-            for member in self._members:
+            for member in self.members:
                 nursery.start_soon(member.forget, id)
 
     # -- the end -------------------------------------------------------------------------------------------------------
@@ -296,8 +298,8 @@ class Agent:
                 if number == signal.SIGHUP:
                     self._notify.reloading()
                     self._source.ask()
-                elif not all(member.is_stopping for member in self._members):
-                    for member in self._members:
+                elif not all(member.is_stopping for member in self.members):
+                    for member in self.members:
                         member.stop(0)
                 else:
                     self._say("killed", reason="a second signal")
@@ -305,6 +307,6 @@ class Agent:
 
     async def _last_revocations(self) -> None:
         """Revokes credentials that were released in the last moment, before the next start does."""
-        if not any(member.killed for member in self._members):
+        if not any(member.killed for member in self.members):
             with trio.move_on_after(self._options.grace):
                 await self._revocations.ended()

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import trio
 
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import OptionError
 from shipper.supervise import questions, standing
-from shipper.supervise.config import Config, KeyAbsent
+from shipper.supervise.config import KeyAbsent
 from shipper.supervise.conversation import Conversation
 from shipper.supervise.ledger import Ledger
 from shipper.supervise.notify import Notify
@@ -27,10 +27,12 @@ from shipper.supervise.standing import KEYLESS, Troubles
 from shipper.supervise.vault import Vault
 from shipper.supervise.watch import Watch
 
+T = TypeVar("T")
+
 
 async def configured(
-    read: Callable[[], Config], options: Options, environment: Mapping[str, str], report: Report
-) -> Config | None:
+    read: Callable[[], T], options: Options, environment: Mapping[str, str], report: Report
+) -> T | None:
     """Returns the result of `read` once every file of a state key exists; None if a signal stops it before.
 
     Raises StateBusy, and OptionError for a configuration that is invalid at the start; with `once` also for an absent
@@ -47,10 +49,10 @@ async def configured(
         return await _Waiting(read, options, environment, report, watch).run()
 
 
-class _Waiting:
+class _Waiting(Generic[T]):
     def __init__(
         self,
-        read: Callable[[], Config],
+        read: Callable[[], T],
         options: Options,
         environment: Mapping[str, str],
         report: Report,
@@ -59,9 +61,9 @@ class _Waiting:
         self._read, self._options, self._report, self._watch = read, options, report, watch
         self._notify = Notify(environment)
         self._troubles = Troubles()
-        self._config: Config | None = None
+        self._config: T | None = None
 
-    async def run(self) -> Config | None:
+    async def run(self) -> T | None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notify.keep_alive)
             askers = standing.noting_askers(self._troubles, self._report.say)
@@ -72,7 +74,7 @@ class _Waiting:
             nursery.cancel_scope.cancel("the key is there")
         return self._config
 
-    async def _present(self) -> Config:
+    async def _present(self) -> T:
         """Returns the configuration once it is valid; reports other mistakes meanwhile: a key may be half written."""
         told = ""
         while True:

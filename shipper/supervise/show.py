@@ -167,6 +167,8 @@ def _overview(status: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterato
     stages = {**wanted, **observed.get("revisions", {})}
     if any(stages.values()):
         yield "revision", ", ".join(f"{stage} {_revision(at)}" for stage, at in stages.items() if at)
+    if fleet := status.get("fleet"):
+        yield "fleet", _fleet(fleet)
     if (confirms := observed.get("confirms")) and observed.get("principals"):
         yield (
             "drained means",
@@ -179,6 +181,16 @@ def _overview(status: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterato
         yield "queue", f"{waits}; {_size(queue['disk_bytes'])} on disk"
     if (letters := observed.get("dead_letters")) and letters["events"]:
         yield "dead letters", f"{events_in_words(letters['events'])}, {_size(letters['bytes'])}"
+
+
+def _fleet(fleet: Mapping[str, Any]) -> str:
+    """Returns the part of a host in its fleet, in one line."""
+    version = f"version {fleet['version']}" if fleet.get("version") else "no version"
+    stages = ", ".join(f"{stage} {at}" for stage, at in (fleet.get("stages") or {}).items())
+    lease = f"lease {fleet['lease_seconds']:.1f} s" if fleet.get("lease_seconds") is not None else ""
+    store = f"store {fleet['store']}" if fleet.get("store") else ""
+    parts = (f"{fleet['member']} of {fleet['fleet']}", fleet.get("state", ""), version, stages, store, lease)
+    return ", ".join(filter(None, parts))
 
 
 def _unit(unit: Mapping[str, Any]) -> Row:

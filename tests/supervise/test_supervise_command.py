@@ -33,6 +33,29 @@ def test_an_option_that_cannot_be_obeyed_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
+FLEET = "fleet: {name: prod, member: web-1, etcd: ['http://127.0.0.1:1'], keys: [{file: fleet.key}]}\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "arguments", "status", "expected"),
+    [
+        ("", [], 2, "missing PATH…"),
+        ("{}\n", ["--config", "c.yaml"], 2, "missing PATH…"),
+        (FLEET, ["policy.yaml", "--config", "c.yaml"], 78, "c.yaml:1: fleet: the policy comes from the fleet"),
+        (FLEET, ["--once", "--config", "c.yaml"], 78, "c.yaml:1: fleet: --once ends"),
+    ],
+)
+def test_the_policy_comes_from_files_or_from_a_fleet(
+    tmp_path: Path, config: str, arguments: list[str], status: int, expected: str
+) -> None:
+    (tmp_path / "c.yaml").write_text(config)
+    line = [sys.executable, "-m", "shipper", "supervise", "--state", "s", *arguments]
+    ended = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=30)
+
+    assert (ended.returncode, expected in ended.stderr) == (status, True), ended.stderr
+    assert not (tmp_path / "s").exists()
+
+
 def test_a_reload_does_not_kill_a_supervisor_that_just_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     at_the_start: list[object] = []
     monkeypatch.setattr(hardening, "harden", lambda: None)

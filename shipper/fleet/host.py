@@ -1,0 +1,146 @@
+"""What a member of a fleet needs of its supervisor: figures, the lease, and its secrets. No method waits."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+
+import trio
+
+from shipper.fleet.records import Undelivered
+from shipper.policy import document
+from shipper.policy.document import Node
+from shipper.policy.registry import Registry, UnknownType
+from shipper.policy.settings import fields_of
+from shipper.protocol.messages import Observed
+from shipper.sdk.errors import PolicyError
+from shipper.sdk.units import Duration
+from shipper.supervise.agent import Agent
+from shipper.supervise.member import Member
+from shipper.supervise.report import Report
+
+LONGEST_REQUEST = 60.0
+"""Seconds, for an output whose settings do not show its own."""
+REBIND_SECONDS = 2.0
+"""Between two attempts to find the events that a withdrawn secret holds."""
+_REBIND_ATTEMPTS = 30
+KIND = "fleet"
+
+
+class Host:
+    """Implements `membership.Host` on an agent with one member; `agent` is set before the membership runs."""
+
+    agent: Agent
+
+    def __init__(self, report: Report, registry: Registry, *, rebinds: bool, holds: bool) -> None:
+        """`rebinds`: events of a secret that the fleet has released go with its successor. `holds`: the sidecar sends
+        nothing without a lease, which the reports say."""
+        self._report, self._registry = report, registry
+        self._rebinds, self._holds = rebinds, holds
+        self._told: dict[str, str] = {}
+        self._withdrawn: set[str] = set()
+        self._withdrew = trio.Event()
+        self._longest = 0.0
+
+    @property
+    def _member(self) -> Member:
+        (member,) = self.agent.members
+        return member
+
+    def undelivered(self) -> Undelivered:
+        """Returns the events that the sidecar held when it was heard last."""
+        return Undelivered(*self._member.held)
+
+    def using(self) -> Sequence[str]:
+        """Returns the ids of the fleet's secrets that the sidecar uses or may use."""
+        return sorted(id for id, kept in self._member.ledger.kept.items() if kept.shared and not kept.released)
+
+    def lease(self, until: float | None) -> None:
+        """Lets the sidecar begin requests until an instant of CLOCK_BOOTTIME; None ends the need for a lease."""
+        self._member.lease(until)
+
+    def withdraw(self, ids: Sequence[str]) -> None:
+        """Takes secrets from the sidecar, before any later lease; later their events go with the successor, where that
+        is configured."""
+        self._member.withdraw(ids)
+        if self._rebinds:
+            self._withdrawn |= {*ids}
+            self._withdrew.set()
+
+    def longest_request(self) -> float:
+        """Returns the seconds of the longest request that any policy of this process makes: what drains may be of an
+        older one."""
+        self._longest = max(self._longest, longest_request(self._member.ledger.policy, self._registry))
+        return self._longest
+
+    def trouble(self, cause: str, message: str | None) -> None:
+        """Shows a trouble in the status and the report; None: it is over."""
+        if message is None:
+            if self._told.pop(cause, None) is not None:
+                self.agent.troubles.over(cause)
+                self._report.say("fleet_well", {"cause": cause, "state": "HEALTHY"})
+            return
+        if self._told.get(cause) == message:
+            return
+        is_new = cause not in self._told
+        self._told[cause] = message
+        self.agent.troubles.begin(cause, [message], kind=KIND)
+        if is_new:
+            consequence = "what is sent needs a lease" if self._holds else "shipping continues"
+            fields = {"cause": cause, "message": message, "consequence": consequence, "state": "DEGRADED"}
+            self._report.say("fleet_trouble", fields)
+
+    def forget(self, ids: Sequence[str]) -> None:
+        """Removes from the ledger what the fleet has released and the sidecar no longer uses."""
+        if ids:
+            self.agent.forget(ids)
+
+    async def rebind(self) -> None:
+        """Orders that events of withdrawn secrets go with the secrets that replace them, to the same destination; runs
+        for ever. What no order can move stays held, and the status shows the commands."""
+        while True:
+            await self._withdrew.wait()
+            self._withdrew = trio.Event()
+            for _ in range(_REBIND_ATTEMPTS):
+                for source, target in successors(self._member.observed, self._withdrawn):
+                    await self._member.order("rebind", {"from": source, "to": target})
+                self._withdrawn &= {*self._member.ledger.kept}
+                if not self._withdrawn:
+                    break
+                with trio.move_on_after(REBIND_SECONDS):
+                    await self._withdrew.wait()
+            self._withdrawn.clear()
+
+
+def successors(observed: Observed | None, withdrawn: Collection[str]) -> list[tuple[str, str]]:
+    """Returns each withdrawn secret whose events are held, with the one that their output uses now."""
+    found: dict[str, str] = {}
+    for drain in observed.draining if observed is not None else ():
+        for waiting in drain.outputs.values():
+            if waiting.held and waiting.rebind_to is not None:
+                found |= {id: waiting.rebind_to for id in waiting.rebind_from if id in withdrawn}
+    return [(source, target) for source, target in found.items() if source != target]
+
+
+@functools.lru_cache(maxsize=2)
+def longest_request(policy: str, registry: Registry) -> float:
+    """Returns the seconds of the longest request of a policy's outputs; 0 for a policy without outputs."""
+    try:
+        tree = document.read(policy)
+    except PolicyError:
+        return LONGEST_REQUEST
+    outputs = tree.value.get("outputs") if isinstance(tree.value, dict) else None
+    nodes = outputs.value if outputs is not None and isinstance(outputs.value, dict) else {}
+    return max((_timeout(node, registry) for node in nodes.values()), default=0.0)
+
+
+def _timeout(output: Node, registry: Registry) -> float:
+    """Returns the `timeout` of an output, or that of its plugin."""
+    settings: Mapping[str, Node] = output.value if isinstance(output.value, dict) else {}
+    try:
+        if "timeout" in settings:
+            return float(Duration.parse(str(settings["timeout"].value)))
+        plugin = registry.find("outputs", str(settings["type"].value))
+        return float(fields_of(plugin)["timeout"].default)
+    except (KeyError, TypeError, ValueError, UnknownType):
+        return LONGEST_REQUEST
