@@ -13,7 +13,7 @@ import trio
 from shipper.fleet.home import Home
 from shipper.fleet.host import Host
 from shipper.fleet.membership import Membership
-from shipper.fleet.opened import opened
+from shipper.fleet.opening import opened
 from shipper.fleet.seal import Seals
 from shipper.fleet.settings import FleetSettings
 from shipper.fleet.source import FleetSource
@@ -33,8 +33,8 @@ async def supervise_in_fleet(
 
     Raises StateBusy, StateLocked and OptionError before anything runs.
     """
-    async with opened(settings) as store:
-        return await follow(options, settings, environment, report, store)
+    async with opened(settings) as fleet:
+        return await follow(options, settings, environment, report, fleet.store)
 
 
 async def follow(

@@ -24,7 +24,6 @@ LONGEST_REQUEST = 60.0
 REBIND_SECONDS = 2.0
 """Between two attempts to find the events that a withdrawn secret holds."""
 _REBIND_ATTEMPTS = 30
-KIND = "fleet"
 
 
 class Host:
@@ -74,20 +73,20 @@ class Host:
         return self._longest
 
     def trouble(self, cause: str, message: str | None) -> None:
-        """Shows a trouble in the status and the report; None: it is over."""
+        """Shows a trouble, by its code, in the status and the report; None: it is over."""
         if message is None:
             if self._told.pop(cause, None) is not None:
-                self.agent.troubles.over(cause)
-                self._report.say("fleet_well", {"cause": cause, "state": "HEALTHY"})
+                self.agent.troubles.over(in_words(cause))
+                self._report.say("fleet_well", {"code": cause, "cause": in_words(cause), "state": "HEALTHY"})
             return
-        if self._told.get(cause) == message:
+        if self._told.get(cause) == message or self.agent.is_leaving:
             return
         is_new = cause not in self._told
         self._told[cause] = message
-        self.agent.troubles.begin(cause, [message], kind=KIND)
+        self.agent.troubles.begin(in_words(cause), [message], kind="fleet")
         if is_new:
-            consequence = "what is sent needs a lease" if self._holds else "shipping continues"
-            fields = {"cause": cause, "message": message, "consequence": consequence, "state": "DEGRADED"}
+            consequence = "nothing is sent after the lease" if self._holds else "shipping continues"
+            fields = {"code": cause, "message": message, "consequence": consequence, "state": "DEGRADED"}
             self._report.say("fleet_trouble", fields)
 
     def forget(self, ids: Sequence[str]) -> None:
@@ -110,6 +109,11 @@ class Host:
                 with trio.move_on_after(REBIND_SECONDS):
                     await self._withdrew.wait()
             self._withdrawn.clear()
+
+
+def in_words(cause: str) -> str:
+    """Returns the cause of a trouble for its code."""
+    return f"fleet: {cause.replace('_', ' ')}"
 
 
 def successors(observed: Observed | None, withdrawn: Collection[str]) -> list[tuple[str, str]]:

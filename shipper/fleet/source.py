@@ -11,18 +11,16 @@ that the sidecar refuses. Nothing here waits for the store.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 import trio
 
 from shipper.fleet.membership import Offered
-from shipper.fleet.records import Version
 from shipper.policy.registry import Registry
 from shipper.protocol.messages import Result
 from shipper.sdk.codes import Code
-from shipper.sdk.errors import PolicyError, Problem
+from shipper.sdk.errors import PolicyError, Problem, ShipperError
 from shipper.supervise.answers import Answer, Stage
 from shipper.supervise.desired import Desired, Given
 from shipper.supervise.files import Files
@@ -187,19 +185,14 @@ class FleetSource:
 
     async def leave(self) -> Result:
         """Returns when the store knows that this host has left, or after `LEAVE_SECONDS`."""
-        with suppress(trio.TooSlowError), trio.fail_after(LEAVE_SECONDS):
-            await self._membership.leave()
+        with trio.move_on_after(LEAVE_SECONDS):
+            try:
+                await self._membership.leave()
+            except ShipperError as error:
+                return refused(str(error), Code.FAILED)
             self._say("fleet_left", {"fleet": self._fleet})
             return Result(id="", status="SUCCESS", message=f"this host has left the fleet {self._fleet}", code=Code.OK)
         text = (
             "the host has stopped, but the store does not answer, so the fleet still counts it: start it, and try again"
         )
         return refused(text, Code.TIMED_OUT)
-
-
-def version_of(name: str) -> Version | None:
-    """Returns the version of `Offered.name`; None for another name, such as that of a policy from files."""
-    with suppress(ValueError):
-        epoch, number, sha256 = name.split(".")
-        return Version(int(epoch), int(number), sha256)
-    return None

@@ -78,7 +78,7 @@ class Agent:
         kind = {"is_shared": source.is_shared, "is_leased": is_leased}
         self.members = [Member(replace(options, state=state), vault, self, **kind) for state, vault in vaults.items()]
         self.troubles = Everywhere([member.troubles for member in self.members])
-        self._leaving, self._status = False, 0
+        self.is_leaving, self._status = False, 0
         self._left = trio.Event()
         self._revocations = Revocations(
             options.config.on_release, self._without_secrets, self.troubles, self._say, self._revoked
@@ -107,7 +107,7 @@ class Agent:
                 for member in self.members:
                     running.start_soon(self._run, member)
             await self._last_revocations()
-            if self._leaving:
+            if self.is_leaving:
                 await self._left.wait()
             nursery.cancel_scope.cancel("every sidecar has stopped as asked")
         return max(self._status, *(member.status for member in self.members))
@@ -260,9 +260,9 @@ class Agent:
         """Stops every member, and has the source tell the others; then `run` ends."""
         if not self._source.is_shared:
             return await self._source.leave()
-        if self._leaving:
+        if self.is_leaving:
             return refused("this host is leaving already", Code.STOPPING)
-        self._leaving = True
+        self.is_leaving = True
         try:
             for member in self.members:
                 member.stop(0)

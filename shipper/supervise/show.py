@@ -168,7 +168,7 @@ def _overview(status: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterato
     if any(stages.values()):
         yield "revision", ", ".join(f"{stage} {_revision(at)}" for stage, at in stages.items() if at)
     if fleet := status.get("fleet"):
-        yield "fleet", _fleet(fleet)
+        yield "fleet", ", ".join(_fleet(fleet))
     if (confirms := observed.get("confirms")) and observed.get("principals"):
         yield (
             "drained means",
@@ -183,14 +183,18 @@ def _overview(status: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterato
         yield "dead letters", f"{events_in_words(letters['events'])}, {_size(letters['bytes'])}"
 
 
-def _fleet(fleet: Mapping[str, Any]) -> str:
-    """Returns the part of a host in its fleet, in one line."""
-    version = f"version {fleet['version']}" if fleet.get("version") else "no version"
-    stages = ", ".join(f"{stage} {at}" for stage, at in (fleet.get("stages") or {}).items())
-    lease = f"lease {fleet['lease_seconds']:.1f} s" if fleet.get("lease_seconds") is not None else ""
-    store = f"store {fleet['store']}" if fleet.get("store") else ""
-    parts = (f"{fleet['member']} of {fleet['fleet']}", fleet.get("state", ""), version, stages, store, lease)
-    return ", ".join(filter(None, parts))
+def _fleet(fleet: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what a host says of its part in its fleet."""
+    why = f" ({fleet['reason']})" if fleet["reason"] else ""
+    yield f"{fleet['member']} of {fleet['fleet']}: {fleet['state']}{why}"
+    yield f"runs version {fleet['running']}" if fleet["running"] else "runs no version"
+    if fleet["newest"] not in (None, fleet["running"]):
+        yield f"newest {fleet['newest']}"
+    if fleet["refused"]:
+        yield f"refused {fleet['refused']}"
+    yield from (f"{stage} {version}" for stage, version in fleet["stages"].items())
+    if fleet["lease_seconds"] is not None:
+        yield f"lease {fleet['lease_seconds']:.1f} s"
 
 
 def _unit(unit: Mapping[str, Any]) -> Row:

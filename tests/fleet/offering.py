@@ -56,4 +56,10 @@ class Offering:
         self.has_left.set()
 
     def status(self) -> dict[str, Any]:
-        return {"fleet": "prod", "member": "web-1"}
+        return dict.fromkeys(("newest", "running", "refused", "lease_seconds")) | {
+            "fleet": "prod",
+            "member": "web-1",
+            "state": "member",
+            "reason": "",
+            "stages": {},
+        }

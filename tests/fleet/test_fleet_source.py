@@ -9,7 +9,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from shipper.fleet.source import LEAVE_SECONDS, FleetSource, version_of
+from shipper.fleet.source import LEAVE_SECONDS, FleetSource
 from shipper.policy.registry import Registry
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError
@@ -188,9 +188,3 @@ async def test_a_store_that_does_not_answer_keeps_nobody_from_ending(host: Host,
     assert (result.status, result.code) == ("FAILED", Code.TIMED_OUT)
     assert trio.current_time() - began == LEAVE_SECONDS
     assert host.said == []
-
-
-@pytest.mark.parametrize("name", ["", "v7", "0.7", "a.b.c", "0.7.x.y"])
-def test_another_name_is_no_version(name: str) -> None:
-    assert version_of(name) is None
-    assert version_of("1.7.abc") == (1, 7, "abc")
