@@ -55,3 +55,11 @@ def _quantity(text: object, units: dict[str, int] | dict[str, float], wanted: st
 def events_in_words(events: int) -> str:
     """Returns a number of events in words."""
     return "1 event" if events == 1 else f"{events} events"
+
+
+def size_in_words(count: int) -> str:
+    """Returns a size for people: exact where it has a round unit, otherwise with three digits."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= factor:
+            return str(Size(count)) if count % factor == 0 else f"{count / factor:.1f}{unit}"
+    return f"{count}B"

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from shipper.process.log import printable
-from shipper.sdk.units import Size, events_in_words
+from shipper.sdk.units import events_in_words, size_in_words
 from shipper.supervise import remedies
 from shipper.supervise.remedies import Remedy
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = tuple[str, ...]
 Table: TypeAlias = tuple[str, list[Row]]
-_COLOURS = {"not connected": "yellow", "HEALTHY": "green", "DEGRADED": "yellow", "FAILED": "red", "STOPPED": "dim"}
+COLOURS = {"not connected": "yellow", "HEALTHY": "green", "DEGRADED": "yellow", "FAILED": "red", "STOPPED": "dim"}
+COLOURS |= {"reached": "green", "refused": "red", "unauthentic": "red", "absent": "red"}
+COLOURS |= {"joining": "yellow", "waiting": "yellow", "fenced": "yellow", "left": "dim", "forgotten": "dim"}
 _LONGEST_CELL = 600
 _INDENT = 2
 _MOST_EDGES = 20
@@ -176,11 +178,11 @@ def _overview(status: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterato
         )
     if queue := observed.get("queue"):
         oldest = f", oldest {queue['oldest_seconds']:.1f} s" if queue["events"] else ""
-        limit = f" of {_size(queue['limit_bytes'])}" if queue["limit_bytes"] else ""
-        waits = f"{events_in_words(queue['events'])}, {_size(queue['bytes'])}{limit}{oldest}"
-        yield "queue", f"{waits}; {_size(queue['disk_bytes'])} on disk"
+        limit = f" of {size_in_words(queue['limit_bytes'])}" if queue["limit_bytes"] else ""
+        waits = f"{events_in_words(queue['events'])}, {size_in_words(queue['bytes'])}{limit}{oldest}"
+        yield "queue", f"{waits}; {size_in_words(queue['disk_bytes'])} on disk"
     if (letters := observed.get("dead_letters")) and letters["events"]:
-        yield "dead letters", f"{events_in_words(letters['events'])}, {_size(letters['bytes'])}"
+        yield "dead letters", f"{events_in_words(letters['events'])}, {size_in_words(letters['bytes'])}"
 
 
 def _fleet(fleet: Mapping[str, Any]) -> Iterator[str]:
@@ -227,7 +229,7 @@ def _edges(observed: Mapping[str, Any]) -> Iterator[Row]:
         heard = f"heard {_span(edge['heard_seconds'])} ago" if is_heard else "not heard of since the start"
         behind = _amount(edge["waiting_events"], _versions(edge["versions_behind"]) if edge["versions_behind"] else "")
         waits = f"waiting there: {behind or 'nothing'}" if is_heard else ""
-        has = f"{_keys(edge['keys'])}, {_size(edge['bytes'])}"
+        has = f"{_keys(edge['keys'])}, {size_in_words(edge['bytes'])}"
         yield f"inputs.{edge['input']}", edge["name"], _connected(edge), heard, has, waits
     if more := len(edges) - len(shown) + observed.get("edges_left_out", 0):
         yield f"{more:,} more edges", "", "", "", "", "--json has them"
@@ -302,14 +304,6 @@ def _revision(at: Sequence[int]) -> str:
     return f"{at[0]}:{at[1]}" if at[0] else str(at[1])
 
 
-def _size(count: int) -> str:
-    """Returns a size for people: exact where it has a round unit, otherwise with three digits."""
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= factor:
-            return str(Size(count)) if count % factor == 0 else f"{count / factor:.1f}{unit}"
-    return f"{count}B"
-
-
 def _coloured(tables: Iterable[Table], stream: TextIO) -> tuple[str, int, int]:
     """Returns the text for a terminal, and the terminal's width and height."""
     from rich.console import Console
@@ -344,7 +338,7 @@ def _print_rows(rows: Sequence[Row], console: Console) -> None:
         return
     table = Table.grid(*(Column(no_wrap=True) for _ in widths), Column(overflow="fold"), padding=(0, 2, 0, 0))
     for row in rows:
-        table.add_row(*(Text(cell, style=_COLOURS.get(cell, ""), overflow="fold") for cell in row))
+        table.add_row(*(Text(cell, style=COLOURS.get(cell, ""), overflow="fold") for cell in row))
     console.print(Padding(table, (0, 0, 0, 2)))
 
 
@@ -361,7 +355,7 @@ def _print_row(row: Row, console: Console) -> None:
         if taken and indent + taken + width + 2 > console.width:
             console.print(Padding(line, (0, 0, 0, indent)))
             line, taken, indent = Text(), 0, 3 * _INDENT
-        line.append(cell if not taken else f"  {cell}", style=_COLOURS.get(cell, ""))
+        line.append(cell if not taken else f"  {cell}", style=COLOURS.get(cell, ""))
         taken += width + 2
     line.overflow = "fold"
     console.print(Padding(line, (0, 0, 0, indent)))

@@ -1,0 +1,210 @@
+"""What people see of a fleet: tables (`supervise/show`) and lines, made of the values of `judge`; pure.
+
+Whoever holds an answer up comes first, and long lists are cut: the last row says how many were left out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from shipper.fleet.judge import OPENING, Fleet, Kind, Member, Row, Standing, Verdict
+from shipper.fleet.records import Undelivered
+from shipper.sdk.units import events_in_words, size_in_words
+from shipper.supervise.show import Row as Cells
+from shipper.supervise.show import Table
+
+STATES: Mapping[str, str] = {
+    "open": "reached by every member that counts",
+    "closed": "not yet",
+    "refused": "refused",
+    "unknown": "there is no such version",
+    "gone": "it is no longer in the history",
+    "store_restored": "the store was restored",
+}
+_ORDER: tuple[Kind, ...] = (
+    *("reached", "refused", "unauthentic", "absent", "joining", "waiting"),
+    *("fenced", "forgotten", "left"),
+)
+_NO_MEMBERS = ("left", "forgotten")
+_MOST_VERSIONS = 8
+_MOST_BEHIND = 20
+_MOST_PROBLEMS = 3
+_NAMED = 3
+"""Members that one line names."""
+
+
+def line(verdict: Verdict) -> str:
+    """Returns the answer in one line, for logs."""
+    text = f"version {verdict.version}, {verdict.stage}: {STATES[verdict.state]}"
+    if not verdict.counts:
+        return _with_warnings(text, verdict)
+    held = _held(verdict)
+    named = ", ".join(f"{each.name} ({each.why})" if each.why else each.name for each in held[:_NAMED])
+    more = f", and {len(held) - _NAMED:,} more" if len(held) > _NAMED else ""
+    return _with_warnings(f"{text}; {counted(verdict.counts)}{f'; {named}{more}' if named else ''}", verdict)
+
+
+def _with_warnings(text: str, verdict: Verdict) -> str:
+    return "; ".join((text, *verdict.warnings))
+
+
+def counted(counts: Mapping[Kind, int]) -> str:
+    """Returns the members by kind: `150 of 200 reached, 6 absent, 44 waiting`."""
+    total = members(counts)
+    others = [f"{counts[kind]:,} {kind}" for kind in _ORDER[1:] if counts.get(kind)]
+    return ", ".join([f"{counts.get('reached', 0):,} of {total:,} reached", *others])
+
+
+def members(counts: Mapping[Kind, int]) -> int:
+    """Returns the number of members, without those that are none any more."""
+    return sum(count for kind, count in counts.items() if kind not in _NO_MEMBERS)
+
+
+def verdict_tables(verdict: Verdict, most: int | None = None) -> list[Table]:
+    """Returns the tables of an answer, with at most so many members; `None`: all."""
+    title = f"version {verdict.version}, {verdict.stage}: {STATES[verdict.state]}"
+    rows: list[Cells] = [("members", counted(verdict.counts))] if verdict.counts else []
+    rows += [("undelivered", one) for one in _undelivered(verdict.undelivered)]
+    rows += [("warning", warning) for warning in verdict.warnings]
+    held = _held(verdict)
+    others = [each for each in verdict.members if each.kind in OPENING]
+    candidates: list[Table] = [
+        (title, rows),
+        ("these keep it closed", list(_standings(held, most))),
+        ("these do not count against it", list(_standings(others, most))),
+    ]
+    return [(text, cells) for at, (text, cells) in enumerate(candidates) if cells or not at]
+
+
+class Progress(NamedTuple):
+    """A wait on a terminal: what is said, and who keeps it closed; each line and each row takes one row of it."""
+
+    title: str
+    reached: int
+    members: int
+    lines: Sequence[str]
+    rows: Sequence[Cells]
+
+
+def progress(verdict: Verdict, height: int) -> Progress:
+    """Returns the progress of a wait in at most `height` rows of a terminal."""
+    others = ", ".join(f"{verdict.counts[kind]:,} {kind}" for kind in _ORDER[1:] if verdict.counts.get(kind))
+    undelivered = [f"undelivered: {one}" for one in _undelivered(verdict.undelivered)]
+    lines = [*filter(None, [others]), *undelivered, *(f"warning: {warning}" for warning in verdict.warnings)]
+    held = _held(verdict)
+    room = max(2, height - len(lines) - 1)
+    rows = list(_standings(held, len(held) if len(held) <= room else room - 1))
+    title = f"version {verdict.version} {verdict.stage}"
+    return Progress(title, verdict.counts.get("reached", 0), members(verdict.counts), lines, rows)
+
+
+def fleet_tables(fleet: Fleet) -> list[Table]:
+    """Returns the tables of `fleet status`: the newest versions, and who is behind."""
+    newest = f"version {fleet.newest}" if fleet.newest else "no version"
+    rows: list[Cells] = [("members", counted(fleet.counts))] if fleet.counts else []
+    rows += [("undelivered", one) for one in _undelivered(fleet.undelivered)]
+    rows += [("on_release", f"run by {fleet.leader}")] if fleet.leader else []
+    rows += [("warning", warning) for warning in fleet.warnings]
+    held = sorted((each for each in fleet.members if each.kind not in OPENING), key=_worst)
+    cut = [each for each in fleet.members if each.kind == "fenced"]
+    candidates: list[Table] = [
+        (f"fleet {fleet.name}: {newest}, {fleet.state}", rows),
+        ("versions", list(_versions(fleet.versions, members(fleet.counts), _MOST_VERSIONS))),
+        ("behind", list(_behind(held, _MOST_BEHIND))),
+        ("fenced", list(_behind(cut, _MOST_BEHIND))),
+    ]
+    return [(text, cells) for at, (text, cells) in enumerate(candidates) if cells or not at]
+
+
+def member_tables(fleet: Fleet) -> list[Table]:
+    """Returns the table of `fleet members`: all, whoever is behind first."""
+    title = f"fleet {fleet.name}: {counted(fleet.counts) if fleet.counts else 'no members'}"
+    return [(title, [_member(each) for each in sorted(fleet.members, key=_first)])]
+
+
+def history_tables(fleet: Fleet) -> list[Table]:
+    """Returns the table of `fleet history`: the newest version first."""
+    title = f"fleet {fleet.name}: {len(fleet.versions):,} versions"
+    return [(title, list(_versions(fleet.versions, members(fleet.counts), None)))]
+
+
+def _held(verdict: Verdict) -> list[Standing]:
+    """Returns the members that keep an answer closed, the worst first."""
+    return sorted((each for each in verdict.members if each.kind not in OPENING), key=_worst)
+
+
+def _first(each: Member) -> tuple[bool, int, int, str]:
+    """The order of all members: those that hold the fleet up, then the others."""
+    return each.kind in OPENING, *_worst(each)
+
+
+def _worst(each: Standing | Member) -> tuple[int, int, str]:
+    return _ORDER.index(each.kind), -each.undelivered.events, each.name
+
+
+def _standings(found: Sequence[Standing], most: int | None) -> Iterator[Cells]:
+    for each in found if most is None else found[:most]:
+        version = f"at {each.version}" if each.version else ""
+        yield each.name, each.kind, version, _events(each.undelivered), _why(each)
+    if most is not None and len(found) > most:
+        yield f"{len(found) - most:,} more", "", "", "", "`shipper fleet members` has all"
+
+
+def _behind(found: Sequence[Member], most: int) -> Iterator[Cells]:
+    for each in found[:most]:
+        yield (
+            each.name,
+            each.kind,
+            _versions_behind(each),
+            _events(each.undelivered),
+            _why(each),
+        )
+    if len(found) > most:
+        yield f"{len(found) - most:,} more", "", "", "", "`shipper fleet members` has all"
+
+
+def _member(each: Member) -> Cells:
+    drained = each.stages.get("drained")
+    heard = f"heard {_date(each.seen)}" if each.seen and not each.alive else ""
+    return (
+        each.name,
+        each.kind,
+        f"drained {drained}" if drained else "",
+        _events(each.undelivered),
+        "hold" if each.fence else "",
+        heard,
+        _why(each),
+    )
+
+
+def _versions(rows: Sequence[Row], total: int, most: int | None) -> Iterator[Cells]:
+    for row in rows if most is None else rows[:most]:
+        reached = (f"{stage} {row.reached.get(stage, 0):,} of {total:,}" for stage in ("received", "active", "drained"))
+        yield (f"version {row.version}", *reached, _date(row.at), row.by, row.why)
+    if most is not None and len(rows) > most:
+        yield f"{len(rows) - most:,} older", "", "", "", "", "", "`shipper fleet history` has all"
+
+
+def _versions_behind(each: Member) -> str:
+    return "1 version behind" if each.behind == 1 else f"{each.behind:,} versions behind"
+
+
+def _undelivered(by_kind: Mapping[Kind, Undelivered]) -> Iterator[str]:
+    """Yields the undelivered events of each kind of member, never one sum that hides a kind."""
+    found = ((kind, by_kind[kind]) for kind in _ORDER if kind in by_kind)
+    if text := ", ".join(f"{kind}: {_events(one)}, {size_in_words(one.bytes)}" for kind, one in found):
+        yield text
+
+
+def _events(undelivered: Undelivered) -> str:
+    return events_in_words(undelivered.events) if undelivered.events else ""
+
+
+def _why(each: Standing | Member) -> str:
+    return "; ".join(filter(None, (each.why, *each.problems[:_MOST_PROBLEMS])))
+
+
+def _date(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

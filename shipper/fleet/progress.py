@@ -1,0 +1,93 @@
+"""Shows a wait while it goes on: on a terminal by a bar and the members that keep it closed, elsewhere by lines.
+
+A terminal shows as many members as it has rows. Elsewhere there is a line at the start, and one for each change, at
+most one a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+from shipper.fleet import pictures
+from shipper.fleet.judge import Verdict
+from shipper.process.log import printable
+from shipper.supervise.show import COLOURS
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+PAUSE_SECONDS = 1.0
+"""Between two lines, and between two pictures."""
+Show = Callable[[Verdict, float], None]
+"""Shows an answer that is not final, after so many seconds."""
+
+_BAR = 40
+_WIDEST = 48
+
+
+@contextmanager
+def shown(stream: TextIO) -> Iterator[Show]:
+    """Yields what shows a wait on a stream; the picture on a terminal is gone after the block."""
+    if not stream.isatty():
+        yield _Lines(stream).show
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(file=stream)
+    with Live(
+        console=console,
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        vertical_overflow="crop",
+    ) as live:
+        yield lambda verdict, seconds: live.update(_picture(verdict, seconds, console), refresh=True)
+
+
+class _Lines:
+    """Writes a line for each answer that differs from the one before."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._said = ""
+
+    def show(self, verdict: Verdict, seconds: float) -> None:
+        line = printable(pictures.line(verdict))
+        if line != self._said:
+            self._said = line
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+
+
+def _picture(verdict: Verdict, seconds: float, console: Console) -> RenderableType:
+    from rich.cells import cell_len
+    from rich.console import Group
+    from rich.text import Text
+
+    seen = pictures.progress(verdict, console.height - 2)
+    full = _BAR * seen.reached // seen.members if seen.members else 0
+    head = Text(no_wrap=True, overflow="ellipsis")
+    head.append(f"{seen.title}  ")
+    head.append("━" * full, "green").append("╌" * (_BAR - full), "dim")
+    head.append(f"  {seen.reached:,} of {seen.members:,}  {int(seconds) // 60}:{int(seconds) % 60:02}")
+    lines = [Text(f"  {printable(line)}", no_wrap=True, overflow="ellipsis") for line in seen.lines]
+    cells = [[printable(cell) for cell in row] for row in seen.rows]
+    widths = [min(_WIDEST, max(map(cell_len, column))) for column in zip(*cells, strict=True)]
+    return Group(head, *lines, *(_row(row, widths) for row in cells))
+
+
+def _row(row: Sequence[str], widths: Sequence[int]) -> Text:
+    """Returns a row as one line of a terminal; the last cell has what is left of it."""
+    from rich.cells import set_cell_size
+    from rich.text import Text
+
+    line = Text("  ", no_wrap=True, overflow="ellipsis")
+    for cell, width in zip(row[:-1], widths, strict=False):
+        if width:
+            line.append(f"{set_cell_size(cell, width)}  ", COLOURS.get(cell, ""))
+    return line.append(row[-1])

@@ -1,0 +1,122 @@
+"""Tables and lines of a fleet, from values that the judge makes."""
+
+import io
+
+import pytest
+
+from shipper.fleet import pictures
+from shipper.fleet.judge import View, judge, overview
+from shipper.fleet.pictures import counted, line, progress
+from shipper.fleet.records import Alive, Head, Line, Refusal, Report, Undelivered, Version
+from shipper.supervise.show import Screen
+
+OLD, NEW = Version(0, 6, "a"), Version(0, 7, "b")
+HEAD = Head("prod", 0, 7, [Line(OLD, 0.0, "anna@ops", {}, "n"), Line(NEW, 1.0, "anna@ops", {}, "m", "rollback to 5")])
+
+
+def report(name, at=NEW, **more):
+    return Report(name, f"d-{name}", "b", "i", 1, 0, **{"state": "member", "stages": {"drained": at}} | more)
+
+
+def seen(*reports, away=(), **more):
+    alive = {one.name: Alive(one.directory, "b", "i") for one in reports if one.name not in away}
+    return View(4711, HEAD, {one.name: one for one in reports}, alive, dict.fromkeys(away, 0.0), 100.0, **more)
+
+
+def verdict(*reports, number=7, **more):
+    return judge(seen(*reports, **more), number, "drained", 10.0)
+
+
+def shown(tables):
+    stream = io.StringIO()
+    Screen(stream).draw(tables)
+    return stream.getvalue()
+
+
+def test_a_line_has_the_answer_the_counts_and_who_keeps_it_closed():
+    text = line(verdict(report("web-1"), report("web-2", OLD), report("web-3", OLD), away=["web-3"]))
+
+    assert text.startswith("version 7, drained: not yet; 1 of 3 reached, 1 absent, 1 waiting; web-3 (its lease is over")
+    assert "web-2 (" in text
+
+
+def test_a_line_names_three_members_and_counts_the_others():
+    text = line(verdict(*(report(f"web-{number}", OLD) for number in range(9))))
+
+    assert text.count("web-") == 3
+    assert text.endswith("and 6 more")
+
+
+@pytest.mark.parametrize(("number", "said"), [(8, "there is no such version"), (3, "it is no longer in the history")])
+def test_a_line_of_a_version_that_is_not_there_says_so(number, said):
+    assert line(verdict(report("web-1"), number=number)) == f"version {number}, drained: {said}"
+
+
+def test_an_open_answer_of_no_members_has_the_warning():
+    assert line(verdict()).endswith("; the fleet has no members")
+
+
+def test_members_that_left_are_counted_apart():
+    assert counted({"reached": 2, "left": 1, "forgotten": 3}) == "2 of 2 reached, 3 forgotten, 1 left"
+
+
+def test_the_worst_come_first_and_undelivered_events_stand_by_kind():
+    answer = verdict(
+        report("web-1", OLD, undelivered=Undelivered(3, 300)),
+        report("web-2", OLD, undelivered=Undelivered(50, 5000)),
+        report("web-3", OLD, refusal=Refusal(NEW, "invalid", ["outputs: no such type"]), stages={}),
+        report("web-4", OLD, undelivered=Undelivered(8, 800)),
+        away=["web-4"],
+    )
+    text = shown(pictures.verdict_tables(answer))
+    names = [row.split()[0] for row in text.splitlines() if row.startswith("  web")]
+
+    assert names == ["web-3", "web-4", "web-2", "web-1"]
+    assert "absent: 8 events, 800B, waiting: 53 events, 5.2KiB" in text
+    assert "invalid: it refused version 7; outputs: no such type" in text
+
+
+def test_a_long_list_is_cut_and_counts_what_is_left_out():
+    text = shown(pictures.verdict_tables(verdict(*(report(f"web-{number}", OLD) for number in range(30))), 10))
+
+    assert text.count("web-") == 10
+    assert "20 more  " in text
+
+
+@pytest.mark.parametrize("height", [1, 2, 5, 24, 200])
+def test_progress_has_no_more_rows_than_the_terminal(height):
+    found = progress(verdict(*(report(f"web-{number}", OLD) for number in range(100))), height)
+    rows = 1 + len(found.lines) + len(found.rows)
+
+    assert rows <= max(height, 4)
+    assert (found.reached, found.members) == (0, 100)
+    assert len(found.rows) == 100 or found.rows[-1][0].endswith(" more")
+
+
+def test_the_status_of_a_fleet_has_versions_and_who_is_behind():
+    view = seen(report("web-1"), report("web-2", OLD), report("web-3", NEW))
+    text = shown(pictures.fleet_tables(overview(view)))
+
+    assert text.startswith("fleet prod: version 7, behind\n  members  2 of 3 reached, 1 waiting\n")
+    assert "version 7  received 0 of 3  active 0 of 3  drained 2 of 3" in text
+    assert "rollback to 5" in text
+    assert "web-2  waiting  1 version behind" in text
+    assert "web-1" not in text
+
+
+def test_the_members_are_all_of_them():
+    text = shown(pictures.member_tables(overview(seen(report("web-1"), report("web-2", OLD)))))
+
+    assert [row.split()[:2] for row in text.splitlines()[1:]] == [["web-2", "waiting"], ["web-1", "reached"]]
+
+
+def test_the_history_has_the_newest_version_first():
+    text = shown(pictures.history_tables(overview(seen(report("web-1")))))
+
+    assert [row.split()[1] for row in text.splitlines()[1:]] == ["7", "6"]
+
+
+def test_a_fleet_without_a_version_is_shown_too():
+    text = shown(pictures.fleet_tables(overview(View(1, Head("prod"), {}, {}, {}, 0.0))))
+
+    assert text.startswith("fleet prod: no version, empty\n")

@@ -1,0 +1,63 @@
+"""What a person sees of a wait, on a terminal and elsewhere."""
+
+import fcntl
+import io
+import os
+import pty
+import struct
+import termios
+
+from shipper.fleet.progress import shown
+from tests.fleet.test_fleet_pictures import OLD, report, verdict
+
+
+def test_elsewhere_each_change_is_one_line():
+    stream = io.StringIO()
+    with shown(stream) as show:
+        show(verdict(report("web-1", OLD), report("web-2", OLD)), 0.0)
+        show(verdict(report("web-1", OLD), report("web-2", OLD)), 1.0)
+        show(verdict(report("web-1"), report("web-2", OLD)), 2.0)
+
+    assert [text.split("; ")[1] for text in stream.getvalue().splitlines()] == [
+        "0 of 2 reached, 2 waiting",
+        "1 of 2 reached, 1 waiting",
+    ]
+
+
+def on_a_terminal(*verdicts, rows=12):
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
+    os.set_blocking(leader, False)
+    with (
+        os.fdopen(leader, "rb", buffering=0) as screen,
+        open(follower, "w", encoding="utf-8") as stream,
+        shown(stream) as show,
+    ):
+        for each in verdicts:
+            show(each, 83.0)
+        return b"".join(iter(lambda: screen.read(1 << 16) or b"", b"")).decode()
+
+
+def test_a_terminal_shows_a_bar_and_who_keeps_it_closed(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    text = on_a_terminal(verdict(report("web-1"), report("web-2", OLD)))
+
+    assert "version 7 drained" in text
+    assert "1 of 2  1:23" in text
+    assert "web-2" in text
+
+
+def test_a_terminal_shows_no_more_members_than_it_has_rows(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("LINES", "12")
+    text = on_a_terminal(verdict(*(report(f"web-{number:03}", OLD) for number in range(200))))
+
+    assert text.count("web-") < 12
+    assert " more" in text
+
+
+def test_a_name_cannot_control_the_terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    text = on_a_terminal(verdict(report("web\x1b[2Jx", OLD)))
+
+    assert "web\x1b[2J" not in text
