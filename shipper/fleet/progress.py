@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 PAUSE_SECONDS = 1.0
 """Between two lines, and between two pictures."""
-Show = Callable[[Verdict, float], None]
-"""Shows an answer that is not final, after so many seconds."""
+Show = Callable[[Verdict | str, float], None]
+"""Shows an answer, or why there is none now, after so many seconds."""
 
 _BAR = 40
 _WIDEST = 48
@@ -46,7 +46,7 @@ def shown(stream: TextIO) -> Iterator[Show]:
         redirect_stderr=False,
         vertical_overflow="crop",
     ) as live:
-        yield lambda verdict, seconds: live.update(_picture(verdict, seconds, console), refresh=True)
+        yield lambda found, seconds: live.update(_picture(found, seconds, console), refresh=True)
 
 
 class _Lines:
@@ -56,20 +56,22 @@ class _Lines:
         self._stream = stream
         self._said = ""
 
-    def show(self, verdict: Verdict, seconds: float) -> None:
-        line = printable(pictures.line(verdict))
+    def show(self, found: Verdict | str, seconds: float) -> None:
+        line = printable(found if isinstance(found, str) else pictures.line(found))
         if line != self._said:
             self._said = line
             self._stream.write(f"{line}\n")
             self._stream.flush()
 
 
-def _picture(verdict: Verdict, seconds: float, console: Console) -> RenderableType:
+def _picture(found: Verdict | str, seconds: float, console: Console) -> RenderableType:
     from rich.cells import cell_len
     from rich.console import Group
     from rich.text import Text
 
-    seen = pictures.progress(verdict, console.height - 2)
+    if isinstance(found, str):
+        return Text(printable(found))
+    seen = pictures.progress(found, console.height - 2)
     full = _BAR * seen.reached // seen.members if seen.members else 0
     head = Text(no_wrap=True, overflow="ellipsis")
     head.append(f"{seen.title}  ")
