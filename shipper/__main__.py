@@ -5,12 +5,13 @@
 | 0 | done |
 | 1 | an error that a person can read above |
 | 2 | wrong usage of the command line |
+| 69 | the store of a fleet cannot be reached, or refuses this client |
 | 74 | the system refused a file or a channel, such as standard output on a full disk |
 | 75 | another process owns the state directory: try again when it has ended |
 | 78 | a wrong value of an option, or in a configuration file; a refused policy; a state that these keys do not open |
 | 130, 141 | interrupted; standard output was closed by its reader |
 
-`status` returns the health as 0 to 3 (`commands/status.py`).
+`status` returns the health as 0 to 3 (`commands/status.py`), and `fleet` an answer as 0 to 5 (`commands/fleet.py`).
 
 A verb is imported only when it is chosen, since a supervisor waits for the first line of `shipper run` (importing
 aiohttp alone takes 0.2 s); therefore the list of verbs is a table here, and not read from the modules.
@@ -28,6 +29,7 @@ from typing import NoReturn
 import click
 
 from shipper import __version__
+from shipper.fleet.store import StoreError
 from shipper.process import collector
 from shipper.sdk.errors import OptionError, PolicyError, ShipperError, StateBusy, StateLocked
 
@@ -37,13 +39,20 @@ FOR_PEOPLE = {
     "validate": "Check policy files, and report every mistake with its place.",
     "status": "Show the state of a running shipper.",
     "order": "End a drain that cannot end by itself, and look after dead letters.",
+    "fleet": "Publish one policy for many hosts, and ask whether all have drained.",
     "schema": "Print the JSON Schema of policies, for editors.",
 }
 FOR_MACHINES = {
     "run": "Run the sidecar: it takes policies on standard input, and answers on standard output.",
 }
 _VERBS = FOR_PEOPLE | FOR_MACHINES
-_STATUS: dict[type[ShipperError], int] = {OptionError: 78, PolicyError: 78, StateLocked: 78, StateBusy: 75}
+_STATUS: dict[type[ShipperError], int] = {
+    OptionError: 78,
+    PolicyError: 78,
+    StateLocked: 78,
+    StateBusy: 75,
+    StoreError: 69,
+}
 
 
 class Verbs(click.Group):
@@ -134,7 +143,7 @@ def _report(error: ShipperError | KeyboardInterrupt | OSError) -> int:
     if isinstance(error, OSError):
         _say(f"standard output or another channel: {error.strerror or error}")
         return _discard_output(74)
-    _say(str(error))
+    _say(f"the store of the fleet: {error}" if isinstance(error, StoreError) else str(error))
     return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 1)
 
 

@@ -9,14 +9,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from shipper.fleet.judge import OPENING, Fleet, Kind, Member, Row, Standing, Verdict
-from shipper.fleet.records import Undelivered
+from shipper.fleet.drafts import Plan
+from shipper.fleet.judge import OPENING, Fleet, Kind, Member, Row, Standing, Verdict, secret_names
+from shipper.fleet.records import Head, Release, Undelivered
 from shipper.sdk.units import events_in_words, size_in_words
 from shipper.supervise.show import Row as Cells
 from shipper.supervise.show import Table
 
 STATES: Mapping[str, str] = {
-    "open": "reached by every member that counts",
+    "open": "every member has reached it",
     "closed": "not yet",
     "refused": "refused",
     "unknown": "there is no such version",
@@ -126,8 +127,44 @@ def member_tables(fleet: Fleet) -> list[Table]:
 
 def history_tables(fleet: Fleet) -> list[Table]:
     """Returns the table of `fleet history`: the newest version first."""
-    title = f"fleet {fleet.name}: {len(fleet.versions):,} versions"
+    title = f"fleet {fleet.name}: {_count(len(fleet.versions), 'version')}"
     return [(title, list(_versions(fleet.versions, members(fleet.counts), None)))]
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """Returns what a publish changes, in words."""
+    found = plan.changes
+    on = _count(plan.members, "member")
+    lines = [f"adds {path}" for path in found.added]
+    lines += [f"removes {path}" for path in found.removed]
+    lines += [f"changes {path}" for path in found.changed]
+    lines += [f"drains {path} on {on}" for path in found.drained]
+    lines += [f"secret {name} is {id} from now on" for name, id in found.new_secrets.items()]
+    lines += [f"{id} is released when every member has drained it" for id in found.dropped_secrets.values()]
+    lines += [f"not checked, since it depends on variables: {path}" for path in found.unchecked]
+    if found.change is None:
+        lines.append(f"which outputs drain on {on} cannot be said here")
+    return lines or [f"changes nothing against version {plan.newest}, on {on}"]
+
+
+def secret_tables(head: Head) -> list[Table]:
+    """Returns the tables of `fleet secret list`: today's ids, and those that were released or wait for it."""
+    names = secret_names(head)
+    today = set(head.secrets.values())
+    before = [(names[id], id, _release(head.released.get(id))) for id in sorted(names, key=lambda id: names[id])]
+    candidates: list[Table] = [
+        (f"fleet {head.fleet}: {_count(len(head.secrets), 'secret')}", sorted(head.secrets.items())),
+        ("earlier contents", [row for row in before if row[1] not in today]),
+    ]
+    return [(text, cells) for at, (text, cells) in enumerate(candidates) if cells or not at]
+
+
+def _release(release: Release | None) -> str:
+    if release is None:
+        return "not released yet"
+    despite = f", despite {', '.join(release.despite)}" if release.despite else ""
+    done = {"released": "", "begun": ", on_release has begun", "done": ", on_release is done"}[release.state]
+    return f"released {_date(release.at)}{done}{despite}"
 
 
 def _held(verdict: Verdict) -> list[Standing]:
@@ -188,13 +225,13 @@ def _versions(rows: Sequence[Row], total: int, most: int | None) -> Iterator[Cel
 
 
 def _versions_behind(each: Member) -> str:
-    return "1 version behind" if each.behind == 1 else f"{each.behind:,} versions behind"
+    return f"{_count(each.behind, 'version')} behind"
 
 
 def _undelivered(by_kind: Mapping[Kind, Undelivered]) -> Iterator[str]:
     """Yields the undelivered events of each kind of member, never one sum that hides a kind."""
     found = ((kind, by_kind[kind]) for kind in _ORDER if kind in by_kind)
-    if text := ", ".join(f"{kind}: {_events(one)}, {size_in_words(one.bytes)}" for kind, one in found):
+    if text := ", ".join(f"{kind}: {events_in_words(one.events)}, {size_in_words(one.bytes)}" for kind, one in found):
         yield text
 
 
@@ -204,6 +241,10 @@ def _events(undelivered: Undelivered) -> str:
 
 def _why(each: Standing | Member) -> str:
     return "; ".join(filter(None, (each.why, *each.problems[:_MOST_PROBLEMS])))
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _date(at: float) -> str:

@@ -1,13 +1,17 @@
 """Tables and lines of a fleet, from values that the judge makes."""
 
 import io
+import re
 
+import msgspec
 import pytest
 
 from shipper.fleet import pictures
+from shipper.fleet.changes import Changes
+from shipper.fleet.drafts import Plan
 from shipper.fleet.judge import View, judge, overview
 from shipper.fleet.pictures import counted, line, progress
-from shipper.fleet.records import Alive, Head, Line, Refusal, Report, Undelivered, Version
+from shipper.fleet.records import Alive, Head, Line, Refusal, Release, Report, Undelivered, Version
 from shipper.supervise.show import Screen
 
 OLD, NEW = Version(0, 6, "a"), Version(0, 7, "b")
@@ -120,3 +124,43 @@ def test_a_fleet_without_a_version_is_shown_too():
     text = shown(pictures.fleet_tables(overview(View(1, Head("prod"), {}, {}, {}, 0.0))))
 
     assert text.startswith("fleet prod: no version, empty\n")
+
+
+def test_a_plan_says_what_changes_and_on_how_many_members_it_drains():
+    changes = Changes("barrier", added=["inputs.new"], changed=["outputs.main"], drained=["outputs.main"])
+    more = {"new_secrets": {"es": "es-2"}, "dropped_secrets": {"es": "es-1"}}
+    lines = pictures.plan_lines(Plan("7", msgspec.structs.replace(changes, **more), 500))
+
+    assert lines == [
+        "adds inputs.new",
+        "changes outputs.main",
+        "drains outputs.main on 500 members",
+        "secret es is es-2 from now on",
+        "es-1 is released when every member has drained it",
+    ]
+
+
+def test_a_plan_without_changes_says_so():
+    assert pictures.plan_lines(Plan("7", Changes("none"), 1)) == ["changes nothing against version 7, on 1 member"]
+
+
+def test_a_plan_that_cannot_be_known_says_so():
+    assert pictures.plan_lines(Plan(None, Changes(None), 2)) == ["which outputs drain on 2 members cannot be said here"]
+
+
+def test_secrets_are_shown_by_name_and_id_with_what_was_released():
+    head = Head(
+        "prod",
+        secrets={"es": "es-2"},
+        released={"es-1": Release("es", 0.0, "done", despite=["web-9"]), "es-0": Release("es", 0.0)},
+    )
+    text = shown(pictures.secret_tables(head))
+
+    assert text.startswith("fleet prod: 1 secret\n  es  es-2\nearlier contents\n")
+    assert re.search(r"es-1  released [0-9: -]+, on_release is done, despite web-9", text)
+
+
+def test_bytes_without_events_are_shown_too():
+    answer = verdict(report("web-1", undelivered=Undelivered(0, 2048)))
+
+    assert "reached: 0 events, 2KiB" in shown(pictures.verdict_tables(answer))
