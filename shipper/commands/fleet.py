@@ -206,6 +206,27 @@ _look("history", "Show all versions that are kept.", "Show all versions that are
 # -- members -----------------------------------------------------------------------------------------------------------
 
 
+@command.command(short_help="Take this host out of its fleet.")
+@click.option("--state", required=True, type=PATH, help="The supervisor's --state directory.")
+def leave(state: Path) -> int:
+    """Take the host of --state out of its fleet: its supervisor delivers what it can, tells the fleet, and stops.
+
+    With nothing undelivered it no longer counts. It comes back by a start of its supervisor, which needs the store.
+
+    \b
+    Example:
+      shipper fleet leave --state /var/lib/shipper
+    """
+    from shipper.process.log import printable
+    from shipper.supervise.questions import Leave, ask
+
+    answer = ask(state, Leave())
+    if answer["status"] == "FAILED":
+        raise click.ClickException(f"not done: {printable(answer['message'])}")
+    click.echo(printable(answer["message"]) if answer.get("message") else "this host has left the fleet")
+    return 0
+
+
 @command.command(short_help="Forget a member that will not come back.")
 @click.argument("member")
 @click.option("--force", is_flag=True, help="Though its lease holds.")

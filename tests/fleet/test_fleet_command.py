@@ -407,6 +407,15 @@ def test_another_key_opens_nothing(site):
     assert "head" in err
 
 
+def test_leave_without_a_supervisor_is_an_error(site):
+    state = site.path / "state"
+    state.mkdir()
+    status, _, err = site.run("leave", "--state", state)
+
+    assert status == 1
+    assert err
+
+
 def test_a_wait_that_is_interrupted_ends_at_once(site):
     site.published()
     site.member("web-1", stages={})
