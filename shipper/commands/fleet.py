@@ -255,13 +255,13 @@ def forget(context: click.Context, member: str, force: bool, json: bool, config:
     return _run(context, config, work)
 
 
-@command.command(short_help="Release a secret although a member that is gone has undelivered events.")
+@command.command("release", short_help="Release a secret although a member that is gone has undelivered events.")
 @click.argument("id")
 @click.option("--despite", "member", required=True, metavar="MEMBER", help="A fenced or forgotten member.")
 @_json
 @_config
 @click.pass_context
-def release(context: click.Context, id: str, member: str, json: bool, config: Path | None) -> int:
+def release_despite(context: click.Context, id: str, member: str, json: bool, config: Path | None) -> int:
     """Let the undelivered events of a fenced or forgotten member no longer delay the release of a secret.
 
     \b

@@ -27,11 +27,11 @@ class Opened:
 async def opened(settings: FleetSettings) -> AsyncIterator[Opened]:
     """Yields the fleet of the settings; asks the store nothing yet. Raises BadOption for a wrong URL."""
     prefix = f"{settings.prefix}{settings.name}/"
-    async with open_etcd(settings.etcd, prefix, tls=_files(settings), login=_login(settings)) as store:
+    async with open_etcd(settings.etcd, prefix, tls=_tls_files(settings), login=_login(settings)) as store:
         yield Opened(settings, store, Seals(settings.name, settings.keys))
 
 
-def _files(settings: FleetSettings) -> TlsFiles | None:
+def _tls_files(settings: FleetSettings) -> TlsFiles | None:
     if settings.tls is None:
         return None
     files = (settings.tls.ca, settings.tls.certificate, settings.tls.key)
