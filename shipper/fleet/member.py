@@ -374,7 +374,9 @@ class Member:
             begun = self.head.newest if self.head is not None else None
         else:
             begun = self._begun
-        pins = self._pins(begun, self.running)
+        active = self._stages().get("active")
+        has_begun = begun is not None and active is not None and active[:2] >= begun[:2]
+        pins = self._pins(None if has_begun else begun, self.running)
         return Report(
             name=self.terms.name,
             directory=self.memory.directory,
