@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import trio
 
-from shipper.fleet.records import Undelivered
+from shipper.fleet.membership import OUT, REFUSED, RESTORED, TAKEN, UNREACHABLE, UNSAVED
+from shipper.fleet.records import Undelivered, Version
+from shipper.fleet.settings import FleetSettings
 from shipper.policy import document
 from shipper.policy.document import Node
 from shipper.policy.registry import Registry, UnknownType
@@ -24,6 +27,8 @@ LONGEST_REQUEST = 60.0
 REBIND_SECONDS = 2.0
 """Between two attempts to find the events that a withdrawn secret holds."""
 _REBIND_ATTEMPTS = 30
+UNLEASED = (UNREACHABLE, REFUSED, UNSAVED, RESTORED, TAKEN, OUT)
+"""Causes of troubles that keep a host from a lease."""
 
 
 class Host:
@@ -31,11 +36,8 @@ class Host:
 
     agent: Agent
 
-    def __init__(self, report: Report, registry: Registry, *, rebinds: bool, holds: bool) -> None:
-        """`rebinds`: events of a secret that the fleet has released go with its successor. `holds`: the sidecar sends
-        nothing without a lease, which the reports say."""
-        self._report, self._registry = report, registry
-        self._rebinds, self._holds = rebinds, holds
+    def __init__(self, report: Report, registry: Registry, settings: FleetSettings) -> None:
+        self._report, self._registry, self._settings = report, registry, settings
         self._told: dict[str, str] = {}
         self._withdrawn: set[str] = set()
         self._withdrew = trio.Event()
@@ -62,7 +64,7 @@ class Host:
         """Takes secrets from the sidecar, before any later lease; later their events go with the successor, where that
         is configured."""
         self._member.withdraw(ids)
-        if self._rebinds:
+        if self._settings.rebind_revoked:
             self._withdrawn |= {*ids}
             self._withdrew.set()
 
@@ -85,14 +87,30 @@ class Host:
         self._told[cause] = message
         self.agent.troubles.begin(in_words(cause), [message], kind="fleet")
         if is_new:
-            consequence = "nothing is sent after the lease" if self._holds else "shipping continues"
+            stops = self._settings.on_lapse == "hold" and cause in UNLEASED
+            consequence = "nothing is sent after the lease" if stops else "shipping continues"
             fields = {"code": cause, "message": message, "consequence": consequence, "state": "DEGRADED"}
             self._report.say("fleet_trouble", fields)
 
+    def joined(self, newest: Version | None) -> None:
+        """Reports that this host takes part now."""
+        fields = {"fleet": self._settings.name, "name": self._settings.member}
+        self._report.say("fleet_joined", {**fields, "version": None if newest is None else str(newest)})
+
     def forget(self, ids: Sequence[str]) -> None:
         """Removes from the ledger what the fleet has released and the sidecar no longer uses."""
-        if ids:
-            self.agent.forget(ids)
+        for id in ids:
+            if (kept := self._member.ledger.kept.get(id)) is not None and kept.released:
+                self._report.say("fleet_released", {"credential": id, "sources": kept.sources})
+        self.agent.forget(ids)
+
+    def say(self, what: str, fields: Mapping[str, Any]) -> None:
+        """Reports an event."""
+        self._report.say(what, fields)
+
+    def sidecar(self) -> str | None:
+        """Returns the address at which the sidecar answers over HTTP; None while it does not."""
+        return self._member.http
 
     async def rebind(self) -> None:
         """Orders that events of withdrawn secrets go with the secrets that replace them, to the same destination; runs

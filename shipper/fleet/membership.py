@@ -8,7 +8,7 @@ of the host, and tried again after a backoff of at most a third of the lease.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -101,6 +101,10 @@ class Host(Protocol):
         """Shows a trouble under its cause, in place of an earlier one; None: it is over."""
         ...
 
+    def joined(self, newest: Version | None) -> None:
+        """Says that this process takes part now, and which version is the newest."""
+        ...
+
     def forget(self, ids: Sequence[str]) -> None:
         """Removes from the ledger what the fleet has released and the sidecar no longer uses."""
         ...
@@ -154,7 +158,6 @@ class Membership:
             hold=settings.on_lapse == "hold",
             releases=settings.on_release is not None,
             forget_after=None if settings.forget_after is None else float(settings.forget_after),
-            http=settings.http.address if settings.http is not None else "",
         )
         self._kept = self._opened_kept()
         running = self._kept.version if self._kept is not None else None
@@ -167,6 +170,7 @@ class Membership:
         self._failures: dict[str, StoreError] = {}
         self._troubles: dict[str, str] = {}
         self._forged: dict[str, str] = {}
+        self._joined = False
 
     # -- for the agent -------------------------------------------------------------------------------------------------
 
@@ -174,6 +178,20 @@ class Membership:
     def holding(self) -> bool:
         """Whether the sidecar needs a lease to send; if so it must start without one (`hello.lease`)."""
         return self._member.holding
+
+    @property
+    def registered(self) -> bool:
+        """Whether this host takes part, as far as it knows; not while it doubts the store, or the store doubts it."""
+        return self._member.registered
+
+    @property
+    def apart(self) -> bool:
+        """Whether the store is not as this host knows it: restored, or written by another process in its name."""
+        return self._member.place == "apart"
+
+    def answers_at(self, address: str) -> None:
+        """Receives the address of this host's answers over HTTP, for its reports; before `run`."""
+        self._member.terms = replace(self._member.terms, http=address)
 
     async def changed(self) -> None:
         """Waits for the next change of `offered`."""
@@ -222,6 +240,7 @@ class Membership:
             "running": _written(self.offered.version if self.offered is not None else None),
             "stages": {stage: str(version) for stage, version in report.stages.items()} if report is not None else {},
             "refused": _written(report.refusal.version) if report is not None and report.refusal else None,
+            "http": member.terms.http,
             "on_lapse": "hold" if self.holding else "continue",
             "lease_seconds": None if member.granted_until is None else max(0.0, member.granted_until - self._clock()),
             "store_revision": member.at,
@@ -262,6 +281,9 @@ class Membership:
         if isinstance(step, Look | Write):
             self._failed("act", None)
             self._waits = self._backoff()
+        if self.registered and not self._joined:
+            self._joined = True
+            self._host.joined(self._member.head.newest if self._member.head is not None else None)
 
     async def _perform(self, step: Step) -> None:
         match step:

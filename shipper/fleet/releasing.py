@@ -18,7 +18,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 
@@ -67,14 +67,17 @@ class Releasing:
         environment: Callable[[], Mapping[str, str]],
         trouble: Callable[[str, str | None], None],
         trusted: Callable[[], bool] = lambda: True,
+        say: Callable[[str, Mapping[str, Any]], None] = lambda what, fields: None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """`trouble(cause, message)` is called with what keeps releases from going on, and with None when that is over;
-        `trusted` returns whether this host has found the store to be the one that it knows, and not restored."""
+        `trusted` returns whether this host has found the store to be the one that it knows, and not restored;
+        `say(what, fields)` reports what happens."""
         self._store, self._seals, self._fleet = store, seals, fleet
         self._election = Election(store, seals, candidate, lease)
         self._command, self._environment = command, environment
-        self._observing, self._trouble, self._trusted, self._wall = observing, trouble, trusted, wall
+        self._observing, self._trouble, self._trusted = observing, trouble, trusted
+        self._say, self._wall = say, wall
         self.token: int | None = None
         """While this host is elected."""
 
@@ -94,6 +97,7 @@ class Releasing:
     async def _lead(self, token: int) -> None:
         """Releases while the head has this token."""
         self.token = token
+        self._say("fleet_elected", {"fleet": self._fleet, "token": token})
         try:
             async with self._observing(self._store, self._seals) as observer, trio.open_nursery() as nursery:
                 self._trouble("releases", None)
@@ -161,8 +165,10 @@ class _Term:
                 await operations.forget(self._of._store, self._of._seals, name, only=view.reports[name].write_id)
 
     async def _revoke(self, id: str, name: str) -> None:
-        await self._revoker.revoke(await self._of._kept(id, name))
+        kept = await self._of._kept(id, name)
+        await self._revoker.revoke(kept)
         self._of._trouble(f"on_release {id}", None)
+        self._of._say("revoked", {"credential": id, "name": kept.name})
         self._steps.succeeded(id)
         self._waiting.cancel("a command has succeeded")
 

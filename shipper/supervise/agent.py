@@ -81,7 +81,7 @@ class Agent:
         self.is_leaving, self._status = False, 0
         self._left = trio.Event()
         self._revocations = Revocations(
-            options.config.on_release, self._without_secrets, self.troubles, self._say, self._revoked
+            options.config.on_release, self.without_secrets, self.troubles, self._say, self._revoked
         )
 
     async def run(self) -> int:
@@ -218,7 +218,7 @@ class Agent:
 
     def environment(self) -> Mapping[str, str]:
         """Returns the environment of a sidecar."""
-        return {**self._without_secrets(), log.FORMAT: self._report.format}
+        return {**self.without_secrets(), log.FORMAT: self._report.format}
 
     def released(self, *, again: bool) -> None:
         """Revokes the credentials that every member has released."""
@@ -277,7 +277,7 @@ class Agent:
     def _say(self, what: str, **fields: Any) -> None:
         self._report.say(what, fields)
 
-    def _without_secrets(self) -> dict[str, str]:
+    def without_secrets(self) -> dict[str, str]:
         """Returns the environment for other programs, without variables that a policy ever named as secrets."""
         secret = {name for member in self.members for name in member.ledger.secret_variables}
         secret |= {*self._source.secret_variables}

@@ -165,6 +165,12 @@ class Member:
         """The newest observation of the present sidecar."""
         return self._conversation.observed
 
+    @property
+    def http(self) -> str | None:
+        """Where the sidecar answers over HTTP; None while it does not."""
+        ready = self._conversation.ready
+        return ready.http if self._child is not None and ready is not None else None
+
     async def stopped(self) -> None:
         """Returns when the member was told to stop."""
         await self._stopping.wait()

@@ -239,7 +239,11 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "result": _result,
     "save_failed": _line("DEGRADED: the state cannot be saved ({message}); nothing new is sent until it can"),
     "unheard": _line("DEGRADED: some questions get no answer: {message}"),
-    "fleet_joined": _line("fleet {fleet}: {member} takes part"),
+    "fleet_joined": lambda f: [
+        f"fleet {f['fleet']}: {f['name']} joined" + (f" at version {f['version']}" if f["version"] else "")
+    ],
+    "fleet_released": lambda f: [f"{f['credential']} ({', '.join(f['sources'])}) is released by the fleet"],
+    "fleet_elected": _line("fleet {fleet}: this host was elected to run on_release (token {token})"),
     "fleet_version": _line("version {version} received from the fleet"),
     "fleet_left": _line("fleet {fleet}: left"),
     "fleet_trouble": _line("DEGRADED: {message}; {consequence}"),

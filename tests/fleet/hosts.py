@@ -59,6 +59,7 @@ class FakeHost:
     withdrawn: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     troubles: dict[str, str] = field(default_factory=dict)
+    joins: list[Version | None] = field(default_factory=list)
 
     def undelivered(self) -> Undelivered:
         return self.waiting
@@ -80,6 +81,9 @@ class FakeHost:
             del self.troubles[cause]
         else:
             self.troubles[cause] = message
+
+    def joined(self, newest: Version | None) -> None:
+        self.joins.append(newest)
 
     def forget(self, ids: Sequence[str]) -> None:
         self.forgotten += ids

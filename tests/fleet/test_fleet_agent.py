@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from shipper.fleet.agent import follow
+from shipper.fleet.agent import follow, on
 from shipper.fleet.records import SECRETS, Head, Release, Report, Secret
-from shipper.fleet.settings import FleetSettings
+from shipper.fleet.settings import FleetSettings, Http
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.credentials import Credential
 from shipper.sdk.units import Duration
@@ -60,6 +62,7 @@ class Site:
         self.out.touch()
         self.fleet = Fleet()
         self.ended: list[int] = []
+        self.address: str | None = None
 
     def publish(self, url: str, number: int, credential: str = "{fleet: es}") -> None:
         """Publishes a policy whose secret is the key of this number."""
@@ -101,11 +104,23 @@ class Site:
                 await trio.sleep(0.05)
                 held = [one["id"] for one in (await self.ask(Status()))["credentials"]]
 
+    async def http(self, path: str) -> tuple[int, str]:
+        """Asks the address that the host has reported."""
+        connection = HTTPConnection(self.report.http, timeout=10)
+
+        def get() -> tuple[int, str]:
+            with closing(connection):
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                return answer.status, answer.read().decode()
+
+        return await trio.to_thread.run_sync(get)
+
     @asynccontextmanager
     async def member(self, store: Any = None, **changes: Any) -> AsyncIterator[None]:
         """The member, ended in order afterwards, unless it has ended."""
         script = f"echo $SHIPPER_CREDENTIAL_NAME >> {self.revoked}"
-        config = Config(on_release=OnRelease(command=("sh", "-c", script)))
+        config = Config(on_release=OnRelease(command=("sh", "-c", script)), http=self.address)
         fixed: dict[str, Any] = {"name": "prod", "member": "web-1", "etcd": ("http://127.0.0.1:1",), "keys": (KEY,)}
         settings = FleetSettings(**{**fixed, "lease": Duration(2), **changes})
         options = Options([], self.state, config, grace=10.0)
@@ -115,7 +130,7 @@ class Site:
 
             async def run() -> None:
                 client = store or self.fleet.server.client("web-1")
-                self.ended.append(await follow(options, settings, os.environ, lines, client))
+                self.ended.append(await follow(options, on(settings, client), os.environ, lines))
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(run)
@@ -154,6 +169,7 @@ async def test_a_member_ships_by_the_newest_version_with_the_secret_of_the_fleet
             await site.when(lambda: site.report.using == ["es-2"])
             status = await site.ask(Status())
 
+    assert [(one["name"], one["version"]) for one in site.happened("fleet_joined")] == [("web-1", "1")]
     assert {one["version"] for one in site.happened("fleet_version")} == {"1", "2"}
     assert (status["fleet"]["fleet"], status["fleet"]["running"]) == ("prod", "2")
     assert [one["released"] for one in status["credentials"] if one["id"] == "es-1"] == [True]
@@ -173,7 +189,62 @@ async def test_what_the_fleet_has_released_is_forgotten_and_no_on_release_of_thi
             await site.until_held(["es-2"])
 
     assert site.happened("released") == []
+    assert [(one["credential"], one["sources"]) for one in site.happened("fleet_released")] == [("es-1", ["fleet:es"])]
     assert not site.revoked.exists()
+
+
+async def test_the_elected_host_revokes_what_the_fleet_has_released_and_says_so(site: Site) -> None:
+    command = ("sh", "-c", f"echo $SHIPPER_FLEET $SHIPPER_FENCING_TOKEN $SHIPPER_CREDENTIAL_ID > {site.revoked}")
+    async with open_asyncio() as aio, open_destination(aio, keys={key(1), key(2)}) as destination:
+        site.publish(destination.url, 1)
+        async with site.member(on_release=OnRelease(command=command)):
+            await site.when(lambda: site.reached(1))
+            site.fleet.change(secrets={"es": "es-1"}, fingerprints={"es-1": "1", "es-2": "2"})
+            site.publish(destination.url, 2)
+            site.fleet.change(secrets={"es": "es-2"})
+            await site.when(lambda: site.fleet.head.released.get("es-1", Release("", 0)).state == "done")
+            await site.until_held(["es-2"])
+
+    (elected,) = site.happened("fleet_elected")
+    assert site.revoked.read_text() == f"prod {elected['token']} es-1\n"
+    assert [(one["credential"], one["name"]) for one in site.happened("revoked")] == [("es-1", "id1")]
+
+
+async def test_a_host_in_a_fleet_answers_about_the_fleet_and_passes_on_questions_about_its_sidecar(site: Site) -> None:
+    async with open_asyncio() as aio, open_destination(aio, keys={key(1)}) as destination:
+        site.publish(destination.url, 1)
+        async with site.member(http=Http(address="127.0.0.1:0")):
+            await site.when(lambda: site.reached(1))
+            address = site.report.http
+            fleet = await site.http("/fleet/versions/1")
+            metrics = await site.http("/livez")
+            said = (await site.ask(Status()))["fleet"]["http"]
+
+    assert (fleet[0], json.loads(fleet[1])["state"]) == (200, "open")
+    assert metrics[0] == 503, "the sidecar has no address of its own here"
+    assert address == said
+    assert not address.endswith(":0")
+
+
+async def test_the_address_of_the_configuration_is_that_of_the_supervisor(site: Site) -> None:
+    async with open_asyncio() as aio, open_destination(aio, keys={key(1)}) as destination:
+        site.publish(destination.url, 1)
+        site.address = "127.0.0.1:0"
+        async with site.member():
+            await site.when(lambda: site.reached(1))
+            (ready,) = site.happened("ready")
+            fleet, alive = await site.http("/fleet/members"), await site.http("/livez")
+
+    assert (fleet[0], alive[0]) == (200, 200)
+    assert ready["http"] not in ("", site.report.http)
+
+
+async def test_an_address_that_is_in_use_is_a_trouble(site: Site) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        async with site.member(http=Http(address=f"127.0.0.1:{taken.getsockname()[1]}")):
+            await site.when(lambda: site.happened("fleet_trouble", code="http_unserved"))
+            await site.when(lambda: site.report is not None)
+            assert site.report.http == ""
 
 
 async def test_t152_13_traffic_continues_while_the_store_is_gone(site: Site) -> None:
