@@ -35,6 +35,17 @@ LAYERS = [
 """From the top to the bottom."""
 
 INSIDE = {
+    "fleet": [
+        {"agent"},
+        {"following", "questions", "releasing", "source"},
+        {"drafts", "election", "host", "http", "membership", "observer", "opening", "operations", "progress"},
+        {"publisher"},
+        {"pictures"},
+        {"changes", "member", "overview", "publishing", "release"},
+        {"judge"},
+        {"home", "seal"},
+        {"errors", "records", "secret", "settings", "store"},
+    ],
     "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}, {"pipes"}],
     "status": [{"observer", "http"}, {"ages", "blame", "health", "metrics", "relays"}],
     "revisions": [

@@ -14,8 +14,9 @@ from shipper.commands import PATH
 from shipper.process import collector
 
 if TYPE_CHECKING:
-    from shipper.fleet.judge import Asked, Fleet, View
+    from shipper.fleet.judge import Asked, View
     from shipper.fleet.opening import Opened
+    from shipper.fleet.overview import Fleet
     from shipper.fleet.publisher import Publisher
     from shipper.fleet.records import Version
     from shipper.policy.document import Node
@@ -471,8 +472,8 @@ async def _show(name: str, fleet: Opened, *, json: bool, watch: bool) -> int:
     import trio
 
     from shipper.fleet import pictures
-    from shipper.fleet.judge import overview
     from shipper.fleet.observer import observing
+    from shipper.fleet.overview import overview
     from shipper.supervise.show import Screen
 
     tables: Callable[[Fleet], list[Table]] = {

@@ -76,6 +76,16 @@ class Changes(msgspec.Struct, frozen=True):
     unchecked: list[str] = []
 
 
+class Plan(msgspec.Struct, frozen=True):
+    """What a publish would do."""
+
+    newest: str | None
+    """The version before it."""
+    changes: Changes
+    members: int
+    """Members that are to take it."""
+
+
 def read(text: str, registry: Registry, *, file: str | None = None) -> Candidate:
     """Returns the candidate; raises PolicyError with all problems that do not depend on variables."""
     return _read(text, registry, file, {})

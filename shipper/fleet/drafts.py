@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import trio
 
 from shipper.fleet import changes, publishing
-from shipper.fleet.changes import Candidate, Changes
+from shipper.fleet.changes import Candidate, Plan
+from shipper.fleet.errors import Refused
 from shipper.fleet.publisher import Publisher
-from shipper.fleet.publishing import Publishing, Refused
+from shipper.fleet.publishing import Publishing
 from shipper.fleet.records import MEMBERS, Report, Version
 from shipper.fleet.seal import Seals, Unauthentic
 from shipper.fleet.store import Store
@@ -23,16 +23,6 @@ from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.supervise.reading import content
 from shipper.supervise.sources import merged, policy_files
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """What a publish would do."""
-
-    newest: str | None
-    """The version before it."""
-    changes: Changes
-    members: int
-    """Members that are to take it."""
 
 
 @dataclass(frozen=True, slots=True)

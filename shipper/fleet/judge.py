@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shipper.fleet.records import Alive, Fence, Head, Line, Lost, Refusal, Report, Undelivered, Version
+from shipper.fleet.records import Alive, Fence, Head, Lost, Refusal, Report, Undelivered, Version
 from shipper.supervise.answers import Stage
 
 Kind = Literal["reached", "waiting", "joining", "refused", "absent", "fenced", "left", "forgotten", "unauthentic"]
@@ -216,7 +216,7 @@ class Tally:
         state = self.state(view)
         if not isinstance(self._target, Version):
             return Verdict(str(self._asked), self._stage, state, view.at, warnings=list(self._warnings(view)))
-        standings = [standing for each in self._members.values() for standing in each]
+        found = [standing for each in self._members.values() for standing in each]
         return Verdict(
             version=str(self._target),
             stage=self._stage,
@@ -224,8 +224,8 @@ class Tally:
             at=view.at,
             triple=self._target,
             counts=dict(+self._counts),
-            undelivered=undelivered(standings),
-            members=sorted((each for each in standings if each.kind != "reached"), key=_order),
+            undelivered=undelivered((each.kind, each.undelivered) for each in found),
+            members=sorted((each for each in found if each.kind != "reached"), key=_order),
             warnings=list(self._warnings(view)),
         )
 
@@ -237,10 +237,10 @@ class Tally:
             self._due.pop(name, None)
             if not view.knows(name):
                 continue
-            standings = tuple(_standings(view, name, self._target, self._stage, self._grace))
-            self._members[name] = standings
-            self._counts.update(standing.kind for standing in standings)
-            if (at := _due(view, name, standings[0], self._grace)) is not None:
+            found = tuple(standings(view, name, self._target, self._stage, self._grace))
+            self._members[name] = found
+            self._counts.update(standing.kind for standing in found)
+            if (at := _due(view, name, found[0], self._grace)) is not None:
                 self._due[name] = at
 
     def _warnings(self, view: View) -> Iterator[str]:
@@ -250,7 +250,7 @@ class Tally:
             yield "the store was restored from an older state: see `shipper fleet accept-restore`"
         elif self._target == "gone":
             yield from _instead(view, self._asked)
-        elif isinstance(self._target, Version) and not any(self._counts[kind] for kind in _MEMBERS):
+        elif isinstance(self._target, Version) and not has_members(self._counts):
             yield "the fleet has no members"
 
 
@@ -258,17 +258,23 @@ _ORDER: tuple[Kind, ...] = (
     *("refused", "unauthentic", "absent", "joining", "waiting"),
     *("fenced", "forgotten", "left", "reached"),
 )
-_MEMBERS = tuple(kind for kind in _ORDER if kind not in ("left", "forgotten"))
+NO_MEMBERS: Set[Kind] = frozenset({"left", "forgotten"})
+"""The kinds of those that are members no longer."""
 
 
-def undelivered(members: Iterable[Standing | Member]) -> dict[Kind, Undelivered]:
+def has_members(counts: Mapping[Kind, int]) -> bool:
+    """Returns whether a fleet with so many members of each kind has any."""
+    return any(count for kind, count in counts.items() if kind not in NO_MEMBERS)
+
+
+def undelivered(members: Iterable[tuple[Kind, Undelivered]]) -> dict[Kind, Undelivered]:
     """Returns the undelivered events by kind of member; only the kinds that have some."""
     sums: dict[Kind, Undelivered] = {}
-    for each in members:
-        one, total = each.undelivered, sums.get(each.kind, Undelivered())
+    for kind, one in members:
+        total = sums.get(kind, Undelivered())
         if one.events or one.bytes:
             oldest = max(total.oldest_seconds, one.oldest_seconds)
-            sums[each.kind] = Undelivered(total.events + one.events, total.bytes + one.bytes, oldest)
+            sums[kind] = Undelivered(total.events + one.events, total.bytes + one.bytes, oldest)
     return sums
 
 
@@ -287,7 +293,7 @@ def _instead(view: View, number: int | Asked | Version) -> Iterator[str]:
 # -- One member --------------------------------------------------------------------------------------------------------
 
 
-def _standings(view: View, name: str, target: Version, stage: Stage, grace: float) -> Iterator[Standing]:
+def standings(view: View, name: str, target: Version, stage: Stage, grace: float) -> Iterator[Standing]:
     """Yields the standing of a member, then those of the directories that it has lost."""
     report = view.reports.get(name)
     if report is None or name in view.unauthentic:
@@ -297,7 +303,7 @@ def _standings(view: View, name: str, target: Version, stage: Stage, grace: floa
     yield Standing(
         name=name,
         kind=kind,
-        version=_text(_newest(view, report.stages, stage)),
+        version=_text(newest_at(view, report.stages, stage)),
         why=why,
         problems=list(report.refusal.problems) if kind == "refused" and report.refusal else [],
         undelivered=report.undelivered,
@@ -316,7 +322,7 @@ def _without_report(view: View, name: str) -> Standing:
 
 
 def _of_lost(view: View, name: str, lost: Lost, target: Version, stage: Stage) -> Standing:
-    newest = _newest(view, lost.stages, stage)
+    newest = newest_at(view, lost.stages, stage)
     reached = _is_reached(newest, target)
     return Standing(
         name=f"{name}/{lost.directory}",
@@ -333,7 +339,7 @@ def _kind(view: View, report: Report, target: Version, stage: Stage, grace: floa
         return "forgotten", "it was forgotten by an operator, or after `forget_after`"
     if report.state == "left" and not report.undelivered.events:
         return "left", "it left with nothing undelivered"
-    if _is_reached(_newest(view, report.stages, stage), target):
+    if _is_reached(newest_at(view, report.stages, stage), target):
         return "reached", ""
     if fenced(view, report.name):
         return "fenced", "its lease is over, and it has stopped to send"
@@ -349,7 +355,7 @@ def _kind(view: View, report: Report, target: Version, stage: Stage, grace: floa
     return "waiting", _why_waiting(view, report, target, stage, refusal)
 
 
-def _newest(view: View, stages: Mapping[Stage, Version], stage: Stage) -> Version | None:
+def newest_at(view: View, stages: Mapping[Stage, Version], stage: Stage) -> Version | None:
     """Returns the version that has reached the stage, if the history contains it."""
     version = stages.get(stage)
     return version if version in view.places else None
@@ -371,10 +377,10 @@ def _refusal(view: View, report: Report, target: Version) -> Refusal | None:
     refused = refusal.version[:2]
     if refused < target[:2]:
         return None
-    received = _newest(view, report.stages, "received")
+    received = newest_at(view, report.stages, "received")
     if received is not None and (received[:2] > refused or (received[:2] >= target[:2] and refused > target[:2])):
         return None
-    if any(_is_reached(_newest(view, report.stages, later), target) for later in ("active", "drained")):
+    if any(_is_reached(newest_at(view, report.stages, later), target) for later in ("active", "drained")):
         return None
     return refusal
 
@@ -425,177 +431,6 @@ def _why_waiting(view: View, report: Report, target: Version, stage: Stage, refu
     if claimed is not None and claimed not in view.places and claimed[:2] >= target[:2]:
         return f"it reports a version {claimed} that the history of this store does not contain"
     for before in reversed(STAGES[: STAGES.index(stage)]):
-        if _is_reached(_newest(view, report.stages, before), target):
+        if _is_reached(newest_at(view, report.stages, before), target):
             return f"{before}, not yet {stage}; {report.undelivered.events} events undelivered"
     return f"it has not received version {target} yet"
-
-
-# -- The whole fleet ---------------------------------------------------------------------------------------------------
-
-
-class Member(msgspec.Struct, frozen=True):
-    """One member, or a lost directory of it, as `status` and `members` show it."""
-
-    name: str
-    kind: Kind
-    """As to the newest version and `drained`."""
-    behind: int
-    """Versions in the history that are newer than its drained one."""
-    stages: dict[Stage, str | None]
-    """The newest version that has reached each stage; None if none in the history has."""
-    why: str
-    problems: list[str]
-    undelivered: Undelivered
-    alive: bool
-    seen: float
-    """Unix seconds of its last report, by its own clock."""
-    since: float = 0.0
-    """Unix seconds at which it joined."""
-    lease: float = 0.0
-    fence: bool = False
-    """Whether it stops to send when its lease is over (`on_lapse: hold`)."""
-    secrets: list[str] = []
-    """The fleet's secrets in use, as `NAME ID`; `? ID` for one that no kept version names."""
-    local: str = ""
-    directory: str = ""
-    releases: bool = False
-    http: str = ""
-
-
-class Row(msgspec.Struct, frozen=True):
-    """One version of the history, and how many members have reached it."""
-
-    version: str
-    at: float
-    by: str
-    why: str
-    reached: dict[Stage, int]
-
-
-class Fleet(msgspec.Struct, frozen=True):
-    """The whole fleet: versions by members, as of revision `at` of the store; whoever is behind comes first."""
-
-    name: str
-    at: int
-    newest: str | None
-    state: Literal["consistent", "behind", "refused", "empty", "store_restored"]
-    counts: dict[Kind, int]
-    """Members by kind, as to the newest version and `drained`."""
-    undelivered: dict[Kind, Undelivered]
-    members: list[Member]
-    versions: list[Row]
-    """The newest first."""
-    leader: str
-    warnings: list[str]
-
-
-def overview(view: View) -> Fleet:
-    """Returns the summary of a fleet; a refusal of the newest version is shown without a grace."""
-    newest = view.head.newest
-    target = newest or Version(view.head.epoch, 0, "")
-    names = secret_names(view.head)
-    members = [member for name in view.names for member in _members(view, name, target, names)]
-    members.sort(key=lambda each: (each.kind in OPENING, -each.behind, -each.undelivered.events, each.name))
-    counts = Counter(each.kind for each in members)
-    return Fleet(
-        name=view.head.fleet,
-        at=view.at,
-        newest=_text(newest),
-        state=_fleet_state(view, counts),
-        counts=dict(counts),
-        undelivered=undelivered(members),
-        members=members,
-        versions=list(_rows(view)),
-        leader=view.head.leader,
-        warnings=list(_fleet_warnings(view, counts)),
-    )
-
-
-def secret_names(head: Head) -> Mapping[str, str]:
-    """Returns the name of each secret by id, as far as the head still knows it."""
-    names = {id: release.name for id, release in head.released.items()}
-    for pins in (*(line.secrets for line in head.history), head.secrets):
-        names.update({id: name for name, id in pins.items()})
-    return names
-
-
-def _members(view: View, name: str, target: Version, names: Mapping[str, str]) -> Iterator[Member]:
-    report = view.reports.get(name)
-    standings = _standings(view, name, target, "drained", 0.0)
-    first = next(standings)
-    trusted = report if first.kind != "unauthentic" else None
-    yield _member(view, first, trusted.stages if trusted else {}, name in view.alive, trusted, names)
-    for standing, lost in zip(standings, trusted.lost if trusted else (), strict=True):
-        yield _member(view, standing, lost.stages, False, None, names)
-
-
-def _member(
-    view: View,
-    standing: Standing,
-    stages: Mapping[Stage, Version],
-    alive: bool,
-    report: Report | None,
-    names: Mapping[str, str],
-) -> Member:
-    drained = _newest(view, stages, "drained")
-    member = Member(
-        name=standing.name,
-        kind=standing.kind,
-        behind=len(view.places) - 1 - (-1 if drained is None else view.places[drained]),
-        stages={stage: _text(_newest(view, stages, stage)) for stage in STAGES},
-        why=standing.why,
-        problems=standing.problems,
-        undelivered=standing.undelivered,
-        alive=alive,
-        seen=standing.seen,
-    )
-    if report is None:
-        return member
-    return msgspec.structs.replace(
-        member,
-        since=report.since,
-        lease=report.lease,
-        fence=report.fence is not None,
-        secrets=[f"{names.get(id, '?')} {id}" for id in report.using],
-        local=report.local,
-        directory=report.directory,
-        releases=report.releases,
-        http=report.http,
-    )
-
-
-def _fleet_state(
-    view: View, counts: Mapping[Kind, int]
-) -> Literal["consistent", "behind", "refused", "empty", "store_restored"]:
-    if view.restored or view.head.accepting is not None:
-        return "store_restored"
-    if view.head.newest is None or not any(counts.get(kind) for kind in _MEMBERS):
-        return "empty"
-    if counts.get("refused"):
-        return "refused"
-    return "consistent" if all(kind in OPENING for kind in counts) else "behind"
-
-
-def _fleet_warnings(view: View, counts: Mapping[Kind, int]) -> Iterator[str]:
-    if view.restored or view.head.accepting is not None:
-        yield "the store was restored: see `shipper fleet accept-restore`"
-    if view.head.newest is None:
-        yield "no version was published yet"
-    if not any(counts.get(kind) for kind in _MEMBERS):
-        yield "the fleet has no members"
-
-
-def _rows(view: View) -> Iterator[Row]:
-    """Yields the versions, the newest first, with the members that have reached each."""
-    exact: dict[Stage, Counter[int]] = {stage: Counter() for stage in STAGES}
-    for report in view.reports.values():
-        if report.state in ("joining", "member") and report.name not in view.unauthentic:
-            for stage in STAGES:
-                if (version := _newest(view, report.stages, stage)) is not None:
-                    exact[stage][view.places[version]] += 1
-    sums: dict[Stage, int] = dict.fromkeys(STAGES, 0)
-    for place in reversed(range(len(view.head.history))):
-        for stage in STAGES:
-            sums[stage] += exact[stage][place]
-        line: Line = view.head.history[place]
-        yield Row(str(line.version), line.at, line.by, line.why, dict(sums))

@@ -13,6 +13,7 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
+from shipper.fleet.errors import Refused
 from shipper.fleet.records import (
     ALIVE,
     HEAD,
@@ -31,7 +32,6 @@ from shipper.fleet.records import (
 from shipper.fleet.release import retired_ids
 from shipper.fleet.seal import Seals, Unauthentic, digest
 from shipper.fleet.store import ABSENT, Entry, Store, StoreError, StoreUnreachable
-from shipper.sdk.errors import ShipperError
 
 MOST_FORGOTTEN = 200
 """Lost directories that the head remembers as forgotten."""
@@ -41,10 +41,6 @@ _SHORTEST_PAUSE = 15.0
 """Seconds for members to register again after a restore."""
 _BUSY = "the head is changed all the time by somebody else; run the order again"
 _TOKENS_PER_EPOCH = 1 << 32
-
-
-class Refused(ShipperError):
-    """The order is refused, and nothing is changed; the text has the remedy."""
 
 
 class Forgotten(msgspec.Struct, frozen=True):

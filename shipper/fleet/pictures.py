@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from shipper.fleet.drafts import Plan
-from shipper.fleet.judge import OPENING, Fleet, Kind, Member, Row, Standing, Verdict, secret_names
+from shipper.fleet.changes import Plan
+from shipper.fleet.judge import NO_MEMBERS, OPENING, Kind, Standing, Verdict
+from shipper.fleet.overview import Fleet, Member, Row, secret_names
 from shipper.fleet.records import Head, Release, Undelivered
 from shipper.sdk.units import events_in_words, size_in_words
 from shipper.supervise.show import Row as Cells
@@ -28,7 +29,6 @@ _ORDER: tuple[Kind, ...] = (
     *("reached", "refused", "unauthentic", "absent", "joining", "waiting"),
     *("fenced", "forgotten", "left"),
 )
-_NO_MEMBERS = ("left", "forgotten")
 _MOST_VERSIONS = 8
 _MOST_BEHIND = 20
 _MOST_PROBLEMS = 3
@@ -60,7 +60,7 @@ def counted(counts: Mapping[Kind, int]) -> str:
 
 def members(counts: Mapping[Kind, int]) -> int:
     """Returns the number of members, without those that are none any more."""
-    return sum(count for kind, count in counts.items() if kind not in _NO_MEMBERS)
+    return sum(count for kind, count in counts.items() if kind not in NO_MEMBERS)
 
 
 def verdict_tables(verdict: Verdict, most: int | None = None) -> list[Table]:

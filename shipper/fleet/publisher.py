@@ -20,7 +20,8 @@ from contextlib import suppress
 import trio
 
 from shipper.fleet import changes, publishing
-from shipper.fleet.publishing import Draft, Publishing, Refused
+from shipper.fleet.errors import Refused
+from shipper.fleet.publishing import Draft, Publishing
 from shipper.fleet.records import HEAD, SECRETS, VERSIONS, Head, Text, Version
 from shipper.fleet.seal import Seals, Unauthentic, digest
 from shipper.fleet.store import ABSENT, LARGEST, Entry, Store, StoreError, StoreUnreachable, Swapped

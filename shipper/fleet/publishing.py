@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
+from shipper.fleet.errors import Refused
 from shipper.fleet.records import SECRETS, VERSIONS, Head, Line, Secret, Text, Version
 from shipper.fleet.seal import digest
 from shipper.fleet.secret import is_name
-from shipper.sdk.errors import ShipperError
 from shipper.supervise.secrets import interpreted
 
 LARGEST_POLICY = 1 << 20
@@ -26,10 +26,6 @@ MOST_SECRETS = 256
 """Names of secrets in a fleet."""
 MOST_IDS = 2048
 """Ids of secrets that are not yet released, or not long ago."""
-
-
-class Refused(ShipperError):
-    """The change is not possible; nothing was changed. The text has the remedy."""
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,10 @@ import msgspec
 import trio
 
 from shipper.fleet.http import LONGEST_WAIT, Answer, Door, Refused, Request, refusal, serve
-from shipper.fleet.judge import STAGES, Asked, State, Verdict, asked, overview
+from shipper.fleet.judge import STAGES, Asked, State, Verdict, asked
 from shipper.fleet.observer import Observer, Observers, wait
 from shipper.fleet.opening import Opened
+from shipper.fleet.overview import overview
 from shipper.fleet.seal import Unauthentic
 from shipper.fleet.settings import FleetSettings
 from shipper.fleet.store import StoreError, StoreRefused

@@ -24,6 +24,7 @@ import trio
 
 from shipper.fleet import operations
 from shipper.fleet.election import Election
+from shipper.fleet.errors import Refused
 from shipper.fleet.judge import View
 from shipper.fleet.records import HEAD, SECRETS, Head, Leader, Secret
 from shipper.fleet.release import Steps, forgettable
@@ -161,7 +162,7 @@ class _Term:
 
     async def _forget(self, view: View) -> None:
         for name in forgettable(view, self._of._wall()):
-            with suppress(operations.Refused):
+            with suppress(Refused):
                 await operations.forget(self._of._store, self._of._seals, name, only=view.reports[name].write_id)
 
     async def _revoke(self, id: str, name: str) -> None:

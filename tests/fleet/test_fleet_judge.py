@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shipper.fleet import judge as judging
-from shipper.fleet.judge import Asked, Tally, View, asked, due, fenced, find, judge, overview
+from shipper.fleet.judge import Asked, Tally, View, asked, due, fenced, find, judge
 from shipper.fleet.records import Accepting, Alive, Fence, Head, Line, Lost, Refusal, Report, Undelivered, Version
 
 ALIVE = Alive("d", "b", "i")
@@ -422,61 +422,3 @@ def test_nothing_changes_by_time_alone_before_it_is_due(seen, number, seconds):
     later = replace(seen, now=seen.now + seconds)
 
     assert ask(later, number).counts == ask(seen, number).counts
-
-
-# -- The whole fleet
-
-
-def test_the_overview_shows_who_is_behind_first_and_why():
-    holding = report("c", v(5), undelivered=Undelivered(9))
-    fleet = overview(view(report("a", v(7)), report("b", v(6)), holding, refusing("invalid", v(7)), away={"b": 0.0}))
-
-    assert [(each.name, each.behind, each.kind) for each in fleet.members] == [
-        ("c", 2, "waiting"),
-        ("a", 1, "refused"),
-        ("b", 1, "absent"),
-    ]
-    assert fleet.state == "refused"
-    assert fleet.undelivered == {"waiting": Undelivered(9)}
-
-
-def test_the_overview_counts_for_each_version_how_many_members_have_reached_it():
-    fleet = overview(view(report("a", v(7)), report("b", v(6)), report("c", stages={"received": v(7)})))
-
-    assert [(row.version, row.reached) for row in fleet.versions] == [
-        ("7", {"received": 2, "active": 1, "drained": 1}),
-        ("6", {"received": 3, "active": 2, "drained": 2}),
-        ("5", {"received": 3, "active": 2, "drained": 2}),
-    ]
-
-
-def test_the_overview_names_secrets_and_lost_directories():
-    lost = Lost("old", 3.0, {"drained": v(6)}, Undelivered(8))
-    known = msgspec.structs.replace(head(), secrets={"es": "es-2"})
-    fleet = overview(view(report("a", v(7), using=["es-2", "es-1"], lost=[lost], fence=FENCE), head=known))
-
-    assert [each.name for each in fleet.members] == ["a/old", "a"]
-    assert fleet.members[0].stages["drained"] == "6"
-    assert fleet.members[1].secrets == ["es es-2", "? es-1"]
-    assert fleet.members[1].fence
-
-
-@pytest.mark.parametrize(
-    ("seen", "state"),
-    [
-        (view(report("a", v(7))), "consistent"),
-        (view(report("a", v(6))), "behind"),
-        (view(), "empty"),
-        (view(report("a"), head=Head(fleet="prod")), "empty"),
-        (view(report("a", v(7)), restored=True), "store_restored"),
-    ],
-)
-def test_the_overview_says_how_the_fleet_is(seen, state):
-    assert overview(seen).state == state
-
-
-@given(views())
-def test_an_overview_can_be_made_of_anything_and_written_as_json(seen):
-    fleet = overview(seen)
-
-    assert msgspec.json.decode(msgspec.json.encode(fleet), type=type(fleet)) == fleet

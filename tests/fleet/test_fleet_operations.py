@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from trio.testing import MockClock
 
 from shipper.fleet import operations
+from shipper.fleet.errors import Refused
 from shipper.fleet.judge import View
-from shipper.fleet.operations import Refused, accept_restore, forget, order_release
+from shipper.fleet.operations import accept_restore, forget, order_release
 from shipper.fleet.records import (
     ALIVE,
     HEAD,

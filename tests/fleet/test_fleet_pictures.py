@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from shipper.fleet import pictures
-from shipper.fleet.changes import Changes
-from shipper.fleet.drafts import Plan
-from shipper.fleet.judge import View, judge, overview
+from shipper.fleet.changes import Changes, Plan
+from shipper.fleet.judge import View, judge
+from shipper.fleet.overview import overview
 from shipper.fleet.pictures import counted, line, progress
 from shipper.fleet.records import Alive, Head, Line, Refusal, Release, Report, Undelivered, Version
 from shipper.supervise.show import Screen

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.fleet import publisher as module
+from shipper.fleet.errors import Refused
 from shipper.fleet.publisher import OutcomeUnknown, Publisher
-from shipper.fleet.publishing import Refused
 from shipper.fleet.records import HEAD, SECRETS, VERSIONS, Head, Secret, Settings, Text
 from shipper.fleet.seal import Seals, Unauthentic, digest
 from shipper.fleet.store import Change, Found, Lease, Listing, StoreRefused, StoreUnreachable, Swapped

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shipper.fleet import publishing
-from shipper.fleet.publishing import Draft, Publishing, Refused
+from shipper.fleet.errors import Refused
+from shipper.fleet.publishing import Draft, Publishing
 from shipper.fleet.records import Accepting, Head, Release, Secret, Settings, Text, Version
 from shipper.fleet.seal import Seals, digest
 

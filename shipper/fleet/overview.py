@@ -1,0 +1,184 @@
+"""The whole fleet at a glance: versions by members, and who is behind and why; pure.
+
+It is judged by the rules of `judge`, as to the newest version and `drained`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from shipper.fleet.judge import OPENING, STAGES, Kind, Standing, View, has_members, newest_at, standings, undelivered
+from shipper.fleet.records import Head, Line, Report, Undelivered, Version
+from shipper.supervise.answers import Stage
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One member, or a lost directory of it, as `status` and `members` show it."""
+
+    name: str
+    kind: Kind
+    """As to the newest version and `drained`."""
+    behind: int
+    """Versions in the history that are newer than its drained one."""
+    stages: dict[Stage, str | None]
+    """The newest version that has reached each stage; None if none in the history has."""
+    why: str
+    problems: list[str]
+    undelivered: Undelivered
+    alive: bool
+    seen: float
+    """Unix seconds of its last report, by its own clock."""
+    since: float = 0.0
+    """Unix seconds at which it joined."""
+    lease: float = 0.0
+    fence: bool = False
+    """Whether it stops to send when its lease is over (`on_lapse: hold`)."""
+    secrets: list[str] = []
+    """The fleet's secrets in use, as `NAME ID`; `? ID` for one that no kept version names."""
+    local: str = ""
+    directory: str = ""
+    releases: bool = False
+    http: str = ""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One version of the history, and how many members have reached it."""
+
+    version: str
+    at: float
+    by: str
+    why: str
+    reached: dict[Stage, int]
+
+
+class Fleet(msgspec.Struct, frozen=True):
+    """The whole fleet: versions by members, as of revision `at` of the store; whoever is behind comes first."""
+
+    name: str
+    at: int
+    newest: str | None
+    state: Literal["consistent", "behind", "refused", "empty", "store_restored"]
+    counts: dict[Kind, int]
+    """Members by kind, as to the newest version and `drained`."""
+    undelivered: dict[Kind, Undelivered]
+    members: list[Member]
+    versions: list[Row]
+    """The newest first."""
+    leader: str
+    warnings: list[str]
+
+
+def overview(view: View) -> Fleet:
+    """Returns the summary of a fleet; a refusal of the newest version is shown without a grace."""
+    newest = view.head.newest
+    target = newest or Version(view.head.epoch, 0, "")
+    names = secret_names(view.head)
+    members = [member for name in view.names for member in _members(view, name, target, names)]
+    members.sort(key=lambda each: (each.kind in OPENING, -each.behind, -each.undelivered.events, each.name))
+    counts = Counter(each.kind for each in members)
+    return Fleet(
+        name=view.head.fleet,
+        at=view.at,
+        newest=str(newest) if newest else None,
+        state=_fleet_state(view, counts),
+        counts=dict(counts),
+        undelivered=undelivered((each.kind, each.undelivered) for each in members),
+        members=members,
+        versions=list(_rows(view)),
+        leader=view.head.leader,
+        warnings=list(_fleet_warnings(view, counts)),
+    )
+
+
+def secret_names(head: Head) -> Mapping[str, str]:
+    """Returns the name of each secret by id, as far as the head still knows it."""
+    names = {id: release.name for id, release in head.released.items()}
+    for pins in (*(line.secrets for line in head.history), head.secrets):
+        names.update({id: name for name, id in pins.items()})
+    return names
+
+
+def _members(view: View, name: str, target: Version, names: Mapping[str, str]) -> Iterator[Member]:
+    report = view.reports.get(name)
+    found = standings(view, name, target, "drained", 0.0)
+    first = next(found)
+    trusted = report if first.kind != "unauthentic" else None
+    yield _member(view, first, trusted.stages if trusted else {}, name in view.alive, trusted, names)
+    for standing, lost in zip(found, trusted.lost if trusted else (), strict=True):
+        yield _member(view, standing, lost.stages, False, None, names)
+
+
+def _member(
+    view: View,
+    standing: Standing,
+    stages: Mapping[Stage, Version],
+    alive: bool,
+    report: Report | None,
+    names: Mapping[str, str],
+) -> Member:
+    drained = newest_at(view, stages, "drained")
+    member = Member(
+        name=standing.name,
+        kind=standing.kind,
+        behind=len(view.places) - 1 - (-1 if drained is None else view.places[drained]),
+        stages={stage: str(at) if (at := newest_at(view, stages, stage)) else None for stage in STAGES},
+        why=standing.why,
+        problems=standing.problems,
+        undelivered=standing.undelivered,
+        alive=alive,
+        seen=standing.seen,
+    )
+    if report is None:
+        return member
+    return msgspec.structs.replace(
+        member,
+        since=report.since,
+        lease=report.lease,
+        fence=report.fence is not None,
+        secrets=[f"{names.get(id, '?')} {id}" for id in report.using],
+        local=report.local,
+        directory=report.directory,
+        releases=report.releases,
+        http=report.http,
+    )
+
+
+def _fleet_state(
+    view: View, counts: Mapping[Kind, int]
+) -> Literal["consistent", "behind", "refused", "empty", "store_restored"]:
+    if view.restored or view.head.accepting is not None:
+        return "store_restored"
+    if view.head.newest is None or not has_members(counts):
+        return "empty"
+    if counts.get("refused"):
+        return "refused"
+    return "consistent" if all(kind in OPENING for kind in counts) else "behind"
+
+
+def _fleet_warnings(view: View, counts: Mapping[Kind, int]) -> Iterator[str]:
+    if view.restored or view.head.accepting is not None:
+        yield "the store was restored: see `shipper fleet accept-restore`"
+    if view.head.newest is None:
+        yield "no version was published yet"
+    if not has_members(counts):
+        yield "the fleet has no members"
+
+
+def _rows(view: View) -> Iterator[Row]:
+    """Yields the versions, the newest first, with the members that have reached each."""
+    exact: dict[Stage, Counter[int]] = {stage: Counter() for stage in STAGES}
+    for report in view.reports.values():
+        if report.state in ("joining", "member") and report.name not in view.unauthentic:
+            for stage in STAGES:
+                if (version := newest_at(view, report.stages, stage)) is not None:
+                    exact[stage][view.places[version]] += 1
+    sums: dict[Stage, int] = dict.fromkeys(STAGES, 0)
+    for place in reversed(range(len(view.head.history))):
+        for stage in STAGES:
+            sums[stage] += exact[stage][place]
+        line: Line = view.head.history[place]
+        yield Row(str(line.version), line.at, line.by, line.why, dict(sums))
