@@ -76,7 +76,7 @@ async def shell(place: Path, text: str, env: dict[str, str]) -> str:
 
 
 def test_no_block_is_of_a_kind_that_nothing_runs() -> None:
-    known = {"", "background", "service", "output", "transcript"}
+    known = {"", "background", "service", "output", "transcript", "fleet"}
 
     assert not [block for block in BLOCKS if block.file is None and block.info not in known]
     assert not [block for block in BLOCKS if block.language not in ("sh", "yaml", "text", "json", "python", "toml")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from shipper import __main__ as program
 from shipper.fleet.etcd.store import open_etcd
 from shipper.fleet.records import ALIVE, HEAD, MEMBERS, Alive, Head, Refusal, Report, Undelivered
 from shipper.fleet.seal import Seals
+from tests.readme import one
 
 KEY = b"k" * 32
 PATIENCE = 30
@@ -347,6 +349,19 @@ def test_new_content_of_a_secret_is_a_new_id_and_a_new_version(site):
     assert re.fullmatch(r"es is es-[0-9a-f]+; version 2\n", out)
     assert listed["secrets"]["es"] in out
     assert "second" not in site.run("secret", "list")[1]
+
+
+def test_the_commands_of_the_readme_rotate_a_key_that_all_share(site, monkeypatch):
+    site.published()
+    keys = site.path / "keys"
+    keys.mkdir()
+    (keys / "es").write_text("the second content")
+    monkeypatch.chdir(site.path)
+    rotate, ask = [shlex.split(line, comments=True)[2:] for line in one("sh", "fleet").text.splitlines()]
+
+    assert site.run(*rotate)[1].endswith("version 2\n")
+    site.member("web-1", reached=2)
+    assert site.run(*ask)[0] == 0
 
 
 def test_a_secret_that_the_newest_version_names_is_not_removed(site):
