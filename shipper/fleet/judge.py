@@ -322,16 +322,23 @@ def _without_report(view: View, name: str) -> Standing:
 
 
 def _of_lost(view: View, name: str, lost: Lost, target: Version, stage: Stage) -> Standing:
+    full = f"{name}/{lost.directory}"
     newest = newest_at(view, lost.stages, stage)
-    reached = _is_reached(newest, target)
+    kind, why = _kind_of_lost(view, full, _is_reached(newest, target))
     return Standing(
-        name=f"{name}/{lost.directory}",
-        kind="reached" if reached else "absent",
+        name=full,
+        kind=kind,
         version=_text(newest),
-        why="" if reached else "directory lost",
+        why=why,
         undelivered=lost.undelivered,
         seen=lost.at,
     )
+
+
+def _kind_of_lost(view: View, full: str, reached: bool) -> tuple[Kind, str]:
+    if full in view.head.forgotten:
+        return "forgotten", "the directory was lost, and was forgotten by an operator"
+    return ("reached", "") if reached else ("absent", "directory lost")
 
 
 def _kind(view: View, report: Report, target: Version, stage: Stage, grace: float) -> tuple[Kind, str]:

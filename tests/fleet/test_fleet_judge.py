@@ -275,6 +275,15 @@ def test_a_lost_directory_keeps_it_closed_under_its_own_name():
     assert verdict.undelivered == {"absent": Undelivered(8)}
 
 
+def test_a_lost_directory_that_was_forgotten_does_not_keep_it_closed():
+    lost = Lost("old", 3.0, {"drained": v(6)}, Undelivered(8))
+    seen = view(report("a", v(7), lost=[lost]))
+    verdict = ask(replace(seen, head=msgspec.structs.replace(seen.head, forgotten={"a/old": lost})))
+
+    assert (verdict.state, kinds(verdict)) == ("open", {"a/old": "forgotten"})
+    assert verdict.undelivered == {"forgotten": Undelivered(8)}
+
+
 def test_a_lost_directory_that_had_reached_the_version_does_not_close_it():
     assert ask(view(report("a", v(7), lost=[Lost("old", 3.0, {"drained": v(7)}, Undelivered())]))).state == "open"
 
