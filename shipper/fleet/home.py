@@ -4,6 +4,8 @@ DIR/fleet.json           `Memory`: made durable before anything that depends on 
 DIR/fleet.version.json   `Kept`: the newest version that was offered, with its secrets, as sealed as in the store;
                          with it a member follows rotations of its local secrets although the store is away
 DIR/fleet.reserve        room for one more `Memory` on a full disk, so that a lease can be renewed and events leave
+
+A copy of the directory has another inode, and begins as a new one, under an id of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace as replace_fields
 
 from shipper.fleet.records import Version
 from shipper.process.environment import REAL, Environment
@@ -46,6 +49,8 @@ class Memory(msgspec.Struct, frozen=True):
     """The revision of a write before that, which the store certainly had; 0 for none."""
     fence: bool = False
     """Whether the store may have a report that promises a fence."""
+    inode: int = 0
+    """Of the directory in which this was saved; 0 if that is unknown."""
     format: int = FORMAT
 
 
@@ -66,32 +71,41 @@ class Kept(msgspec.Struct, frozen=True):
 class Home:
     """The files of one state directory."""
 
-    def __init__(self, directory: Path, memory: Memory, kept: Kept | None, environment: Environment) -> None:
+    def __init__(
+        self, directory: Path, memory: Memory, kept: Kept | None, place: str, environment: Environment
+    ) -> None:
         """Use `open`."""
         self.memory, self.kept = memory, kept
+        self.place = place
+        """Names the directory on this boot of the machine; no copy of it has the same. Devices get other numbers by a
+        boot or a mount: it only proves that two directories are one, never that they are two."""
         self._directory = directory
         self._reserve = Reserve(directory / "fleet.reserve")
         self._in_thread = environment.in_thread
 
     @classmethod
-    def open(cls, directory: Path, fleet: str, member: str, environment: Environment = REAL) -> Home:
-        """Reads what the last process has left, and blocks for that.
+    def open(
+        cls, directory: Path, fleet: str, member: str, environment: Environment = REAL, *, boot: str | None = None
+    ) -> Home:
+        """Reads what the last process has left, and blocks for that; `boot` is by default the kernel's id.
 
         Raises StateLocked for a damaged file or one of a newer format, and OptionError if the directory has promised a
         fence under another name; nothing is changed then.
         """
         memory = _read(directory / "fleet.json", Memory)
         kept = _read(directory / "fleet.version.json", Kept)
-        if memory is None:
-            return cls(directory, _new(fleet, member), None, environment)
+        found = directory.stat()
+        if memory is None or memory.inode not in (0, found.st_ino):
+            memory, kept = _new(fleet, member), None
         if (memory.fleet, memory.member) != (fleet, member):
             if memory.fence and memory.state == "member":
                 raise OptionError(
                     f"{directory} is the member {memory.member} of the fleet {memory.fleet}, which counts on that it "
                     "stops with its lease; run `shipper fleet leave` under that name first, or give another --state"
                 )
-            return cls(directory, _new(fleet, member), None, environment)
-        return cls(directory, memory, kept, environment)
+            memory, kept = _new(fleet, member), None
+        place = f"{_boot() if boot is None else boot} {found.st_dev}:{found.st_ino}"
+        return cls(directory, replace_fields(memory, inode=found.st_ino), kept, place, environment)
 
     async def save(self, memory: Memory) -> None:
         """Returns when it is durable; raises OSError, and keeps the old one then."""
@@ -107,6 +121,10 @@ class Home:
 def new_id() -> str:
     """Returns a new id of a directory or a process."""
     return secrets.token_hex(8)
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _new(fleet: str, member: str) -> Memory:

@@ -47,6 +47,7 @@ class Terms:
 
     name: str
     boot: str
+    """Names the state directory on this boot of the machine."""
     instance: str
     spare: str
     """A new id for the directory, in case it turns out to be older than its own report."""

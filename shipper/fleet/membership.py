@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -140,10 +139,9 @@ class Membership:
         home: Home,
         host: Host,
         *,
-        boot: str | None = None,
         environment: Environment = REAL,
     ) -> None:
-        """`home` is open; `boot` is the id of the machine's boot, by default the kernel's."""
+        """`home` is open."""
         self.offered: Offered | None = None
         """What to run; None before the store has a version for this member, or `home` where the store is away. It
         never goes back."""
@@ -151,7 +149,7 @@ class Membership:
         self._environment, self._clock = environment, environment.boottime
         terms = Terms(
             settings.member,
-            _boot() if boot is None else boot,
+            home.place,
             new_id(),
             new_id(),
             lease=float(settings.lease),
@@ -543,7 +541,3 @@ def _written(version: Version | None) -> str | None:
 
 def _revision(entry: Entry | None) -> int:
     return 0 if entry is None else entry.revision
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

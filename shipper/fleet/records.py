@@ -194,7 +194,7 @@ class Report(msgspec.Struct, frozen=True):
     directory: str
     """The id of its state directory."""
     boot: str
-    """The id of the machine's boot."""
+    """The id of the machine's boot, and where the directory is on it: not even a copy of the directory has the same."""
     instance: str
     """The id of the process."""
     write: int

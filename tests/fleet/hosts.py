@@ -173,8 +173,8 @@ async def running(
     )
     host = host or FakeHost()
     client = fleet.server.client(name)
-    home = Home.open(directory, "prod", name, ENVIRONMENT)
-    member = Membership(client, fleet.seals, settings, home, host, boot=boot, environment=ENVIRONMENT)
+    home = Home.open(directory, "prod", name, ENVIRONMENT, boot=boot)
+    member = Membership(client, fleet.seals, settings, home, host, environment=ENVIRONMENT)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(member.run)
         yield Running(member, host, client, nursery.cancel_scope)

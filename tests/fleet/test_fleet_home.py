@@ -1,5 +1,7 @@
 """What a member remembers of its fleet."""
 
+import shutil
+
 import pytest
 from msgspec.structs import replace
 
@@ -26,6 +28,30 @@ async def test_what_was_saved_is_there_after_a_restart(tmp_path):
 async def test_opening_writes_nothing_and_another_directory_has_another_id(tmp_path):
     assert opened(tmp_path).memory.directory != opened(tmp_path).memory.directory
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_copy_of_a_directory_is_a_new_one_and_a_moved_directory_is_the_same(tmp_path):
+    (tmp_path / "one").mkdir()
+    home = opened(tmp_path / "one")
+    await home.save(replace(home.memory, state="member", revision=5, fence=True))
+    await home.keep(Kept(Version(0, 1, "abc"), b"", {}))
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    (tmp_path / "one").rename(tmp_path / "moved")
+
+    copy, moved = opened(tmp_path / "copy"), opened(tmp_path / "moved")
+    assert moved.memory == home.memory
+    assert moved.kept == home.kept
+    assert (copy.memory.state, copy.memory.revision, copy.memory.fence, copy.kept) == ("new", 0, False, None)
+    assert copy.memory.directory != moved.memory.directory
+    assert copy.place != moved.place
+    assert opened(tmp_path / "copy", member="web-2").memory.state == "new"
+
+
+async def test_a_directory_from_before_its_place_was_kept_is_the_same(tmp_path):
+    home = opened(tmp_path)
+    await home.save(replace(home.memory, state="member", revision=5, inode=0))
+    assert opened(tmp_path).memory.directory == home.memory.directory
+    assert opened(tmp_path).memory.inode == tmp_path.stat().st_ino
 
 
 @pytest.mark.parametrize("name", ["fleet.json", "fleet.version.json"])

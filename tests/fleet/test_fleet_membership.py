@@ -288,7 +288,7 @@ async def test_the_same_host_restarted_waits_for_nobody_but_another_boot_does(fl
         await one.offered(version)
     began = trio.current_time()
     async with running(fleet, place, boot="boot-2"):
-        await until(lambda: fleet.alive() is not None and fleet.alive().boot == "boot-2")
+        await until(lambda: fleet.alive() is not None and fleet.alive().boot.startswith("boot-2 "))
     assert trio.current_time() - began >= LEASE
 
 
@@ -327,6 +327,32 @@ async def test_a_clone_gets_nothing_while_the_original_lives(fleet, place, tmp_p
             one.answer("drained")
             await until(lambda: fleet.report().stages.get("drained") == version, 1)
             assert one.host.troubles == {}
+
+
+async def test_a_copied_directory_on_the_same_machine_waits_for_the_lease_and_the_original_is_lost(
+    fleet, place, tmp_path, autojump_clock
+):
+    version = fleet.publish(pins={"es": "es-1"})
+    async with running(fleet, place) as one:
+        await one.offered(version)
+        one.host.waiting = Undelivered(7, 700, 1.0)
+        await trio.sleep(LEASE)
+        original = fleet.report()
+        shutil.copytree(place, tmp_path / "copy")
+        async with running(fleet, tmp_path / "copy") as copy:
+            await trio.sleep(10 * LEASE)
+            assert copy.member.offered is None
+            assert copy.member.status()["state"] == "taken"
+            assert "name_taken" in copy.host.troubles
+            assert fleet.report().instance == original.instance
+            assert one.host.troubles == {}
+            one.scope.cancel()
+            ended = trio.current_time()
+            await copy.offered(version)
+            assert trio.current_time() >= ended + LEASE * 1.02
+            (lost,) = fleet.report().lost
+            assert (lost.directory, lost.undelivered.events) == (original.directory, 7)
+            assert fleet.report().stages == {}
 
 
 async def test_a_member_whose_record_was_taken_acknowledges_nothing(fleet, place, autojump_clock):
