@@ -555,6 +555,10 @@ def _nothing_waits() -> Waits:
     return Waits()
 
 
+def _nobody_beside() -> Sequence[Principal]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class OutputContext:
     """What the shipper offers to one lane of an output."""
@@ -594,6 +598,9 @@ class OutputContext:
     way, each time that it learns of it."""
     lineages: Lineages | None = field(default=None, repr=False, compare=False, kw_only=True)
     """What the state directories of a destination that is a shipper have confirmed."""
+    beside: Callable[[], Sequence[Principal]] = field(default=_nobody_beside, repr=False, compare=False, kw_only=True)
+    """What the open senders of other lanes of the same destination say (`Sender.principal`), as while a credential is
+    changed: so an output of several hosts can use the one that they use. In trio's thread."""
     notice: Callable[[str | None, str], None] = field(default=_unheard, repr=False, compare=False, kw_only=True)
     """Have the output be DEGRADED, with a text and a code, though events are delivered; None ends it. It is shown while
     nothing else is wrong."""

@@ -22,7 +22,7 @@ from shipper.pipeline.recent import Recent
 from shipper.pipeline.slots import Slots
 from shipper.pipeline.sources import Sources
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Confirms, Output, Requests
+from shipper.plugin import Confirms, Output, Principal, Requests
 from shipper.policy.policy import restore_output
 from shipper.policy.registry import Registry
 from shipper.process import log
@@ -151,6 +151,7 @@ class Delivery:
             on_success=self._hasten_others,
             environment=self._environment,
             on_moved=self._look_at,
+            beside=self._beside,
             sources=self._sources,
             requests=self._requests.setdefault(row.key.output, Requests()),
             meters=self.panel.of(f"outputs.{row.key.output}", row.key.type),
@@ -172,9 +173,17 @@ class Delivery:
 
     def _hasten_others(self, key: LaneKey) -> None:
         """After an outage the lanes of a destination need not find out each by itself that it is over."""
-        for lane in self.lanes.values():
-            if lane.key != key and lane.key.with_credentials(key.credentials) == key:
-                lane.hasten()
+        for lane in self._others(key):
+            lane.hasten()
+
+    def _beside(self, key: LaneKey) -> list[Principal]:
+        said = [lane.principal() for lane in self._others(key)]
+        return [principal for principal in said if principal is not None]
+
+    def _others(self, key: LaneKey) -> list[Lane]:
+        """The other lanes of a destination: those with other credentials."""
+        lanes = self.lanes.values()
+        return [lane for lane in lanes if lane.key != key and lane.key.with_credentials(key.credentials) == key]
 
     def _look_at(self, lanes: Collection[int]) -> None:
         for id in lanes:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple
@@ -71,6 +71,7 @@ class Lane:
 
     `on_change` is called when its problem changes, `on_barrier` when one was settled, `on_success` when the destination
     took events for the first time in a session, `on_moved` with lanes that were given something to do.
+    `beside` says of a lane's key whom other lanes of its destination relay to.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Lane:
         on_barrier: Callable[[], None],
         on_success: Callable[[LaneKey], None] = lambda key: None,
         on_moved: Callable[[Collection[int]], None] = lambda lanes: None,
+        beside: Callable[[LaneKey], Sequence[Principal]] = lambda key: (),
         requests: Requests | None = None,
         meters: Meters | None = None,
         sources: Sources | None = None,
@@ -123,7 +125,7 @@ class Lane:
         self._heads = Heads(row.id, spool, lender)
         self._recent, self._taps = recent, taps
         self._on_change, self._on_barrier, self._on_success = on_change, on_barrier, on_success
-        self._on_moved = on_moved
+        self._on_moved, self._beside = on_moved, beside
         self._sources = Sources() if sources is None else sources
         self._gone = False
         self._hurries = False
@@ -489,6 +491,7 @@ class Lane:
             taken=self._note_taken,
             delivers=self._note_delivers,
             lineages=LaneLineages(self._spool, self.id),
+            beside=lambda: self._beside(self.key),
             notice=self._take_notice,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -24,6 +24,7 @@ from shipper.plugin import (
     RoutedState,
     Sender,
 )
+from shipper.plugin import Principal as Said
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay import Edge, RelayInput
 from shipper_plugins.outputs.relay import RelayOutput
@@ -93,6 +94,8 @@ class Queue:
         self.confirmed: dict[str, Confirmed] = {}
         """By lineage, what was noted."""
         self.notice: tuple[str | None, str] = (None, Code.OK)
+        self.beside: Callable[[], Sequence[Said]] = list
+        """What senders of other lanes say of their principals."""
 
     async def known(self) -> Mapping[str, Confirmed]:
         """See `Lineages.known`."""
@@ -118,6 +121,7 @@ class Queue:
             delivers=self.delivers.append,
             lineages=self,
             notice=self.take_notice,
+            beside=self.beside,
             state=state,
         )
 

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from shipper.plugin import Answers, Asyncio, Batch, CredentialId, Held, Later, Outcome, Sender, TooLarge
+from shipper.plugin import Principal as Said
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import bulk_connections
@@ -226,6 +227,38 @@ async def test_a_host_that_is_gone_gives_its_place_to_the_next_one(aio: Asyncio)
         async with principal(aio) as first, edge(aio, first.url, second.url) as sender:
             await sender.send(entry(2))
             assert (first.numbers, second.numbers) == ([2], [1])
+
+
+async def test_a_sender_begins_where_another_lane_of_its_destination_is_connected(aio: Asyncio) -> None:
+    used: list[str] = []
+    async with principal(aio) as first, principal(aio) as second, principal(aio) as third:
+        queue, doors = Queue(), (first, second, third)
+        said = [Said(door.url.removeprefix("http://")) for door in doors]
+        for beside in (
+            said,
+            [said[1]._replace(confirms="stored"), said[2]._replace(confirms="stored", connected_seconds=7.0)],
+            [said[1]._replace(confirms="stored"), said[2]],
+            [Said("elsewhere:1", 7.0, confirms="stored")],
+        ):
+            queue.beside = lambda beside=beside: beside  # type: ignore[misc]
+            async with edge(aio, *(door.url for door in doors), queue=queue) as sender:
+                number = 1 + len(used)
+                await sender.send(entry(number))
+                used += [["first", "second", "third"][at] for at, door in enumerate(doors) if number in door.numbers]
+
+    assert used == ["first", "third", "second", "first"]
+
+
+async def test_a_sender_that_had_a_session_follows_no_other_lane(aio: Asyncio) -> None:
+    queue = Queue()
+    async with principal(aio) as first, principal(aio) as second:
+        async with edge(aio, first.url, second.url, queue=queue) as sender:
+            await sender.send(entry(1))
+            queue.beside = lambda: [Said(second.url.removeprefix("http://"), 7.0, confirms="stored")]
+            first.source._edges.renew()
+            await sender.send(entry(2))
+
+        assert (first.numbers, second.numbers) == ([1, 2], [])
 
 
 async def test_a_second_live_process_under_one_name_is_refused_until_the_first_is_gone(

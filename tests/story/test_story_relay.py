@@ -299,6 +299,28 @@ async def test_the_next_principal_takes_the_place_of_one_that_is_gone(tmp_path: 
 DELIVERED = "acknowledge: delivered"
 
 
+async def test_while_a_credential_is_changed_an_edge_relays_to_one_principal(tmp_path: Path) -> None:
+    async with open_relay(tmp_path) as relay, running(relay.edge_state) as edge, running(tmp_path / "second") as second:
+        relay.world.revoke("backend")
+        relay.ports.append(free_port())
+        await relay.offer_principal(second, 1, "k1", "k2", port=relay.ports[1], mode=DELIVERED)
+        await relay.offer_edge(edge, 1, "k1")
+        relay.world.write(300)
+        await second.state(lambda observed: observed["queue"]["events"] == 300)
+        async with running(tmp_path / "first") as first:
+            await relay.offer_principal(first, 1, "k1", "k2", mode=DELIVERED)
+            await relay.offer_edge(edge, 2, "k2")
+            relay.world.write(100)
+            await second.state(lambda observed: observed["queue"]["events"] == 400)
+            never = (await first.observe())["edges"][0]
+            relay.world.grant("backend")
+            await relay.delivered()
+            await edge.ack(2, "drained")
+            await empty(edge)
+
+    assert never["heard_seconds"] is None
+
+
 async def test_t117_4_an_edge_does_not_drain_before_the_backend_has_its_events(tmp_path: Path) -> None:
     async with open_relay(tmp_path) as relay, running(relay.edge_state) as edge:
         relay.world.revoke("backend")

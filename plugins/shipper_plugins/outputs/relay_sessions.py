@@ -1,7 +1,8 @@
 """Sessions of a `relay` output with its principal: which host is used, the handshake, and the heartbeat.
 
 One host at a time. A host that cannot be reached gives its place to the next one; where a request got no answer, the
-same host is asked for a handshake first, as it may have the events.
+same host is asked for a handshake first, as it may have the events. The first session is looked for where another lane
+of the destination has its own: so while a credential is changed, what both of them send goes to one principal.
 
 A session begins with a handshake. In each request the sender says up to where it has the answers durably; so the other
 side forgets what cannot come again. A principal that was started anew wants another handshake.
@@ -82,7 +83,7 @@ class Sessions:
         self.why = ""
         """Why there is no session."""
         self._worth: Confirms | None = None
-        """What a confirmation was worth in the last session."""
+        """What a confirmation was worth in the last session; None before the first one."""
         self._ended = trio.Event()
         """Set, and replaced by another one, when a session has ended."""
 
@@ -134,6 +135,8 @@ class Sessions:
         """Shake hands with the host that is used, or the next one that can be reached."""
         hello = msgspec.json.encode(Hello(frames.PROTOCOL, _instance, self._context.lane))
         hosts = self._output.hosts
+        if self._worth is None:
+            self._at = self._used_beside()
         for after in range(len(hosts)):
             at = (self._at + after) % len(hosts)
             try:
@@ -147,6 +150,13 @@ class Sessions:
             self._at, self._since, self.why = at, trio.current_time(), ""
             return welcome
         raise AssertionError
+
+    def _used_beside(self) -> int:
+        """The host that another lane is connected to, or was; the first one if there is none."""
+        reached = [one for one in self._context.beside() if one.confirms is not None]
+        reached.sort(key=lambda one: one.connected_seconds is None)
+        used = [one.host for one in reached]
+        return next((at for at, host in enumerate(self._output.hosts) if address(host) in used[:1]), 0)
 
     def _welcome(self, response: Response, host: str) -> Welcome:
         """The session that a host has begun. Raises an error that says why it has not."""
