@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from shipper.sdk.state import point_of
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay import Edge
 from tests.plugins.relay import Principal, Queue, edge, entry, principal
-from tests.plugins.test_relay_state import ONE, TWO, Here, versions
+from tests.plugins.test_relay_state import ONE, TWO, Here, until, versions
 from tests.plugins.test_relay_state import edge as edge_with_state
 
 EDGES = {"berlin": Edge(credentials=("k1", "k2"), collections=("things",))}
@@ -36,6 +37,8 @@ def copied(aio: Asyncio, door: Principal) -> RecordingInputContext:
 async def send(aio: Asyncio, door: Principal, queue: Queue, *places: int, lane: int = 1) -> None:
     """In a session of its own."""
     async with edge(aio, door.url, queue=queue, lane=lane) as sender:
+        there: Any = sender
+        await until(lambda: there.principal().connected_seconds is not None)
         for place in places:
             await sender.send(entry(place))
 
@@ -128,6 +131,45 @@ async def test_a_part_that_was_refused_is_not_confirmed(aio: Asyncio) -> None:
         [confirmed] = queue.confirmed.values()
 
         assert (confirmed.events, queue.notice) == (5, WELL)
+
+
+async def test_a_link_that_was_forgotten_for_others_finds_no_principal_that_went_back(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper_plugins.inputs.relay_edges.MOST_LINKS", 2)
+    queue, context = Queue(), RecordingInputContext(aio=aio)
+    for lane, places in ((1, (5,)), (2, (3,)), (3, (4,)), (1, ()), (4, ()), (5, (6,)), (1, (7,))):
+        async with principal(aio, context=context) as door:  # what is remembered is remembered over restarts
+            await send(aio, door, queue if lane == 1 else Queue(), *places, lane=lane)
+            assert queue.notice == WELL
+        context = copied(aio, door)
+
+
+async def test_a_link_that_is_known_is_not_taken_for_one_that_was_forgotten(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper_plugins.inputs.relay_edges.MOST_LINKS", 2)
+    queue = Queue()
+    async with principal(aio) as door:
+        await send(aio, door, Queue(), 9, lane=2)
+        await send(aio, door, queue, 1)
+        await send(aio, door, Queue(), lane=3)
+        copy = copied(aio, door)
+        await send(aio, door, queue, 2)
+    async with principal(aio, context=copy) as door:
+        await send(aio, door, queue, 10)
+
+        assert queue.notice[1] == Code.PRINCIPAL_WENT_BACK
+
+
+async def test_what_is_remembered_of_forgotten_links_may_be_damaged(aio: Asyncio) -> None:
+    context = RecordingInputContext(positions={"berlin/highest": b"?"}, aio=aio)
+    queue = Queue()
+    async with principal(aio, context=context) as door:
+        await send(aio, door, queue, 1)
+
+        assert (door.numbers, queue.notice) == ([1], WELL)
+        assert "berlin/highest" not in door.context.stored
 
 
 async def test_a_principal_that_lacks_versions_that_it_had_confirmed_is_reported(aio: Asyncio) -> None:

@@ -72,6 +72,8 @@ _log = logging.getLogger(__name__)
 _NONE = Generation("0" * 32, 0)
 _LINEAGE = "lineage"
 """In the place of a link: of the position that names what is known of an edge in this state directory."""
+_HIGHEST = "highest"
+"""The same of the position that says up to where links were confirmed that are forgotten."""
 ADOPTED_SECONDS = 2.0
 """In which keys that are taken from an output end a session of their edge once."""
 FULL_SECONDS = 10.0
@@ -164,6 +166,9 @@ class _Edge:
     lineage: str = field(default_factory=lambda: os.urandom(16).hex())
     """Of what is known of it in this state directory: another one once the edge was forgotten."""
     stored_lineage: bytes | None = None
+    highest: int = 0
+    """The highest place that was confirmed to a link which is forgotten: it may come back."""
+    stored_highest: bytes | None = None
     news: trio.Event = field(default_factory=trio.Event)
     seen: Seen = field(default_factory=Seen)
 
@@ -172,6 +177,11 @@ class _Edge:
         self.stored_lineage = stored
         if stored is not None and re.fullmatch(rb"[0-9a-f]{32}", stored):
             self.lineage = stored.decode()
+
+    def see_highest(self, stored: bytes | None) -> None:
+        """What is stored of it; what cannot be read is 0."""
+        self.stored_highest = stored
+        self.highest = int(stored) if stored is not None and re.fullmatch(rb"[0-9]{1,19}", stored) else 0
 
     def awaited(self) -> list[Taken]:
         return [one for link in self.links.values() for one in link.memory.entries if one.awaited]
@@ -277,6 +287,7 @@ class Edges:
             edge.seen = Seen()
             self._sets.forget(name)
             edge.lineage, edge.stored_lineage = os.urandom(16).hex(), None
+            edge.see_highest(None)
         _log.info("input %s: edge %s is forgotten", self._context.name, name)
         return await forget_keys(self._context, name, keys)
 
@@ -308,6 +319,8 @@ class Edges:
         name, _, link = key.rpartition("/")
         if name and link == _LINEAGE:
             self._edge(name).see_lineage(stored)
+        elif name and link == _HIGHEST:
+            self._edge(name).see_highest(stored)
         if not link.isdecimal():  # as after damage
             return
         try:
@@ -356,15 +369,19 @@ class Edges:
 
     async def _begin(self, name: str, edge: _Edge, link: int, generation: Generation) -> None:
         used = 1 + max((one.memory.used for one in edge.links.values()), default=0)
-        before = edge.links.get(link) or _Link(Memory(generation))
+        before = edge.links.get(link) or _Link(Memory(generation, highest=edge.highest))
         memory = before.memory.begun(generation, used)
         oldest = sorted(edge.links, key=lambda each: edge.links[each].memory.used)
         gone = [each for each in oldest if each != link][: max(0, len(edge.links.keys() | {link}) - MOST_LINKS)]
         awaited = [one.key(name) for each in gone for one in edge.links[each].memory.entries if one.awaited]
-        lineage, key = edge.lineage.encode(), f"{name}/{_LINEAGE}"
-        more = {_key(name, each): None for each in gone} | {key: lineage}
-        await self._store(name, link, before, memory, more, {key: edge.stored_lineage}, forgotten=awaited)
-        edge.stored_lineage = lineage
+        lineage = edge.lineage.encode()
+        highest = _packed(max([edge.highest, *(edge.links[each].memory.highest for each in gone)]))
+        at_lineage, at_highest = f"{name}/{_LINEAGE}", f"{name}/{_HIGHEST}"
+        more = {_key(name, each): None for each in gone} | {at_lineage: lineage, at_highest: highest}
+        expect = {at_lineage: edge.stored_lineage, at_highest: edge.stored_highest}
+        await self._store(name, link, before, memory, more, expect, forgotten=awaited)
+        edge.see_lineage(lineage)
+        edge.see_highest(highest)
         edge.links[link] = _Link(memory, memory.pack())
         for each in gone:
             del edge.links[each]
@@ -643,6 +660,7 @@ class Edges:
         refused = await self._context.positions(edge.keys.prefix)
         edge.links.clear()
         edge.see_lineage(None)
+        edge.see_highest(None)
         for key, position in stored.items():
             self._put(key, position)
         edge.keys.load(refused)
@@ -668,6 +686,10 @@ def _answered(name: str, edge: _Edge, parts: Sequence[tuple[Part, Batch]]) -> An
 
 def _over() -> Refused:
     return Refused(409, "session_over", "another session has begun; begin a new one")
+
+
+def _packed(highest: int) -> bytes | None:
+    return str(highest).encode() if highest else None
 
 
 def _key(name: str, link: int) -> str:
