@@ -9,15 +9,19 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.plugin import Asyncio, Change, NotOrdered
+from shipper.plugin import Asyncio, Change, Later, NotOrdered, Quota
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import relay_forget
 from shipper_plugins.inputs.relay import Edge
+from shipper_plugins.inputs.relay_edges import Refused
+from shipper_plugins.inputs.relay_forget import begun
+from shipper_plugins.relay.state import Limits
 from tests.plugins.relay import Principal, edge, entry, principal
 
 PATIENCE = 20.0
 GONE = "shipper_plugins.relay.generations.GONE_SECONDS"
+LIMITS = Limits(frozenset({"things"}), 1000, Quota(1000, 1 << 20))
 ONLY_PARIS = {"edges": {"paris": Edge(credentials=("other",))}}
 
 
@@ -130,3 +134,58 @@ async def test_an_order_that_a_crash_has_interrupted_is_completed_at_the_next_st
             await context.wait_until(lambda: not context.stored)
 
     assert left(context) == ["paris"]
+
+
+class Slow(RecordingInputContext):
+    """Deletes keys when the test lets it."""
+
+    def __init__(self, aio: Asyncio) -> None:
+        super().__init__(aio=aio)
+        self.begun, self.may_go_on = trio.Event(), trio.Event()
+
+    async def versions(self, keys: Any) -> Any:
+        found = await super().versions(keys)
+        self.begun.set()
+        await self.may_go_on.wait()
+        return found
+
+
+async def test_an_edge_that_comes_back_has_no_session_before_its_keys_are_deleted(aio: Asyncio) -> None:
+    context = Slow(aio)
+    await keys(context, "berlin")
+    await relay_forget.forget_memory(context, "berlin", "delete", (), ())
+    async with principal(aio, context=context) as door, edge(aio, door.url) as sender:
+        await context.begun.wait()
+        with pytest.raises(Later, match="429 busy"):
+            await sender.send(entry(1))
+        with pytest.raises(Refused, match="being forgotten") as refused:
+            await door.source._edges.put("berlin", "things", "k1", b"{}", LIMITS)
+        await door.source._edges.put("paris", "things", "k1", b"{}", LIMITS)
+        context.may_go_on.set()
+        await context.wait_until(lambda: not begun(context.stored))
+        await sender.send(entry(1))
+        await door.source._edges.put("berlin", "things", "k1", b"{}", LIMITS)
+
+    assert refused.value.status == 429
+    assert left(context) == ["berlin", "paris"]
+    assert [document for document, _ in context.state.values()] == [None, b"{}", None, b"{}"]
+
+
+async def test_an_order_that_another_source_of_the_input_has_completed_deletes_nothing_more(aio: Asyncio) -> None:
+    context = Slow(aio)
+    await keys(context, "berlin")
+    deleted: list[int] = []
+    async with principal(aio, context=context) as door:
+
+        async def forget() -> None:
+            deleted.append(await door.source.forget_edge("berlin", "delete"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(forget)
+            await context.begun.wait()
+            del context.stored["FORGOTTEN/berlin"]
+            await keys(context, "berlin")
+            context.may_go_on.set()
+
+    assert deleted == [0]
+    assert left(context) == ["berlin"]

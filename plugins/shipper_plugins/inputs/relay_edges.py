@@ -35,7 +35,7 @@ from shipper.plugin import (
     Ranked,
 )
 from shipper_plugins.inputs.relay_figures import Seen
-from shipper_plugins.inputs.relay_forget import FORGOTTEN, begun, forget_keys, forget_memory
+from shipper_plugins.inputs.relay_forget import FORGOTTEN, begun, forget_keys, forget_memory, not_begun
 from shipper_plugins.inputs.relay_settled import Page, Room, Settled, is_of_version
 from shipper_plugins.inputs.relay_state import REFUSED, Full, Keys, Sets
 from shipper_plugins.relay.digests import Unreadable
@@ -365,7 +365,7 @@ class Edges:
                 await self._look(name, edge)
                 highest = edge.links[link].memory.highest
                 return Begun(generation, edge.lineage, highest, edge.settled.begin(link, time.monotonic()))
-        raise busy("what is stored of this edge changes")
+        raise busy("what is stored of this edge changes, or is being forgotten")
 
     async def _begin(self, name: str, edge: _Edge, link: int, generation: Generation) -> None:
         used = 1 + max((one.memory.used for one in edge.links.values()), default=0)
@@ -378,7 +378,7 @@ class Edges:
         highest = _packed(max([edge.highest, *(edge.links[each].memory.highest for each in gone)]))
         at_lineage, at_highest = f"{name}/{_LINEAGE}", f"{name}/{_HIGHEST}"
         more = {_key(name, each): None for each in gone} | {at_lineage: lineage, at_highest: highest}
-        expect = {at_lineage: edge.stored_lineage, at_highest: edge.stored_highest}
+        expect = {at_lineage: edge.stored_lineage, at_highest: edge.stored_highest, **not_begun(name)}
         await self._store(name, link, before, memory, more, expect, forgotten=awaited)
         edge.see_lineage(lineage)
         edge.see_highest(highest)
@@ -610,9 +610,12 @@ class Edges:
     async def put(self, name: str, collection: str, key: str, document: bytes | None, limits: Limits) -> Kept:
         """Store what a program says of a key, None if it is deleted. Raises Refused."""
         try:
-            kept = await self._edge(name).keys.put(self._context, collection, key, document, limits)
+            expect = not_begun(name)
+            kept = await self._edge(name).keys.put(self._context, collection, key, document, limits, expect)
         except Full:
             raise busy("there is no room for more state now") from None
+        except Outdated:
+            raise busy("what is stored of this edge is being forgotten") from None
         except PluginFault:
             raise Refused(400, "bad_request", "a key or a collection cannot have this name") from None
         if kept == "collection":

@@ -2,21 +2,29 @@
 
     a mark that the edge is being forgotten, durable ──> its memory is gone ──> its keys, in steps ──> the mark is gone
 
-The mark is a position of the input, so that what a crash has interrupted goes on at the next start of the door.
+The mark is a position of the input, so that what a crash has interrupted goes on at the next start of the door. While
+it is stored, no session of the edge begins, and no key of it is put; and keys are deleted only while it is stored. Both
+are checked in the storing transaction: so nothing is deleted of what an edge has sent after it came back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Final, Literal
 
-from shipper.plugin import Change, InputContext
+from shipper.plugin import Change, InputContext, Outdated
 
 Keys = Literal["keep", "delete"]
 FORGOTTEN: Final = "FORGOTTEN/"
 """Of positions that are such marks; no name of an edge has capital letters."""
 STEP: Final = 500
 """Keys that one transaction deletes."""
+
+
+def not_begun(name: str) -> dict[str, None]:
+    """Returns what to expect of the positions of an input by which an edge is not being forgotten."""
+    return {FORGOTTEN + name: None}
 
 
 def begun(positions: Mapping[str, bytes]) -> dict[str, Keys]:
@@ -37,13 +45,16 @@ async def forget_memory(
 
 
 async def forget_keys(context: InputContext, name: str, keys: Keys) -> int:
-    """Deletes the keys of the edge and of owners below it, if that was ordered; returns how many. Removes the mark."""
-    deleted = 0
-    if keys == "delete":
-        points = [(mark.owner, mark.point) for mark in await context.marks(name) if not mark.deleted]
+    """Deletes the keys of the edge and of owners below it, if that was ordered; returns how many. Removes the mark.
+
+    Ends early where the mark is another one by then: another order goes on.
+    """
+    deleted, mark = 0, {FORGOTTEN + name: keys.encode()}
+    points = [(one.owner, one.point) for one in await context.marks(name) if not one.deleted and keys == "delete"]
+    with suppress(Outdated):
         for at in range(0, len(points), STEP):
             versions = await context.versions(points[at : at + STEP])
             changes = [Change(one.collection, one.key, None, one.owner) for one in versions]
-            deleted += sum(kept.is_new for kept in await context.keep(changes)) if changes else 0
-    await context.emit(positions={FORGOTTEN + name: None})
+            deleted += sum(kept.is_new for kept in await context.keep(changes, expect=mark))
+        await context.emit(positions=not_begun(name), expect=mark)
     return deleted

@@ -101,13 +101,19 @@ class Keys:
         return state.answered(others)
 
     async def put(
-        self, context: InputContext, collection: str, key: str, document: bytes | None, limits: Limits
+        self,
+        context: InputContext,
+        collection: str,
+        key: str,
+        document: bytes | None,
+        limits: Limits,
+        expect: Mapping[str, bytes | None],
     ) -> Kept | state.Code:
-        """Store what a program says of a key of this edge, or the reason why not. Raises Full or PluginFault."""
+        """Store what a program says of a key of this edge, or the reason why not. Raises as `keep`."""
         code = limits.refuses(collection, len(document or b""))
         if code is not None:
             return code
-        (kept,) = await self._store(context, [Change(collection, key, document, self._name)], limits, {}, {})
+        (kept,) = await self._store(context, [Change(collection, key, document, self._name)], limits, {}, expect)
         return "full" if kept.is_full else kept
 
     async def _store(
