@@ -407,9 +407,9 @@ async def test_a_report_costs_the_judgement_of_its_member_only(fleet, autojump_c
     for number in range(300):
         await fleet.report(f"m{number}", V6)
     judged: list[str] = []
-    standings = judge._standings
+    standings = judge.standings
     monkeypatch.setattr(
-        judge, "_standings", lambda view, name, *rest: judged.append(name) or standings(view, name, *rest)
+        judge, "standings", lambda view, name, *rest: judged.append(name) or standings(view, name, *rest)
     )
     answers: list = []
     async with asking(fleet) as observer, trio.open_nursery() as nursery:
